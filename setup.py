@@ -1,0 +1,48 @@
+"""Packaging; README.md has the two commands."""
+
+import pathlib
+
+import setuptools
+
+EXTRAS = {
+    "cuda": ["jax[cuda13]"],
+    "tpu": ["jax[tpu]"],
+    "torch": ["torch>=2.6"],  # Reads pytorch_model.bin files; PyTorch is also what parity is tested against.
+    "hub": ["datasets>=3"],
+    "tests": [
+        "torch==2.13.0",
+        "pytest>=8",
+        "hypothesis>=6",
+        "datasets>=3",
+        "scikit-learn>=1.5",
+        "ruff==0.15.*",
+    ],
+}
+
+setuptools.setup(
+    name="knnprompt_jax",
+    version="0.1.0",
+    description="Training-free text classification with frozen language models on accelerators: kNN Prompting in JAX",
+    long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=setuptools.find_packages(include=["knnprompt_jax", "knnprompt_jax.*"]),
+    package_data={"knnprompt_jax": ["demo/task/*", "demo/model/*"]},
+    install_requires=[
+        "absl-py>=2",
+        "einops>=0.8",
+        "flax>=0.12.4,<0.13",
+        "huggingface_hub>=1,<3",
+        "jax>=0.10,<0.12",
+        "ml_collections>=1",
+        "numpy>=2",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.11.30",
+        "safetensors>=0.5",
+        "tokenizers>=0.22",
+        "tqdm>=4.66",
+        "transformers>=5,<6",
+    ],
+    extras_require=EXTRAS,
+)
