@@ -1,0 +1,8 @@
+"""What is classified: tasks as declarations, rows from files and the Hub, seeded few-shot splits. Knows no JAX."""
+
+from knnprompt_jax.tasks.catalogue import get, names
+from knnprompt_jax.tasks.sources import load_rows
+from knnprompt_jax.tasks.splits import FewShotSplit, draw
+from knnprompt_jax.tasks.task import Example, Task
+
+__all__ = ["Example", "FewShotSplit", "Task", "draw", "get", "load_rows", "names"]

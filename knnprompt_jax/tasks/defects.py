@@ -1,0 +1,69 @@
+"""Defects of the published data: test texts that are also in train, repeated texts, repeated texts that disagree."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from knnprompt_jax.tasks.task import Example
+
+
+@dataclasses.dataclass(frozen=True)
+class Defects:
+    """Counts over exact texts (all fields of a row, the label aside).
+
+    Attributes:
+      num_eval: rows of the evaluation split.
+      eval_in_train: rows of the evaluation split whose text is a train text.
+      repeated: train rows whose text an earlier train row has.
+      conflicting: train texts that stand with more than one label.
+    """
+
+    num_eval: int
+    eval_in_train: int
+    repeated: int
+    conflicting: int
+
+    def __bool__(self) -> bool:
+        return bool(self.eval_in_train or self.repeated or self.conflicting)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.eval_in_train} of {self.num_eval} evaluation texts also occur in train; "
+            f"{self.repeated} train rows repeat a text, {self.conflicting} texts have conflicting labels"
+        )
+
+
+def find(train: Sequence[Example], evaluation: Sequence[Example]) -> Defects:
+    """Counts the defects of a train split and the split it is evaluated on. With the published files of MPQA:
+    56 of 256 dev_subsample texts occur in train, 1,871 train rows repeat a text, 73 texts have conflicting labels."""
+    labels = _labels_by_text(train)
+    return Defects(
+        num_eval=len(evaluation),
+        eval_in_train=sum(_text(example) in labels for example in evaluation),
+        repeated=len(train) - len(labels),
+        conflicting=sum(len(found) > 1 for found in labels.values()),
+    )
+
+
+def remove(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
+    """The train rows whose text is not in `evaluation`, has one label only, and is the first of its repetitions."""
+    labels = _labels_by_text(train)
+    seen = {_text(example) for example in evaluation}
+    kept = []
+    for example in train:
+        text = _text(example)
+        if text not in seen and len(labels[text]) == 1:
+            kept.append(example)
+        seen.add(text)
+    return kept
+
+
+def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:
+    labels = collections.defaultdict(set)
+    for example in rows:
+        labels[_text(example)].add(example.label)
+    return labels
+
+
+def _text(example: Example) -> tuple[str, ...]:
+    return tuple(example.fields.values())

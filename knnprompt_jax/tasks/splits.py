@@ -1,0 +1,121 @@
+"""Seeded few-shot splits: the same seed gives the published demonstrations and anchors, in the published order."""
+
+import collections
+import dataclasses
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks.task import Example, Task
+
+T = TypeVar("T")
+
+
+class ClassCounts(NamedTuple):
+    """How many rows of one class there are in train, among the demonstrations and among the anchors."""
+
+    train: int
+    demonstrations: int
+    anchors: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FewShotSplit:
+    """A draw of `shots` rows per class: `demo_shots` of them demonstrations, the rest anchors.
+
+    `class_counts` maps each label, in class order, to the numbers of rows used.
+    `warnings` names each class that has fewer rows than asked for; the published rule uses what there is.
+    """
+
+    demonstrations: tuple[Example, ...]
+    anchors: tuple[Example, ...]
+    seed: int
+    shots: int
+    demo_shots: int
+    class_counts: Mapping[str, ClassCounts]
+    warnings: tuple[str, ...]
+
+
+def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, seed: int) -> FewShotSplit:
+    """Draws a few-shot split as the paper's released code does.
+
+    The generator is seeded anew for the demonstrations and for the anchors. Anchors are drawn from the train rows less
+    the first equal copy of each demonstration. With `demo_shots=0` there are no demonstrations (zero-shot prompts).
+
+    Raises:
+      UserError: on impossible numbers of shots, or where a class of the task has no row at all.
+    """
+    _check_shots(shots, demo_shots)
+    rows = collections.Counter(example.label for example in train)
+    for label, word in zip(task.labels, task.label_words, strict=True):
+        if not rows[label]:
+            raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
+    demonstrations = _sample(train, demo_shots, seed)
+    anchors = _sample(_without(train, demonstrations), shots - demo_shots, seed)
+    demo_counts = collections.Counter(example.label for example in demonstrations)
+    anchor_counts = collections.Counter(example.label for example in anchors)
+    counts = {label: ClassCounts(rows[label], demo_counts[label], anchor_counts[label]) for label in task.labels}
+    return FewShotSplit(
+        demonstrations=tuple(demonstrations),
+        anchors=tuple(anchors),
+        seed=seed,
+        shots=shots,
+        demo_shots=demo_shots,
+        class_counts=counts,
+        warnings=tuple(_warnings(task, counts, shots)),
+    )
+
+
+def _check_shots(shots: int, demo_shots: int) -> None:
+    if shots < 1:
+        raise errors.UserError(f"shots={shots}: at least 1 row per class is needed")
+    if demo_shots < 0:
+        raise errors.UserError(f"demo_shots={demo_shots}: choose 0 (no demonstrations) or more")
+    if demo_shots >= shots:
+        raise errors.UserError(
+            f"demo_shots={demo_shots} of shots={shots} per class leaves no anchors: choose demo_shots < shots "
+            "(the paper reports in-context learning alone where the two are equal)"
+        )
+
+
+def sample_by_class(classes: Iterable[Sequence[T]], per_class: int, generator: random.Random) -> list[T]:
+    """Up to `per_class` members of each class, the classes in the order given."""
+    return [member for members in classes for member in generator.sample(members, min(per_class, len(members)))]
+
+
+def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
+    """The rows of each label, labels in the order they first appear."""
+    by_class: dict[str, list[Example]] = {}
+    for example in rows:
+        by_class.setdefault(example.label, []).append(example)
+    return by_class
+
+
+def _sample(rows: Iterable[Example], per_class: int, seed: int) -> list[Example]:
+    generator = random.Random(seed)
+    sample = sample_by_class(group_by_class(rows).values(), per_class, generator)
+    generator.shuffle(sample)
+    return sample
+
+
+def _without(rows: Iterable[Example], removed: Iterable[Example]) -> list[Example]:
+    """The rows less the first equal copy of each removed one: `list.remove` for each, in one pass."""
+    left = collections.Counter(removed)
+    kept = []
+    for example in rows:
+        if left[example]:
+            left[example] -= 1
+        else:
+            kept.append(example)
+    return kept
+
+
+def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int) -> Iterable[str]:
+    for label, word in zip(task.labels, task.label_words, strict=True):
+        used = counts[label].demonstrations + counts[label].anchors
+        if used < shots:
+            yield (
+                f"task {task.name!r}: class {label!r} ({word}) has {counts[label].train} train rows of the {shots} "
+                f"asked for: {counts[label].demonstrations} are demonstrations, {counts[label].anchors} anchors"
+            )

@@ -1,0 +1,124 @@
+"""What is classified: an `Example` is one row, a `Task` says how rows become text and labels become words."""
+
+import collections
+import dataclasses
+import string
+from collections.abc import Mapping
+from typing import Any
+
+from knnprompt_jax import errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """One row of a task.
+
+    Two examples are equal when their rows are: every column counts (`other` too, e.g. CB's idx), the place does not.
+    That is the equality of the published sampling, which removes demonstrations from the train rows by value.
+
+    Attributes:
+      fields: the task's texts by field name, as they stand in the row (never stripped).
+      label: the row's label string, one of the task's labels.
+      row: 0-based index in the split it was loaded from.
+      source: where the row stands, `file:line` for files.
+      other: the row's remaining columns.
+    """
+
+    fields: Mapping[str, str]
+    label: str
+    row: int = dataclasses.field(default=-1, compare=False)
+    source: str = dataclasses.field(default="", compare=False)
+    other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((tuple(sorted(self.fields.items())), self.label))
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A classification task as a declaration.
+
+    Attributes:
+      name: what the task is called on the command line and its folder under the data folder.
+      fields: the text fields of a row.
+      template: the query, with the fields in braces ("Review: {sentence}\\nSentiment:"); "{{" is a plain brace.
+        It ends where the label word belongs; a labelled text continues with a blank, the label word and a newline.
+      labels: the label strings of the rows; their order is the class order.
+      label_words: the verbalizer, one word a label, in the same order.
+      retrieval_template: the text by which similar examples are looked for; by default the fields joined by blanks.
+
+    Raises:
+      UserError: on a declaration that contradicts itself.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    template: str
+    labels: tuple[str, ...]
+    label_words: tuple[str, ...]
+    retrieval_template: str = ""
+
+    def __post_init__(self) -> None:
+        for what in ("name", "fields", "template", "labels", "label_words"):
+            if not getattr(self, what):
+                raise errors.UserError(f"task {self.name!r}: {what} is empty")
+        for what in ("fields", "labels", "label_words"):
+            self._check_names(what)
+        if len(self.labels) != len(self.label_words):
+            raise errors.UserError(
+                f"task {self.name!r}: {len(self.labels)} labels but {len(self.label_words)} label words"
+            )
+        if self.template != self.template.rstrip():
+            raise errors.UserError(
+                f"task {self.name!r}: the template ends in white space; it must end where the word follows"
+            )
+        if not self.retrieval_template:
+            object.__setattr__(self, "retrieval_template", " ".join(f"{{{field}}}" for field in self.fields))
+        for what in ("template", "retrieval_template"):
+            self._check_template(what)
+
+    def _check_names(self, what: str) -> None:
+        names = getattr(self, what)
+        if any(not isinstance(name, str) or not name.strip() for name in names):
+            raise errors.UserError(f"task {self.name!r}: {what} must be non-empty strings, got {list(names)}")
+        repeated = [name for name, count in collections.Counter(names).items() if count > 1]
+        if repeated:
+            raise errors.UserError(f"task {self.name!r}: {what} holds {repeated[0]!r} more than once")
+
+    def _check_template(self, what: str) -> None:
+        template = getattr(self, what)
+        try:
+            parts = list(string.Formatter().parse(template))
+        except ValueError as error:
+            raise errors.UserError(f"task {self.name!r}: {what} {template!r} is not a template: {error}") from error
+        used = [part[1:] for part in parts if part[1] is not None]
+        for field, spec, conversion in used:
+            if field not in self.fields or spec or conversion:
+                raise errors.UserError(
+                    f"task {self.name!r}: {what} has {{{field}}}; choose from the fields {', '.join(self.fields)}"
+                )
+        unused = set(self.fields) - {field for field, _, _ in used}
+        if unused:
+            raise errors.UserError(f"task {self.name!r}: {what} does not use the field {min(unused)!r}")
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.labels)
+
+    def class_index(self, label: str) -> int:
+        """The class of a label string; raises UserError with the choices where there is none."""
+        try:
+            return self.labels.index(label)
+        except ValueError:
+            raise errors.UserError(
+                f"task {self.name!r} has no label {label!r}; choose from {', '.join(self.labels)}"
+            ) from None
+
+    def render(self, example: Example, label: str | None = None) -> str:
+        """The query text of an example or, given a label string, its labelled text, which ends in a newline."""
+        query = self.template.format_map(example.fields)
+        return query if label is None else f"{query} {self.label_words[self.class_index(label)]}\n"
+
+    def retrieval_text(self, example: Example) -> str:
+        """The text that sentence encoders and BM25 compare."""
+        return self.retrieval_template.format_map(example.fields)

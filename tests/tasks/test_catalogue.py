@@ -1,0 +1,112 @@
+"""The declared tasks, to the character."""
+
+import json
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks import catalogue
+from knnprompt_jax.tasks.task import Example
+
+POLARITY = {"0": "negative", "1": "positive"}
+TOPICS = (
+    *("company", "school", "artist", "athlete", "politics", "transportation", "building"),
+    *("nature", "village", "animal", "plant", "album", "film", "book"),
+)
+
+# name: the labelled text of a row whose fields hold the letters A, B and whose label is the first, and the words.
+PUBLISHED = {
+    "sst2": ("Review: A\nSentiment: negative\n", POLARITY),
+    "subj": ("Input: A\nType: subjective\n", {"0": "subjective", "1": "objective"}),
+    "mpqa": ("Review: A\nSentiment: negative\n", POLARITY),
+    "agnews": ("input: A\ntype: world\n", {"1": "world", "2": "sports", "3": "business", "4": "technology"}),
+    "cb": (
+        "premise: A\nhypothesis: B\nprediction: false\n",
+        {"contradiction": "false", "entailment": "true", "neutral": "neither"},
+    ),
+    "cr": ("Review: A\nSentiment: negative\n", POLARITY),
+    "dbpedia": ("input: A\ntype: company\n", {str(i): topic for i, topic in enumerate(TOPICS, 1)}),
+    "mr": ("Review: A\nSentiment: negative\n", POLARITY),
+    "rte": (
+        "premise: A\nhypothesis: B\nprediction: false\n",
+        {"not_entailment": "false", "entailment": "true"},
+    ),
+    "trec": (
+        "Question: A\nType: description\n",
+        {"0": "description", "1": "entity", "2": "expression", "3": "human", "4": "location", "5": "number"},
+    ),
+    "sst5": (
+        "Review: A\nSentiment: terrible\n",
+        {"0": "terrible", "1": "bad", "2": "okay", "3": "good", "4": "great"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_templates_and_label_words_are_the_published_ones(name):
+    task = catalogue.get(name)
+    labelled, words = PUBLISHED[name]
+    example = Example(fields=dict(zip(task.fields, "AB", strict=False)), label=task.labels[0])
+    assert task.render(example, task.labels[0]) == labelled
+    assert task.render(example) == labelled[: labelled.rindex(" ")]
+    assert list(zip(task.labels, task.label_words, strict=True)) == list(words.items())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_retrieval_texts_are_the_published_ones(name):
+    task = catalogue.get(name)
+    example = Example(fields=dict(zip(task.fields, "AB", strict=False)), label=task.labels[0])
+    assert task.retrieval_text(example) == ("premise: A. hypothesis: B" if name in ("cb", "rte") else "A")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_hub_declarations_fill_the_fields_and_reach_every_label(name):
+    task, source = catalogue.get(name), catalogue.hub_source(name)
+    assert tuple(source.columns) == task.fields
+    assert sorted(source.labels.values()) == sorted(task.labels)
+    assert {"train", "test"} <= set(source.splits)
+
+
+def test_unknown_names_list_the_choices():
+    with pytest.raises(errors.UserError, match="unknown task 'sst'; choose from sst2, .*trec, sst5, demo"):
+        catalogue.get("sst")
+    with pytest.raises(errors.UserError, match="no Hub dataset is declared for task 'demo'; choose from sst2"):
+        catalogue.hub_source("demo")
+
+
+DECLARATION = {
+    "name": "mood",
+    "fields": ["sentence"],
+    "template": "{sentence}\nMood:",
+    "labels": ["0", "1"],
+    "label_words": ["bad", "good"],
+}
+
+
+@pytest.mark.parametrize("words", [["bad", "good"], {"1": "good", "0": "bad"}], ids=["list", "object"])
+def test_a_task_can_be_declared_in_json(tmp_path, words):
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(DECLARATION | {"label_words": words}))
+    task = catalogue.from_json(path)
+    assert (task.labels, task.label_words) == (("0", "1"), ("bad", "good"))
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", "not a task declaration"),
+        ("[]", "not a task declaration"),
+        (json.dumps({"name": "mood"}), "lacks 'label_words'"),
+        (json.dumps(DECLARATION | {"labels": ["0", "0"]}), "more than once"),
+    ],
+)
+def test_bad_json_declarations_are_refused(tmp_path, text, message):
+    path = tmp_path / "task.json"
+    path.write_text(text)
+    with pytest.raises(errors.UserError, match=message):
+        catalogue.from_json(path)
+
+
+def test_a_missing_declaration_is_named(tmp_path):
+    with pytest.raises(errors.UserError, match="task.json: cannot read"):
+        catalogue.from_json(tmp_path / "task.json")

@@ -1,0 +1,179 @@
+"""Rows from files: layouts, restored rows, and what is refused with its place."""
+
+import hashlib
+import json
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks import catalogue, files, sources
+from knnprompt_jax.tasks.task import Task
+
+TASK = Task("mood", ("sentence",), "{sentence}\nMood:", ("0", "1"), ("bad", "good"))
+ROWS = [{"sentence": "dull ", "label": "0"}, {"sentence": "bright \u2028 day", "label": "1", "idx": 5}]
+
+
+def write_split(folder, name, rows):
+    (folder / "mood").mkdir(exist_ok=True)
+    path = folder / "mood" / name
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def load(folder, split="train", **options):
+    return sources.load_rows(TASK, split, data_dir=str(folder), **options)
+
+
+@pytest.mark.parametrize(
+    "file, split", [("train.jsonl", "train"), ("train_subset.jsonl", "train"), ("dev_subsample.jsonl", "dev_subsample")]
+)
+def test_published_layout(tmp_path, file, split):
+    path = write_split(tmp_path, file, ROWS)
+    first, second = load(tmp_path, split)
+    assert (first.fields, first.label, first.row, first.source) == ({"sentence": "dull "}, "0", 0, f"{path}:1")
+    assert (second.fields, second.other, second.row) == ({"sentence": "bright \u2028 day"}, {"idx": 5}, 1)
+
+
+def test_integer_labels_blank_lines_windows_line_ends_and_a_byte_order_mark(tmp_path):
+    path = write_split(tmp_path, "train.jsonl", [])
+    path.write_bytes(b'\xef\xbb\xbf{"sentence": "a", "label": 1}\r\n\r\n{"sentence": "b", "label": "0"}')
+    assert [(example.label, example.source) for example in load(tmp_path)] == [("1", f"{path}:1"), ("0", f"{path}:3")]
+
+
+def test_csv_rows_may_hold_commas_quotes_and_newlines(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('label,sentence,id\n1,"a, ""b""\nc",7\n0,d,8\n')
+    first, second = sources.load_rows(TASK, "train", csv_path=str(path))
+    assert (first.fields["sentence"], first.label, first.other) == ('a, "b"\nc', "1", {"id": "7"})
+    assert (second.label, second.source) == ("0", f"{path}:4")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("label,sentence\n1\n", r"rows.csv:2: the number of cells differs from the header's 2"),
+        ("label,sentence\n1,a\n1,a,b\n", r"rows.csv:3: the number of cells"),
+        ('label,sentence\n1,"a\n', r"rows.csv:\d: not CSV"),
+        ("label,text\n1,a\n", r"rows.csv:2: lacks the field 'sentence'; it has label, text"),
+        ("sentence\na\n", "unlabelled"),
+        ("label,sentence\n", "no rows"),
+        ("", "no rows"),
+    ],
+)
+def test_bad_csv_is_refused(tmp_path, text, message):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    with pytest.raises(errors.UserError, match=message):
+        sources.load_rows(TASK, "train", csv_path=str(path))
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("{'sentence': 1}", "not JSON"),
+        ("[1]", "a JSON list, not an object"),
+        ('{"label": "0"}', "lacks the field 'sentence'; it has label"),
+        ('{"sentence": 3, "label": "0"}', "field 'sentence' is a int, not a string"),
+        ('{"sentence": " \\t", "label": "0"}', "field 'sentence' is empty"),
+        ('{"sentence": "a"}', "lacks the field 'label'"),
+        ('{"sentence": "a", "label": "2"}', "unknown label '2'; choose from 0, 1"),
+        ('{"sentence": "a", "label": true}', "unknown label True"),
+        ('{"sentence": "a", "label": ["0"]}', "unknown label"),
+    ],
+)
+def test_bad_rows_are_refused_with_file_and_line(tmp_path, line, message):
+    path = write_split(tmp_path, "train.jsonl", ROWS)
+    path.write_text(path.read_text(encoding="utf-8") + line + "\n", encoding="utf-8")
+    with pytest.raises(errors.UserError, match=rf"train\.jsonl:3: {message}"):
+        load(tmp_path)
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path):
+    path = write_split(tmp_path, "train.jsonl", ROWS)
+    path.write_bytes(path.read_bytes() + b'{"sentence": "caf\xe9", "label": "0"}\n')
+    with pytest.raises(errors.UserError, match=r"train\.jsonl:3: not UTF-8"):
+        load(tmp_path)
+
+
+def test_missing_files_list_what_there_is(tmp_path):
+    write_split(tmp_path, "train.jsonl", ROWS)
+    with pytest.raises(errors.UserError, match=r"dev\.jsonl: no such file; the folder holds train\.jsonl"):
+        load(tmp_path, "dev")
+    with pytest.raises(errors.UserError, match="trec: no such folder; .* holds mood"):
+        sources.load_rows(catalogue.get("trec"), "train", data_dir=str(tmp_path))
+    with pytest.raises(errors.UserError, match="cannot read the file: No such file"):
+        sources.load_rows(TASK, "train", csv_path=str(tmp_path / "rows.csv"))
+
+
+def test_empty_and_unlabelled_files_are_refused(tmp_path):
+    write_split(tmp_path, "dev.jsonl", [])
+    write_split(tmp_path, "test.jsonl", [{"sentence": "a"}, {"sentence": "b"}])
+    with pytest.raises(errors.UserError, match=r"dev\.jsonl: no rows"):
+        load(tmp_path, "dev")
+    with pytest.raises(errors.UserError, match="split 'test' of task 'mood' is unlabelled"):
+        load(tmp_path, "test")
+
+
+def test_rows_come_from_one_place(tmp_path):
+    with pytest.raises(errors.UserError, match="choose one place"):
+        load(tmp_path, csv_path="rows.csv")
+    with pytest.raises(errors.UserError, match="task 'mood' needs rows"):
+        sources.load_rows(TASK, "train")
+
+
+def test_the_demo_comes_with_the_package():
+    task = catalogue.get("demo")
+    for split in ("train", "dev_subsample"):
+        examples = sources.load_rows(task, split)
+        assert {example.label for example in examples} == set(task.labels)
+
+
+def test_dropped_rows_go_back_to_their_lines(tmp_path):
+    rows = [{"sentence": word, "label": "0"} for word in "abcdefg"]
+    kept = [row for line, row in enumerate(rows) if line not in (0, 3, 6)]
+    write_split(tmp_path, "train.jsonl", kept)
+    write_split(tmp_path, "train_dropped.jsonl", [{"line": line} | rows[line] for line in (6, 0, 3)])
+    restored = load(tmp_path, restore_dropped=True)
+    assert [example.fields["sentence"] for example in restored] == list("abcdefg")
+    assert [example.row for example in restored] == list(range(7))
+    assert not any(example.other for example in restored)
+    assert [example.fields["sentence"] for example in load(tmp_path)] == list("bcef")
+
+
+@pytest.mark.parametrize(
+    "line, message", [({}, "lacks 'line'"), ({"line": "1"}, "lacks 'line'"), ({"line": 9}, "outside")]
+)
+def test_dropped_rows_need_a_line_within_the_file(tmp_path, line, message):
+    write_split(tmp_path, "train.jsonl", ROWS)
+    write_split(tmp_path, "train_dropped.jsonl", [line | ROWS[0]])
+    with pytest.raises(errors.UserError, match=rf"train_dropped\.jsonl:1: .*{message}"):
+        load(tmp_path, restore_dropped=True)
+
+
+@pytest.mark.parametrize(
+    "name, blob",
+    [
+        ("sst2", "e03c1e1c245c"),
+        ("subj", "25023f4283bc"),
+        ("mpqa", "1d2e00632f96"),
+        ("mr", "bb0ff2035f97"),
+        ("trec", "2ea0cb087b80"),
+    ],
+)
+def test_restored_rows_are_the_published_file(shared, name, blob):
+    """The git blob id of the restored file is the one PROVENANCE.md gives for the published one."""
+    rows = files.read_split(shared / "data" / name, "train", restore_dropped=True)
+    text = "".join(json.dumps(row) + "\n" for _, row in rows).encode()
+    assert hashlib.sha1(f"blob {len(text)}\0".encode() + text).hexdigest().startswith(blob)
+
+
+@pytest.mark.parametrize("name", ["cb", "rte"])
+def test_published_test_splits_without_labels_are_refused(shared, name):
+    with pytest.raises(errors.UserError, match=f"split 'test' of task '{name}' is unlabelled"):
+        sources.load_rows(catalogue.get(name), "test", data_dir=str(shared / "data"))
+
+
+@pytest.mark.parametrize("name", catalogue.PAPER_TASKS)
+def test_every_published_evaluation_row_loads(shared, name):
+    examples = sources.load_rows(catalogue.get(name), "dev_subsample", data_dir=str(shared / "data"))
+    assert len(examples) == (56 if name == "cb" else 256)

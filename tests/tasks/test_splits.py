@@ -1,0 +1,103 @@
+"""Few-shot splits against the published procedure, redone step by step on plain rows."""
+
+import json
+import random
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks import catalogue, files, sources, splits
+from knnprompt_jax.tasks.task import Example, Task
+
+TASK = Task("mood", ("sentence",), "{sentence}\nMood:", ("0", "1", "2"), ("bad", "good", "odd"))
+
+
+def published_sample(rows, shots, seed, exclude=()):
+    """METHODS.md, point 10, with the global generator."""
+    rows = list(rows)
+    for row in exclude:
+        rows.remove(row)
+    random.seed(seed)
+    by_class = {}
+    for row in rows:
+        by_class.setdefault(row["label"], []).append(row)
+    drawn = []
+    for members in by_class.values():
+        drawn += random.sample(members, min(shots, len(members)))
+    random.shuffle(drawn)
+    return drawn
+
+
+def as_row(example):
+    return dict(example.fields) | {"label": example.label} | dict(example.other)
+
+
+def assert_as_published(task, rows, examples, shots, demo_shots, seed):
+    demonstrations = published_sample(rows, demo_shots, seed)
+    anchors = published_sample(rows, shots - demo_shots, seed, exclude=demonstrations)
+    split = splits.draw(examples, task, shots=shots, demo_shots=demo_shots, seed=seed)
+    assert [as_row(example) for example in split.demonstrations] == demonstrations
+    assert [as_row(example) for example in split.anchors] == anchors
+
+
+def make_examples(rows):
+    return [Example({"sentence": row["sentence"]}, row["label"], index) for index, row in enumerate(rows)]
+
+
+def repetitive_rows(seed):
+    generator = random.Random(seed)
+    return [{"sentence": generator.choice("abcde"), "label": generator.choice("0112")} for _ in range(83)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("shots, demo_shots", [(3, 0), (7, 2), (29, 11), (400, 13)])
+def test_repeated_rows_are_drawn_as_published(seed, shots, demo_shots):
+    rows = repetitive_rows(seed)
+    assert_as_published(TASK, rows, make_examples(rows), shots, demo_shots, seed)
+
+
+@pytest.mark.parametrize("name, shots, demo_shots", [("mpqa", 1024, 32), ("cb", 32, 2), ("trec", 128, 8)])
+def test_real_rows_are_drawn_as_published(shared, name, shots, demo_shots):
+    task = catalogue.get(name)
+    rows = [row for _, row in files.read_split(shared / "data" / name, "train", restore_dropped=True)]
+    examples = sources.load_rows(task, "train", data_dir=str(shared / "data"), restore_dropped=True)
+    for seed in (1, 5):
+        assert_as_published(task, rows, examples, shots, demo_shots, seed)
+
+
+def test_drawing_leaves_the_global_generator_alone():
+    random.seed(11)
+    expected = random.random()
+    random.seed(11)
+    splits.draw(make_examples(repetitive_rows(0)), TASK, shots=5, demo_shots=2, seed=3)
+    assert random.random() == expected
+
+
+def test_class_sizes_are_counted_and_short_classes_named():
+    rows = [{"sentence": str(i), "label": label} for i, label in enumerate("0" * 7 + "1" * 2 + "2" * 5)]
+    split = splits.draw(make_examples(rows), TASK, shots=5, demo_shots=2, seed=1)
+    assert dict(split.class_counts) == {"0": (7, 2, 3), "1": (2, 2, 0), "2": (5, 2, 3)}
+    assert list(split.class_counts) == list(TASK.labels)
+    (warning,) = split.warnings
+    assert "class '1' (good) has 2 train rows of the 5 asked for: 2 are demonstrations, 0 anchors" in warning
+    json.dumps(split.class_counts)
+
+
+@pytest.mark.parametrize(
+    "shots, demo_shots, message",
+    [
+        (0, 0, "shots=0"),
+        (4, -1, "demo_shots=-1"),
+        (4, 4, "demo_shots=4 of shots=4 per class leaves no anchors.*in-context learning alone"),
+        (4, 9, "leaves no anchors"),
+    ],
+)
+def test_impossible_shots_are_refused(shots, demo_shots, message):
+    with pytest.raises(errors.UserError, match=message):
+        splits.draw(make_examples(repetitive_rows(0)), TASK, shots=shots, demo_shots=demo_shots, seed=1)
+
+
+def test_a_class_without_rows_is_refused():
+    rows = [row for row in repetitive_rows(0) if row["label"] != "2"]
+    with pytest.raises(errors.UserError, match=r"no train row has the label '2' \(odd\)"):
+        splits.draw(make_examples(rows), TASK, shots=4, demo_shots=1, seed=1)

@@ -1,0 +1,87 @@
+"""Tasks and examples as values."""
+
+import dataclasses
+import json
+import pickle
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks.task import Example, Task
+
+MOOD = {
+    "name": "mood",
+    "fields": ("sentence",),
+    "template": "Text: {sentence}\nMood:",
+    "labels": ("0", "1"),
+    "label_words": ("bad", "good"),
+}
+
+
+def test_query_ends_at_the_colon_and_labelled_text_in_word_and_newline():
+    task = Task(**MOOD)
+    example = Example(fields={"sentence": "fine "}, label="1")
+    assert task.render(example) == "Text: fine \nMood:"
+    assert task.render(example, "1") == "Text: fine \nMood: good\n"
+    assert task.retrieval_text(example) == "fine "
+    assert (task.class_index("1"), task.num_classes) == (1, 2)
+
+
+@pytest.mark.parametrize("text", ["{sentence}", "{}", "a { b", "} {0} {{x}}", "%s \\n {sentence.__class__}"])
+def test_braces_in_texts_are_plain_characters(text):
+    example = Example(fields={"sentence": text}, label="0")
+    assert Task(**MOOD).render(example, "0") == f"Text: {text}\nMood: bad\n"
+
+
+def test_fields_may_stand_anywhere_and_braces_may_be_doubled():
+    task = Task(**MOOD | {"fields": ("a", "b"), "template": "{{{b}}} after {a}, {b}:"})
+    example = Example(fields={"a": "1", "b": "2"}, label="0")
+    assert task.render(example) == "{2} after 1, 2:"
+    assert task.retrieval_text(example) == "1 2"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"name": ""}, "name is empty"),
+        ({"fields": ()}, "fields is empty"),
+        ({"template": ""}, "template is empty"),
+        ({"labels": ()}, "labels is empty"),
+        ({"label_words": ("bad", "")}, "non-empty strings"),
+        ({"labels": (0, 1)}, "non-empty strings"),
+        ({"labels": ("0", "0")}, "labels holds '0' more than once"),
+        ({"label_words": ("bad", "bad")}, "label_words holds 'bad' more than once"),
+        ({"label_words": ("bad",)}, "2 labels but 1 label words"),
+        ({"template": "Text: {text}\nMood:"}, r"\{text\}; choose from the fields sentence"),
+        ({"template": "Text: {sentence.real}\nMood:"}, "sentence.real"),
+        ({"template": "Text: {sentence!r}\nMood:"}, "choose from the fields sentence"),
+        ({"template": "Text: {} {sentence}\nMood:"}, "choose from the fields sentence"),
+        ({"template": "Text: {sentence\nMood:"}, "is not a template"),
+        ({"template": "Mood:"}, "does not use the field 'sentence'"),
+        ({"template": "Text: {sentence}\nMood: "}, "ends in white space"),
+        ({"retrieval_template": "{premise}"}, "retrieval_template has {premise}"),
+    ],
+)
+def test_contradictory_declarations_are_refused(change, message):
+    with pytest.raises(errors.UserError, match=message):
+        Task(**MOOD | change)
+
+
+def test_unknown_label_lists_the_choices():
+    with pytest.raises(errors.UserError, match="no label '2'; choose from 0, 1"):
+        Task(**MOOD).class_index("2")
+
+
+def test_examples_are_equal_when_their_rows_are_wherever_they_stand():
+    example = Example(fields={"a": "x", "b": "y"}, label="0", row=3, source="train.jsonl:4", other={"idx": 7})
+    twin = Example(fields={"b": "y", "a": "x"}, label="0", row=5, source="train.jsonl:6", other={"idx": 7})
+    assert example == twin and hash(example) == hash(twin)
+    for change in ({"label": "1"}, {"other": {"idx": 8}}, {"fields": {"a": "x", "b": "z"}}):
+        assert example != dataclasses.replace(example, **change)
+
+
+def test_examples_survive_pickle_and_json():
+    example = Example(fields={"sentence": "ü\n"}, label="0", row=3, source="train.jsonl:4", other={"idx": 7})
+    for copy in (pickle.loads(pickle.dumps(example)), Example(**json.loads(json.dumps(dataclasses.asdict(example))))):
+        assert copy == example
+        assert (copy.row, copy.source) == (3, "train.jsonl:4")
