@@ -1,0 +1,203 @@
+"""Demonstrations and queries laid out as tokens: one shared prefix, a short suffix for every query.
+
+Whole prompts are what is tokenized, as published: GPT-2 makes other tokens of a blank line at the end of a string than
+of one before a word, so demonstrations tokenized alone are not the published demonstrations. Only where it is shown to
+give the same tokens is the text cut, inside the demonstrations, to spare tokenizing them once for each query.
+"""
+
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks.task import Example, Task
+
+Tokenize = Callable[[list[str]], list[list[int]]]
+"""Texts to token ids, special tokens included as the model expects them (OPT starts with one, GPT-2 does not)."""
+
+TRUNCATIONS = ("left", "error", "drop")
+_CHECKED_PROMPTS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptGroup:
+    """Prompts that share a prefix of P tokens; prompt i is `prefix_P` followed by `suffixes[i]`, which is never empty.
+
+    `index` holds each prompt's place among the queries.
+    """
+
+    prefix_P: np.ndarray
+    suffixes: tuple[np.ndarray, ...]
+    index: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompts:
+    """All prompts of one set of queries: the untruncated ones, then the truncated ones, which have an empty prefix.
+
+    `num_oversized` counts the truncated prompts whose query alone exceeds the context.
+    `dropped_demonstrations` is how many were left out of every prompt, from the front.
+    """
+
+    groups: tuple[PromptGroup, ...]
+    num_prompts: int
+    num_truncated: int = 0
+    num_oversized: int = 0
+    dropped_demonstrations: int = 0
+
+
+def tokenize_with(tokenizer: Any) -> Tokenize:
+    """The `Tokenize` of a `transformers` tokenizer, with the special tokens it adds by default."""
+    return lambda texts: tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"] if texts else []
+
+
+def lay_out(
+    task: Task,
+    demonstrations: Sequence[Example],
+    queries: Sequence[Example],
+    tokenize: Tokenize,
+    context: int,
+    truncation: str = "left",
+) -> Prompts:
+    """Lays out one prompt a query: all demonstrations, each followed by a blank line, then the query.
+
+    Args:
+      task: gives the template.
+      demonstrations: shown in this order in every prompt; there may be none.
+      queries: the examples asked about; their labels are not used.
+      tokenize: the model's tokenizer.
+      context: the number of tokens the model can read.
+      truncation: what becomes of prompts longer than the context. "left" keeps their last `context` tokens, as
+        published; "error" refuses them; "drop" leaves out demonstrations, oldest first, until the longest prompt fits.
+
+    Raises:
+      UserError: on an unknown truncation, on a prompt too long under "error", and under "error" and "drop" on a query
+        that does not fit even alone.
+    """
+    if truncation not in TRUNCATIONS:
+        raise errors.UserError(f"truncation={truncation!r}: choose from {', '.join(TRUNCATIONS)}")
+    if context < 1:
+        raise errors.UserError(f"context={context}: at least 1 token is needed")
+    if not queries:
+        return Prompts(groups=(), num_prompts=0)
+    texts = [task.render(query) for query in queries]
+    dropped = 0
+    if truncation == "drop":
+        dropped = _drop(task, demonstrations, queries, texts, tokenize, context)
+    head, tails = _tokenize_prompts(_demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
+    lengths = np.array([len(head) + len(tail) for tail in tails])
+    fits = lengths <= context
+    if truncation == "error" and not fits.all():
+        row = int(np.argmax(lengths))
+        raise errors.UserError(
+            f"{_place(queries[row])}: its prompt has {lengths[row]} tokens, the context {context} "
+            f"({int((~fits).sum())} of {len(queries)} prompts are too long): use fewer demonstrations, "
+            "or truncation 'left' or 'drop'"
+        )
+    whole, cut = np.flatnonzero(fits), np.flatnonzero(~fits)
+    groups = []
+    if whole.size:
+        groups.append(_shared_prefix_group(head, [tails[i] for i in whole], whole))
+    if cut.size:
+        groups.append(_truncated_group(head, [tails[i] for i in cut], cut, context))
+    return Prompts(
+        groups=tuple(groups),
+        num_prompts=len(queries),
+        num_truncated=cut.size,
+        num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in cut])),
+        dropped_demonstrations=dropped,
+    )
+
+
+def label_ids(task: Task, tokenize: Tokenize) -> list[int]:
+    """The token by which each class is read, in class order: the last sub-token of a blank and the label word.
+
+    Raises:
+      UserError: where two classes would be read by the same token.
+    """
+    ids = [tokens[-1] for tokens in tokenize([f" {word}" for word in task.label_words])]
+    for (word, token), (other, other_token) in itertools.combinations(zip(task.label_words, ids, strict=True), 2):
+        if token == other_token:
+            raise errors.UserError(
+                f"task {task.name!r}: the label words {word!r} and {other!r} end in the same token ({token}), so their "
+                "classes cannot be told apart: use multi-token label scoring or other label words"
+            )
+    return ids
+
+
+def _demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
+    return "".join(task.render(example, example.label) + "\n" for example in demonstrations)
+
+
+def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple[list[int], list[list[int]]]:
+    """Tokens of the whole prompts `demos + text` as (head, tails): prompt i is head + tails[i].
+
+    The cut is before the blank line that ends the demonstrations. Byte-level BPE never joins a newline to the word
+    before it, whatever follows, so there both sides tokenize as in the whole. For a tokenizer that behaves otherwise on
+    any of the prompts checked, whole prompts are tokenized and the head is empty.
+    """
+    head_text = demos.rstrip("\n")
+    if head_text:
+        head, special = tokenize([head_text, ""])
+        blank_line = demos[len(head_text) :]
+        tails = [tokens[len(special) :] for tokens in tokenize([blank_line + text for text in texts])]
+        by_length = np.argsort([len(text) for text in texts], kind="stable")
+        checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
+        whole = tokenize([demos + texts[i] for i in checked])
+        if all(head + tails[i] == tokens for i, tokens in zip(checked, whole, strict=True)):
+            return head, tails
+    return [], tokenize([demos + text for text in texts])
+
+
+def _shared_prefix_group(head: list[int], tails: list[list[int]], index: np.ndarray) -> PromptGroup:
+    """The longest common token prefix is split off, but for one token that every prompt keeps."""
+    first, last = min(tails), max(tails)  # in lexicographic order: what these two share, all share
+    common = next((i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    common = min([common, *(len(tail) - 1 for tail in tails)])
+    return PromptGroup(
+        prefix_P=np.array(head + first[:common], np.int32),
+        suffixes=tuple(np.array(tail[common:], np.int32) for tail in tails),
+        index=index,
+    )
+
+
+def _truncated_group(head: list[int], tails: list[list[int]], index: np.ndarray, context: int) -> PromptGroup:
+    return PromptGroup(
+        prefix_P=np.array([], np.int32),
+        suffixes=tuple(np.array((head + tail)[-context:], np.int32) for tail in tails),
+        index=index,
+    )
+
+
+def _drop(
+    task: Task,
+    demonstrations: Sequence[Example],
+    queries: Sequence[Example],
+    texts: list[str],
+    tokenize: Tokenize,
+    context: int,
+) -> int:
+    """The least number of demonstrations to leave out, from the front, for every prompt to fit."""
+
+    def longest(dropped: int) -> int:
+        head, tails = _tokenize_prompts(_demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
+        return len(head) + max(len(tail) for tail in tails)
+
+    candidates = range(len(demonstrations) + 1)
+    dropped = bisect.bisect_left(candidates, True, key=lambda dropped: longest(dropped) <= context)
+    if dropped == len(candidates):
+        lengths = [len(tokens) for tokens in tokenize(texts)]
+        row = int(np.argmax(lengths))
+        raise errors.UserError(
+            f"{_place(queries[row])}: its query alone has {lengths[row]} tokens, the context {context}; "
+            "no demonstration can be dropped to make it fit"
+        )
+    return dropped
+
+
+def _place(example: Example) -> str:
+    return example.source or f"row {example.row}"

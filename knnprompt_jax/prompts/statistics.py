@@ -1,0 +1,129 @@
+"""How many shots a context holds, and the other task statistics of the paper's appendix."""
+
+import collections
+import dataclasses
+import random
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from knnprompt_jax import errors
+from knnprompt_jax.prompts.layout import Tokenize
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
+
+NUM_DRAWS = 100
+MAX_TRUNCATION_PERCENT = 5
+DEMO_SHOTS = (1, 2, 4, 8, 16, 32)
+
+_PUBLISHED_CONTEXTS = (1024, 2048)
+_PUBLISHED_M_T = {
+    "sst2": (16, 32),
+    "subj": (8, 16),
+    "mpqa": (32, 32),
+    "agnews": (2, 4),
+    "cb": (2, 4),
+    "cr": (8, 16),
+    "dbpedia": (1, 1),
+    "mr": (8, 16),
+    "rte": (4, 8),
+    "trec": (8, 16),
+}
+
+
+class ShotLimit(NamedTuple):
+    """What a context holds: the most shots per class, the share of prompts truncated at that many, and M_T."""
+
+    max_shots: int
+    truncated: float
+    m_t: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskStatistics:
+    """A column of the appendix table; `limits` maps context lengths to what they hold."""
+
+    task: str
+    num_classes: int
+    average_template_tokens: float
+    limits: Mapping[int, ShotLimit]
+
+
+def max_shots_in_context(task_name: str, context: int) -> int | None:
+    """The paper's M_T, in demonstrations per class, for its tasks and 1024 or 2048 tokens of GPT-2's; else None."""
+    if task_name not in _PUBLISHED_M_T or context not in _PUBLISHED_CONTEXTS:
+        return None
+    return _PUBLISHED_M_T[task_name][_PUBLISHED_CONTEXTS.index(context)]
+
+
+def compute_max_shots(
+    task: Task,
+    train: Sequence[Example],
+    tokenize: Tokenize,
+    context: int,
+    queries: Sequence[Example] | None = None,
+) -> ShotLimit:
+    """The most shots per class with which at most 5 % (rounded) of the prompts are longer than the context.
+
+    A prompt pairs a few-shot draw, seeds 0 to 99, with a query. At least one shot is allowed, however many prompts
+    that truncates, as the paper does for DBPedia. M_T is the largest of 1, 2, 4, … 32 within the limit.
+
+    Args:
+      queries: the evaluation rows; the train rows by default.
+
+    Raises:
+      UserError: where there is no train row.
+    """
+    return _limits(task, train, train if queries is None else queries, tokenize, [context])[context]
+
+
+def describe(
+    task: Task, train: Sequence[Example], queries: Sequence[Example], tokenize: Tokenize, contexts: Sequence[int]
+) -> TaskStatistics:
+    """The statistics of one task; the average is over the labelled train texts without their trailing newline."""
+    labelled = [task.render(example, example.label).removesuffix("\n") for example in train]
+    return TaskStatistics(
+        task=task.name,
+        num_classes=task.num_classes,
+        average_template_tokens=float(np.mean(_num_tokens(labelled, tokenize))),
+        limits=_limits(task, train, queries, tokenize, contexts),
+    )
+
+
+def _limits(
+    task: Task, train: Sequence[Example], queries: Sequence[Example], tokenize: Tokenize, contexts: Sequence[int]
+) -> dict[int, ShotLimit]:
+    if not train:
+        raise errors.UserError(f"task {task.name!r}: no train row to count tokens of")
+    # The parts of a prompt are counted apart: byte-level BPE makes two tokens of the blank line between them.
+    demonstrations = _num_tokens([task.render(example, example.label) for example in train], tokenize) + 1
+    by_class = collections.defaultdict(list)
+    for example, length in zip(train, demonstrations.tolist(), strict=True):
+        by_class[example.label].append(length)
+    special = len(tokenize([""])[0])
+    query_lengths = np.sort(_num_tokens([task.render(example) for example in queries], tokenize) + special)
+    return {context: _limit(list(by_class.values()), query_lengths, context) for context in contexts}
+
+
+def _limit(class_lengths: list[list[int]], query_lengths: np.ndarray, context: int) -> ShotLimit:
+    max_shots, truncated = 1, _truncated(class_lengths, query_lengths, context, 1)
+    for shots in range(2, max(map(len, class_lengths)) + 1):
+        share = _truncated(class_lengths, query_lengths, context, shots)
+        if round(100 * share) > MAX_TRUNCATION_PERCENT:
+            break
+        max_shots, truncated = shots, share
+    return ShotLimit(max_shots, truncated, max(shots for shots in DEMO_SHOTS if shots <= max_shots))
+
+
+def _truncated(class_lengths: list[list[int]], query_lengths: np.ndarray, context: int, shots: int) -> float:
+    """The share of prompts longer than the context, over all pairs of a draw of demonstrations and a query."""
+    draws = [sum(splits.sample_by_class(class_lengths, shots, random.Random(seed))) for seed in range(NUM_DRAWS)]
+    fitting = np.searchsorted(query_lengths, context - np.array(draws), side="right")
+    return 1 - float(fitting.mean()) / len(query_lengths)
+
+
+def _num_tokens(texts: list[str], tokenize: Tokenize) -> np.ndarray:
+    """Tokens of each text without special tokens, int64 [N]."""
+    special = len(tokenize([""])[0])
+    return np.array([len(tokens) - special for tokens in tokenize(texts)])

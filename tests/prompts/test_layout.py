@@ -1,0 +1,202 @@
+"""Shared prefix and suffixes are the whole prompts' tokens, whatever the tokenizer and the truncation."""
+
+import re
+
+import hypothesis
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import strategies
+
+from knnprompt_jax import errors
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.tasks import catalogue, sources, splits
+from knnprompt_jax.tasks.task import Example, Task
+
+TASK = Task("mood", ("sentence",), "Text: {sentence}\nMood:", ("0", "1"), ("bad", "good"))
+DEMONSTRATIONS = [
+    Example({"sentence": text}, label) for text, label in (("dull ", "0"), ("so bright", "1"), ("x", "0"))
+]
+QUERIES = [
+    Example({"sentence": text}, "0", row, f"dev.jsonl:{row + 1}") for row, text in enumerate(["a b", "a b c", "d"])
+]
+
+
+def characters(texts):
+    """A token a character, no special token."""
+    return [[ord(character) for character in text] for text in texts]
+
+
+def with_start(texts):
+    return [[1, *tokens] for tokens in characters(texts)]
+
+
+def with_end(texts):
+    return [[*tokens, 2] for tokens in characters(texts)]
+
+
+def joining(texts):
+    """A newline sticks to the word before it: no cut before the blank line is right for this one."""
+    words = [re.findall(r"\w+\n*|\W", text) for text in texts]
+    return [[sum(map(ord, word)) for word in text] for text in words]
+
+
+@pytest.fixture(scope="module")
+def byte_level():
+    """A byte-level BPE in the manner of GPT-2's, trained on a few lines."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=330, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|end|>"]
+    )
+    tokenizer.train_from_iterator(
+        ["Text: so bright\nMood: good\n\n", "Text: dull \nMood: bad\n\n\n  it's 12"] * 3, trainer
+    )
+    return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+
+
+@pytest.fixture(scope="module")
+def gpt2(shared):
+    transformers = pytest.importorskip("transformers")
+    return layout.tokenize_with(transformers.AutoTokenizer.from_pretrained(shared / "tokenizers" / "gpt2"))
+
+
+def whole_prompts(task, demonstrations, queries, tokenize):
+    head = "".join(task.render(example, example.label) + "\n" for example in demonstrations)
+    return tokenize([head + task.render(query) for query in queries])
+
+
+def rebuilt(prompts):
+    """Prompts as token lists, in query order."""
+    tokens = {}
+    for group in prompts.groups:
+        assert group.prefix_P.dtype == np.int32
+        for place, suffix in zip(group.index, group.suffixes, strict=True):
+            assert suffix.dtype == np.int32 and suffix.size
+            tokens[int(place)] = [*group.prefix_P.tolist(), *suffix.tolist()]
+    assert sorted(tokens) == list(range(prompts.num_prompts))
+    return [tokens[place] for place in range(prompts.num_prompts)]
+
+
+def assert_longest_prefix(group):
+    """The prefix cannot grow: some suffix has one token left, or the suffixes begin differently."""
+    assert min(map(len, group.suffixes)) == 1 or len({int(suffix[0]) for suffix in group.suffixes}) > 1
+
+
+@pytest.mark.parametrize("tokenize", [characters, with_start, with_end, joining])
+@pytest.mark.parametrize("num_demonstrations", [0, 1, 3])
+def test_prompts_are_tokenized_whole(tokenize, num_demonstrations):
+    demonstrations = DEMONSTRATIONS[:num_demonstrations]
+    prompts = layout.lay_out(TASK, demonstrations, QUERIES, tokenize, context=1000)
+    assert rebuilt(prompts) == whole_prompts(TASK, demonstrations, QUERIES, tokenize)
+    (group,) = prompts.groups
+    assert_longest_prefix(group)
+    assert (prompts.num_prompts, prompts.num_truncated, prompts.dropped_demonstrations) == (3, 0, 0)
+
+
+def test_a_single_query_keeps_one_token():
+    (group,) = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES[:1], characters, context=1000).groups
+    assert [suffix.tolist() for suffix in group.suffixes] == [[ord(":")]]
+
+
+def test_no_queries_make_no_groups():
+    assert layout.lay_out(TASK, DEMONSTRATIONS, [], characters, context=10) == layout.Prompts((), 0)
+
+
+def test_demonstrations_are_tokenized_once(byte_level):
+    lengths = []
+
+    def counting(texts):
+        lengths.extend(map(len, texts))
+        return byte_level(texts)
+
+    layout.lay_out(TASK, DEMONSTRATIONS, [QUERIES[0]] * 101, counting, context=1000)
+    assert sum(length > 60 for length in lengths) < 10
+
+
+PIECES = ("a", "bright", "it's", " ", "  ", "\n", "\n\n", "\t", "1", "é", ".", "<|end|>")
+TEXTS = strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
+
+
+@hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
+@hypothesis.given(strategies.lists(TEXTS, max_size=3), strategies.lists(TEXTS, min_size=1, max_size=11))
+def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrations, queries):
+    demonstrations = [Example({"sentence": text}, "1") for text in demonstrations]
+    queries = [Example({"sentence": text}, "0") for text in queries]
+    prompts = layout.lay_out(TASK, demonstrations, queries, byte_level, context=1000)
+    assert rebuilt(prompts) == whole_prompts(TASK, demonstrations, queries, byte_level)
+
+
+@pytest.mark.parametrize("name, demo_shots", [("trec", 8), ("mr", 8), ("cb", 2), ("sst2", 16)])
+def test_gpt2_gives_the_tokens_of_whole_prompts(shared, gpt2, name, demo_shots):
+    task, data_dir = catalogue.get(name), str(shared / "data")
+    train = sources.load_rows(task, "train", data_dir=data_dir)
+    split = splits.draw(train, task, shots=demo_shots + 8, demo_shots=demo_shots, seed=1)
+    queries = [*split.anchors, *sources.load_rows(task, "dev_subsample", data_dir=data_dir)]
+    prompts = layout.lay_out(task, split.demonstrations, queries, gpt2, context=4096)
+    assert rebuilt(prompts) == whole_prompts(task, split.demonstrations, queries, gpt2)
+    (group,) = prompts.groups
+    assert_longest_prefix(group)
+    blank_line_and_template = gpt2(["\n\n" + task.template.split("{")[0].rstrip()])[0]
+    assert group.prefix_P[-len(blank_line_and_template) :].tolist() == blank_line_and_template
+
+
+@pytest.mark.parametrize("tokenize", [with_start, joining])
+def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokenize):
+    whole = whole_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize)
+    context = len(whole[0])
+    prompts = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, tokenize, context)
+    assert rebuilt(prompts) == [tokens[-context:] for tokens in whole]
+    kept, truncated = prompts.groups
+    assert kept.index.tolist() == [0, 2] and kept.prefix_P.size
+    assert truncated.index.tolist() == [1] and not truncated.prefix_P.size
+    assert (prompts.num_truncated, prompts.num_oversized) == (1, 0)
+
+
+def test_queries_that_do_not_fit_alone_are_counted():
+    prompts = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, context=14)
+    assert (prompts.num_truncated, prompts.num_oversized) == (3, 2)
+    assert all(len(tokens) == 14 for tokens in rebuilt(prompts))
+
+
+def test_error_refuses_long_prompts_and_names_the_longest():
+    longest = len(whole_prompts(TASK, DEMONSTRATIONS, QUERIES, characters)[1])
+    assert not layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, longest, "error").num_truncated
+    with pytest.raises(errors.UserError, match=rf"dev\.jsonl:2: its prompt has {longest} tokens.*\(1 of 3 prompts"):
+        layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, longest - 1, "error")
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_drop_leaves_out_the_fewest_demonstrations_from_the_front(kept):
+    whole = whole_prompts(TASK, DEMONSTRATIONS[3 - kept :], QUERIES, with_start)
+    prompts = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, with_start, max(map(len, whole)), "drop")
+    assert rebuilt(prompts) == whole
+    assert (prompts.dropped_demonstrations, prompts.num_truncated) == (3 - kept, 0)
+
+
+def test_drop_refuses_a_query_that_does_not_fit_alone():
+    with pytest.raises(errors.UserError, match=r"dev\.jsonl:2: its query alone has 17 tokens, the context 16"):
+        layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, 16, "drop")
+
+
+@pytest.mark.parametrize(
+    "options, message", [({"truncation": "right"}, "left, error, drop"), ({"context": 0}, "context=0")]
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(errors.UserError, match=message):
+        layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, **{"context": 1000} | options)
+
+
+def test_label_ids_are_the_last_sub_tokens_in_class_order():
+    task = Task("mood", ("sentence",), "{sentence}:", ("0", "1", "2"), ("good", "bad!", "odd?"))
+    assert layout.label_ids(task, with_start) == [ord("d"), ord("!"), ord("?")]
+
+
+def test_label_ids_that_collide_are_refused():
+    with pytest.raises(errors.UserError, match="the label words 'bad' and 'good' end in the same token"):
+        layout.label_ids(TASK, with_start)
+
+
+def test_gpt2_label_ids(gpt2):
+    assert layout.label_ids(catalogue.get("sst2"), gpt2) == [tokens[-1] for tokens in gpt2([" negative", " positive"])]
+    assert layout.label_ids(catalogue.get("cb"), gpt2) == [3991, 2081, 6159]
