@@ -1,0 +1,102 @@
+"""Exact attention of packed suffixes over one shared prefix.
+
+The prefix's keys and values carry no batch axis, so that all queries of all rows meet them in one matrix product per head.
+Logits over the prefix and over the row's own tokens stay two parts that share a maximum; softmax runs in float32.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+Array = jax.Array
+MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
+QUERY_BLOCK = 256  # Tokens: keeps a block's logits within caches, and below the size from which the C library fetches fresh pages on each call.
+
+
+@struct.dataclass
+class Prefix:
+    """Keys and values of the shared prefix: one layer's [P, H, K], or all layers' with a leading L. Positions from `length` on are padding."""
+
+    k: Array
+    v: Array
+    length: Array
+
+
+def causal_attention(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, scale: Array | float) -> Array:
+    """Plain causal attention over whole sequences, in blocks of queries that meet only the keys before their end."""
+    q_BTHK = q_BTHK * jnp.asarray(scale, q_BTHK.dtype)
+
+    @functools.partial(jax.checkpoint, static_argnums=(3,))
+    def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, start: int) -> Array:
+        logits_BHTT = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BTHK, preferred_element_type=jnp.float32)
+        mask_TT = jnp.arange(k_BTHK.shape[1]) <= start + jnp.arange(q_BTHK.shape[1])[:, None]
+        return _mix(jax.nn.softmax(jnp.where(mask_TT, logits_BHTT, MASKED)), v_BTHK, "bhts,bshk->bthk").astype(
+            q_BTHK.dtype
+        )
+
+    starts = range(0, q_BTHK.shape[1], QUERY_BLOCK) or [0]  # An empty prefix is one empty block.
+    ends = [min(start + QUERY_BLOCK, q_BTHK.shape[1]) for start in starts]
+    read = [
+        attend(q_BTHK[:, start:end], k_BTHK[:, :end], v_BTHK[:, :end], start)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return jnp.concatenate(read, 1)
+
+
+def same_suffix(segments_BS: Array) -> Array:
+    """Mask [B, S, S]: which tokens of its row a token may read, namely the earlier ones of its own suffix."""
+    width = segments_BS.shape[1]
+    return (segments_BS[:, :, None] == segments_BS[:, None, :]) & jnp.tril(jnp.ones((width, width), bool))
+
+
+def shared_prefix_attention(
+    q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, prefix: Prefix, scale: Array | float
+) -> Array:
+    """What each query reads from the prefix and from those tokens of its row that the mask allows, [B, S, H, K].
+
+    Queries are taken a block at a time, so that the logits [H, block, P] never exist for all of them.
+    """
+    batch, width, heads, size = q_BSHK.shape
+    q_BSHK = q_BSHK * jnp.asarray(scale, q_BSHK.dtype)
+    cuts = next(cuts for cuts in range(-(-width // _block_tokens()), width + 1) if width % cuts == 0)
+    if cuts > 1:  # Rows wider than a block: each part of a row's queries meets all of its keys.
+        q_BSHK, mask_BST = (
+            array.reshape(batch * cuts, width // cuts, *array.shape[2:]) for array in (q_BSHK, mask_BST)
+        )
+        k_BTHK, v_BTHK = jnp.repeat(k_BTHK, cuts, 0), jnp.repeat(v_BTHK, cuts, 0)
+    rows = max(
+        rows
+        for rows in range(1, len(q_BSHK) + 1)
+        if len(q_BSHK) % rows == 0 and (rows == 1 or rows * q_BSHK.shape[1] <= _block_tokens())
+    )
+    blocks = [array.reshape(-1, rows, *array.shape[1:]) for array in (q_BSHK, k_BTHK, v_BTHK, mask_BST)]
+    return jax.lax.map(lambda block: _attend_block(*block, prefix), blocks).reshape(batch, width, heads, size)
+
+
+def _block_tokens() -> int:
+    return QUERY_BLOCK if jax.default_backend() == "cpu" else 16 * QUERY_BLOCK
+
+
+def _attend_block(q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, prefix: Prefix) -> Array:
+    """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy."""
+    batch, width, heads, size = q_BSHK.shape
+    q_HBSK, k_HBTK, v_HBTK = (jnp.moveaxis(array, 2, 0) for array in (q_BSHK, k_BTHK, v_BTHK))
+    own_HBST = jnp.einsum("hbsk,hbtk->hbst", q_HBSK, k_HBTK, preferred_element_type=jnp.float32)
+    own_HBST = jnp.where(mask_BST, own_HBST, MASKED)
+    if not prefix.k.shape[0]:
+        return jnp.moveaxis(_mix(jax.nn.softmax(own_HBST), v_HBTK, "hbst,hbtk->hbsk"), 0, 2).astype(q_BSHK.dtype)
+    far_HSP = jnp.einsum("hsk,phk->hsp", q_HBSK.reshape(heads, -1, size), prefix.k, preferred_element_type=jnp.float32)
+    far_HSP = jnp.where(jnp.arange(prefix.k.shape[0]) < prefix.length, far_HSP, MASKED)
+    top_HBS = jnp.maximum(own_HBST.max(-1), far_HSP.max(-1).reshape(heads, batch, width))
+    own_HBST = jnp.exp(own_HBST - top_HBS[..., None])
+    far_HSP = jnp.exp(far_HSP - top_HBS.reshape(heads, -1, 1))
+    total_HBS = own_HBST.sum(-1) + far_HSP.sum(-1).reshape(heads, batch, width)
+    far_HSK = _mix(far_HSP, prefix.v, "hsp,phk->hsk")
+    read_HBSK = _mix(own_HBST, v_HBTK, "hbst,hbtk->hbsk") + far_HSK.reshape(heads, batch, width, size)
+    return jnp.moveaxis(read_HBSK / total_HBS[..., None], 0, 2).astype(q_BSHK.dtype)
+
+
+def _mix(weights: Array, values: Array, equation: str) -> Array:
+    return jnp.einsum(equation, weights.astype(values.dtype), values, preferred_element_type=jnp.float32)

@@ -1,0 +1,177 @@
+"""Decoders from and to Hugging Face folders: from file to shard, tensor by tensor, by the tables of their family."""
+
+import collections
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+from flax import nnx
+
+from knnprompt_jax import errors
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import conversion, decoder, hf_config, registry, tensor_files
+
+Source = tuple[conversion.Piece, tensor_files.Tensor]
+# From the path of a weight ("blocks.mlp.up_kernel") to where it lies.
+Placement = Callable[[str], jax.sharding.Sharding]
+
+_LISTED = 8
+_COMPARED_ROWS = 4096
+
+
+def load(
+    folder: pathlib.Path, config: config_lib.DecoderConfig, dtype: jnp.dtype, placement: Placement | None = None
+) -> decoder.Decoder:
+    """The decoder whose weights the folder holds, as `dtype`; without `placement` on the first device.
+
+    Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices.
+
+    Raises:
+        UserError: unknown, missing, duplicate and misshapen tensors (all in one message), unreadable files,
+            values that are not finite.
+    """
+    placement = placement or (lambda path: jax.sharding.SingleDeviceSharding(jax.local_devices()[0]))
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: decoder.Decoder(config, nnx.Rngs(0), dtype)))
+    leaves = {".".join(path): variable for path, variable in nnx.to_flat_state(abstract)}
+    try:
+        sources = _match(folder, config, leaves)
+        if config.tied_head and "head" in sources:
+            _check_tied(sources["head"][0], sources["tokens"][0])
+        for path, leaf in leaves.items():
+            read = functools.partial(_read_box, sources[path], leaf.shape, leaf.dtype)
+            leaf.set_value(jax.make_array_from_callback(leaf.shape, placement(path), read))
+    finally:
+        tensor_files.release()
+    return nnx.merge(graph, abstract)
+
+
+def save(folder: pathlib.Path, model: decoder.Decoder, hf: hf_config.Json, dtype: jnp.dtype) -> None:
+    """Writes config.json and model.safetensors, which `transformers` loads; each file appears whole or not at all.
+
+    `hf` must be a config.json that describes `model`.
+    """
+    family = registry.FAMILIES[model.config.family]
+    if family.config_from_hf(hf) != model.config:
+        raise ValueError("the config.json to be written does not describe the model")
+    leaves = {".".join(path): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
+    arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
+    pieces = conversion.expand(family.table, model.config, arrays)
+    tensors = {piece.theirs: piece.export(arrays[piece.ours]) for piece in pieces}
+    described = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
+    described |= {"architectures": [family.architecture], "model_type": model.config.family}
+    described |= {"torch_dtype": jnp.dtype(dtype).name}
+    folder.mkdir(parents=True, exist_ok=True)
+    with _written_whole(folder / "model.safetensors") as path:
+        safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
+    with _written_whole(folder / "config.json") as path:
+        path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+def fingerprint(folder: pathlib.Path, config: config_lib.DecoderConfig) -> str:
+    """SHA-256 (hex) over the configuration and every tensor's name, shape, type and some bytes.
+
+    The bytes are the first and last 1,024 and up to 61 between: another training step changes them all, a change to
+    a few weights by hand may go unseen.
+    """
+    digest = hashlib.sha256(repr(config).encode())
+    for tensor in sorted(tensor_files.read(tensor_files.find(folder)), key=lambda tensor: tensor.key):
+        digest.update(f"{tensor.key} {tensor.shape} {tensor.dtype}".encode())
+        bytes_n = tensor.view().reshape(-1).view(np.uint8)
+        for sample in (bytes_n[:1024], bytes_n[-1024:], bytes_n[:: len(bytes_n) // 61 + 1]):
+            digest.update(sample.tobytes())
+    tensor_files.release()
+    return digest.hexdigest()
+
+
+def _match(folder: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:
+    """The tensors that make up each leaf, all names and shapes checked; a tied model may bring a head."""
+    files = tensor_files.find(folder)
+    family = registry.FAMILIES[config.family]
+    table = family.flax_table if files[0].suffix == ".msgpack" else family.table
+    pieces = conversion.expand(table, config, {*leaves, "head"})
+    wanted = {table.bare(piece.theirs): piece for piece in pieces}
+    found = collections.defaultdict(list)
+    for tensor in tensor_files.read(files):
+        if not table.is_buffer(key := table.bare(tensor.key)):
+            found[key].append(tensor)
+    optional = {key for key, piece in wanted.items() if piece.ours == "head" and config.tied_head}
+    problems = _problems(wanted, found, optional)
+    if problems:
+        raise errors.UserError(f"{folder}: the weights are not those of its config.json: {'; '.join(problems)}")
+    sources = collections.defaultdict(list)
+    for key, tensors in found.items():
+        sources[wanted[key].ours].append((wanted[key], tensors[0]))
+    return sources
+
+
+def _problems(
+    wanted: dict[str, conversion.Piece], found: dict[str, list[tensor_files.Tensor]], optional: set[str]
+) -> list[str]:
+    misshapen = [
+        f"{tensor.key} is {tensor.dtype}{list(tensor.shape)} and should be {list(wanted[key].shape)}"
+        for key, (tensor, *_) in found.items()
+        if key in wanted and (tensor.shape != wanted[key].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
+    ]
+    kinds = {
+        "unknown": [tensors[0].key for key, tensors in found.items() if key not in wanted],
+        "missing": [piece.theirs for key, piece in wanted.items() if key not in found and key not in optional],
+        "duplicate": [" = ".join(tensor.key for tensor in tensors) for tensors in found.values() if len(tensors) > 1],
+        "misshapen": misshapen,
+    }
+    return [
+        f"{len(names)} {kind} ({', '.join(names[:_LISTED])}{', …' * (len(names) > _LISTED)})"
+        for kind, names in kinds.items()
+        if names
+    ]
+
+
+def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, index: tuple[slice, ...]) -> np.ndarray:
+    """One slice of one of our arrays, from the tensors that overlap it."""
+    bounds = [range(size)[cut] for cut, size in zip(index, shape, strict=True)]
+    box = np.empty([len(bound) for bound in bounds], dtype)
+    for piece, tensor in sources:
+        axes = list(zip(bounds, piece.start, piece.box, strict=True))
+        shared = [range(max(bound.start, start), min(bound.stop, start + size)) for bound, start, size in axes]
+        if all(shared):
+            target = tuple(_within(part, bound.start) for part, bound in zip(shared, bounds, strict=True))
+            source = tuple(_within(part, start) for part, start in zip(shared, piece.start, strict=True))
+            box[target] = piece.import_view(tensor.view())[source]
+            if not np.isfinite(box[target]).all():
+                raise errors.UserError(f"{tensor.file}: tensor {tensor.key} holds NaN or infinity as {box.dtype}")
+    return box
+
+
+def _within(part: range, start: int) -> slice:
+    return slice(part.start - start, part.stop - start)
+
+
+def _check_tied(head: Source, tokens: Source) -> None:
+    """Refuses a head of its own in a model that is to use its embeddings as head."""
+    (head_piece, head_tensor), (tokens_piece, tokens_tensor) = head, tokens
+    head_VE, tokens_VE = head_piece.import_view(head_tensor.view()), tokens_piece.import_view(tokens_tensor.view())
+    for row in range(0, len(tokens_VE), _COMPARED_ROWS):
+        if not np.array_equal(head_VE[row : row + _COMPARED_ROWS], tokens_VE[row : row + _COMPARED_ROWS]):
+            place = f"{head_tensor.file}: {head_tensor.key} differs from {tokens_tensor.key}"
+            raise errors.UserError(f"{place}, but config.json ties them; set tie_word_embeddings to false there")
+
+
+@contextlib.contextmanager
+def _written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A temporary path that takes the place of `path` at the end, or vanishes when an exception comes first."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        yield pathlib.Path(name)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    finally:
+        pathlib.Path(name).unlink(missing_ok=True)

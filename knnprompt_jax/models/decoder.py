@@ -1,0 +1,116 @@
+"""The decoder: embeddings, stacked blocks under one scan, final normalisation, tied head. GPT-2 and OPT are its configurations."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from knnprompt_jax.models import attention, layers
+from knnprompt_jax.models import config as config_lib
+
+Array = jax.Array
+
+
+class Decoder(nnx.Module):
+    """A decoder-only language model whose last hidden states are a sufficient statistic of its next-token distributions.
+
+    Weights are `param_dtype`; activations have the same dtype, while normalisation, softmax and the head run in float32.
+    """
+
+    def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
+        self.config = config
+        self.tokens = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
+        self.positions = layers._normal(
+            rngs, (config.num_positions + config.position_offset, config.width), param_dtype, 0.01
+        )
+        if config.has_projections:
+            self.project_in = layers._normal(rngs, (config.embed_width, config.width), param_dtype)
+            self.project_out = layers._normal(rngs, (config.width, config.embed_width), param_dtype)
+        if config.final_norm:
+            self.final_norm = layers.LayerNorm(config.width, config.norm_epsilon, param_dtype)
+        if not config.tied_head:
+            self.head = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
+
+        @nnx.split_rngs(splits=config.num_layers)
+        @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None})
+        def stack(rngs: nnx.Rngs) -> layers.Block:
+            return layers.Block(config, rngs, param_dtype)
+
+        self.blocks = stack(rngs)
+
+    def __call__(self, tokens_BT: Array, remat: bool = False) -> Array:
+        """Hidden states [B, T, E] (float32) of whole sequences, causally; `remat` recomputes blocks in the backward pass."""
+        x_BTD = self._embed(tokens_BT, jnp.arange(tokens_BT.shape[1]))
+
+        def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
+            block, layer = block_and_layer
+            return block(x_BTD, self._causal(layer))[0], None
+
+        x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, self._stack())
+        return self._finish(x_BTD)
+
+    def read_prefix(self, tokens_P: Array, length: Array) -> attention.Prefix:
+        """Keys and values [L, P, H, K] of a prefix, once for all prompts; tokens from `length` on are padding."""
+        x_1PD = self._embed(tokens_P[None], jnp.arange(tokens_P.shape[0]))
+
+        def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, Array]:
+            block, layer = block_and_layer
+            x_1PD, kv_1PnHK = block(x_1PD, self._causal(layer))
+            return x_1PD, kv_1PnHK[0]
+
+        _, kv_LPnHK = jax.lax.scan(body, x_1PD, self._stack())
+        return attention.Prefix(kv_LPnHK[:, :, 0], kv_LPnHK[:, :, 1], length)
+
+    def read_suffixes(
+        self, tokens_BS: Array, segments_BS: Array, positions_BS: Array, ends_J: Array, prefix: attention.Prefix
+    ) -> Array:
+        """Hidden states [J, E] (float32) at the tokens `ends_J` (flat indices into [B, S]) of suffixes packed into rows.
+
+        Each suffix attends to the prefix and to itself. The last block runs on the J ends alone.
+        """
+        x_BSD = self._embed(tokens_BS, positions_BS)
+        mask_BSS = attention.same_suffix(segments_BS)
+        last = self.config.num_layers - 1
+
+        def attend_in(layer: Array, mask: Array) -> layers.Attend:
+            own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
+            return lambda q, k, v: attention.shared_prefix_attention(q, k, v, mask, own, self._scale(layer))
+
+        def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
+            return self._block(layer)(x_BSD, attend_in(layer, mask_BSS))[0], None
+
+        x_BSD, _ = jax.lax.scan(body, x_BSD, jnp.arange(last))
+        row_J, column_J = jnp.divmod(ends_J, tokens_BS.shape[1])
+        x_J1D = self._block(last).at(x_BSD, row_J, column_J, attend_in(last, mask_BSS[row_J, column_J][:, None]))
+        return self._finish(x_J1D)[:, 0]
+
+    def logits(self, h_NE: Array) -> Array:
+        """Next-token logits [N, V] in float32."""
+        return jnp.einsum("...e,ve->...v", h_NE.astype(jnp.float32), self.head_VE.astype(jnp.float32))
+
+    @property
+    def head_VE(self) -> Array:
+        return self.tokens[...] if self.config.tied_head else self.head[...]
+
+    def _embed(self, tokens: Array, positions: Array) -> Array:
+        x = self.tokens[...][tokens]
+        if self.config.has_projections:
+            x = x @ self.project_in[...]
+        return x + self.positions[...][positions + self.config.position_offset]
+
+    def _finish(self, x: Array) -> Array:
+        x = self.final_norm(x) if self.config.final_norm else x.astype(jnp.float32)
+        return x @ self.project_out[...].astype(jnp.float32) if self.config.has_projections else x
+
+    def _stack(self) -> tuple[layers.Block, Array]:
+        return self.blocks, jnp.arange(self.config.num_layers)
+
+    def _block(self, layer: Array | int) -> layers.Block:
+        """The block of one layer, cut from the stack; indexing (not slicing the stack) keeps a single copy of the weights."""
+        return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
+
+    def _causal(self, layer: Array) -> layers.Attend:
+        return lambda q, k, v: attention.causal_attention(q, k, v, self._scale(layer))
+
+    def _scale(self, layer: Array | int) -> Array | float:
+        scale = self.config.head_size**-0.5 if self.config.scale_by_head else 1.0
+        return scale / (layer + 1) if self.config.scale_by_layer else scale

@@ -1,0 +1,132 @@
+"""Where the tensors of a Flax msgpack file lie, without reading them.
+
+`flax.serialization.msgpack_restore` reads a whole file into memory; this walks the headers only, so that tensors can be
+mapped one by one. Nothing in such a file is executed.
+Format: https://github.com/msgpack/msgpack/blob/master/spec.md and `flax.serialization`.
+"""
+
+import dataclasses
+import math
+import mmap
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+
+_CHUNKED = "__msgpack_chunked_array__"
+_NDARRAY, _NUMPY_SCALAR = 1, 3
+_FIXED = ((0x00, 0x7F, "int"), (0x80, 0x8F, "map"), (0x90, 0x9F, "array"), (0xA0, 0xBF, "str"))
+_SIZED = {
+    **{0xC4: ("bin", 1), 0xC5: ("bin", 2), 0xC6: ("bin", 4), 0xC7: ("ext", 1), 0xC8: ("ext", 2), 0xC9: ("ext", 4)},
+    **{0xCC: ("int", 1), 0xCD: ("int", 2), 0xCE: ("int", 4), 0xCF: ("int", 8), 0xD9: ("str", 1), 0xDA: ("str", 2)},
+    **{0xDB: ("str", 4), 0xDC: ("array", 2), 0xDD: ("array", 4), 0xDE: ("map", 2), 0xDF: ("map", 4)},
+}
+_SINGLE = {0xC0: ("nil", 0), 0xC2: ("bool", 0), 0xC3: ("bool", 1)}
+_FIXED_EXT = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """An array's bytes in the file: in one run, or in several where Flax has split a large array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    offsets: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def spans(data: mmap.mmap | bytes) -> dict[str, Span]:
+    """Key (joined by ".") → where the array lies.
+
+    Raises:
+        ValueError: the bytes are not a whole Flax file.
+    """
+    cursor = _Cursor(data)
+    tree = cursor.value()
+    if cursor.at != len(data) or not isinstance(tree, dict):
+        raise ValueError("it is not one msgpack map")
+    return dict(_flatten(tree, ""))
+
+
+class _Cursor:
+    def __init__(self, data: mmap.mmap | bytes):
+        self.data, self.at = data, 0
+
+    def value(self) -> dict | list | str | int | None | Span:
+        kind, size = self._head()
+        match kind:
+            case "map":
+                return {self.value(): self.value() for _ in range(size)}
+            case "array":
+                return [self.value() for _ in range(size)]
+            case "str":
+                return self._take(size).decode()
+            case "ext":
+                return self._array(self.at + 1 + size)
+            case "bin":
+                raise ValueError(f"bytes outside an array at offset {self.at}")
+            case _:
+                return size
+
+    def _head(self) -> tuple[str, int]:
+        """The kind of the next value, and its size (of a number: its value)."""
+        first = self._take(1)[0]
+        for low, high, kind in _FIXED:
+            if low <= first <= high:
+                return kind, first - low
+        if first in _SINGLE:
+            return _SINGLE[first]
+        if first in _FIXED_EXT:
+            return "ext", _FIXED_EXT[first]
+        if first not in _SIZED:
+            raise ValueError(f"an unknown msgpack type 0x{first:02x} at offset {self.at - 1}")
+        kind, width = _SIZED[first]
+        return kind, int.from_bytes(self._take(width), "big")
+
+    def _array(self, end: int) -> Span:
+        code = self._take(1)[0]
+        if code not in (_NDARRAY, _NUMPY_SCALAR):
+            raise ValueError(f"an unknown Flax type {code} at offset {self.at - 1}")
+        self._head()
+        shape, name, (_, size) = tuple(self.value()), self.value(), self._head()
+        dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+        count = math.prod(shape)
+        if dtype.hasobject:
+            raise ValueError(f"an array of Python objects at offset {self.at}")
+        if self.at + size != end or count * dtype.itemsize != size:
+            raise ValueError(f"an array whose size is not that of its shape at offset {self.at}")
+        offset = self.at
+        self._skip(size)
+        return Span(shape, dtype, (offset,), (count,))
+
+    def _take(self, size: int) -> bytes:
+        at = self.at
+        self._skip(size)
+        return self.data[at : self.at]
+
+    def _skip(self, size: int) -> None:
+        self.at += size
+        if self.at > len(self.data):
+            raise ValueError(f"it ends after {len(self.data)} bytes, within a value")
+
+
+def _flatten(tree: dict, prefix: str) -> Iterator[tuple[str, Span]]:
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and _CHUNKED in value:
+            yield path, _join(value)
+        elif isinstance(value, dict):
+            yield from _flatten(value, f"{path}.")
+        elif isinstance(value, Span):
+            yield path, value
+        else:
+            raise ValueError(f"{path} is no array")
+
+
+def _join(chunked: dict) -> Span:
+    shape = tuple(chunked["shape"].values())
+    chunks = list(chunked["chunks"].values())
+    offsets, counts = tuple(chunk.offsets[0] for chunk in chunks), tuple(chunk.counts[0] for chunk in chunks)
+    if sum(counts) != math.prod(shape):
+        raise ValueError("a split array whose parts do not add up to its shape")
+    return Span(shape, chunks[0].dtype, offsets, counts)

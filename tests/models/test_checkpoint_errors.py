@@ -1,0 +1,179 @@
+"""Damaged, mismatched or unsupported checkpoints are refused in one line that says what and where."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="weights in the published formats are made with PyTorch")
+import safetensors.torch  # noqa: E402
+
+from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax.models import registry, tensor_files  # noqa: E402
+from tests.models import torch_models  # noqa: E402
+
+WEIGHTS = {"safetensors": "model.safetensors", "torch": "pytorch_model.bin", "flax": "flax_model.msgpack"}
+
+
+def _rewrite(folder, change) -> None:
+    """Applies `change` to the tensors of the folder's safetensors file."""
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    change(tensors)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.fixture
+def folder(pair, tmp_path):
+    torch_models.write_safetensors(pair("gpt2")[0], tmp_path, sharded=False)
+    return tmp_path
+
+
+def _fails(folder) -> str:
+    with pytest.raises(errors.UserError) as failure:
+        torch_models.load(folder)
+    assert "\n" not in str(failure.value)
+    return str(failure.value)
+
+
+def test_all_misfits_in_one_message(folder):
+    def change(tensors: dict) -> None:
+        del tensors["transformer.h.1.ln_2.bias"]
+        tensors["transformer.h.2.ln_2.bias"] = torch.zeros(35)
+        tensors["h.0.ln_1.bias"] = torch.zeros(35)
+        tensors["transformer.wpe.weight"] = torch.zeros(35, 29)
+        tensors["transformer.ln_f.bias"] = torch.zeros(35, dtype=torch.int32)
+
+    _rewrite(folder, change)
+    message = _fails(folder)
+    assert "1 unknown (transformer.h.2.ln_2.bias)" in message
+    assert "1 missing (transformer.h.1.ln_2.bias)" in message
+    assert "1 duplicate (" in message and "h.0.ln_1.bias = transformer.h.0.ln_1.bias" in message
+    assert "2 misshapen (" in message
+    assert "transformer.wpe.weight is float32[35, 29] and should be [29, 35]" in message
+    assert "transformer.ln_f.bias is int32[35] and should be [35]" in message
+
+
+def test_long_lists_are_cut(folder):
+    _rewrite(folder, lambda tensors: [tensors.pop(key) for key in list(tensors) if ".h.1." in key])
+    message = _fails(folder)
+    assert "12 missing (" in message and message.count("transformer.h.1.") == 8 and "…" in message
+
+
+def test_misfits_are_found_before_values_are_read(folder, monkeypatch):
+    _rewrite(folder, lambda tensors: tensors.pop("transformer.wte.weight"))
+    monkeypatch.setattr(tensor_files, "_map", lambda *_: pytest.fail("a value was read"))
+    assert "1 missing (transformer.wte.weight)" in _fails(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_are_not_finite(folder, value):
+    _rewrite(folder, lambda tensors: tensors["transformer.h.1.mlp.c_fc.weight"].__setitem__((3, 5), value))
+    message = _fails(folder)
+    assert "transformer.h.1.mlp.c_fc.weight holds NaN or infinity" in message and "model.safetensors" in message
+
+
+def test_tied_head_must_be_the_embedding(folder):
+    _rewrite(folder, lambda tensors: tensors.update({"lm_head.weight": tensors["transformer.wte.weight"].clone()}))
+    torch_models.load(folder)
+    _rewrite(folder, lambda tensors: tensors["lm_head.weight"][52].add_(1))
+    assert "lm_head.weight differs from transformer.wte.weight" in _fails(folder)
+    _rewrite(folder, lambda tensors: tensors.update({"lm_head.weight": torch.zeros(53, 34)}))
+    assert "lm_head.weight is float32[53, 34] and should be [53, 35]" in _fails(folder)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 0.5, 0.999])
+@pytest.mark.parametrize("layout", sorted(WEIGHTS))
+def test_truncated_file(pair, tmp_path, layout, kept):
+    torch_models.FORMATS[layout](pair("opt")[0], tmp_path, sharded=False)
+    file = tmp_path / WEIGHTS[layout]
+    data = file.read_bytes()
+    file.write_bytes(data[: kept if isinstance(kept, int) else int(kept * len(data))])
+    assert f"{file}: truncated or corrupt: " in _fails(tmp_path)
+
+
+@pytest.mark.parametrize(("layout", "header_bytes"), [("safetensors", 1000), ("flax", 100)])
+def test_corrupt_headers_never_escape(pair, tmp_path, layout, header_bytes):
+    """One wrong byte in a header: refused, or harmless (within a name, say), but no other exception."""
+    torch_models.FORMATS[layout](pair("opt")[0], tmp_path, sharded=False)
+    file = tmp_path / WEIGHTS[layout]
+    data = file.read_bytes()
+    rng, refused = np.random.default_rng(2), 0
+    for position, byte in rng.integers(0, (header_bytes, 256), (200, 2)):
+        file.write_bytes(data[:position] + bytes([byte]) + data[position + 1 :])
+        try:
+            for tensor in tensor_files.read([file]):
+                tensor.view()
+        except errors.UserError:
+            refused += 1
+    assert 20 < refused < 200
+
+
+@pytest.mark.parametrize("layout", sorted(WEIGHTS))
+def test_missing_shard(pair, tmp_path, layout):
+    torch_models.FORMATS[layout](pair("opt")[0], tmp_path, sharded=True)
+    missing = tensor_files.find(tmp_path)[1]
+    missing.unlink()
+    message = _fails(tmp_path)
+    assert f"{WEIGHTS[layout]}.index.json: names 1 of " in message and missing.name in message
+
+
+def test_index_that_is_none(pair, tmp_path):
+    torch_models.write_safetensors(pair("opt")[0], tmp_path, sharded=True)
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": [1]}')
+    assert "model.safetensors.index.json: not an index of weights" in _fails(tmp_path)
+
+
+def test_pickle_that_would_run_code_is_refused(pair, tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (pytest.fail, ("a weight file ran code",))
+
+    torch_models.write_torch(pair("opt")[0], tmp_path, sharded=False)
+    torch.save({"decoder.version": Payload()}, tmp_path / "pytorch_model.bin")
+    assert "pytorch_model.bin: truncated or corrupt: Weights only load failed" in _fails(tmp_path)
+
+
+def test_bin_without_torch(pair, tmp_path, monkeypatch):
+    torch_models.write_torch(pair("opt")[0], tmp_path, sharded=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "pytorch_model.bin: reading it needs PyTorch: `pip install torch`, or convert it" in _fails(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "llama"}, "model_type='llama' is not supported; choices: gpt2, opt"),
+        ({"model_type": None}, "model_type=None is not supported"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is not supported"),
+        ({"add_cross_attention": True}, "add_cross_attention=True is not supported; only add_cross_attention=False is"),
+        ({"activation_function": "silu"}, "activation_function='silu' is not supported; choices: gelu, gelu_new, "),
+        ({"activation_function": ["relu"]}, "is not supported; choices: gelu"),
+        ({"n_head": 4}, "n_head=4 does not divide the width 35"),
+        ({"n_layer": 0}, "n_layer=0 is not a positive whole number"),
+        ({"n_embd": "35"}, "n_embd='35' is not a positive whole number"),
+        ({"layer_norm_epsilon": -1}, "layer_norm_epsilon=-1 is not a positive number"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings=1 is neither true nor false"),
+        ({"model_type": "opt", "enable_bias": False}, "enable_bias=False is not supported; only enable_bias=True is"),
+        ({"model_type": "opt", "layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine=False is not"),
+        ({"n_positions": 31}, "wpe.weight is float32[29, 35] and should be [31, 35]"),
+        ({"n_layer": 3}, "12 missing (transformer.h.2.ln_1.weight"),
+    ],
+)
+def test_config_that_is_not_supported(folder, change, message):
+    hf = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(hf))
+    assert message in _fails(folder) and str(folder) in _fails(folder)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "not readable as JSON"), ("[]", "holds no JSON object")])
+def test_config_that_is_no_config(folder, text, message):
+    (folder / "config.json").write_text(text)
+    assert message in _fails(folder)
+    (folder / "config.json").unlink()
+    assert "no config.json" in _fails(folder)
+
+
+def test_unknown_published_name():
+    with pytest.raises(errors.UserError, match="'gpt3'; choices: distilgpt2, gpt2, .*facebook/opt-30b"):
+        registry.published("gpt3")

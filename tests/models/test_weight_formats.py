@@ -1,0 +1,166 @@
+"""Every published weight format gives the same decoder, and what is exported loads in `transformers`."""
+
+import copy
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="weights in the published formats are made with PyTorch")
+from flax import serialization  # noqa: E402
+
+from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax.models import checkpoints, msgpack_index, registry, tensor_files  # noqa: E402
+from tests.models import torch_models  # noqa: E402
+
+SHAPES = ["gpt2", "gpt2-untied", "opt", "opt-350m", "opt-untied"]
+TOKENS_BT = np.random.default_rng(1).integers(0, 53, (2, 23))
+
+
+def _assert_same(one, other) -> None:
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("layout", sorted(torch_models.FORMATS))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_formats_load_alike(pair, tmp_path, shape, layout, sharded):
+    model, want = pair(shape)
+    torch_models.FORMATS[layout](model, tmp_path, sharded)
+    files = tensor_files.find(tmp_path)
+    assert (len(files) > 1) == sharded
+    _assert_same(torch_models.load(tmp_path), want)
+
+
+def test_preferred_format(pair, tmp_path):
+    for write in torch_models.FORMATS.values():
+        write(pair("gpt2")[0], tmp_path, sharded=False)
+    for preferred in ("model.safetensors", "flax_model.msgpack", "pytorch_model.bin"):
+        assert tensor_files.find(tmp_path) == [tmp_path / preferred]
+        (tmp_path / preferred).unlink()
+    with pytest.raises(errors.UserError, match="no weights; choices: model.safetensors, flax_model.msgpack"):
+        tensor_files.find(tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["safetensors", "flax"])
+def test_prefix_is_optional(pair, tmp_path, layout):
+    """A file of the bare transformer, without `transformer.`, as FlaxGPT2Model and GPT2Model write it."""
+    model, want = pair("gpt2")
+    if layout == "safetensors":
+        model.transformer.save_pretrained(tmp_path)
+    else:
+        torch_models.write_flax(model, tmp_path, sharded=False)
+        tree = serialization.msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
+        (tmp_path / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree["transformer"]))
+    _assert_same(torch_models.load(tmp_path), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("layout", ["safetensors", "torch"])
+def test_other_precisions(tmp_path, layout, dtype):
+    model = torch_models.make("gpt2").to(dtype)
+    if layout == "safetensors":
+        torch_models.write_safetensors(model, tmp_path, sharded=False)
+    else:
+        torch.save(torch_models.state(model), tmp_path / "pytorch_model.bin")
+        model.config.save_pretrained(tmp_path)
+    ours = torch_models.load(tmp_path)
+    np.testing.assert_array_equal(ours.tokens[...], model.transformer.wte.weight.detach().float().numpy())
+
+
+def test_flax_arrays_in_bfloat16_and_in_parts(pair, tmp_path, monkeypatch):
+    """Flax splits large arrays; here they are large from 1,000 bytes on."""
+    model, _ = pair("gpt2")
+    arrays = dict(torch_models._flax(key, value.numpy()) for key, value in torch_models.state(model).items())
+    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 1000)
+    torch_models._save_flax({key: jnp.asarray(a, jnp.bfloat16) for key, a in arrays.items()}, tmp_path / "f.msgpack")
+    restored = serialization.msgpack_restore((tmp_path / "f.msgpack").read_bytes())
+    tensors = list(tensor_files.read([tmp_path / "f.msgpack"]))
+    assert any(len(span.offsets) > 1 for span in msgpack_index.spans((tmp_path / "f.msgpack").read_bytes()).values())
+    assert len(tensors) == len(arrays)
+    for tensor in tensors:
+        *path, name = tensor.key.split(".")
+        node = restored
+        for part in path:
+            node = node[part]
+        np.testing.assert_array_equal(tensor.view(), node[name])
+        assert (tensor.shape, tensor.dtype) == (node[name].shape, jnp.bfloat16)
+
+
+@pytest.mark.parametrize("layout", ["safetensors", "torch", "flax"])
+def test_views_are_lazy(pair, tmp_path, layout):
+    """A view maps the file: it owns no memory, and neither does its rearrangement."""
+    torch_models.FORMATS[layout](pair("gpt2")[0], tmp_path, sharded=False)
+    tensor = next(tensor for tensor in tensor_files.read(tensor_files.find(tmp_path)) if "c_attn" in tensor.key)
+    view = tensor.view()
+    assert not view.flags.owndata
+    assert np.shares_memory(view, view.reshape(*view.shape[:-1], 3, -1) if view.ndim > 1 else view)
+    assert isinstance(view, np.memmap) == (layout != "torch")
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_export_loads_in_transformers(pair, tmp_path, shape, dtype):
+    model, ours = pair(shape)
+    hf = model.config.to_dict()
+    checkpoints.save(tmp_path / "new" / "folder", ours, hf, dtype)
+    folder = tmp_path / "new" / "folder"
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    again, report = torch_models.transformers.AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True, attn_implementation="eager"
+    )
+    assert type(again) is type(model)
+    assert not any(report.values()), report
+    rounded = copy.deepcopy(model).to(getattr(torch, jnp.dtype(dtype).name))
+    assert again.dtype == rounded.dtype
+    want_BTV = torch_models.log_probabilities(rounded.float(), TOKENS_BT)
+    np.testing.assert_allclose(torch_models.log_probabilities(again.eval().float(), TOKENS_BT), want_BTV, atol=1e-6)
+
+
+def test_export_round_trip(pair, tmp_path):
+    model, ours = pair("opt-350m")
+    checkpoints.save(tmp_path, ours, model.config.to_dict(), jnp.float32)
+    _assert_same(torch_models.load(tmp_path), ours)
+    assert json.loads((tmp_path / "config.json").read_text())["torch_dtype"] == "float32"
+
+
+def test_export_refuses_another_config(pair, tmp_path):
+    model, ours = pair("gpt2")
+    with pytest.raises(ValueError, match="does not describe"):
+        checkpoints.save(tmp_path, ours, {**model.config.to_dict(), "n_layer": 3}, jnp.float32)
+    assert not list(tmp_path.iterdir())
+
+
+def test_failed_export_leaves_the_old_one(pair, tmp_path, monkeypatch):
+    model, ours = pair("gpt2")
+    checkpoints.save(tmp_path, ours, model.config.to_dict(), jnp.float32)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(tensors: dict, path: object, metadata: dict) -> None:
+        path.write_bytes(b"half of it")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(checkpoints.safetensors.numpy, "save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoints.save(tmp_path, ours, model.config.to_dict(), jnp.float16)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_fingerprint(pair, tmp_path):
+    model, _ = pair("gpt2")
+    prints = []
+    for name, index in (("same", None), ("again", None), ("changed", 0)):
+        torch_models.write_safetensors(model, tmp_path / name, sharded=False)
+        file = tmp_path / name / "model.safetensors"
+        data = bytearray(file.read_bytes())
+        if index is not None:
+            data[-1] ^= 1
+        file.write_bytes(data)
+        config, folder = registry.describe(str(tmp_path / name))
+        prints.append(checkpoints.fingerprint(folder, config))
+    assert prints[0] == prints[1] != prints[2]
+    assert len(prints[0]) == 64
+    assert checkpoints.fingerprint(folder, registry.published("gpt2")) != prints[2]

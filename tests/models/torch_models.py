@@ -1,0 +1,145 @@
+"""Small random models of `transformers`, and folders that hold them in each published layout."""
+
+import json
+import pathlib
+import re
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+import torch
+import transformers
+from flax import serialization, traverse_util
+
+from knnprompt_jax.models import checkpoints, decoder, registry
+
+SIZES = {"gpt2": {"n_embd": 35, "n_head": 5, "n_layer": 2, "n_inner": 41, "n_positions": 29}}
+SIZES["opt"] = {
+    **{"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "ffn_dim": 41},
+    **{"max_position_embeddings": 29},
+}
+SPECIAL = {"vocab_size": 53, "bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
+SHAPES = {
+    "gpt2": transformers.GPT2Config(**SIZES["gpt2"], **SPECIAL),
+    "gpt2-scaled-by-layer": transformers.GPT2Config(
+        **SIZES["gpt2"], **SPECIAL, scale_attn_by_inverse_layer_idx=True, activation_function="gelu"
+    ),
+    "gpt2-unscaled": transformers.GPT2Config(**SIZES["gpt2"], **SPECIAL, scale_attn_weights=False),
+    "gpt2-untied": transformers.GPT2Config(**SIZES["gpt2"], **SPECIAL, tie_word_embeddings=False),
+    "opt": transformers.OPTConfig(**SIZES["opt"], **SPECIAL),
+    "opt-350m": transformers.OPTConfig(**SIZES["opt"], **SPECIAL, do_layer_norm_before=False, word_embed_proj_dim=11),
+    "opt-no-final-norm": transformers.OPTConfig(**SIZES["opt"], **SPECIAL, _remove_final_layer_norm=True),
+    "opt-even": transformers.OPTConfig(
+        **{**SIZES["opt"], "hidden_size": 34, "num_attention_heads": 2, "ffn_dim": 46}, **{**SPECIAL, "vocab_size": 52}
+    ),
+    "opt-untied": transformers.OPTConfig(**SIZES["opt"], **SPECIAL, tie_word_embeddings=False),
+}
+
+
+def make(shape: str) -> transformers.PreTrainedModel:
+    """A model with peaked distributions, biases and normalisation of its own; its weights are exact in float16."""
+    model = transformers.AutoModelForCausalLM.from_config(SHAPES[shape], attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, shape)))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            noise = torch.randn(weight.shape, generator=generator)
+            is_norm = re.search(r"ln_|layer_norm", name) and name.endswith("weight")
+            table = re.search(r"wte|wpe|embed|lm_head", name)
+            scale = 0.5 if table else 0.25
+            weight.copy_((1 + 0.3 * noise if is_norm else scale * noise).half().float())
+    return model
+
+
+def log_probabilities(model: transformers.PreTrainedModel, tokens_BT: np.ndarray) -> np.ndarray:
+    """Next-token log-probabilities [B, T, V] by PyTorch."""
+    with torch.no_grad():
+        return model(torch.as_tensor(tokens_BT)).logits.log_softmax(-1).numpy()
+
+
+def state(model: transformers.PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The tensors of a published file: no head where it is tied."""
+    tensors = {key: value.contiguous() for key, value in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        del tensors["lm_head.weight"]
+    return tensors
+
+
+def write_safetensors(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
+    model.save_pretrained(folder, max_shard_size="12KB" if sharded else "1GB")
+
+
+def write_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
+    """float16, and with the names of the old files: OPT's begin at `decoder.`, GPT-2's have no prefix but masks."""
+    tensors = {re.sub(r"^(model|transformer)\.", "", key): value.half() for key, value in state(model).items()}
+    if model.config.model_type == "opt":
+        tensors["decoder.version"] = torch.tensor([3.0])
+    else:
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 29, 29).tril().to(torch.uint8)
+        tensors["h.0.attn.masked_bias"] = torch.tensor(-1e4)
+    _write(tensors, folder, sharded, "pytorch_model", ".bin", torch.save)
+    model.config.save_pretrained(folder)
+
+
+def write_legacy_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
+    """The layout of PyTorch before 1.6."""
+    tensors = state(model)
+    _write(
+        tensors,
+        folder,
+        sharded,
+        "pytorch_model",
+        ".bin",
+        lambda *args: torch.save(*args, _use_new_zipfile_serialization=False),
+    )
+    model.config.save_pretrained(folder)
+
+
+def write_flax(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
+    """As FlaxGPT2LMHeadModel and FlaxOPTForCausalLM wrote them, in float16."""
+    arrays = dict(_flax(key, value.half().numpy()) for key, value in state(model).items())
+    _write(arrays, folder, sharded, "flax_model", ".msgpack", _save_flax)
+    model.config.save_pretrained(folder)
+
+
+def _flax(key: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    path, kind = key.rsplit(".", 1)
+    path = path.replace(".", "/")
+    if kind == "bias":
+        return f"{path}/bias", array
+    if re.search(r"wte|wpe|embed_", path):
+        return f"{path}/embedding", array
+    if re.search(r"ln_|layer_norm", path):
+        return f"{path}/scale", array
+    # Both families transpose: Conv1D (in, out) is kept (out, in) by FlaxGPT2, Linear (out, in) as Dense (in, out).
+    return f"{path}/kernel", array.T
+
+
+def _save_flax(arrays: dict[str, np.ndarray], path: pathlib.Path) -> None:
+    path.write_bytes(serialization.msgpack_serialize(traverse_util.unflatten_dict(arrays, sep="/")))
+
+
+def _write(tensors: dict, folder: pathlib.Path, sharded: bool, stem: str, suffix: str, save: Callable) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not sharded:
+        save(tensors, folder / f"{stem}{suffix}")
+        return
+    keys = list(tensors)
+    shards = {f"{stem}-{i + 1:05}-of-00003{suffix}": keys[i::3] for i in range(3)}
+    for name, members in shards.items():
+        save({key: tensors[key] for key in members}, folder / name)
+    index = {"metadata": {}, "weight_map": {key: name for name, members in shards.items() for key in members}}
+    (folder / f"{stem}{suffix}.index.json").write_text(json.dumps(index))
+
+
+FORMATS = {
+    "safetensors": write_safetensors,
+    "torch": write_torch,
+    "torch-legacy": write_legacy_torch,
+    "flax": write_flax,
+}
+
+
+def load(folder: pathlib.Path, dtype: jnp.dtype = jnp.float32) -> decoder.Decoder:
+    """Our decoder with the weights of a folder."""
+    config, folder = registry.describe(str(folder))
+    return checkpoints.load(folder, config, dtype)
