@@ -1,0 +1,26 @@
+"""A progress bar over prompts, with prompts/s and the time left."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import tqdm
+
+from knnprompt_jax import lm
+
+
+@contextlib.contextmanager
+def bar(total: int, unit: str = "prompt") -> Iterator[lm.Progress]:
+    """Shows `total` prompts on standard error (nothing where that is no terminal) and yields what `LanguageModel.states` reports to."""
+    with tqdm.tqdm(total=total, unit=unit, dynamic_ncols=True, smoothing=0.1, disable=not sys.stderr.isatty()) as shown:
+        tokens = 0
+
+        def report(prompts: int, suffix_tokens: int) -> None:
+            nonlocal tokens
+            tokens += suffix_tokens
+            shown.update(prompts)
+            shown.set_postfix_str(
+                f"{tokens / max(1e-9, shown.format_dict['elapsed']):,.0f} suffix tokens/s", refresh=False
+            )
+
+        yield report
