@@ -1,0 +1,1 @@
+"""Anchors on devices."""

@@ -1,0 +1,60 @@
+"""What an anchor or a query is compared by: functions of its state and the head."""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from knnprompt_jax import errors, lm
+
+Array = jax.Array
+REPRESENTATIONS = ("distribution", "partial", "partial_raw", "hidden")
+ROWS_PER_TILE = 64
+
+
+def represent(head_VE: Array, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
+    """The keys of prompts, one row each, float32.
+
+    - "distribution": log-probabilities of all V tokens, the paper's method;
+    - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": as they are;
+    - "hidden": the hidden state [E] after the last normalisation.
+
+    Raises:
+        UserError: unknown representation.
+    """
+    if representation == "distribution":
+        return log_probabilities(head_VE, states)
+    if representation == "hidden":
+        return states.hidden_NE
+    if representation not in REPRESENTATIONS:
+        raise errors.UserError(f"representation={representation!r}: choose from {', '.join(REPRESENTATIONS)}")
+    partial_NC = label_log_probabilities(head_VE, states, label_ids)
+    return jax.nn.log_softmax(partial_NC) if representation == "partial" else partial_NC
+
+
+@jax.jit
+def log_probabilities(head_VE: Array, states: lm.States) -> Array:
+    """log p [N, V] in nats, normalised to float32's last digit; tile by tile, so that only the result has size N · V."""
+
+    def tile(state: lm.States) -> Array:
+        logits_V = _logits(head_VE, state.hidden_NE) - state.log_z_N
+        return logits_V - jax.nn.logsumexp(logits_V)
+
+    with jax.default_matmul_precision("highest"):
+        return jax.lax.map(tile, states, batch_size=min(ROWS_PER_TILE, max(1, len(states))))
+
+
+@functools.partial(jax.jit, static_argnames="label_ids")
+def _label_log_probabilities(head_VE: Array, states: lm.States, label_ids: tuple[int, ...]) -> Array:
+    with jax.default_matmul_precision("highest"):
+        return _logits(head_VE[jnp.array(label_ids)], states.hidden_NE) - states.log_z_N[:, None]
+
+
+def label_log_probabilities(head_VE: Array, states: lm.States, label_ids: Sequence[int]) -> Array:
+    """log p of the label words alone, [N, C] in nats."""
+    return _label_log_probabilities(head_VE, states, tuple(label_ids))
+
+
+def _logits(head_VE: Array, h_NE: Array) -> Array:
+    return jnp.einsum("...e,ve->...v", h_NE, head_VE.astype(jnp.float32))
