@@ -1,0 +1,100 @@
+"""The shipped demonstration task: its sizes, its labels, and that neither labels nor test rows leak."""
+
+import collections
+import importlib.resources
+import itertools
+import json
+import re
+
+import pytest
+
+ROWS_PER_CLASS = {"train": 56, "dev_subsample": 30}
+RUN = 6
+MAX_JACCARD = 0.5
+FOLDER = importlib.resources.files("knnprompt_jax") / "demo" / "task"
+
+Row = dict[str, str]
+
+
+def load_rows(split: str) -> list[Row]:
+    return [json.loads(line) for line in (FOLDER / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def runs(text: str) -> set[tuple[str, ...]]:
+    tokens = words(text)
+    return {tuple(tokens[start : start + RUN]) for start in range(len(tokens) - RUN + 1)}
+
+
+def long_words(text: str) -> set[str]:
+    return {word for word in words(text) if len(word) >= 4}
+
+
+def jaccard(left: set[str], right: set[str]) -> float:
+    return len(left & right) / len(left | right)
+
+
+@pytest.fixture(scope="module")
+def task() -> dict:
+    return json.loads((FOLDER / "task.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def splits() -> dict[str, list[Row]]:
+    return {split: load_rows(split) for split in ROWS_PER_CLASS}
+
+
+def test_label_words_are_distinct_single_words(task):
+    label_words = [task["label_words"][label] for label in task["labels"]]
+    assert list(task["label_words"]) == task["labels"] == list("012345")
+    assert len(set(label_words)) == len(label_words)
+    assert all(re.fullmatch(r"[a-z]+", word) for word in label_words)
+
+
+@pytest.mark.parametrize("split", ROWS_PER_CLASS)
+def test_rows_per_class(task, splits, split):
+    counts = collections.Counter(row["label"] for row in splits[split])
+    assert counts == dict.fromkeys(task["labels"], ROWS_PER_CLASS[split])
+
+
+@pytest.mark.parametrize("split", ROWS_PER_CLASS)
+def test_rows_have_the_declared_fields_and_a_stripped_one_line_text(task, splits, split):
+    for row in splits[split]:
+        assert set(row) == {*task["fields"], "label"}
+        assert row["sentence"], row
+        assert row["sentence"] == " ".join(row["sentence"].split()), row
+        assert 10 <= len(row["sentence"].split()) <= 35, row
+
+
+@pytest.mark.parametrize("split", ROWS_PER_CLASS)
+def test_no_text_contains_its_own_label_word(task, splits, split):
+    for row in splits[split]:
+        label_word = task["label_words"][row["label"]]
+        assert not {label_word, f"{label_word}s"} & set(words(row["sentence"])), row
+
+
+@pytest.mark.parametrize("split", ROWS_PER_CLASS)
+def test_classes_are_interleaved(splits, split):
+    longest = max(len(list(group)) for _, group in itertools.groupby(row["label"] for row in splits[split]))
+    assert longest <= 6
+
+
+def test_texts_are_unique(splits):
+    texts = [row["sentence"].lower() for rows in splits.values() for row in rows]
+    assert len(set(texts)) == len(texts)
+
+
+def test_train_and_test_share_no_run_of_words(splits):
+    train_runs = {run for row in splits["train"] for run in runs(row["sentence"])}
+    shared = {run for row in splits["dev_subsample"] for run in runs(row["sentence"])} & train_runs
+    assert shared == set()
+
+
+def test_train_and_test_have_no_near_duplicates(splits):
+    train = [(row["sentence"], long_words(row["sentence"])) for row in splits["train"]]
+    test = [(row["sentence"], long_words(row["sentence"])) for row in splits["dev_subsample"]]
+    near = [(a[0], b[0]) for a, b in itertools.product(train, test) if jaccard(a[1], b[1]) >= MAX_JACCARD]
+    assert near == []
