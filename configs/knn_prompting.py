@@ -1,0 +1,44 @@
+"""The main job: kNN Prompting beside in-context learning with the same demonstrations.
+
+    python experiments/knn_prompting.py                       # the shipped model and task, offline
+    python experiments/knn_prompting.py --config.model=gpt2-xl --config.task=trec --config.data_dir=data --config.shots=1024
+
+Every option can be given on the command line as --config.<option>=<value>.
+"""
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    config = ml_collections.ConfigDict()
+    config.model = ""  # A Hub name (gpt2-xl, facebook/opt-6.7b) or a Hugging Face folder; empty: the shipped model.
+    config.revision = ""  # Branch, tag or commit on the Hub.
+    config.dtype = "float32"  # float32, the reference, or bfloat16, for accelerators.
+    config.batch = 0  # Packed tokens that go through the model at a time; 0: what suits the device.
+
+    config.task = "demo"  # demo, sst2, subj, mpqa, agnews, cb, cr, dbpedia, mr, rte, trec, sst5.
+    config.data_dir = ""  # Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.
+    config.train_csv = ""  # Rows from CSV files with a header instead: the train rows ...
+    config.eval_csv = ""  # ... and the rows to classify.
+    config.hub = False  # Rows from the Hugging Face Hub instead.
+    config.split = "dev_subsample"  # The rows to classify.
+    config.restore_dropped = False  # Put train_dropped.jsonl back: the train file as published.
+    config.drop_duplicates = (
+        False  # Leave out train rows that repeat, contradict each other or occur among the test rows.
+    )
+
+    config.shots = 32  # Train rows a class.
+    config.demo_shots = -1  # Of these, demonstrations a class; -1: M_T, what the context holds.
+    config.seeds = (1, 2, 3, 4, 5)
+    config.truncation = (
+        "left"  # Of prompts longer than the context: left (as published), error, or drop (whole demonstrations).
+    )
+
+    config.k = 3  # Neighbours; never more than the anchors of a class.
+    config.direction = "forward"  # forward: KL(test || anchor), Eq. 5; released: KL(anchor || test), the paper's code.
+    config.representation = "distribution"  # distribution, partial (label words), partial_raw, hidden (L2).
+    config.tie_break = "lowest"  # Equal votes: lowest class index, or nearest neighbour.
+    config.centroid = "none"  # arithmetic or geometric: one anchor a class.
+
+    config.output = "results"  # Folder of the JSON records.
+    return config

@@ -1,0 +1,24 @@
+"""Aligned text tables for the terminal, and mean ± spread."""
+
+import statistics
+from collections.abc import Sequence
+
+
+def spread(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:
+    """Mean ± sample standard deviation (ddof = 1) of some numbers, times `scale`; the mean alone for one number."""
+    mean = f"{scale * statistics.fmean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {scale * statistics.stdev(values):.{digits}f}"
+
+
+def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with a rule below the header; the first column is left-aligned, the others right-aligned."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *rest = (
+            cell.ljust(width) if not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return "  ".join([first, *rest]).rstrip()
+
+    return "\n".join([line(header), "  ".join("-" * width for width in widths), *map(line, rows)])
