@@ -1,0 +1,1 @@
+"""Training a small GPT-2 from text files: documents, tokenizer, optimiser loop, export."""
