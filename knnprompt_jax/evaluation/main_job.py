@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import lm, progress
+from knnprompt_jax import lm, parallel, progress
 from knnprompt_jax.classifiers import in_context, knn_prompting
 from knnprompt_jax.evaluation import preparation, records, tables
 from knnprompt_jax.evaluation import settings as settings_lib
@@ -18,17 +18,27 @@ TITLES = {ICL: "In-context learning", KNN: "kNN Prompting"}
 
 
 def run(settings: settings_lib.RunSettings) -> list[records.Record]:
-    """Runs both methods for every seed and writes a record of each.
+    """Runs both methods for every seed and writes a record of each; of several processes, the first writes.
 
     Raises:
         UserError: on anything in the settings, the rows or the model that cannot work; nothing is written then.
     """
     started = time.monotonic()
+    parallel.start(
+        settings.distributed_auto,
+        settings.distributed_address,
+        settings.distributed_num_processes,
+        settings.distributed_process_id,
+    )
+    mesh = parallel.make_mesh(settings.mesh_data, settings.mesh_model)
     prepared = preparation.prepare(settings)
+    parallel.check(prepared.model_config, mesh)
     prepared_at = time.monotonic()
-    model = lm.LanguageModel.from_pretrained(str(prepared.folder), settings.dtype, step_tokens=settings.batch or None)
+    model = lm.LanguageModel.from_pretrained(
+        str(prepared.folder), settings.dtype, step_tokens=settings.batch or None, mesh=mesh
+    )
     seconds = {"prepare": prepared_at - started, "load": time.monotonic() - prepared_at}
-    shapes = preparation.common_shapes(prepared, model.step_tokens)
+    shapes = preparation.common_shapes(prepared, model.step_tokens, mesh.shape[parallel.DATA])
     done = []
     with progress.bar(sum(one.prompts.num_prompts for one in prepared.runs)) as report:
         for one in prepared.runs:
@@ -37,8 +47,10 @@ def run(settings: settings_lib.RunSettings) -> list[records.Record]:
             done += _classify(
                 prepared, one, model, states, seconds | {"language_model": model.statistics.seconds - before}
             )
-    for record in done:
-        records.write(pathlib.Path(settings.output), record)
+    if parallel.is_main():
+        for record in done:
+            records.write(pathlib.Path(settings.output), record)
+    parallel.wait_for_all("records")
     return done
 
 

@@ -65,10 +65,21 @@ def prepare(settings: settings_lib.RunSettings) -> Prepared:
             task, split.demonstrations, queries, tokenize, model_config.num_positions, settings.truncation
         )
         runs.append(Run(seed, split, prompts))
-    for warning in runs[0].split.warnings:
-        logging.warning(warning)
+    _warn(runs[0], model_config.num_positions)
     label_ids = layout.label_ids(task, tokenize)
     return Prepared(settings, task, label_ids, train, evaluation, runs, settings.model or "demo", folder, model_config)
+
+
+def _warn(run: Run, context: int) -> None:
+    for warning in run.split.warnings:
+        logging.warning(warning)
+    if run.prompts.num_oversized:
+        logging.warning(
+            "%d queries alone are longer than the context of %d tokens: their beginning is cut off, as published; "
+            "truncation='error' refuses them",
+            run.prompts.num_oversized,
+            context,
+        )
 
 
 def load_rows(
@@ -110,8 +121,8 @@ def default_demo_shots(
     return most if most < shots else max(shot for shot in statistics.DEMO_SHOTS if shot < shots)
 
 
-def common_shapes(prepared: Prepared, step_tokens: int) -> dict[bool, packing.PackShape]:
+def common_shapes(prepared: Prepared, step_tokens: int, shards: int = 1) -> dict[bool, packing.PackShape]:
     """One packing for all prompts with a shared prefix and one for those without, over all seeds: one compilation each."""
     groups = [group for run in prepared.runs for group in run.prompts.groups]
     kinds = {shared: [group for group in groups if bool(len(group.prefix_P)) == shared] for shared in (True, False)}
-    return {shared: packing.choose_shape(members, step_tokens) for shared, members in kinds.items() if members}
+    return {shared: packing.choose_shape(members, step_tokens, shards) for shared, members in kinds.items() if members}

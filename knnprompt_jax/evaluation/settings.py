@@ -1,7 +1,7 @@
 """The options of a run, frozen and checked once at the border; inside the package there are no loose configs."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from knnprompt_jax import errors, lm
@@ -18,6 +18,12 @@ class RunSettings:
     revision: str = ""
     dtype: str = "float32"
     batch: int = 0
+    mesh_data: int = 0
+    mesh_model: int = 1
+    distributed_auto: bool = False
+    distributed_address: str = ""
+    distributed_num_processes: int = 0
+    distributed_process_id: int = 0
     task: str = "demo"
     data_dir: str = ""
     train_csv: str = ""
@@ -59,13 +65,22 @@ class RunSettings:
 
 
 def from_config(kind: type, config: Mapping[str, Any]) -> Any:
-    """The frozen settings of `kind` from a loose config.
+    """The frozen settings of `kind` from a loose config, whose options `group.name` are the fields `group_name`.
 
     Raises:
         UserError: an option that `kind` does not have (with its choices), or a value it refuses.
     """
     fields = {field.name for field in dataclasses.fields(kind)}
+    config = dict(_flatten(config))
     for name in config:
         if name not in fields:
             raise errors.UserError(f"unknown option {name!r}: choose from {', '.join(sorted(fields))}")
     return kind(**{name: tuple(value) if isinstance(value, list | tuple) else value for name, value in config.items()})
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if hasattr(value, "items"):  # A ConfigDict is no Mapping.
+            yield from _flatten(value, f"{prefix}{name}_")
+        else:
+            yield prefix + name, value

@@ -1,0 +1,52 @@
+"""A small world to run whole jobs in: a task in a folder, a tokenizer trained on it, a tiny GPT-2."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import decoder
+from knnprompt_jax.pretraining import bpe, export
+
+WORDS = {"0": "cold grey rain wind storm".split(), "1": "warm gold sun calm clear".split()}
+
+
+def _rows(count: int, seed: int) -> list[dict]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        label = str(number % 2)
+        words = rng.choice(WORDS[label], size=rng.integers(2, 7))
+        rows.append({"sentence": f"day {number} {seed} was {' '.join(words)}", "label": label})
+    return rows
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory) -> pathlib.Path:
+    """A folder with `data/mr/{train,dev_subsample}.jsonl` and `model/`, a Hugging Face folder."""
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "data" / "mr").mkdir(parents=True)
+    for split, count, seed in (("train", 60, 1), ("dev_subsample", 13, 2)):
+        lines = "".join(json.dumps(row) + "\n" for row in _rows(count, seed))
+        (folder / "data" / "mr" / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+    texts = [f"Review: {row['sentence']}\nSentiment: negative positive\n\n" for row in _rows(60, 1)]
+    tokenizer = bpe.train(texts * 3, 311)
+    config = config_lib.DecoderConfig(
+        family="gpt2",
+        vocab_size=tokenizer.get_vocab_size(),
+        width=24,
+        num_layers=2,
+        num_heads=3,
+        mlp_width=44,
+        num_positions=128,
+        embed_width=24,
+    )
+    model = decoder.Decoder(config, nnx.Rngs(3))
+    for path, weight in nnx.to_flat_state(nnx.state(model)):
+        # Peaked distributions that depend on the text: neighbours which float32 can rank.
+        weight[...] *= 25 if path == ("tokens",) else 10 if path[-1].endswith("kernel") else 1
+    export.export(folder / "model", model, tokenizer, "float32")
+    return folder
