@@ -14,7 +14,15 @@ def get_config() -> ml_collections.ConfigDict:
     config.model = ""  # A Hub name (gpt2-xl, facebook/opt-6.7b) or a Hugging Face folder; empty: the shipped model.
     config.revision = ""  # Branch, tag or commit on the Hub.
     config.dtype = "float32"  # float32, the reference, or bfloat16, for accelerators.
-    config.batch = 0  # Packed tokens that go through the model at a time; 0: what suits the device.
+    config.batch = 0  # Packed tokens that go through the model at a time, in each data shard; 0: what suits the device.
+
+    config.mesh, config.distributed = ml_collections.ConfigDict(), ml_collections.ConfigDict()
+    config.mesh.data = 0  # Devices that rows of prompts are split over; 0: all / mesh.model.
+    config.mesh.model = 1  # Devices that each copy of the weights is split over; divides the model's heads.
+    config.distributed.auto = False  # Several processes, found through Slurm, Open MPI or the TPU's own records; or ...
+    config.distributed.address = ""  # ... host:port of process 0, ...
+    config.distributed.num_processes = 0  # ... how many there are ...
+    config.distributed.process_id = 0  # ... and which one this is, from 0.
 
     config.task = "demo"  # demo, sst2, subj, mpqa, agnews, cb, cr, dbpedia, mr, rte, trec, sst5.
     config.data_dir = ""  # Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.
@@ -32,6 +40,9 @@ def get_config() -> ml_collections.ConfigDict:
     config.seeds = (1, 2, 3, 4, 5)
     config.truncation = (
         "left"  # Of prompts longer than the context: left (as published), error, or drop (whole demonstrations).
+    )
+    config.label_token = (
+        "last"  # The token of a label word by which its class is read: last (released code) or first (paper).
     )
 
     config.k = 3  # Neighbours; never more than the anchors of a class.

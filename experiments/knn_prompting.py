@@ -4,7 +4,7 @@ python experiments/knn_prompting.py
 python experiments/knn_prompting.py --config.model=gpt2-xl --config.task=trec --config.data_dir=data --config.shots=1024
 """
 
-from knnprompt_jax import app
+from knnprompt_jax import app, parallel
 from knnprompt_jax.evaluation import main_job, settings
 
 _CONFIG = app.config_flag(__file__, "knn_prompting.py")
@@ -13,8 +13,9 @@ _CONFIG = app.config_flag(__file__, "knn_prompting.py")
 def main() -> None:
     run = settings.from_config(settings.RunSettings, _CONFIG.value)
     records = main_job.run(run)
-    print(main_job.summarize(records))
-    print(f"records: {run.output}/")
+    if parallel.is_main():
+        print(main_job.summarize(records))
+        print(f"records: {run.output}/")
 
 
 if __name__ == "__main__":

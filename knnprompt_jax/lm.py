@@ -11,14 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx, struct
+from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, likelihood, parallel
 from knnprompt_jax.models import attention, checkpoints, decoder, registry
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 STEPS_PER_CALL = 4
+_WHOLE = P()
 # Called after each call into the device with the prompts and suffix tokens done since the last; see `progress.py`.
 Progress = Callable[[int, int], None]
 
@@ -27,7 +29,8 @@ Progress = Callable[[int, int], None]
 class States:
     """One row a prompt: the head's input `hidden_NE` and the log-partition `log_z_N` in nats, both float32.
 
-    log p(v) = w_v · h − log Z, with w_v the rows of the head.
+    log p(v) = w_v · h − log Z, with w_v the rows of the head. A pass leaves its rows split over the devices of the mesh;
+    a selection of rows lies whole on each of them.
     """
 
     hidden_NE: Array
@@ -37,7 +40,7 @@ class States:
         return len(self.log_z_N)
 
     def __getitem__(self, rows: Any) -> "States":
-        return jax.tree.map(lambda array: array[rows], self)
+        return parallel.replicate(jax.tree.map(lambda array: array[rows], self))
 
 
 def concatenate(parts: Sequence[States]) -> States:
@@ -76,8 +79,12 @@ class LanguageModel:
         name: str = "",
         fingerprint: str = "",
         step_tokens: int | None = None,
+        mesh: jax.sharding.Mesh | None = None,
     ):
-        """`step_tokens` is how many packed tokens go through the model at a time; the default suits the device."""
+        """`step_tokens` is how many packed tokens go through the model at a time in each data shard; the default suits the device.
+
+        Without a mesh the model runs on one device.
+        """
         if len(tokenizer) > model.config.vocab_size:
             raise errors.UserError(
                 f"{name}: the tokenizer has {len(tokenizer)} tokens, the model {model.config.vocab_size}: they do not belong together"
@@ -86,23 +93,35 @@ class LanguageModel:
         self.tokenize = layout.tokenize_with(tokenizer)
         self.statistics = PassStatistics()
         self.step_tokens = step_tokens or (1024 if jax.default_backend() == "cpu" else 16384)
-        self._graph, self._params = nnx.split(model)
+        self.mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
+        self._graph, params = nnx.split(model)
+        self._params = parallel.place(params, model.config, self.mesh)
         self._compiled: dict[Any, Any] = {}
 
     @classmethod
     def from_pretrained(
-        cls, name_or_folder: str, dtype: str = "float32", revision: str | None = None, step_tokens: int | None = None
+        cls,
+        name_or_folder: str,
+        dtype: str = "float32",
+        revision: str | None = None,
+        step_tokens: int | None = None,
+        mesh: jax.sharding.Mesh | None = None,
     ) -> "LanguageModel":
         """Loads a GPT-2 or OPT from a Hub name or a Hugging Face folder, in float32 (the reference) or bfloat16 (for accelerators).
 
+        Each process reads only the slices of its devices of the mesh.
+
         Raises:
-            UserError: unknown dtype, no such model, unsupported architecture, damaged or mismatched weight files.
+            UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
+                mismatched weight files.
         """
         if dtype not in DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(DTYPES)}")
+        mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
         config, folder = registry.describe(name_or_folder, revision)
-        model = checkpoints.load(folder, config, DTYPES[dtype])
-        return cls(model, load_tokenizer(folder), name_or_folder, checkpoints.fingerprint(folder, config), step_tokens)
+        model = checkpoints.load(folder, config, DTYPES[dtype], parallel.placement(config, mesh))
+        fingerprint = checkpoints.fingerprint(folder, config)
+        return cls(model, load_tokenizer(folder), name_or_folder, fingerprint, step_tokens, mesh)
 
     @property
     def context(self) -> int:
@@ -120,39 +139,80 @@ class LanguageModel:
         shape: Callable[[layout.PromptGroup], packing.PackShape] | None = None,
         progress: Progress | None = None,
     ) -> States:
-        """The states of all prompts, in the order asked for, on the device.
+        """The states of all prompts, in the order asked for, their rows split over every device (where their number divides).
 
         `shape` gives the packing of a group; by default the group's own, which costs one compilation a call of `states`.
         """
-        shape = shape or (lambda group: packing.choose_shape([group], self.step_tokens))
-        parts, indices = [], []
-        for group in prompts.groups:
-            parts.append(self._group_states(packing.pack(group, shape(group)), progress))
-            indices.append(group.index)
-        if not parts:
-            return States(jnp.zeros((0, self.config.embed_width)), jnp.zeros(0))
-        return concatenate(parts)[np.argsort(np.concatenate(indices))]
-
-    def _group_states(self, packed: packing.PackedPrompts, progress: Progress | None) -> States:
-        started = time.monotonic()
-        prefix = self._call("prefix", _read_prefix, packed.prefix_P, np.int32(packed.prefix_length))
-        prompts_T = np.bincount(packed.slot_N // packed.shape.ends, minlength=packed.num_steps)
-        tokens_T = np.count_nonzero(packed.segments_TBS, axis=(1, 2))
+        shape = shape or (lambda group: packing.choose_shape([group], self.step_tokens, self.mesh.shape[parallel.DATA]))
         outputs: list[States] = []
-        for start in range(0, packed.num_steps, STEPS_PER_CALL):
-            steps = slice(start, start + STEPS_PER_CALL)
-            batch = [
-                _pad_steps(array[steps])
-                for array in (packed.tokens_TBS, packed.segments_TBS, packed.positions_TBS, packed.ends_TJ)
-            ]
-            active_T = np.arange(STEPS_PER_CALL) < packed.num_steps - start
-            outputs.append(self._call("suffixes", _read_suffixes, prefix, active_T, *batch))
-            if progress:
-                outputs[-1].log_z_N.block_until_ready()
-                progress(int(prompts_T[steps].sum()), int(tokens_T[steps].sum()))
-        states = jax.block_until_ready(concatenate(outputs)[packed.slot_N])
-        self._account(packed, time.monotonic() - started)
+        slots, indices = [], []
+        started = time.monotonic()
+        for group in prompts.groups:
+            packed = self._pack(group, shape(group))
+            slots.append(packed.slot_N + sum(output.log_z_N.size for output in outputs))
+            indices.append(group.index)
+            outputs += self._read(packed, progress, "suffixes", _read_suffixes)
+        if not outputs:
+            return States(jnp.zeros((0, self.config.embed_width)), jnp.zeros(0))
+        slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
+        states = jax.block_until_ready(_select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
+        self.statistics.seconds += time.monotonic() - started
         return states
+
+    def log_likelihoods(
+        self, continuations: likelihood.Continuations, progress: Progress | None = None
+    ) -> list[np.ndarray]:
+        """log p, in nats and float32, of each text's target tokens one by one, in the order asked for.
+
+        Each token is predicted from all tokens before it. Sums and means are the caller's. Costs four
+        compilations at most: texts with a shared prefix and without, the prefix's and theirs.
+        """
+        shapes = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
+        scores = [np.zeros(0, np.float32)] * continuations.num_texts
+        started = time.monotonic()
+        for group, targets in zip(continuations.groups, continuations.targets, strict=True):
+            packed = self._pack(group, shapes[bool(len(group.prefix_P))])
+            calls = self._read(packed, progress, "score", _score_suffixes, likelihood.place(targets, packed))
+            log_p = np.concatenate([np.asarray(parallel.replicate(call)).ravel() for call in calls])
+            for index, own in zip(group.index, likelihood.collect(log_p, targets, packed), strict=True):
+                scores[index] = own
+        self.statistics.seconds += time.monotonic() - started
+        return scores
+
+    def _pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
+        """Step t belongs to the data shard t modulo their number; a process fills in the steps of its own."""
+        data, own = self.mesh.shape[parallel.DATA], parallel.own_data_shards(self.mesh)
+        return packing.pack(group, shape, lambda step: step % data in own)
+
+    def _read(
+        self,
+        packed: packing.PackedPrompts,
+        progress: Progress | None,
+        name: str,
+        function: Callable,
+        *extra_TJ: np.ndarray,
+    ) -> list[Any]:
+        """What a jitted function makes of all packed steps, call by call, each in the order [T, J]."""
+        prefix = self._call(
+            "prefix", _read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
+        )
+        prompts_T = np.bincount(packed.slot_N // packed.shape.ends, minlength=packed.num_steps)
+        data = self.mesh.shape[parallel.DATA]
+        arrays = (packed.tokens_TBS, packed.segments_TBS, packed.positions_TBS, packed.ends_TJ, *extra_TJ)
+        outputs = []
+        for start in range(0, packed.num_steps, STEPS_PER_CALL * data):
+            steps = slice(start, start + STEPS_PER_CALL * data)
+            batch = [self._put(_deal(array[steps], data), P(None, parallel.DATA)) for array in arrays]
+            active_T = np.arange(STEPS_PER_CALL) * data < packed.num_steps - start
+            outputs.append(self._call(name, function, prefix, self._put(active_T), *batch))
+            if progress:
+                jax.block_until_ready(outputs[-1])
+                progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
+        self._account(packed)
+        return outputs
+
+    def _put(self, array: np.ndarray, spec: P = _WHOLE) -> Array:
+        return parallel.put(np.asarray(array), self.mesh, spec)
 
     def _call(self, name: str, function: Callable, *arguments: Any) -> Any:
         """Calls a jitted function, compiled ahead once a shape so that compile time is counted apart."""
@@ -161,17 +221,16 @@ class LanguageModel:
             started = time.monotonic()
             # Full float32 products: accelerators otherwise round the reference mode's operands to fewer bits.
             with jax.default_matmul_precision("highest"):
-                self._compiled[key] = function.lower(self._graph, self._params, *arguments).compile()
+                self._compiled[key] = function.lower(self._graph, self.mesh, self._params, *arguments).compile()
             self.statistics.compile_seconds += time.monotonic() - started
             self.statistics.compilations += 1
         return self._compiled[key](self._params, *arguments)
 
-    def _account(self, packed: packing.PackedPrompts, seconds: float) -> None:
+    def _account(self, packed: packing.PackedPrompts) -> None:
         self.statistics.prompts += len(packed.slot_N)
         self.statistics.prefix_tokens += packed.prefix_length
         self.statistics.suffix_tokens += packed.num_tokens
         self.statistics.slots += packed.tokens_TBS.size
-        self.statistics.seconds += seconds
 
 
 def load_tokenizer(folder: pathlib.Path) -> Any:
@@ -187,40 +246,103 @@ def load_tokenizer(folder: pathlib.Path) -> Any:
         ) from error
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _read_prefix(graph: nnx.GraphDef, params: nnx.State, tokens_P: Array, length: Array) -> attention.Prefix:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _read_prefix(
+    graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array
+) -> attention.Prefix:
     with jax.named_scope("prefix"):
-        return nnx.merge(graph, params).read_prefix(tokens_P, length)
+        prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
+    heads = jax.NamedSharding(mesh, P(None, None, parallel.MODEL))
+    k_LPHK, v_LPHK = (jax.lax.with_sharding_constraint(array, heads) for array in (prefix.k, prefix.v))
+    return attention.Prefix(k_LPHK, v_LPHK, length)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _read_suffixes(
     graph: nnx.GraphDef,
+    mesh: jax.sharding.Mesh,
     params: nnx.State,
     prefix: attention.Prefix,
     active_T: Array,
-    tokens_TBS: Array,
-    segments_TBS: Array,
-    positions_TBS: Array,
-    ends_TJ: Array,
+    *batch: Array,
 ) -> States:
-    """States of the T · J suffix ends, steps one after the other; steps that are not active cost nothing."""
-    model = nnx.merge(graph, params)
+    """States [T, J, E] and [T, J] of all suffix ends, given the packed steps."""
 
-    def run(step: tuple[Array, ...]) -> States:
+    def read(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> States:
         with jax.named_scope("suffixes"):
             hidden_JE = model.read_suffixes(*step, prefix)
         with jax.named_scope("log_partition"):
+            if not parallel.splits_vocabulary(model.config, mesh):  # Then the prompts are.
+                hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
             return States(hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1))
 
-    def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, States]:
-        step, active = step_and_active
-        empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, step))
-        return None, jax.lax.cond(active, run, lambda _: empty, step)
-
-    _, states = jax.lax.scan(body, None, ((tokens_TBS, segments_TBS, positions_TBS, ends_TJ), active_T))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), states)
+    return _each_step(read, graph, mesh, params, prefix, active_T, batch)
 
 
-def _pad_steps(array_T: np.ndarray) -> np.ndarray:
-    return np.pad(array_T, [(0, STEPS_PER_CALL - len(array_T))] + [(0, 0)] * (array_T.ndim - 1))
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _score_suffixes(
+    graph: nnx.GraphDef,
+    mesh: jax.sharding.Mesh,
+    params: nnx.State,
+    prefix: attention.Prefix,
+    active_T: Array,
+    *batch: Array,
+) -> Array:
+    """log p [T, J] of all target tokens, given the packed steps and the targets."""
+
+    def score(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> Array:
+        with jax.named_scope("score"):
+            return model.score_suffixes(*step, prefix)
+
+    return _each_step(score, graph, mesh, params, prefix, active_T, batch)
+
+
+def _each_step(
+    run_step: Callable[..., Any],
+    graph: nnx.GraphDef,
+    mesh: jax.sharding.Mesh,
+    params: nnx.State,
+    prefix: attention.Prefix,
+    active_T: Array,
+    batch: Sequence[Array],
+) -> Any:
+    """What a function gives for each step, as [T, J, …]; B and J are those of all data shards, side by side.
+
+    Each data shard takes its steps one after the other, on its own; steps that are active in none cost nothing.
+    """
+
+    def each(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
+        model = nnx.merge(graph, params)
+
+        def run(step: tuple[Array, ...]) -> Any:
+            return run_step(model, prefix, *step)
+
+        def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, Any]:
+            step, active = step_and_active
+            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, step))
+            return None, jax.lax.cond(active, run, lambda _: empty, step)
+
+        return jax.lax.scan(body, None, (batch, active_T))[1]
+
+    rows = P(None, parallel.DATA)
+    specs = (P(), P(), P(), *[rows] * len(batch))
+    # Manual over `data` alone, so that no shard's loops wait for another's; `model` stays with the compiler.
+    sharded = jax.shard_map(
+        each, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
+    )
+    return sharded(params, prefix, active_T, *batch)
+
+
+@functools.partial(jax.jit, static_argnames="sharding")
+def _select(outputs: Sequence[States], slot_N: Array, sharding: jax.NamedSharding) -> States:
+    """The states at some slots of all outputs."""
+    flat = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), output) for output in outputs]
+    states = jax.tree.map(lambda leaf: leaf[slot_N], concatenate(flat))
+    return jax.lax.with_sharding_constraint(states, sharding)
+
+
+def _deal(array_T: np.ndarray, data: int) -> np.ndarray:
+    """At most STEPS_PER_CALL · data steps [B, …] as STEPS_PER_CALL steps of all data shards side by side, [data · B, …]."""
+    steps, size, *rest = array_T.shape
+    padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
+    return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)

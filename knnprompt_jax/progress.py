@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import tqdm
 
-from knnprompt_jax import lm
+from knnprompt_jax import lm, parallel
 
 
 @contextlib.contextmanager
 def bar(total: int, unit: str = "prompt") -> Iterator[lm.Progress]:
     """Shows `total` prompts on standard error (nothing where that is no terminal) and yields what `LanguageModel.states` reports to."""
-    with tqdm.tqdm(total=total, unit=unit, dynamic_ncols=True, smoothing=0.1, disable=not sys.stderr.isatty()) as shown:
+    shows = parallel.is_main() and sys.stderr.isatty()
+    with tqdm.tqdm(total=total, unit=unit, dynamic_ncols=True, smoothing=0.1, disable=not shows) as shown:
         tokens = 0
 
         def report(prompts: int, suffix_tokens: int) -> None:

@@ -66,7 +66,7 @@ def prepare(settings: settings_lib.RunSettings) -> Prepared:
         )
         runs.append(Run(seed, split, prompts))
     _warn(runs[0], model_config.num_positions)
-    label_ids = layout.label_ids(task, tokenize)
+    label_ids = layout.label_ids(task, tokenize, settings.label_token)
     return Prepared(settings, task, label_ids, train, evaluation, runs, settings.model or "demo", folder, model_config)
 
 

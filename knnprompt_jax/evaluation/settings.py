@@ -36,6 +36,7 @@ class RunSettings:
     demo_shots: int = -1
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     truncation: str = "left"
+    label_token: str = "last"
     k: int = knn_prompting.K
     direction: str = "forward"
     representation: str = "distribution"
@@ -47,6 +48,7 @@ class RunSettings:
         choices = {
             "dtype": lm.DTYPES,
             "truncation": layout.TRUNCATIONS,
+            "label_token": layout.LABEL_TOKENS,
             "direction": knn_prompting.DIRECTIONS,
             "representation": representations.REPRESENTATIONS,
             "tie_break": knn_prompting.TIE_BREAKS,

@@ -10,21 +10,33 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from knnprompt_jax.models import dropout as dropout_lib
+
 Array = jax.Array
 MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
-QUERY_BLOCK = 256  # Tokens: keeps a block's logits within caches, and below the size from which the C library fetches fresh pages on each call.
+# Tokens. Keeps a block's logits within caches, and below the size from which the C library fetches fresh pages each time.
+QUERY_BLOCK = 256
 
 
 @struct.dataclass
 class Prefix:
-    """Keys and values of the shared prefix: one layer's [P, H, K], or all layers' with a leading L. Positions from `length` on are padding."""
+    """Keys and values of the shared prefix: one layer's [P, H, K], or all layers' with a leading L.
+
+    Positions from `length` on are padding.
+    """
 
     k: Array
     v: Array
     length: Array
 
 
-def causal_attention(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, scale: Array | float) -> Array:
+def causal_attention(
+    q_BTHK: Array,
+    k_BTHK: Array,
+    v_BTHK: Array,
+    scale: Array | float,
+    dropout: dropout_lib.Dropout = dropout_lib.OFF,
+) -> Array:
     """Plain causal attention over whole sequences, in blocks of queries that meet only the keys before their end."""
     q_BTHK = q_BTHK * jnp.asarray(scale, q_BTHK.dtype)
 
@@ -32,9 +44,8 @@ def causal_attention(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, scale: Array |
     def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, start: int) -> Array:
         logits_BHTT = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BTHK, preferred_element_type=jnp.float32)
         mask_TT = jnp.arange(k_BTHK.shape[1]) <= start + jnp.arange(q_BTHK.shape[1])[:, None]
-        return _mix(jax.nn.softmax(jnp.where(mask_TT, logits_BHTT, MASKED)), v_BTHK, "bhts,bshk->bthk").astype(
-            q_BTHK.dtype
-        )
+        weights_BHTT = dropout.at(start)(jax.nn.softmax(jnp.where(mask_TT, logits_BHTT, MASKED)))
+        return _mix(weights_BHTT, v_BTHK, "bhts,bshk->bthk").astype(q_BTHK.dtype)
 
     starts = range(0, q_BTHK.shape[1], QUERY_BLOCK) or [0]  # An empty prefix is one empty block.
     ends = [min(start + QUERY_BLOCK, q_BTHK.shape[1]) for start in starts]
@@ -43,6 +54,23 @@ def causal_attention(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, scale: Array |
         for start, end in zip(starts, ends, strict=True)
     ]
     return jnp.concatenate(read, 1)
+
+
+def padded_attention(
+    q_BTHK: Array,
+    k_BTHK: Array,
+    v_BTHK: Array,
+    lengths_B: Array,
+    scale: float,
+    dropout: dropout_lib.Dropout = dropout_lib.OFF,
+) -> Array:
+    """Plain attention in both directions over sequences of `lengths_B` tokens, padded on the right."""
+    logits_BHTT = jnp.einsum(
+        "bthk,bshk->bhts", q_BTHK * jnp.asarray(scale, q_BTHK.dtype), k_BTHK, preferred_element_type=jnp.float32
+    )
+    mask_BT = jnp.arange(k_BTHK.shape[1]) < lengths_B[:, None]
+    weights_BHTT = dropout(jax.nn.softmax(jnp.where(mask_BT[:, None, None], logits_BHTT, MASKED)))
+    return _mix(weights_BHTT, v_BTHK, "bhts,bshk->bthk").astype(q_BTHK.dtype)
 
 
 def same_suffix(segments_BS: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Decoders from and to Hugging Face folders: from file to shard, tensor by tensor, by the tables of their family."""
+"""Models from and to Hugging Face folders: from file to shard, tensor by tensor, by the tables of their family."""
 
 import collections
 import contextlib
@@ -18,7 +18,7 @@ from flax import nnx
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, decoder, hf_config, registry, tensor_files
+from knnprompt_jax.models import conversion, hf_config, registry, tensor_files
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
 # From the path of a weight ("blocks.mlp.up_kernel") to where it lies.
@@ -30,8 +30,8 @@ _COMPARED_ROWS = 4096
 
 def load(
     folder: pathlib.Path, config: config_lib.DecoderConfig, dtype: jnp.dtype, placement: Placement | None = None
-) -> decoder.Decoder:
-    """The decoder whose weights the folder holds, as `dtype`; without `placement` on the first device.
+) -> registry.Model:
+    """The model whose weights the folder holds, as `dtype`; without `placement` on the first device.
 
     Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices.
 
@@ -40,7 +40,8 @@ def load(
             values that are not finite.
     """
     placement = placement or (lambda path: jax.sharding.SingleDeviceSharding(jax.local_devices()[0]))
-    graph, abstract = nnx.split(nnx.eval_shape(lambda: decoder.Decoder(config, nnx.Rngs(0), dtype)))
+    module = registry.FAMILIES[config.family].module
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: module(config, nnx.Rngs(0), dtype)))
     leaves = {".".join(path): variable for path, variable in nnx.to_flat_state(abstract)}
     try:
         sources = _match(folder, config, leaves)
@@ -54,7 +55,7 @@ def load(
     return nnx.merge(graph, abstract)
 
 
-def save(folder: pathlib.Path, model: decoder.Decoder, hf: hf_config.Json, dtype: jnp.dtype) -> None:
+def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype: jnp.dtype) -> None:
     """Writes config.json and model.safetensors, which `transformers` loads; each file appears whole or not at all.
 
     `hf` must be a config.json that describes `model`.

@@ -7,7 +7,8 @@ import dataclasses
 class DecoderConfig:
     """Shapes and switches of a decoder-only transformer with learned positions.
 
-    `family` is the Hugging Face `model_type`. Sizes are named after the axes they give: V, D, E, L, H, F and `num_positions` (the context in tokens).
+    `family` is the Hugging Face `model_type`; sizes give the axes V, D, E, L, H and F, and `num_positions` the context in
+    tokens.
     """
 
     family: str
@@ -30,6 +31,19 @@ class DecoderConfig:
     @property
     def head_size(self) -> int:
         return self.width // self.num_heads
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The sizes of the axes that conversion tables name."""
+        return {
+            "v": self.vocab_size,
+            "m": self.num_positions + self.position_offset,
+            "e": self.embed_width,
+            "d": self.width,
+            "h": self.num_heads,
+            "k": self.head_size,
+            "f": self.mlp_width,
+        }
 
     @property
     def has_projections(self) -> bool:

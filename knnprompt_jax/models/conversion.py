@@ -1,7 +1,8 @@
 """Weights under other names: what a conversion table is, and the tensors it expects of a model.
 
 A table is data, read in both directions: an einops pattern turns into its reverse when its sides are swapped.
-Axes are named by the package's letters in lower case (v m e d h k f), and n for the parts query, key and value.
+Axes are named by the package's letters in lower case (v m e d h k f), n for the parts query, key and value, and t for
+BERT's token types.
 """
 
 import dataclasses
@@ -35,16 +36,18 @@ class Table:
     """The names of one format of one family.
 
     A file may have any of `prefixes` or none; an export has the first. `buffers` is a regular expression for names
-    that carry no weights.
+    that carry no weights of the model. `endings` maps older endings of names to those of the rules.
     """
 
     rules: tuple[Rule, ...]
     prefixes: tuple[str, ...]
     buffers: str
+    endings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def bare(self, key: str) -> str:
-        """The key without an optional prefix."""
-        return next((key.removeprefix(prefix) for prefix in self.prefixes if key.startswith(prefix)), key)
+        """The key without an optional prefix, as the rules write it."""
+        key = next((key.removeprefix(prefix) for prefix in self.prefixes if key.startswith(prefix)), key)
+        return next((key.removesuffix(old) + new for old, new in self.endings.items() if key.endswith(old)), key)
 
     def is_buffer(self, bare_key: str) -> bool:
         return re.fullmatch(self.buffers, bare_key) is not None
@@ -86,16 +89,7 @@ def expand(table: Table, config: config_lib.DecoderConfig, leaves: Container[str
 
 
 def _sizes(config: config_lib.DecoderConfig, rule: Rule) -> dict[str, int]:
-    sizes = {
-        "v": config.vocab_size,
-        "m": config.num_positions + config.position_offset,
-        "e": config.embed_width,
-        "d": config.width,
-        "n": 3 if rule.part is None else 1,
-        "h": config.num_heads,
-        "k": config.head_size,
-        "f": config.mlp_width,
-    }
+    sizes = config.axes | {"n": 3 if rule.part is None else 1}
     return {axis: size for axis, size in sizes.items() if axis in rule.pattern}
 
 

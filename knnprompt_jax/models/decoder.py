@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from knnprompt_jax.models import attention, layers
+from knnprompt_jax.models import attention, layers, vocabulary
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import dropout as dropout_lib
 
 Array = jax.Array
 
@@ -37,13 +38,14 @@ class Decoder(nnx.Module):
 
         self.blocks = stack(rngs)
 
-    def __call__(self, tokens_BT: Array, remat: bool = False) -> Array:
+    def __call__(self, tokens_BT: Array, remat: bool = False, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
         """Hidden states [B, T, E] (float32) of whole sequences, causally; `remat` recomputes blocks in the backward pass."""
-        x_BTD = self._embed(tokens_BT, jnp.arange(tokens_BT.shape[1]))
+        x_BTD = dropout.at(self.config.num_layers)(self._embed(tokens_BT, jnp.arange(tokens_BT.shape[1])))
 
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
-            return block(x_BTD, self._causal(layer))[0], None
+            own = dropout.at(layer)
+            return block(x_BTD, self._causal(layer, own), own)[0], None
 
         x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, self._stack())
         return self._finish(x_BTD)
@@ -67,21 +69,28 @@ class Decoder(nnx.Module):
 
         Each suffix attends to the prefix and to itself. The last block runs on the J ends alone.
         """
-        x_BSD = self._embed(tokens_BS, positions_BS)
-        mask_BSS = attention.same_suffix(segments_BS)
         last = self.config.num_layers - 1
-
-        def attend_in(layer: Array, mask: Array) -> layers.Attend:
-            own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
-            return lambda q, k, v: attention.shared_prefix_attention(q, k, v, mask, own, self._scale(layer))
-
-        def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
-            return self._block(layer)(x_BSD, attend_in(layer, mask_BSS))[0], None
-
-        x_BSD, _ = jax.lax.scan(body, x_BSD, jnp.arange(last))
+        x_BSD, mask_BSS = self._through_blocks(tokens_BS, segments_BS, positions_BS, prefix, last)
         row_J, column_J = jnp.divmod(ends_J, tokens_BS.shape[1])
-        x_J1D = self._block(last).at(x_BSD, row_J, column_J, attend_in(last, mask_BSS[row_J, column_J][:, None]))
-        return self._finish(x_J1D)[:, 0]
+        attend = self._after_prefix(last, mask_BSS[row_J, column_J][:, None], prefix)
+        return self._finish(self._block(last).at(x_BSD, row_J, column_J, attend))[:, 0]
+
+    def score_suffixes(
+        self,
+        tokens_BS: Array,
+        segments_BS: Array,
+        positions_BS: Array,
+        ends_J: Array,
+        targets_J: Array,
+        prefix: attention.Prefix,
+    ) -> Array:
+        """log p [J] (float32, nats) that token `targets_J` follows the token `ends_J`, read as in `read_suffixes`.
+
+        All blocks run on all tokens: where most of them are read, gathering each one's row would cost more.
+        """
+        x_BSD, _ = self._through_blocks(tokens_BS, segments_BS, positions_BS, prefix, self.config.num_layers)
+        h_JE = self._finish(x_BSD.reshape(-1, x_BSD.shape[-1])[ends_J])
+        return vocabulary.log_probabilities(h_JE, self.head_VE, targets_J)
 
     def logits(self, h_NE: Array) -> Array:
         """Next-token logits [N, V] in float32."""
@@ -90,6 +99,22 @@ class Decoder(nnx.Module):
     @property
     def head_VE(self) -> Array:
         return self.tokens[...] if self.config.tied_head else self.head[...]
+
+    def _through_blocks(
+        self, tokens_BS: Array, segments_BS: Array, positions_BS: Array, prefix: attention.Prefix, num_blocks: int
+    ) -> tuple[Array, Array]:
+        """Activations [B, S, D] of packed rows after the first blocks, and the rows' mask [B, S, S]."""
+        mask_BSS = attention.same_suffix(segments_BS)
+
+        def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
+            return self._block(layer)(x_BSD, self._after_prefix(layer, mask_BSS, prefix))[0], None
+
+        x_BSD, _ = jax.lax.scan(body, self._embed(tokens_BS, positions_BS), jnp.arange(num_blocks))
+        return x_BSD, mask_BSS
+
+    def _after_prefix(self, layer: Array | int, mask_BST: Array, prefix: attention.Prefix) -> layers.Attend:
+        own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
+        return lambda q, k, v: attention.shared_prefix_attention(q, k, v, mask_BST, own, self._scale(layer))
 
     def _embed(self, tokens: Array, positions: Array) -> Array:
         x = self.tokens[...][tokens]
@@ -108,8 +133,9 @@ class Decoder(nnx.Module):
         """The block of one layer, cut from the stack; indexing (not slicing the stack) keeps a single copy of the weights."""
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
-    def _causal(self, layer: Array) -> layers.Attend:
-        return lambda q, k, v: attention.causal_attention(q, k, v, self._scale(layer))
+    def _causal(self, layer: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> layers.Attend:
+        own = dropout.at(dropout_lib.WEIGHTS)
+        return lambda q, k, v: attention.causal_attention(q, k, v, self._scale(layer), own)
 
     def _scale(self, layer: Array | int) -> Array | float:
         scale = self.config.head_size**-0.5 if self.config.scale_by_head else 1.0

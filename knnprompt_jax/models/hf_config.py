@@ -16,11 +16,19 @@ def read(folder: pathlib.Path) -> Json:
     Raises:
         UserError: the file is missing or holds no JSON object.
     """
-    path = folder / "config.json"
+    if not (folder / "config.json").exists():
+        raise errors.UserError(f"{folder}: no config.json; a model folder holds config.json and its weights")
+    return read_object(folder / "config.json")
+
+
+def read_object(path: pathlib.Path) -> Json:
+    """The JSON object in a file.
+
+    Raises:
+        UserError: the file cannot be read or holds no JSON object.
+    """
     try:
         hf = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise errors.UserError(f"{folder}: no config.json; a model folder holds config.json and its weights") from None
     except (OSError, ValueError) as error:
         raise errors.UserError(f"{path}: not readable as JSON: {error}") from None
     if not isinstance(hf, dict):

@@ -50,6 +50,7 @@ def _wanted(files: list[str]) -> list[str]:
     top = [file for file in files if "/" not in file]
     weights = tensor_files.pick(top)
     small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
+    small += [file for file in files if file.endswith("_Pooling/config.json")]  # Of sentence encoders.
     if weights is None:
         return small
     if not weights.endswith(".index.json"):

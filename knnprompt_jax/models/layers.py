@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import dropout as dropout_lib
 
 Array = jax.Array
 # Takes queries, keys and values [B, S, H, K] of one layer; returns what each token reads, [B, S, H, K].
@@ -88,22 +89,25 @@ class Block(nnx.Module):
         self.mlp = MLP(config, rngs, dtype)
         self.norm_first = config.norm_first
 
-    def __call__(self, x_BSD: Array, attend: Attend) -> tuple[Array, Array]:
+    def __call__(
+        self, x_BSD: Array, attend: Attend, dropout: dropout_lib.Dropout = dropout_lib.OFF
+    ) -> tuple[Array, Array]:
         """All tokens through the block. Returns the new [B, S, D] and this layer's keys and values [B, S, 2, H, K]."""
         qkv_BSnHK = self.attention.project(self._before(self.attention_norm, x_BSD))
         read_BSHK = attend(*(qkv_BSnHK[:, :, part] for part in range(3)))
-        return self._finish(x_BSD, read_BSHK), qkv_BSnHK[:, :, 1:]
+        return self._finish(x_BSD, read_BSHK, dropout), qkv_BSnHK[:, :, 1:]
 
     def at(self, x_BSD: Array, row_J: Array, column_J: Array, attend: Attend) -> Array:
-        """Only the tokens at (row, column) come out, [J, 1, D]: what a last block needs. Keys and values are those of all tokens of the row."""
+        """Only the tokens at (row, column) come out, [J, 1, D]: what a last block needs. They read all tokens of their row."""
         x_J1D = x_BSD[row_J, column_J][:, None]
         q_J1HK = self.attention.project(self._before(self.attention_norm, x_J1D), slice(0, 1))[:, :, 0]
         kv_BSnHK = self.attention.project(self._before(self.attention_norm, x_BSD), slice(1, 3))[row_J]
         return self._finish(x_J1D, attend(q_J1HK, kv_BSnHK[:, :, 0], kv_BSnHK[:, :, 1]))
 
-    def _finish(self, x: Array, read: Array) -> Array:
-        x = self._after(self.attention_norm, x + self.attention.output(read))
-        return self._after(self.mlp_norm, x + self.mlp(self._before(self.mlp_norm, x)))
+    def _finish(self, x: Array, read: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
+        x = self._after(self.attention_norm, x + dropout.at(dropout_lib.READ)(self.attention.output(read)))
+        mlp = dropout.at(dropout_lib.MLP)(self.mlp(self._before(self.mlp_norm, x)))
+        return self._after(self.mlp_norm, x + mlp)
 
     def _before(self, norm: LayerNorm, x: Array) -> Array:
         return norm(x).astype(x.dtype) if self.norm_first else x

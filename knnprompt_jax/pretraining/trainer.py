@@ -15,7 +15,7 @@ import orbax.checkpoint as ocp
 import tqdm
 from flax import nnx
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, training
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder
 from knnprompt_jax.pretraining import text
@@ -40,7 +40,7 @@ class TrainConfig:
 
 
 def schedule(config: TrainConfig) -> optax.Schedule:
-    """Warm-up, constant, then linear decay to zero over the last `decay` share of the steps; so that a longer run only postpones the decay."""
+    """Warm-up, constant, then linear decay to zero over the last `decay` share of the steps: a longer run postpones it."""
     decay_steps = max(1, round(config.steps * config.decay))
     parts = [
         optax.linear_schedule(0.0, config.learning_rate, config.warmup),
@@ -51,16 +51,10 @@ def schedule(config: TrainConfig) -> optax.Schedule:
 
 
 def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """AdamW with clipped gradients; biases and normalisation carry no weight decay (they have no matrix shape below the layer axis)."""
-
-    def decays(params: nnx.State) -> nnx.State:
-        return jax.tree_util.tree_map_with_path(
-            lambda path, _: not any(name in jax.tree_util.keystr(path) for name in ("bias", "scale")), params
-        )
-
+    """AdamW with clipped gradients."""
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
-        optax.adamw(schedule(config), b1=0.9, b2=0.95, weight_decay=config.weight_decay, mask=decays),
+        optax.adamw(schedule(config), b1=0.9, b2=0.95, weight_decay=config.weight_decay, mask=training.decays),
     )
 
 

@@ -20,6 +20,8 @@ Tokenize = Callable[[list[str]], list[list[int]]]
 """Texts to token ids, special tokens included as the model expects them (OPT starts with one, GPT-2 does not)."""
 
 TRUNCATIONS = ("left", "error", "drop")
+LABEL_TOKENS = ("last", "first")
+_SHARED = {"last": "end in", "first": "begin with"}
 _CHECKED_PROMPTS = 8
 
 
@@ -27,12 +29,14 @@ _CHECKED_PROMPTS = 8
 class PromptGroup:
     """Prompts that share a prefix of P tokens; prompt i is `prefix_P` followed by `suffixes[i]`, which is never empty.
 
-    `index` holds each prompt's place among the queries.
+    `index` holds each prompt's place among the queries, `reads_N` after how many of its last tokens the model is asked
+    what comes next: by default after the very last alone.
     """
 
     prefix_P: np.ndarray
     suffixes: tuple[np.ndarray, ...]
     index: np.ndarray
+    reads_N: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,18 +117,23 @@ def lay_out(
     )
 
 
-def label_ids(task: Task, tokenize: Tokenize) -> list[int]:
-    """The token by which each class is read, in class order: the last sub-token of a blank and the label word.
+def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
+    """The token by which each class is read, in class order: the last sub-token of a blank and the label word, as in the
+    paper's released code, or the first, as in its text.
 
     Raises:
-      UserError: where two classes would be read by the same token.
+      UserError: on an unknown `which`, and where two classes would be read by the same token.
     """
-    ids = [tokens[-1] for tokens in tokenize([f" {word}" for word in task.label_words])]
+    if which not in LABEL_TOKENS:
+        raise errors.UserError(f"label_token={which!r}: choose from {', '.join(LABEL_TOKENS)}")
+    special = len(tokenize([""])[0])
+    place = -1 if which == "last" else special
+    ids = [tokens[place] for tokens in tokenize([f" {word}" for word in task.label_words])]
     for (word, token), (other, other_token) in itertools.combinations(zip(task.label_words, ids, strict=True), 2):
         if token == other_token:
             raise errors.UserError(
-                f"task {task.name!r}: the label words {word!r} and {other!r} end in the same token ({token}), so their "
-                "classes cannot be told apart: use multi-token label scoring or other label words"
+                f"task {task.name!r}: the label words {word!r} and {other!r} {_SHARED[which]} the same token ({token}), so "
+                "their classes cannot be told apart: use label_token='first' or 'last', multi-token label scoring or other words"
             )
     return ids
 

@@ -8,7 +8,7 @@ import bisect
 import dataclasses
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower on
 
 @dataclasses.dataclass(frozen=True)
 class PackShape:
-    """The static shape of a pass: P prefix tokens (padded), S tokens a row, B rows and at most J suffix ends a step."""
+    """The static shape of a pass: P prefix tokens (padded), S tokens a row, B rows and at most J tokens read a step."""
 
     prefix: int
     width: int
@@ -32,7 +32,8 @@ class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
 
     `segments_TBS` numbers the suffixes of a row from 1 (0 is padding); `ends_TJ` are flat indices into a step's [B, S].
-    Prompt i of the group comes out at `slot_N[i]` of the flattened [T, J].
+    Prompt i of the group comes out at `slot_N[i]` of the flattened [T, J]; where several of its tokens are read, that is
+    the last, and the others come out in the slots before it. `lengths_T` counts each step's suffix tokens.
     """
 
     shape: PackShape
@@ -43,6 +44,7 @@ class PackedPrompts:
     positions_TBS: np.ndarray
     ends_TJ: np.ndarray
     slot_N: np.ndarray
+    lengths_T: np.ndarray
 
     @property
     def num_steps(self) -> int:
@@ -51,7 +53,7 @@ class PackedPrompts:
     @property
     def num_tokens(self) -> int:
         """Suffix tokens, padding not counted."""
-        return int(np.count_nonzero(self.segments_TBS))
+        return int(self.lengths_T.sum())
 
     @property
     def fill(self) -> float:
@@ -59,8 +61,8 @@ class PackedPrompts:
         return self.num_tokens / max(1, self.segments_TBS.size)
 
 
-def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int) -> PackShape:
-    """One shape that serves all the groups, with about `step_tokens` tokens a step.
+def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
+    """One shape that serves all the groups, with about `step_tokens` tokens a step: fewer where not every shard would get a step.
 
     Raises ValueError where there is nothing to pack.
     """
@@ -69,35 +71,56 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int) -> Pack
         raise ValueError("no prompts to pack")
     width = max(ROW_WIDTH, _round_up(max(lengths), 64))
     packed = [_rows(group, width) for group in groups]
-    rows = min(max(1, step_tokens // width), max(len(rows) for rows in packed))
-    ends = max(sum(map(len, step)) for row_lists in packed for step in _steps(row_lists, rows))
+    rows = min(max(1, step_tokens // width), math.ceil(max(len(rows) for rows in packed) / shards))
+    ends = max(
+        sum(_num_reads(row, reads_N) for row in step)
+        for row_lists, reads_N in zip(packed, map(_reads, groups), strict=True)
+        for step in _steps(row_lists, rows, reads_N)
+    )
     prefix = max(len(group.prefix_P) for group in groups)
     return PackShape(_round_up(prefix, 64), width, rows, _round_up(ends, 8))
 
 
-def pack(group: layout.PromptGroup, shape: PackShape) -> PackedPrompts:
-    """Packs a group into the shape (which `choose_shape` made for this group among others)."""
-    steps = _steps(_rows(group, shape.width), shape.rows)
+def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards: int = 1) -> dict[bool, PackShape]:
+    """One shape for the groups with a shared prefix (True) and one for those without (False): a compilation each."""
+    groups = list(groups)
+    kinds = {shared: [group for group in groups if bool(len(group.prefix_P)) == shared] for shared in (True, False)}
+    return {shared: choose_shape(members, step_tokens, shards) for shared, members in kinds.items() if members}
+
+
+def pack(
+    group: layout.PromptGroup, shape: PackShape, is_own: Callable[[int], bool] = lambda step: True
+) -> PackedPrompts:
+    """Packs a group into the shape (which `choose_shape` made for this group among others).
+
+    Steps that are not this process's own stay empty; where their prompts come out is known all the same.
+    """
+    reads_N = _reads(group)
+    steps = _steps(_rows(group, shape.width), shape.rows, reads_N)
     tokens = np.zeros((len(steps), shape.rows, shape.width), np.int32)
     segments, positions = np.zeros_like(tokens), np.zeros_like(tokens)
     ends = np.zeros((len(steps), shape.ends), np.int32)
     slots = np.zeros(len(group.suffixes), np.int64)
+    lengths = np.zeros(len(steps), np.int64)
     for t, step in enumerate(steps):
         end = 0
         for b, row in enumerate(step):
             start = 0
             for segment, index in enumerate(row, 1):
                 suffix = group.suffixes[index]
-                cells = (t, b, slice(start, start + len(suffix)))
-                tokens[cells], segments[cells] = suffix, segment
-                positions[cells] = len(group.prefix_P) + np.arange(len(suffix))
+                if is_own(t):
+                    cells = (t, b, slice(start, start + len(suffix)))
+                    tokens[cells], segments[cells] = suffix, segment
+                    positions[cells] = len(group.prefix_P) + np.arange(len(suffix))
                 start += len(suffix)
-                ends[t, end] = b * shape.width + start - 1
-                slots[index] = t * shape.ends + end
-                end += 1
+                read = reads_N[index]
+                ends[t, end : end + read] = b * shape.width + np.arange(start - read, start)
+                end += read
+                slots[index] = t * shape.ends + end - 1
+            lengths[t] += start
     prefix = np.zeros(shape.prefix, np.int32)
     prefix[: len(group.prefix_P)] = group.prefix_P
-    return PackedPrompts(shape, prefix, len(group.prefix_P), tokens, segments, positions, ends, slots)
+    return PackedPrompts(shape, prefix, len(group.prefix_P), tokens, segments, positions, ends, slots, lengths)
 
 
 def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
@@ -126,16 +149,24 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     return rows
 
 
-def _steps(rows: Iterable[list[int]], per_step: int) -> list[list[list[int]]]:
-    """Rows dealt to steps of `per_step`, the row with most suffixes first, to the step with fewest that has room."""
-    by_count = sorted(rows, key=len, reverse=True)
+def _reads(group: layout.PromptGroup) -> np.ndarray:
+    return np.ones(len(group.suffixes), int) if group.reads_N is None else group.reads_N
+
+
+def _num_reads(row: list[int], reads_N: np.ndarray) -> int:
+    return int(reads_N[row].sum())
+
+
+def _steps(rows: Iterable[list[int]], per_step: int, reads_N: np.ndarray) -> list[list[list[int]]]:
+    """Rows dealt to steps of `per_step`, the row with most tokens to read first, to the step with fewest that has room."""
+    by_count = sorted(rows, key=lambda row: _num_reads(row, reads_N), reverse=True)
     steps: list[list[list[int]]] = [[] for _ in range(math.ceil(len(by_count) / per_step))]
     heap = [(0, step) for step in range(len(steps))]
     for row in by_count:
         count, step = heapq.heappop(heap)
         steps[step].append(row)
         if len(steps[step]) < per_step:
-            heapq.heappush(heap, (count + len(row), step))
+            heapq.heappush(heap, (count + _num_reads(row, reads_N), step))
     return steps
 
 

@@ -11,7 +11,7 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder
 from knnprompt_jax.pretraining import bpe, export
 
-WORDS = {"0": "cold grey rain wind storm".split(), "1": "warm gold sun calm clear".split()}
+WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
 
 
 def _rows(count: int, seed: int) -> list[dict]:

@@ -52,6 +52,12 @@ def test_one_format_is_fetched(fake_hub, tmp_path, weights, fetched):
     assert fake_hub.asked == [sorted(SMALL + fetched)]
 
 
+def test_pooling_of_sentence_encoders_is_fetched(fake_hub):
+    fake_hub.serve = SMALL + OTHERS + SAFETENSORS + ["modules.json", "1_Pooling/config.json"]
+    hub.resolve("owner/name")
+    assert fake_hub.asked == [sorted([*SMALL, *SAFETENSORS, "modules.json", "1_Pooling/config.json"])]
+
+
 def test_folder_comes_first(fake_hub, tmp_path, monkeypatch):
     fake_hub.serve = RuntimeError("the Hub was asked")
     (tmp_path / "gpt2").mkdir()

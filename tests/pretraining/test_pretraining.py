@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import math
+import pathlib
 import shutil
 
 import jax.numpy as jnp
@@ -107,7 +108,8 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(settings, monkeypatch):
         job.run(settings)
     monkeypatch.undo()
     assert job.run(settings)["held_out_loss"] == pytest.approx(whole["held_out_loss"], abs=1e-5)
-    steps = [json.loads(line)["step"] for line in open(settings.output + "/log.jsonl", encoding="utf-8")]
+    log = pathlib.Path(settings.output, "log.jsonl").read_text(encoding="utf-8")
+    steps = [json.loads(line)["step"] for line in log.splitlines()]
     assert steps == [3, 6, 7]
 
 

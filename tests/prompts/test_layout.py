@@ -197,6 +197,18 @@ def test_label_ids_that_collide_are_refused():
         layout.label_ids(TASK, with_start)
 
 
+def test_first_label_tokens_tell_words_apart_that_end_alike(gpt2):
+    task = Task("kind", ("sentence",), "{sentence}:", ("0", "1"), ("unkind", "mankind"))
+    assert layout.label_ids(task, gpt2, "first") == [tokens[0] for tokens in gpt2([" unkind", " mankind"])]
+
+
+def test_the_choice_of_label_token_is_checked():
+    with pytest.raises(errors.UserError, match="begin with the same token"):
+        layout.label_ids(TASK, with_start, "first")  # Every word begins with the blank, a token of its own here.
+    with pytest.raises(errors.UserError, match="label_token='middle': choose from last, first"):
+        layout.label_ids(TASK, with_start, "middle")
+
+
 def test_gpt2_label_ids(gpt2):
     assert layout.label_ids(catalogue.get("sst2"), gpt2) == [tokens[-1] for tokens in gpt2([" negative", " positive"])]
     assert layout.label_ids(catalogue.get("cb"), gpt2) == [3991, 2081, 6159]

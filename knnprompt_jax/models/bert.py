@@ -1,0 +1,199 @@
+"""BERT: the encoder, what its config.json means, its published sizes and the names of its weights."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from knnprompt_jax.models import attention, conversion, hf_config, layers
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import dropout as dropout_lib
+from knnprompt_jax.models.conversion import Rule
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig(config_lib.DecoderConfig):
+    """Shapes and switches of a BERT, whose blocks are those of a decoder that normalises after each part."""
+
+    num_types: int = 2
+    activation: str = "gelu"
+    norm_first: bool = False
+    final_norm: bool = False
+    norm_epsilon: float = 1e-12
+
+    @property
+    def axes(self) -> dict[str, int]:
+        return super().axes | {"t": self.num_types}
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model, pooler included."""
+        return super().num_parameters + (self.num_types + 2) * self.width + self.width * (self.width + 1)
+
+
+class Encoder(nnx.Module):
+    """A bidirectional transformer over right-padded sequences, and its pooler.
+
+    Weights are `param_dtype`; activations have the same dtype, while normalisation, softmax and the pooler run in float32.
+    """
+
+    def __init__(self, config: EncoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
+        self.config = config
+        self.tokens = layers._normal(rngs, (config.vocab_size, config.width), param_dtype)
+        self.positions = layers._normal(rngs, (config.num_positions, config.width), param_dtype)
+        self.types = layers._normal(rngs, (config.num_types, config.width), param_dtype)
+        self.embedding_norm = layers.LayerNorm(config.width, config.norm_epsilon, param_dtype)
+        self.pooler_kernel = layers._normal(rngs, (config.width, config.width), param_dtype)
+        self.pooler_bias = layers._zeros((config.width,), param_dtype)
+
+        @nnx.split_rngs(splits=config.num_layers)
+        @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None})
+        def stack(rngs: nnx.Rngs) -> layers.Block:
+            return layers.Block(config, rngs, param_dtype)
+
+        self.blocks = stack(rngs)
+
+    def __call__(
+        self,
+        tokens_BT: Array,
+        lengths_B: Array,
+        types_BT: Array | None = None,
+        remat: bool = False,
+        dropout: dropout_lib.Dropout = dropout_lib.OFF,
+    ) -> Array:
+        """Hidden states [B, T, D] (float32); tokens from a sequence's length on are padding and what stands there means nothing.
+
+        `types_BT` numbers the texts of a pair, 0 where there is one; `remat` recomputes blocks in the backward pass.
+        """
+        types_BTD = self.types[...][jnp.zeros_like(tokens_BT) if types_BT is None else types_BT]
+        x_BTD = self.tokens[...][tokens_BT] + self.positions[...][: tokens_BT.shape[1]] + types_BTD
+        x_BTD = self.embedding_norm(x_BTD).astype(x_BTD.dtype)
+        x_BTD = dropout.at(self.config.num_layers)(x_BTD)
+
+        def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
+            block, layer = block_and_layer
+            own = dropout.at(layer)
+
+            def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array) -> Array:
+                scale, weights_dropout = self.config.head_size**-0.5, own.at(dropout_lib.WEIGHTS)
+                return attention.padded_attention(q_BTHK, k_BTHK, v_BTHK, lengths_B, scale, weights_dropout)
+
+            return block(x_BTD, attend, own)[0], None
+
+        stack = self.blocks, jnp.arange(self.config.num_layers)
+        x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, stack)
+        return x_BTD.astype(jnp.float32)
+
+    def pool(self, hidden_BTD: Array) -> Array:
+        """What BERT was pretrained to say of a whole sequence [B, D]: a dense layer and tanh on the first token's state."""
+        kernel_DD, bias_D = self.pooler_kernel[...].astype(jnp.float32), self.pooler_bias[...].astype(jnp.float32)
+        return jnp.tanh(hidden_BTD[:, 0] @ kernel_DD + bias_D)
+
+
+def config_from_hf(hf: hf_config.Json) -> EncoderConfig:
+    """The encoder that a config.json describes; absent keys take the values `transformers` gives them.
+
+    Raises:
+        UserError: a switch that changes the model and is not supported here, or a size that is none.
+    """
+    hf_config.require(hf, "is_decoder", False)
+    hf_config.require(hf, "add_cross_attention", False)
+    hf_config.choice(hf, "position_embedding_type", "absolute", ("absolute",))
+    width = hf_config.size(hf, "hidden_size", 768)
+    return EncoderConfig(
+        family="bert",
+        vocab_size=hf_config.size(hf, "vocab_size", 30522),
+        width=width,
+        num_layers=hf_config.size(hf, "num_hidden_layers", 12),
+        num_heads=hf_config.divisor(hf, "num_attention_heads", 12, width),
+        mlp_width=hf_config.size(hf, "intermediate_size", 3072),
+        num_positions=hf_config.size(hf, "max_position_embeddings", 512),
+        embed_width=width,
+        num_types=hf_config.size(hf, "type_vocab_size", 2),
+        activation=hf_config.choice(hf, "hidden_act", "gelu", layers.ACTIVATIONS),
+        norm_epsilon=hf_config.number(hf, "layer_norm_eps", 1e-12),
+    )
+
+
+def _published(width: int, num_layers: int, num_heads: int) -> EncoderConfig:
+    sizes = {"hidden_size": width, "num_hidden_layers": num_layers, "num_attention_heads": num_heads}
+    return config_from_hf({**sizes, "intermediate_size": 4 * width})
+
+
+PUBLISHED = {
+    "google-bert/bert-base-uncased": _published(768, 12, 12),
+    "google-bert/bert-large-uncased": _published(1024, 24, 16),
+    "sentence-transformers/all-MiniLM-L6-v2": _published(384, 6, 12),
+    "cambridgeltl/trans-encoder-bi-simcse-bert-base": _published(768, 12, 12),
+    "princeton-nlp/unsup-simcse-bert-base-uncased": _published(768, 12, 12),
+}
+
+_SELF = "encoder.layer.{layer}.attention.self."
+# Position numbers, and the heads for masked words and next sentences with which BERT was pretrained.
+_OTHERS = r"embeddings\.position_ids|cls\..*"
+
+# PyTorch's Linear keeps its weights (out, in). Google's own files say gamma and beta of normalisation.
+TABLE = conversion.Table(
+    prefixes=("bert.",),
+    buffers=_OTHERS,
+    endings={".gamma": ".weight", ".beta": ".bias"},
+    rules=(
+        Rule("embeddings.word_embeddings.weight", "tokens", "v d -> v d"),
+        Rule("embeddings.position_embeddings.weight", "positions", "m d -> m d"),
+        Rule("embeddings.token_type_embeddings.weight", "types", "t d -> t d"),
+        Rule("embeddings.LayerNorm.weight", "embedding_norm.scale", "d -> d"),
+        Rule("embeddings.LayerNorm.bias", "embedding_norm.bias", "d -> d"),
+        Rule(_SELF + "query.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 0),
+        Rule(_SELF + "key.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 1),
+        Rule(_SELF + "value.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 2),
+        Rule(_SELF + "query.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 0),
+        Rule(_SELF + "key.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 1),
+        Rule(_SELF + "value.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 2),
+        Rule("encoder.layer.{layer}.attention.output.dense.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
+        Rule("encoder.layer.{layer}.attention.output.dense.bias", "blocks.attention.out_bias", "d -> d"),
+        Rule("encoder.layer.{layer}.attention.output.LayerNorm.weight", "blocks.attention_norm.scale", "d -> d"),
+        Rule("encoder.layer.{layer}.attention.output.LayerNorm.bias", "blocks.attention_norm.bias", "d -> d"),
+        Rule("encoder.layer.{layer}.intermediate.dense.weight", "blocks.mlp.up_kernel", "f d -> d f"),
+        Rule("encoder.layer.{layer}.intermediate.dense.bias", "blocks.mlp.up_bias", "f -> f"),
+        Rule("encoder.layer.{layer}.output.dense.weight", "blocks.mlp.down_kernel", "d f -> f d"),
+        Rule("encoder.layer.{layer}.output.dense.bias", "blocks.mlp.down_bias", "d -> d"),
+        Rule("encoder.layer.{layer}.output.LayerNorm.weight", "blocks.mlp_norm.scale", "d -> d"),
+        Rule("encoder.layer.{layer}.output.LayerNorm.bias", "blocks.mlp_norm.bias", "d -> d"),
+        Rule("pooler.dense.weight", "pooler_kernel", "e d -> d e"),
+        Rule("pooler.dense.bias", "pooler_bias", "d -> d"),
+    ),
+)
+
+# Flax's Dense keeps its kernels (in, out).
+FLAX_TABLE = conversion.Table(
+    prefixes=("bert.",),
+    buffers=_OTHERS,
+    rules=(
+        Rule("embeddings.word_embeddings.embedding", "tokens", "v d -> v d"),
+        Rule("embeddings.position_embeddings.embedding", "positions", "m d -> m d"),
+        Rule("embeddings.token_type_embeddings.embedding", "types", "t d -> t d"),
+        Rule("embeddings.LayerNorm.scale", "embedding_norm.scale", "d -> d"),
+        Rule("embeddings.LayerNorm.bias", "embedding_norm.bias", "d -> d"),
+        Rule(_SELF + "query.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 0),
+        Rule(_SELF + "key.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 1),
+        Rule(_SELF + "value.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 2),
+        Rule(_SELF + "query.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 0),
+        Rule(_SELF + "key.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 1),
+        Rule(_SELF + "value.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 2),
+        Rule("encoder.layer.{layer}.attention.output.dense.kernel", "blocks.attention.out_kernel", "(h k) d -> h k d"),
+        Rule("encoder.layer.{layer}.attention.output.dense.bias", "blocks.attention.out_bias", "d -> d"),
+        Rule("encoder.layer.{layer}.attention.output.LayerNorm.scale", "blocks.attention_norm.scale", "d -> d"),
+        Rule("encoder.layer.{layer}.attention.output.LayerNorm.bias", "blocks.attention_norm.bias", "d -> d"),
+        Rule("encoder.layer.{layer}.intermediate.dense.kernel", "blocks.mlp.up_kernel", "d f -> d f"),
+        Rule("encoder.layer.{layer}.intermediate.dense.bias", "blocks.mlp.up_bias", "f -> f"),
+        Rule("encoder.layer.{layer}.output.dense.kernel", "blocks.mlp.down_kernel", "f d -> f d"),
+        Rule("encoder.layer.{layer}.output.dense.bias", "blocks.mlp.down_bias", "d -> d"),
+        Rule("encoder.layer.{layer}.output.LayerNorm.scale", "blocks.mlp_norm.scale", "d -> d"),
+        Rule("encoder.layer.{layer}.output.LayerNorm.bias", "blocks.mlp_norm.bias", "d -> d"),
+        Rule("pooler.dense.kernel", "pooler_kernel", "d e -> d e"),
+        Rule("pooler.dense.bias", "pooler_bias", "d -> d"),
+    ),
+)

@@ -1,0 +1,41 @@
+"""A prompt of its own for every query: other demonstrations each time, hence whole prompts and no shared prefix."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.tasks.task import Example, Task
+
+
+def lay_out(
+    task: Task,
+    demonstrations: Sequence[Sequence[Example]],
+    queries: Sequence[Example],
+    tokenize: layout.Tokenize,
+    context: int,
+    truncation: str = "left",
+) -> layout.Prompts:
+    """One prompt a query, after demonstrations of its own; `layout.lay_out` says what the arguments mean and raises.
+
+    With truncation "drop" each prompt loses its own demonstrations; `dropped_demonstrations` is the most that one lost.
+    """
+    each = [
+        layout.lay_out(task, own, [query], tokenize, context, truncation)
+        for own, query in zip(demonstrations, queries, strict=True)
+    ]
+    if not each:
+        return layout.Prompts(groups=(), num_prompts=0)
+    groups = [group for prompts in each for group in prompts.groups]
+    whole = layout.PromptGroup(
+        prefix_P=np.array([], np.int32),
+        suffixes=tuple(np.concatenate([group.prefix_P, group.suffixes[0]]) for group in groups),
+        index=np.arange(len(queries)),
+    )
+    return layout.Prompts(
+        groups=(whole,),
+        num_prompts=len(queries),
+        num_truncated=sum(prompts.num_truncated for prompts in each),
+        num_oversized=sum(prompts.num_oversized for prompts in each),
+        dropped_demonstrations=max(prompts.dropped_demonstrations for prompts in each),
+    )

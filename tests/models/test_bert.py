@@ -1,0 +1,193 @@
+"""Our BERT gives the numbers of `transformers`' PyTorch BERT, from every format its weights are published in."""
+
+import json
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+torch = pytest.importorskip("torch", reason="parity is with PyTorch")
+import transformers  # noqa: E402
+
+from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax.models import bert, checkpoints, conversion, dropout, registry  # noqa: E402
+from tests.models import torch_models  # noqa: E402
+
+TOLERANCE = 1e-4
+HF = transformers.BertConfig(
+    vocab_size=53,
+    hidden_size=35,
+    num_attention_heads=5,
+    num_hidden_layers=2,
+    intermediate_size=41,
+    max_position_embeddings=29,
+    type_vocab_size=3,
+)
+RNG = np.random.default_rng(0)
+TOKENS_BT = RNG.integers(0, 53, (3, 23))
+TYPES_BT = RNG.integers(0, 3, (3, 23))
+LENGTHS_B = np.array([23, 7, 1])
+PARAMETERS = {
+    "google-bert/bert-base-uncased": 109_482_240,
+    "google-bert/bert-large-uncased": 335_141_888,
+    "sentence-transformers/all-MiniLM-L6-v2": 22_713_216,
+    "cambridgeltl/trans-encoder-bi-simcse-bert-base": 109_482_240,
+    "princeton-nlp/unsup-simcse-bert-base-uncased": 109_482_240,
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> transformers.BertModel:
+    """A random BERT with biases and normalisation of its own; its weights are exact in float16."""
+    model = transformers.AutoModel.from_config(HF, attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            noise = torch.randn(weight.shape, generator=generator)
+            scaled = 1 + 0.3 * noise if re.search(r"LayerNorm\.weight", name) else 0.3 * noise
+            weight.copy_(scaled.half().float())
+    return model
+
+
+def _load(folder) -> bert.Encoder:
+    config, folder = registry.describe(str(folder), families=registry.ENCODERS)
+    return checkpoints.load(folder, config, jnp.float32)
+
+
+@pytest.fixture(scope="module")
+def ours(model, tmp_path_factory) -> bert.Encoder:
+    folder = tmp_path_factory.mktemp("bert")
+    model.save_pretrained(folder)
+    return _load(folder)
+
+
+@nnx.jit
+def _read(ours: bert.Encoder, tokens_BT: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    hidden_BTD = ours(tokens_BT, jnp.asarray(LENGTHS_B), jnp.asarray(TYPES_BT))
+    return hidden_BTD, ours.pool(hidden_BTD)
+
+
+def test_hidden_states_and_pooler(model, ours):
+    mask_BT = torch.as_tensor(np.arange(23) < LENGTHS_B[:, None]).long()
+    with torch.no_grad():
+        want = model(torch.as_tensor(TOKENS_BT), mask_BT, torch.as_tensor(TYPES_BT))
+    hidden_BTD, pooled_BD = _read(ours, TOKENS_BT)
+    for row, length in enumerate(LENGTHS_B):
+        np.testing.assert_allclose(hidden_BTD[row, :length], want.last_hidden_state[row, :length], atol=TOLERANCE)
+    np.testing.assert_allclose(pooled_BD, want.pooler_output, atol=TOLERANCE)
+
+
+def test_padding_means_nothing(ours):
+    changed_BT = np.where(np.arange(23) < LENGTHS_B[:, None], TOKENS_BT, 7)
+    (one_BTD, _), (other_BTD, _) = _read(ours, TOKENS_BT), _read(ours, changed_BT)
+    for row, length in enumerate(LENGTHS_B):
+        np.testing.assert_array_equal(one_BTD[row, :length], other_BTD[row, :length])
+
+
+@pytest.mark.parametrize("layout", ["prefixed", "torch", "flax"])
+def test_formats_load_alike(model, ours, tmp_path, layout):
+    """Names with `bert.` and older endings among heads of pretraining, a PyTorch file, and Flax's own names."""
+    HF.save_pretrained(tmp_path)
+    state = {key: value.contiguous() for key, value in model.state_dict().items()}
+    if layout == "flax":
+        arrays = dict(_flax(key, value.numpy()) for key, value in state.items())
+        torch_models._save_flax(arrays, tmp_path / "flax_model.msgpack")
+    else:
+        if layout == "prefixed":
+            older = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+            state = {f"bert.{re.sub('LayerNorm.*', lambda m: older[m[0]], key)}": value for key, value in state.items()}
+            state["cls.predictions.bias"] = torch.ones(53)
+        state["embeddings.position_ids"] = torch.arange(29)[None]
+        torch.save(state, tmp_path / "pytorch_model.bin")
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(_load(tmp_path)), nnx.state(ours))
+
+
+def _flax(key: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    path, kind = key.replace(".", "/").rsplit("/", 1)
+    if kind == "bias":
+        return f"{path}/bias", array
+    if "embeddings/" in path and "LayerNorm" not in path:
+        return f"{path}/embedding", array
+    return (f"{path}/scale", array) if "LayerNorm" in path else (f"{path}/kernel", array.T)
+
+
+def test_export_loads_in_transformers(model, ours, tmp_path):
+    checkpoints.save(tmp_path, ours, HF.to_dict(), jnp.float32)
+    again, report = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(again) is transformers.BertModel
+    assert not any(report.values()), report
+    for name, weight in model.named_parameters():
+        np.testing.assert_array_equal(again.get_parameter(name).detach(), weight.detach())
+
+
+def test_wrong_weights_are_named(model, tmp_path):
+    state = {key: value for key, value in model.state_dict().items() if key != "pooler.dense.bias"}
+    HF.save_pretrained(tmp_path)
+    torch.save({**state, "classifier.weight": torch.ones(2, 35)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(
+        errors.UserError, match=r"1 unknown \(classifier.weight\); 1 missing \(bert.pooler.dense.bias\)"
+    ):
+        _load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key' is not supported"),
+        ({"is_decoder": True}, "is_decoder=True is not supported"),
+        ({"hidden_act": "swish"}, "hidden_act='swish' is not supported"),
+        ({"model_type": "gpt2"}, "model_type='gpt2' is not supported; choices: bert"),
+    ],
+)
+def test_other_architectures_are_refused(tmp_path, change, message):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **change}))
+    with pytest.raises(errors.UserError, match=message):
+        registry.describe(str(tmp_path), families=registry.ENCODERS)
+
+
+def test_no_language_model(tmp_path):
+    HF.save_pretrained(tmp_path)
+    with pytest.raises(errors.UserError, match="model_type='bert' is not supported; choices: gpt2, opt"):
+        registry.describe(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", sorted(bert.PUBLISHED))
+def test_published_sizes(name):
+    config = bert.PUBLISHED[name]
+    abstract = nnx.eval_shape(lambda: bert.Encoder(config, nnx.Rngs(0)))
+    leaves = {".".join(path): leaf.shape for path, leaf in nnx.to_flat_state(nnx.state(abstract))}
+    assert sum(map(math.prod, leaves.values())) == PARAMETERS[name] == config.num_parameters
+    for table in (bert.TABLE, bert.FLAX_TABLE):
+        sizes = dict.fromkeys(leaves, 0)
+        for piece in conversion.expand(table, config, leaves):
+            sizes[piece.ours] += math.prod(piece.box)
+        assert sizes == {path: math.prod(shape) for path, shape in leaves.items()}
+
+
+@pytest.fixture(scope="module")
+def read_with_dropout(ours):
+    return nnx.jit(lambda own: ours(jnp.asarray(TOKENS_BT), jnp.asarray(LENGTHS_B), dropout=own))
+
+
+def test_dropout_follows_its_key(read_with_dropout):
+    one, again, other = (read_with_dropout(dropout.Dropout(jax.random.key(seed), 0.3)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert np.abs(one - other).max() > 0.1
+
+
+def test_dropout_keeps_the_mean():
+    x = jnp.full((101, 307), 3.0)
+    dropped = dropout.Dropout(jax.random.key(0), 0.3).at(5)(x)
+    assert set(np.unique(dropped)) == {np.float32(0), np.float32(3 / 0.7)}
+    assert abs(float((dropped == 0).mean()) - 0.3) < 0.01
+    assert dropout.OFF.at(5)(x) is x
+
+
+def test_dropout_differs_between_layers_and_places():
+    x, one = jnp.ones((17, 19)), dropout.Dropout(jax.random.key(0), 0.5)
+    draws = [one.at(layer).at(place)(x) for layer in (0, 1) for place in (dropout.READ, dropout.MLP)]
+    assert len({np.asarray(draw).tobytes() for draw in draws}) == 4

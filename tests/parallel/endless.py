@@ -1,0 +1,16 @@
+"""One of two processes, `endless.py <address> <process> busy|idle`: meets the other without end, or once and then sleeps."""
+
+import sys
+import time
+
+from knnprompt_jax import parallel
+
+if __name__ == "__main__":
+    address, process, state = sys.argv[1:]
+    parallel.start(auto=False, address=address, num_processes=2, process_id=int(process))
+    parallel.wait_for_all("start")
+    print("running", flush=True)
+    while True:
+        time.sleep(0.1)
+        if state == "busy":
+            parallel.wait_for_all("again")

@@ -1,0 +1,125 @@
+"""Run on 8 forced CPU devices: on every mesh the weights come from file to shard, and states and predictions are those of one device."""
+
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from flax import nnx
+
+from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax.classifiers import in_context, knn_prompting
+from knnprompt_jax.models import checkpoints, decoder, registry
+from tests.parallel import small
+
+MESHES = [(1, 1), (8, 1), (1, 8), (2, 4)]
+NUM_PROMPTS, NUM_ANCHORS = 48, 19  # The states split eight ways, the anchors do not.
+# Which dimension of each weight is split over `model`.
+SPLIT = {
+    "tokens": 0,
+    "blocks.attention.qkv_kernel": 3,
+    "blocks.attention.qkv_bias": 2,
+    "blocks.attention.out_kernel": 1,
+    "blocks.mlp.up_kernel": 2,
+    "blocks.mlp.up_bias": 1,
+    "blocks.mlp.down_kernel": 1,
+}
+
+
+def check_weights(model: decoder.Decoder, original: decoder.Decoder, mesh: jax.sharding.Mesh) -> None:
+    """Every device has its own part of every weight and no more."""
+    split = SPLIT if model.config.vocab_size % mesh.shape["model"] == 0 else {**SPLIT, "tokens": None}
+    originals = {".".join(path): leaf[...] for path, leaf in nnx.to_flat_state(nnx.state(original))}
+    for path, leaf in nnx.to_flat_state(nnx.state(model)):
+        path, array = ".".join(path), leaf[...]
+        shape = list(array.shape)
+        if split.get(path) is not None:
+            shape[split[path]] //= mesh.shape["model"]
+        assert len(array.addressable_shards) == mesh.size, path
+        for shard in array.addressable_shards:
+            assert shard.data.shape == tuple(shape), (path, shard.data.shape, shape)
+            np.testing.assert_array_equal(shard.data, originals[path][shard.index], err_msg=path)
+
+
+def check_states(states: lm.States, mesh: jax.sharding.Mesh) -> None:
+    """Rows lie on all devices, an equal share each; a selection of them lies everywhere."""
+    for array in jax.tree.leaves(states):
+        starts = sorted(shard.index[0].start or 0 for shard in array.addressable_shards)
+        assert starts == list(range(0, NUM_PROMPTS, NUM_PROMPTS // mesh.size))
+    assert all(array.is_fully_replicated for array in jax.tree.leaves(states[:NUM_ANCHORS]))
+
+
+def check_no_waiting(model: lm.LanguageModel) -> None:
+    """The pass sums over `model` alone: a data shard never waits for another."""
+    programs = [program.as_text() for (name, *_), program in model._compiled.items() if name == "suffixes"]
+    collectives = set(re.findall(r"(all-\w+|collective-\w+|reduce-scatter)\(", "".join(programs)))
+    assert len(programs) == 1 and bool(collectives) == (model.mesh.shape["model"] > 1), collectives
+
+
+def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[int]]:
+    anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
+    methods = {
+        direction: knn_prompting.KNNPrompting(model.head_VE, small.LABEL_IDS, direction=direction)
+        for direction in knn_prompting.DIRECTIONS
+    }
+    methods["icl"] = in_context.InContextLearning(model.head_VE, small.LABEL_IDS)
+    classes_N = np.arange(NUM_ANCHORS) % len(small.LABEL_IDS)
+    return {name: method.fit(anchors, classes_N).predict(queries).tolist() for name, method in methods.items()}
+
+
+def check_model(name: str, meshes: list[tuple[int, int]]) -> None:
+    original, prompts = small.make_decoder(name), small.make_prompts(NUM_PROMPTS)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints.save(pathlib.Path(folder), original, small.MODELS[name], np.float32)
+        expected = None
+        for sizes in meshes:
+            mesh = parallel.make_mesh(*sizes)
+            placement = parallel.placement(original.config, mesh)
+            loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, placement)
+            check_weights(loaded, original, mesh)
+            model = small.language_model(loaded, mesh)
+            states = small.read(model, prompts)
+            assert model.statistics.compilations == 2, "one for the prefix, one for the suffixes"
+            check_states(states, mesh)
+            check_no_waiting(model)
+            found = np.asarray(states.hidden_NE), np.asarray(states.log_z_N), predictions(model, states)
+            expected = expected or found
+            np.testing.assert_allclose(found[0], expected[0], atol=1e-4)
+            np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
+            assert found[2] == expected[2]
+            assert all(len(set(classes)) > 1 for classes in found[2].values())
+            print(name, *sizes)
+
+
+def check_refusals() -> None:
+    config = registry.config_from_hf(small.MODELS["gpt2"] | {"n_inner": 60})
+    refuses(
+        "mesh.data=3, mesh.model=4: there are 8 devices; choose mesh.model from 1, 2, 4, 8", parallel.make_mesh, 3, 4
+    )
+    refuses("mesh.data=0, mesh.model=3: there are 8 devices", parallel.make_mesh, 0, 3)
+    refuses("mesh.model=8 does not divide the model's 60 MLP columns: choose from 1, 2, 4", check, config, 8)
+    refuses("mesh.model=5 does not divide the model's 8 heads: choose from 1, 2, 4", check, config, 5)
+    assert parallel.make_mesh().shape == {"data": 8, "model": 1}
+    assert parallel.make_mesh(model=4).shape == {"data": 2, "model": 4}
+
+
+def check(config: object, model: int) -> None:
+    parallel.check(config, parallel.make_mesh(1, model))
+
+
+def refuses(message: str, function: Callable, *arguments: object) -> None:
+    try:
+        function(*arguments)
+    except errors.UserError as error:
+        assert message in str(error), error
+    else:
+        raise AssertionError(message)
+
+
+if __name__ == "__main__":
+    assert jax.device_count() == 8
+    check_refusals()
+    check_model("opt", MESHES)
+    check_model("gpt2", [(1, 1), (2, 4)])

@@ -1,0 +1,51 @@
+"""A random decoder that splits eight ways, and prompts for it; for programs that run on forced CPU devices."""
+
+import jax
+import numpy as np
+from flax import nnx
+
+from knnprompt_jax import lm, parallel
+from knnprompt_jax.models import decoder, registry
+from knnprompt_jax.prompts import layout, packing
+
+# A vocabulary that splits eight ways, and one that does not split at all.
+MODELS = {
+    "opt": {"model_type": "opt", "vocab_size": 208, "hidden_size": 40, "num_hidden_layers": 2, "num_attention_heads": 8}
+    | {"ffn_dim": 56, "max_position_embeddings": 101},
+    "gpt2": {"model_type": "gpt2", "vocab_size": 211, "n_embd": 40, "n_layer": 2, "n_head": 8, "n_inner": 56}
+    | {"n_positions": 101},
+}
+LABEL_IDS = [183, 138, 93, 198]
+
+
+def make_decoder(name: str) -> decoder.Decoder:
+    """Weights are large, so that distributions are peaked and depend on the whole text."""
+    model, rng = decoder.Decoder(registry.config_from_hf(MODELS[name]), nnx.Rngs(0)), np.random.default_rng(0)
+    for path, leaf in nnx.to_flat_state(nnx.state(model)):
+        noise = rng.normal(size=leaf.shape).astype(np.float32)
+        leaf.set_value(1 + 0.3 * noise if path[-1] == "scale" else (0.5 if len(path) == 1 else 0.25) * noise)
+    return model
+
+
+def make_prompts(count: int, truncated: int = 5) -> layout.Prompts:
+    """Prompts of 1 to 37 tokens after a shared prefix, and truncated ones, in a mixed order."""
+    rng = np.random.default_rng(1)
+    prefix_P = rng.integers(0, 208, 53).astype(np.int32)
+    suffixes = [rng.integers(0, 208, (1, 2, 13, 37)[i % 4]).astype(np.int32) for i in range(count - truncated)]
+    cut = [rng.integers(0, 208, 101).astype(np.int32) for _ in range(truncated)]
+    index = rng.permutation(count)
+    groups = (
+        layout.PromptGroup(prefix_P, tuple(suffixes), index[: len(suffixes)]),
+        layout.PromptGroup(prefix_P[:0], tuple(cut), index[len(suffixes) :]),
+    )
+    return layout.Prompts(groups, count, truncated)
+
+
+def language_model(model: decoder.Decoder, mesh: jax.sharding.Mesh) -> lm.LanguageModel:
+    return lm.LanguageModel(model, range(208), step_tokens=256, mesh=mesh)
+
+
+def read(model: lm.LanguageModel, prompts: layout.Prompts) -> lm.States:
+    """The pass in one shape for all groups."""
+    shape = packing.choose_shape(prompts.groups, model.step_tokens, model.mesh.shape[parallel.DATA])
+    return model.states(prompts, lambda group: shape)

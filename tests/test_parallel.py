@@ -1,0 +1,78 @@
+"""Meshes and processes change nothing but where the work is done. Every test runs programs of its own on forced CPU devices."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def environment(devices: int) -> dict[str, str]:
+    forced = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    return {**os.environ, **forced, "PYTHONPATH": str(ROOT)}
+
+
+def test_meshes_of_eight_devices():
+    """Weights, states and stores lie where they should; states and predictions are those of one device."""
+    program = [sys.executable, str(ROOT / "tests" / "parallel" / "meshes.py")]
+    run = subprocess.run(program, env=environment(8), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split("\n") == ["opt 1 1", "opt 8 1", "opt 1 8", "opt 2 4", "gpt2 1 1", "gpt2 2 4", ""]
+
+
+def test_two_processes_predict_what_one_does(tmp_path):
+    """Two processes × two devices; the first alone prints and writes."""
+    options = ["--config.shots=3", "--config.demo_shots=1", "--config.seeds=(1,)"]
+    one = start(1, "experiments/knn_prompting.py", *options, f"--config.output={tmp_path}/one")
+    joined = ["--config.mesh.model=2", f"--config.output={tmp_path}/two", *distributed_options()]
+    two = [
+        start(2, "experiments/knn_prompting.py", *options, *joined, f"--config.distributed.process_id={process}")
+        for process in range(2)
+    ]
+    outputs = [process.communicate() for process in (one, *two)]
+    assert [process.returncode for process in (one, *two)] == [0, 0, 0], outputs
+    printed = [[line for line in output.splitlines() if "Gloo" not in line] for output, _ in outputs]
+    assert len(printed[0]) == len(printed[1]) and not printed[2]
+    written = {folder: sorted((tmp_path / folder).iterdir()) for folder in ("one", "two")}
+    records = {folder: [json.loads(path.read_text()) for path in paths] for folder, paths in written.items()}
+    for folder, devices in (("one", "1"), ("two", "4")):
+        assert [record["method"] for record in records[folder]] == ["icl", "knn"]
+        assert all(record["environment"]["devices"] == devices for record in records[folder])
+    for ours, theirs in zip(records["one"], records["two"], strict=True):
+        assert ours["predicted"] == theirs["predicted"] and len(set(ours["predicted"])) > 1
+
+
+@pytest.mark.parametrize(("victim", "state"), [(0, "idle"), (1, "busy")])
+def test_a_dead_process_stops_the_others(victim, state):
+    """Within a minute, with an error, also where they do not wait for it at that moment."""
+    address, *_ = (option.split("=")[1] for option in distributed_options())
+    processes = [start(2, "tests/parallel/endless.py", address, str(process), state) for process in range(2)]
+    try:
+        for process in processes:
+            assert any("running" in line for line in process.stdout), process.stderr.read()
+        processes[victim].kill()
+        _, error = processes[1 - victim].communicate(timeout=60)
+        assert processes[1 - victim].returncode not in (0, None)
+        assert "error" in error.lower()
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def start(devices: int, program: str, *arguments: str) -> subprocess.Popen:
+    command = [sys.executable, str(ROOT / program), *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment(devices), cwd=ROOT, **pipes)
+
+
+def distributed_options() -> list[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [f"--config.distributed.address=127.0.0.1:{port}", "--config.distributed.num_processes=2"]
