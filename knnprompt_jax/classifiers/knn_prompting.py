@@ -7,9 +7,9 @@ import numpy as np
 
 from knnprompt_jax import errors, knn, lm
 from knnprompt_jax.classifiers import base
-from knnprompt_jax.datastore import dense, representations
+from knnprompt_jax.datastore import centroids, codec, dense, representations, stores
 
-DIRECTIONS = ("forward", "released")
+DIRECTIONS = codec.DIRECTIONS
 TIE_BREAKS = ("lowest", "nearest")
 K = 3
 
@@ -34,10 +34,14 @@ class KNNPrompting(base.StateClassifier):
         representation: str = "distribution",
         tie_break: str = "lowest",
         centroid: str = "none",
+        kind: str = "dense",
+        key_dtype: str = "float32",
+        memory_mb: float = stores.MEMORY_MB,
     ):
         """`direction` is "forward" (KL(p‖k_i), Eq. 5) or "released" (KL(k_i‖p)); `representation` one of `REPRESENTATIONS`.
 
-        With a `centroid` ("arithmetic" or "geometric") each class has one anchor and the nearest decides.
+        With a `centroid` ("arithmetic" or "geometric") each class has one anchor and the nearest decides. `kind` and
+        `key_dtype` are those of the datastore (`stores.build`), and `memory_mb` is what a search may take beside it.
 
         Raises:
             UserError: a value outside its choices.
@@ -47,26 +51,52 @@ class KNNPrompting(base.StateClassifier):
             ("representation", representation, representations.REPRESENTATIONS),
             ("tie_break", tie_break, TIE_BREAKS),
             ("centroid", centroid, dense.CENTROIDS),
+            ("kind", kind, stores.KINDS),
+            ("key_dtype", key_dtype, codec.KEY_DTYPES),
         ):
             if value not in choices:
                 raise errors.UserError(f"{name}={value!r}: choose from {', '.join(choices)}")
         if centroid != "none" and representation in ("hidden", "partial_raw"):
-            raise errors.UserError(f"centroid={centroid!r} averages distributions: choose representation distribution or partial")
+            raise errors.UserError(
+                f"centroid={centroid!r} averages distributions: choose representation distribution or partial"
+            )
         self.head_VE, self.label_ids = head_VE, label_ids
-        self.k, self.tie_break, self.representation, self.centroid = k, tie_break, representation, centroid
-        self.distance = "l2" if representation == "hidden" else direction
+        self.k, self.tie_break, self.centroid = k, tie_break, centroid
+        self.direction, self.representation = direction, representation
+        self.kind, self.key_dtype, self.memory_mb = kind, key_dtype, memory_mb
         self.classes_ = np.arange(len(label_ids))
 
     def fit(self, states: lm.States, y: np.ndarray) -> "KNNPrompting":
         """Keeps the anchors."""
-        self.datastore = dense.Datastore(self._represent(states), jax.numpy.asarray(y, jax.numpy.int32))
+        if self.kind == "dense":
+            options = {"representation": self.representation}
+        else:
+            options = {"released": self.direction == "released"}
+        options |= {"key_dtype": self.key_dtype, "memory_mb": self.memory_mb}
+        return self.use(stores.build(self.kind, self.head_VE, states, y, self.label_ids, **options))
+
+    def use(self, store: stores.Store) -> "KNNPrompting":
+        """Takes the anchors of a datastore that there is already."""
+        self.datastore = store
         if self.centroid != "none":
-            self.datastore = self.datastore.centroids(self.centroid)
+            self.datastore = centroids.of(store, self.centroid, self.head_VE, self.representation)
+        return self
+
+    def partial_fit(self, states: lm.States, y: np.ndarray) -> "KNNPrompting":
+        """Adds anchors to those there are; with centroids there is nothing to add to.
+
+        Raises:
+            UserError: the anchors are centroids.
+        """
+        if self.centroid != "none":
+            raise errors.UserError(f"centroid={self.centroid!r} keeps no anchors to add to: fit with all of them")
+        self.datastore = self.datastore.append(states, y)
         return self
 
     def kneighbors(self, states: lm.States) -> knn.Neighbours:
         """The k nearest anchors of each query (the nearest centroid, where there are centroids)."""
-        return self.datastore.search(self._represent(states), 1 if self.centroid != "none" else self.k, self.distance)
+        k = 1 if self.centroid != "none" else self.k
+        return self.datastore.search(states, k, self.direction, self.representation)
 
     def predict(self, states: lm.States) -> np.ndarray:
         labels_Qk = self.kneighbors(states).labels_Qk
@@ -75,6 +105,3 @@ class KNNPrompting(base.StateClassifier):
     def predict_proba(self, states: lm.States) -> np.ndarray:
         """The classes' shares of the vote."""
         return np.asarray(knn.vote_shares(self.kneighbors(states).labels_Qk, len(self.classes_)))
-
-    def _represent(self, states: lm.States) -> jax.Array:
-        return representations.represent(self.head_VE, states, self.representation, self.label_ids)

@@ -1,14 +1,84 @@
-"""The datastore as in the paper: every anchor's keys as one device-resident array."""
+"""The dense store, as in the paper: every anchor's log-probabilities of all V tokens."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from knnprompt_jax import errors, knn
+from knnprompt_jax import errors, knn, lm
+from knnprompt_jax.datastore import representations as representations_lib
 
 Array = jax.Array
 CENTROIDS = ("none", "arithmetic", "geometric")
+
+
+@dataclasses.dataclass(frozen=True)
+class Codec:
+    """States → one representation of them, for anchors and queries alike; see `stores.Codec`. From all V log-probabilities,
+    of which an anchor takes 4 V bytes, those of the label words can be read too.
+
+    `key_dtype` "float16" or "bfloat16" halves that. Measured on peaked distributions over 50,257 tokens, the worst error of
+    a distance is 1.7e-4 nats in float32, 8e-3 in float16, 6e-2 in bfloat16, and the three nearest anchors are the same for
+    100, 100 and 97 % of the queries.
+    """
+
+    head_VE: Array
+    label_ids: tuple[int, ...]
+    key_dtype: str = "float32"
+    representation: str = "distribution"
+    kind: ClassVar[str] = "dense"
+
+    @classmethod
+    def make(cls, head_VE: Array, states: lm.States, label_ids: Sequence[int], **options: Any) -> "Codec":
+        del states
+        return cls(head_VE, tuple(label_ids), **options)
+
+    @classmethod
+    def restore(
+        cls, head_VE: Array, constants: Mapping[str, Array], label_ids: Sequence[int], **options: Any
+    ) -> "Codec":
+        del constants
+        return cls(head_VE, tuple(label_ids), **options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"key_dtype": self.key_dtype, "representation": self.representation}
+
+    @property
+    def constants(self) -> dict[str, Array]:
+        return {}
+
+    @property
+    def representations(self) -> tuple[str, ...]:
+        return (
+            ("distribution", "partial", "partial_raw")
+            if self.representation == "distribution"
+            else (self.representation,)
+        )
+
+    def encode(self, states: lm.States) -> Array:
+        return self.queries(states, self.representation, "").astype(self.key_dtype)
+
+    def queries(self, states: lm.States, representation: str, direction: str) -> Array:
+        del direction
+        return representations_lib.represent(self.head_VE, states, representation, self.label_ids)
+
+    def references(self, keys: Array, representation: str, direction: str) -> Array:
+        del direction
+        if representation == self.representation:
+            return keys
+        logk_NC = keys[:, jnp.array(self.label_ids)].astype(jnp.float32)
+        return jax.nn.log_softmax(logk_NC) if representation == "partial" else logk_NC
+
+    def distance(self, representation: str, direction: str) -> str:
+        return "l2" if representation == "hidden" else direction
+
+    def distributions(self, keys: Array) -> Array:
+        return keys.astype(jnp.float32)
 
 
 @struct.dataclass
@@ -42,12 +112,17 @@ class Datastore:
         Raises:
             UserError: unknown kind.
         """
-        if kind not in CENTROIDS[1:]:
-            raise errors.UserError(f"centroid={kind!r}: choose from {', '.join(CENTROIDS)}")
+        check_centroids(kind)
         classes = np.unique(np.asarray(self.labels_N))
         members = [self.keys_NV[np.flatnonzero(np.asarray(self.labels_N) == label)] for label in classes]
         mean = _log_mean if kind == "arithmetic" else _mean_log
         return Datastore(jnp.stack([mean(keys_NV) for keys_NV in members]), jnp.asarray(classes))
+
+
+def check_centroids(kind: str) -> None:
+    """Raises UserError, with the choices, unless this is a kind of centroid."""
+    if kind not in CENTROIDS[1:]:
+        raise errors.UserError(f"centroid={kind!r}: choose from {', '.join(CENTROIDS)}")
 
 
 def _log_mean(logk_NV: Array) -> Array:

@@ -1,16 +1,16 @@
 """What an anchor or a query is compared by: functions of its state and the head."""
 
-import functools
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from knnprompt_jax import errors, lm
+from knnprompt_jax.datastore import rows
 
 Array = jax.Array
 REPRESENTATIONS = ("distribution", "partial", "partial_raw", "hidden")
-ROWS_PER_TILE = 64
+ROWS_PER_TILE = rows.ROWS_PER_TILE
 
 
 def represent(head_VE: Array, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
@@ -33,28 +33,20 @@ def represent(head_VE: Array, states: lm.States, representation: str, label_ids:
     return jax.nn.log_softmax(partial_NC) if representation == "partial" else partial_NC
 
 
-@jax.jit
 def log_probabilities(head_VE: Array, states: lm.States) -> Array:
     """log p [N, V] in nats, normalised to float32's last digit; tile by tile, so that only the result has size N · V."""
-
-    def tile(state: lm.States) -> Array:
-        logits_V = _logits(head_VE, state.hidden_NE) - state.log_z_N
-        return logits_V - jax.nn.logsumexp(logits_V)
-
-    with jax.default_matmul_precision("highest"):
-        return jax.lax.map(tile, states, batch_size=min(ROWS_PER_TILE, max(1, len(states))))
-
-
-@functools.partial(jax.jit, static_argnames="label_ids")
-def _label_log_probabilities(head_VE: Array, states: lm.States, label_ids: tuple[int, ...]) -> Array:
-    with jax.default_matmul_precision("highest"):
-        return _logits(head_VE[jnp.array(label_ids)], states.hidden_NE) - states.log_z_N[:, None]
+    return rows.map_rows(_log_probabilities, head_VE, states)
 
 
 def label_log_probabilities(head_VE: Array, states: lm.States, label_ids: Sequence[int]) -> Array:
     """log p of the label words alone, [N, C] in nats."""
-    return _label_log_probabilities(head_VE, states, tuple(label_ids))
+    return rows.map_rows(_label_log_probabilities, head_VE, states, tuple(label_ids))
 
 
-def _logits(head_VE: Array, h_NE: Array) -> Array:
-    return jnp.einsum("...e,ve->...v", h_NE, head_VE.astype(jnp.float32))
+def _log_probabilities(head_VE: Array, state: lm.States) -> Array:
+    logits_V = head_VE.astype(jnp.float32) @ state.hidden_NE - state.log_z_N
+    return logits_V - jax.nn.logsumexp(logits_V)
+
+
+def _label_log_probabilities(head_VE: Array, state: lm.States, label_ids: tuple[int, ...]) -> Array:
+    return head_VE[jnp.array(label_ids)].astype(jnp.float32) @ state.hidden_NE - state.log_z_N

@@ -1,0 +1,49 @@
+"""What makes a kind of datastore: how states become keys, and what a search compares."""
+
+from typing import Any, Protocol
+
+import jax
+
+from knnprompt_jax import lm
+
+Array = jax.Array
+DIRECTIONS = ("forward", "released")
+KEY_DTYPES = ("float32", "float16", "bfloat16")
+
+
+class Codec(Protocol):
+    """One kind of datastore, for one head and one set of label words."""
+
+    kind: str
+    label_ids: tuple[int, ...]
+
+    @property
+    def head_VE(self) -> Array:
+        """The head that it works with."""
+
+    @property
+    def representations(self) -> tuple[str, ...]:
+        """Those that can be searched by."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it was made with, beside the head, the states and the label words."""
+
+    @property
+    def constants(self) -> dict[str, Array]:
+        """What follows from the first states and cannot be made again from the head alone."""
+
+    def encode(self, states: lm.States) -> Any:
+        """Keys of anchors: a pytree of arrays with N rows."""
+
+    def queries(self, states: lm.States, representation: str, direction: str) -> Any:
+        """What `knn.search` takes as queries."""
+
+    def references(self, keys: Any, representation: str, direction: str) -> Any:
+        """What `knn.search` takes as keys."""
+
+    def distance(self, representation: str, direction: str) -> str:
+        """What `knn.search` takes as distance."""
+
+    def distributions(self, keys: Any) -> Array:
+        """Log-probabilities [N, V] of anchors; the keys themselves where a dense store keeps another representation."""

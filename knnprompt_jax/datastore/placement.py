@@ -1,0 +1,77 @@
+"""Where anchors lie: on one device, split by row over a mesh, or in host memory; and what is done to rows there.
+
+JAX splits rows evenly or not at all, so a split store is filled up with rows of class −1, which no search finds.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax import parallel
+
+Array = jax.Array
+PADDING = -1
+
+
+@struct.dataclass
+class Anchors:
+    """Keys (a pytree of arrays with N rows) and classes of anchors; class −1 is padding."""
+
+    keys: Any
+    labels_N: Array
+
+    @property
+    def on_host(self) -> bool:
+        return isinstance(self.labels_N, np.ndarray)
+
+
+def num_rows(tree: Any) -> int:
+    return jax.tree.leaves(tree)[0].shape[0]
+
+
+def row_bytes(tree: Any) -> int:
+    return sum(leaf.dtype.itemsize * int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(tree))
+
+
+def take(tree: Any, rows: slice | np.ndarray) -> Any:
+    """Some rows of every array; all of them are no copy."""
+    if isinstance(rows, slice) and rows.indices(num_rows(tree)) == (0, num_rows(tree), 1):
+        return tree
+    return jax.tree.map(lambda array: array[rows], tree)
+
+
+def concatenate(first: Any, second: Any) -> Any:
+    """Rows of `second` after those of `first`, in host memory if those are there."""
+    return jax.tree.map(lambda a, b: (np if isinstance(a, np.ndarray) else jnp).concatenate([a, b]), first, second)
+
+
+def pad(tree: Any, count: int) -> Any:
+    """`count` rows of every array, the missing ones zero."""
+    return jax.tree.map(lambda a: jnp.pad(a, [(0, count - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
+
+
+def split(tree: Any, mesh: Mesh) -> Any:
+    """Arrays split by row over all devices of the mesh, the last rows filled up with zeros."""
+    count = -(-num_rows(tree) // mesh.size) * mesh.size
+    return jax.device_put(pad(tree, count), NamedSharding(mesh, P(parallel.AXES)))
+
+
+def split_anchors(anchors: Anchors, mesh: Mesh) -> Anchors:
+    """Anchors split by row over all devices of the mesh."""
+    filled = np.full(-num_rows(anchors) % mesh.size, PADDING)
+    labels_N = jnp.concatenate([jnp.asarray(anchors.labels_N), jnp.asarray(filled, anchors.labels_N.dtype)])
+    return split(Anchors(pad(anchors.keys, len(labels_N)), labels_N), mesh)
+
+
+def stream(anchors: Anchors, count: int) -> Iterator[tuple[int, Anchors]]:
+    """Device copies of `count` host rows at a time with the index of the first; the next travel while these are used."""
+    ahead = jax.device_put(take(anchors, slice(0, count)))
+    for start in range(0, num_rows(anchors), count):
+        current, ahead = ahead, jax.device_put(take(anchors, slice(start + count, start + 2 * count)))
+        yield start, current
