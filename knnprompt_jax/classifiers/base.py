@@ -1,10 +1,13 @@
 """The interface of methods that read states: fit on the anchors' states, predict from the queries'."""
 
 import abc
+from collections.abc import Sequence
 
+import jax
 import numpy as np
 
 from knnprompt_jax import lm
+from knnprompt_jax.datastore import representations
 
 
 class StateClassifier(abc.ABC):
@@ -27,3 +30,16 @@ class StateClassifier(abc.ABC):
     def score(self, states: lm.States, y: np.ndarray) -> float:
         """Accuracy, between 0 and 1."""
         return float(np.mean(self.predict(states) == np.asarray(y)))
+
+
+class LabelWordClassifier(StateClassifier):
+    """A method that sees of the model only how probable it finds the label words."""
+
+    def __init__(self, head_VE: jax.Array, label_ids: Sequence[int]):
+        self.head_VE, self.label_ids = head_VE, label_ids
+        self.classes_ = np.arange(len(label_ids))
+
+    def label_log_probabilities(self, states: lm.States) -> np.ndarray:
+        """log p of the label words [N, C] in nats, float64, not normalised over them."""
+        log_p_NC = representations.label_log_probabilities(self.head_VE, states, self.label_ids)
+        return np.asarray(log_p_NC, np.float64)

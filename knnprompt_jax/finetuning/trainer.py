@@ -1,0 +1,131 @@
+"""Fine-tuning: AdamW with linear decay, over seeded epochs, rows split over the devices; a killed run goes on where it stopped."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import tqdm
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax import errors, lm, parallel, training
+from knnprompt_jax.finetuning import classifier, settings, texts
+from knnprompt_jax.models import dropout as dropout_lib
+from knnprompt_jax.prompts import padding
+
+Array = jax.Array
+
+
+def make_mesh(batch: int) -> jax.sharding.Mesh:
+    """As many devices along `data` as divide a batch."""
+    return parallel.make_mesh(math.gcd(batch, jax.device_count()), 1)
+
+
+def make_optimizer(config: settings.FineTuneConfig) -> optax.GradientTransformation:
+    """AdamW with clipped gradients; the rate falls linearly to zero, without warm-up."""
+    rate = optax.linear_schedule(config.learning_rate, 0.0, config.steps)
+    adamw = optax.adamw(rate, eps=1e-8, weight_decay=config.weight_decay, mask=training.decays)
+    return optax.chain(optax.clip_by_global_norm(config.clip), adamw)
+
+
+def batch_rows(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
+    """Which rows are in the batch of a step: epochs, each in an order of its own, joined and cut into batches."""
+    places = step * batch + np.arange(batch)
+    return np.array([_order(num_rows, seed, place // num_rows)[place % num_rows] for place in places.tolist()])
+
+
+@functools.lru_cache(maxsize=8)
+def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(num_rows)
+
+
+class Trainer:
+    """Trains a classifier that lies whole on every device of the mesh."""
+
+    def __init__(self, model: classifier.SequenceClassifier, config: settings.FineTuneConfig, mesh: jax.sharding.Mesh):
+        self.config, self.mesh, self.step = config, mesh, 0
+        self.num_classes = model.head_kernel.shape[-1]
+        self._graph, params = nnx.split(model)
+        self._params = jax.device_put(params, jax.NamedSharding(mesh, P()))
+        self._optimizer = make_optimizer(config)
+        self._update = jax.jit(self._make_update(), donate_argnums=(0, 1))
+        self._probabilities = jax.jit(lambda params, *batch: jax.nn.softmax(self._logits(params, *batch)))
+
+    def train(
+        self, rows: texts.Texts, y: np.ndarray, folder: pathlib.Path | None = None, run: Mapping[str, Any] | None = None
+    ) -> list[float]:
+        """Trains on rows of classes `y` [N] and returns the loss (nats) of each step done here.
+
+        With a folder, it goes on from the checkpoint there and leaves its own; `run` says what is trained on what.
+
+        Raises:
+            UserError: the folder holds another run, or the loss is not finite.
+        """
+        state = jax.jit(self._optimizer.init, out_shardings=jax.NamedSharding(self.mesh, P()))(self._params)
+        checkpoints = None
+        if folder:
+            checkpoints = training.Checkpoints(folder, {**(run or {}), **dataclasses.asdict(self.config)})
+            self.step, self._params, state = checkpoints.restore(self._params, state)
+        losses: list[float] = []
+        with tqdm.tqdm(total=self.config.steps, initial=self.step, unit="step", disable=not sys.stderr.isatty()) as bar:
+            while self.step < self.config.steps:
+                chosen = batch_rows(len(rows), self.config.batch, self.step, self.config.seed)
+                batch = self._put(rows.batch(chosen, len(chosen), rows.width), y[chosen].astype(np.int32))
+                self._params, state, loss = self._update(self._params, state, np.int32(self.step), *batch)
+                self.step += 1
+                losses.append(float(loss))
+                if not math.isfinite(losses[-1]):
+                    raise errors.UserError(
+                        f"the loss is {losses[-1]} at step {self.step}: lower learning_rate={self.config.learning_rate}"
+                    )
+                bar.update()
+                bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+                if checkpoints and (self.step % self.config.checkpoint_every == 0 or self.step == self.config.steps):
+                    checkpoints.save(self.step, self._params, state)
+        if checkpoints:
+            checkpoints.close()
+        return losses
+
+    def predict_proba(self, rows: texts.Texts) -> np.ndarray:
+        """Class probabilities [Q, C] of rows."""
+        probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
+        for chosen, size, width in padding.batches(rows.lengths_N, self.config.batch, rows.width):
+            batch = self._put(rows.batch(chosen, size, width))
+            probabilities_BC = parallel.replicate(self._probabilities(self._params, *batch))
+            probabilities_QC[chosen] = probabilities_BC[: len(chosen)]
+        return probabilities_QC
+
+    def _put(self, batch: texts.Batch, *more: np.ndarray) -> list[Array]:
+        arrays = (batch.tokens_BT, batch.types_BT, batch.lengths_B, *more)
+        return [parallel.put(array, self.mesh, P(parallel.DATA)) for array in arrays]
+
+    def _logits(self, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
+        """Weights are cast on the way in, so that gradients and updates stay float32."""
+        dtype = lm.DTYPES[self.config.dtype]
+        model = nnx.merge(self._graph, jax.tree.map(lambda leaf: leaf.astype(dtype), params))
+        return model(*batch, dropout=dropout, remat=self.config.remat)
+
+    def _make_update(self) -> Callable:
+        def update(
+            params: nnx.State, state: optax.OptState, step: Array, *batch: Array
+        ) -> tuple[nnx.State, optax.OptState, Array]:
+            key = jax.random.fold_in(jax.random.key(self.config.seed), step)
+            dropout = dropout_lib.Dropout(key, self.config.dropout)
+            *inputs, y_B = batch
+
+            def mean_loss(params: nnx.State) -> Array:
+                logits_BC = self._logits(params, *inputs, dropout=dropout)
+                return optax.softmax_cross_entropy_with_integer_labels(logits_BC, y_B).mean()
+
+            loss, gradients = jax.value_and_grad(mean_loss)(params)
+            updates, state = self._optimizer.update(gradients, state, params)
+            return optax.apply_updates(params, updates), state, loss
+
+        return update

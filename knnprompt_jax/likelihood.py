@@ -1,0 +1,103 @@
+"""Continuations laid out to be scored: texts whose last tokens' log-probabilities are asked for, sharing prefixes."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from knnprompt_jax import errors
+from knnprompt_jax.prompts import layout, packing
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Texts that begin with the same tokens: text i is `prefix_P`, `contexts[i]`, then `targets[i]`, which is scored.
+
+    A prefix, a context or a target may be empty, but something must come before a target's first token.
+    """
+
+    prefix_P: np.ndarray
+    contexts: Sequence[np.ndarray]
+    targets: Sequence[np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Continuations:
+    """Groups that the model reads, each with its targets in the same order; texts count on from family to family.
+
+    The last token of a target is not among the tokens read: nobody asks what comes after it. A text without a target is
+    in no group. `num_truncated` texts have lost tokens on the left.
+    """
+
+    groups: tuple[layout.PromptGroup, ...]
+    targets: tuple[tuple[np.ndarray, ...], ...]
+    num_texts: int
+    num_truncated: int = 0
+
+
+def lay_out(families: Iterable[Family], limit: int) -> Continuations:
+    """Lays out texts of at most `limit` tokens, targets included; longer ones keep their last `limit` tokens.
+
+    A truncated text has no shared prefix: those of all families form one group with an empty one.
+
+    Raises:
+      UserError: a target that does not fit after at least one token of context.
+      ValueError: a target with nothing before it.
+    """
+    groups, targets = [], []
+    cut: list[tuple[int, np.ndarray, np.ndarray]] = []
+    first = 0
+    for family in families:
+        whole = []
+        for index, (context, target) in enumerate(zip(family.contexts, family.targets, strict=True), first):
+            length = len(family.prefix_P) + len(context)
+            if not len(target):
+                continue
+            if not length:
+                raise ValueError(f"text {index}: nothing comes before its target")
+            if length + len(target) <= limit:
+                whole.append((index, context, target))
+            elif len(target) < limit:
+                context = np.concatenate([family.prefix_P, context])[len(target) - limit :]
+                cut.append((index, context, target))
+            else:
+                raise errors.UserError(
+                    f"{len(target)} tokens to score do not fit in {limit} tokens after at least one of context"
+                )
+        first += len(family.targets)
+        if whole:
+            groups.append(_group(family.prefix_P, whole))
+            targets.append(tuple(target for _, _, target in whole))
+    if cut:
+        groups.append(_group(np.array([], np.int32), cut))
+        targets.append(tuple(target for _, _, target in cut))
+    return Continuations(tuple(groups), tuple(targets), first, len(cut))
+
+
+def place(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> np.ndarray:
+    """The targets' tokens [T, J] at the slots where their log-probabilities come out; 0 in slots that are not used."""
+    tokens_TJ = np.zeros(packed.ends_TJ.shape, np.int32)
+    for target, slots in zip(targets, _slots(targets, packed), strict=True):
+        tokens_TJ.ravel()[slots] = target
+    return tokens_TJ
+
+
+def collect(log_p: np.ndarray, targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> list[np.ndarray]:
+    """The log-probabilities of each target's tokens, from those of all slots."""
+    return [log_p[slots] for slots in _slots(targets, packed)]
+
+
+def _group(prefix_P: np.ndarray, members: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> layout.PromptGroup:
+    """The token before a target is one that the model is asked after, hence never in the prefix."""
+    spared = 0 if all(len(context) for _, context, _ in members) else 1
+    kept = len(prefix_P) - spared if len(prefix_P) else 0
+    return layout.PromptGroup(
+        prefix_P=prefix_P[:kept],
+        suffixes=tuple(np.concatenate([prefix_P[kept:], context, target[:-1]]) for _, context, target in members),
+        index=np.array([index for index, _, _ in members]),
+        reads_N=np.array([len(target) for _, _, target in members]),
+    )
+
+
+def _slots(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> list[slice]:
+    return [slice(last + 1 - len(target), last + 1) for target, last in zip(targets, packed.slot_N, strict=True)]

@@ -1,0 +1,68 @@
+"""What training needs everywhere: which weights decay, and checkpoints from which a killed run goes on."""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import optax
+import orbax.checkpoint as ocp
+from flax import nnx
+
+from knnprompt_jax import errors
+
+
+def decays(params: nnx.State) -> nnx.State:
+    """Which weights carry weight decay: all but biases and the scales of normalisation."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: not any(name in jax.tree_util.keystr(path) for name in ("bias", "scale")), params
+    )
+
+
+class Checkpoints:
+    """The newest state of one training run in a folder, whole or not there at all; durable when `save` returns."""
+
+    def __init__(self, folder: pathlib.Path, run: Mapping[str, Any]):
+        """`run` describes the run, in JSON's types: only a run of the same description goes on from the folder's state.
+
+        Raises:
+            UserError: the folder holds another run.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        described, path = json.dumps(run, indent=1, sort_keys=True), folder / "run.json"
+        if path.exists() and path.read_text(encoding="utf-8") != described:
+            raise errors.UserError(f"{folder}: holds the checkpoints of another run: {_difference(path, run)}")
+        unfinished = path.with_suffix(".tmp")
+        unfinished.write_text(described, encoding="utf-8")
+        unfinished.replace(path)
+        options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager((folder / "checkpoints").absolute(), options=options)
+
+    def save(self, step: int, params: nnx.State, optimizer_state: optax.OptState) -> None:
+        self._manager.save(step, args=ocp.args.StandardSave(_tree(params, optimizer_state)))
+
+    def restore(self, params: nnx.State, optimizer_state: optax.OptState) -> tuple[int, nnx.State, optax.OptState]:
+        """The saved step and its state, placed as the state given; where nothing is saved, step 0 and that state itself."""
+        step = self._manager.latest_step()
+        if step is None:
+            return 0, params, optimizer_state
+        saved = self._manager.restore(step, args=ocp.args.StandardRestore(_tree(params, optimizer_state)))
+        nnx.replace_by_pure_dict(params, saved["params"])
+        structure = jax.tree.structure(optimizer_state)
+        return step, params, jax.tree.unflatten(structure, saved["optimizer"])
+
+    def close(self) -> None:
+        self._manager.close()
+
+
+def _tree(params: nnx.State, optimizer_state: optax.OptState) -> dict[str, Any]:
+    return {"params": nnx.to_pure_dict(params), "optimizer": jax.tree.leaves(optimizer_state)}
+
+
+def _difference(path: pathlib.Path, run: Mapping[str, Any]) -> str:
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return ", ".join(f"{key}={saved.get(key)!r}, now {run[key]!r}" for key in run if saved.get(key) != run[key])
+    except (ValueError, AttributeError):
+        return f"{path} cannot be read"
