@@ -1,0 +1,23 @@
+"""Times building and searching a datastore: against the device's own peak, other procedures and other libraries.
+
+python experiments/benchmark.py
+python experiments/benchmark.py --config.mode=construction --config.model_shape=gpt2-xl --config.anchors=0
+"""
+
+import pathlib
+
+from knnprompt_jax import app
+from knnprompt_jax.benchmark import job, report, settings
+from knnprompt_jax.evaluation import settings as settings_lib
+
+_CONFIG = app.config_flag(__file__, "benchmark.py")
+
+
+def main() -> None:
+    result = job.run(settings_lib.from_config(settings.BenchmarkSettings, _CONFIG.value))
+    print(report.render(result))
+    print(f"\nrecord: {report.write(pathlib.Path(result['settings']['output']), result)}")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,70 @@
+"""How many floating-point operations a pass needs; a multiplication and an addition are two.
+
+Counted are matrix products and attention over the tokens that a query may read, padding and masked pairs not.
+Normalisation, activations and softmax are left out.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.prompts import layout
+
+
+def needed(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
+    """What no exact procedure with a shared prefix can do without.
+
+    The prefix passes once, and its last block gives keys and values only. Suffixes pass all blocks but the last, which
+    runs on keys and values of all tokens and otherwise on each suffix's last one; the head runs on that alone.
+    """
+    total = 0
+    for group in groups:
+        prefix, lengths_N = len(group.prefix_P), np.array([len(suffix) for suffix in group.suffixes])
+        tokens, suffixes = int(lengths_N.sum()), len(lengths_N)
+        full = config.num_layers - 1
+        total += (prefix + tokens) * (full * _block(config) + _keys_and_values(config) + _projection(config))
+        total += full * _attention(config, prefix * (prefix + 1) // 2 + _pairs(prefix, lengths_N))
+        total += suffixes * (_block(config) - _keys_and_values(config))
+        total += _attention(config, suffixes * prefix + tokens)
+        total += suffixes * (_head(config) + _projection(config))
+    return total
+
+
+def all_blocks(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
+    """The plainer count: every suffix token in every block and its attention, a head a suffix, no prefix pass."""
+    total = 0
+    for group in groups:
+        lengths_N = np.array([len(suffix) for suffix in group.suffixes])
+        total += int(lengths_N.sum()) * config.num_layers * _block(config)
+        total += config.num_layers * _attention(config, _pairs(len(group.prefix_P), lengths_N))
+        total += len(lengths_N) * _head(config)
+    return total
+
+
+def _block(config: config_lib.DecoderConfig) -> int:
+    """Matrix products of one token in one block: query, key, value and output projections, MLP."""
+    return 2 * (4 * config.width**2 + 2 * config.width * config.mlp_width)
+
+
+def _keys_and_values(config: config_lib.DecoderConfig) -> int:
+    return 2 * 2 * config.width**2
+
+
+def _attention(config: config_lib.DecoderConfig, pairs: int) -> int:
+    """Logits and weighted sums of so many (query, key) pairs in one block, all heads."""
+    return 4 * config.width * pairs
+
+
+def _pairs(prefix: int, lengths_N: np.ndarray) -> int:
+    """Each token of a suffix reads the prefix, the tokens before it and itself."""
+    return int((lengths_N * prefix + lengths_N * (lengths_N + 1) // 2).sum())
+
+
+def _head(config: config_lib.DecoderConfig) -> int:
+    return 2 * config.vocab_size * config.embed_width
+
+
+def _projection(config: config_lib.DecoderConfig) -> int:
+    """Into the blocks or out of them, where embeddings are narrower (OPT-350m)."""
+    return 2 * config.width * config.embed_width if config.has_projections else 0

@@ -1,0 +1,58 @@
+"""What an anchor costs as the datastore grows and as the demonstrations grow: flat and nearly flat is what it should be."""
+
+import statistics
+from typing import Any
+
+from knnprompt_jax import parallel
+from knnprompt_jax.benchmark import flops, timing, workloads
+from knnprompt_jax.benchmark import settings as settings_lib
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.prompts import packing
+
+ANCHORS, PREFIX = "anchors", "prefix_tokens"
+
+
+def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConfig) -> dict[str, Any]:
+    """Two series over drawn lengths: more anchors after one prefix, and the fewest anchors after longer prefixes."""
+    fewest = min(settings.growth_anchors)
+    series = {
+        ANCHORS: [(count, settings.prefix_tokens) for count in settings.growth_anchors],
+        PREFIX: [(fewest, prefix) for prefix in settings.growth_prefixes],
+    }
+    made = {size: workloads.synthetic(settings, config, *size) for sizes in series.values() for size in sizes}
+    _, model = workloads.language_model(settings, config)
+    # One shape for all numbers of anchors: they must share a compilation, as the chunks of one datastore do.
+    common = packing.choose_shape(
+        [group for size in series[ANCHORS] for group in made[size].prompts.groups],
+        model.step_tokens,
+        model.mesh.shape[parallel.DATA],
+    )
+    shapes = {size: (lambda group: common) if size in series[ANCHORS] else None for size in made}
+    turns = {
+        str(size): timing.stopwatch(lambda size=size: model.states(made[size].prompts, shapes[size])) for size in made
+    }
+    rounds = timing.interleave(turns, settings.repetitions)
+    rows = {size: _row(config, made[size], size, statistics.median(rounds[str(size)])) for size in made}
+    peak_bytes, peak_of = timing.peak_bytes()
+    return {
+        "model_shape": settings.model_shape,
+        "suffix_tokens": settings.suffix_tokens,
+        **{name: [rows[size] for size in sizes] for name, sizes in series.items()},
+        "compilations": model.statistics.compilations,
+        "peak_bytes": peak_bytes,
+        "peak_bytes_of": peak_of,
+        "seconds": rounds,
+    }
+
+
+def _row(
+    config: config_lib.DecoderConfig, workload: workloads.Workload, size: tuple[int, int], seconds: float
+) -> dict[str, float]:
+    anchors, prefix = size
+    return {
+        ANCHORS: anchors,
+        PREFIX: prefix,
+        "anchors_per_second": anchors / seconds,
+        "ms_per_anchor": 1e3 * seconds / anchors,
+        "gflop_per_anchor": flops.needed(config, workload.prompts.groups) / anchors / 1e9,
+    }

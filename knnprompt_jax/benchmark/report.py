@@ -1,0 +1,144 @@
+"""What a benchmark found, as text for the terminal and as a JSON file."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from knnprompt_jax.benchmark import peers, search
+from knnprompt_jax.evaluation import tables
+
+_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "torch", "transformers")
+Result = Mapping[str, Any]
+
+
+def environment() -> dict[str, Any]:
+    """Where and with what the numbers were measured."""
+    installed = {distribution.name for distribution in importlib.metadata.distributions()}
+    return {
+        "command": " ".join(sys.argv),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "device": f"{jax.device_count()} × {jax.devices()[0].device_kind}",
+        "host": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES if name in installed}
+        | {"python": platform.python_version()},
+    }
+
+
+def write(folder: pathlib.Path, result: Result) -> pathlib.Path:
+    """Writes a result whole or not at all, under a name that no other has; returns where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = result["environment"]["date"].replace(":", "").replace("+0000", "Z")
+    path = folder / f"benchmark-{stamp}-{os.getpid()}.json"
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+    return path
+
+
+def render(result: Result) -> str:
+    """The tables of all modes that ran."""
+    where = result["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
+    sections = [
+        f"{result['model']['shape']}, {result['settings']['dtype']}, {where['device']} ({where['host']})\n{versions}"
+    ]
+    if "construction" in result:
+        sections.append(_construction(result["construction"], result["settings"]["peers"]))
+    if "search" in result:
+        sections.append(_search(result["search"]))
+    if "growth" in result:
+        sections.append(_growth(result["growth"]))
+    return "\n\n".join(sections)
+
+
+def _construction(found: Result, wanted: Sequence[str]) -> str:
+    work = found["workload"]
+    rows = [
+        ["anchors/s", f"{found['anchors_per_second']:,.1f}"],
+        ["suffix tokens/s", f"{found['suffix_tokens_per_second']:,.0f}"],
+        ["packed slots used", f"{found['fill']:.1%}"],
+        ["model GFLOP/s", f"{found['flops_per_second'] / 1e9:,.1f}"],
+        [
+            f"peak GFLOP/s of matrix products, {found['devices']} device(s)",
+            f"{found['peak_flops_per_second'] / 1e9:,.1f}",
+        ],
+        ["share of the peak, operations that are needed", f"{found['share_of_peak']:.1%}"],
+        ["share of the peak, all blocks counted", f"{found['share_of_peak_all_blocks']:.1%}"],
+        ["compilations", str(found["compilations"])],
+        ["compile time, s", f"{found['compile_seconds']:.2f}"],
+        [f"peak memory, MB ({found['peak_bytes_of']})", f"{found['peak_bytes'] / 1e6:,.0f}"],
+    ]
+    compared = [
+        [peers.TITLES.get(name, "ours"), str(peer["prompts"]), f"{peer['prompts_per_second']:,.2f}"]
+        + [f"{peer['ours_is_times_faster']:.1f}"]
+        for name, peer in found["peers"].items()
+    ]
+    lines = [
+        f"Construction: {work['name']}, {work['anchors']} anchors, prefix {work['prefix_tokens']} tokens, "
+        f"{work['suffix_tokens'] / work['anchors']:.1f} tokens a suffix",
+        tables.render(["", "ours"], rows),
+        "",
+        tables.render(["", "prompts a turn", "prompts/s", "ours: times faster"], compared),
+    ]
+    if absent := [peers.TITLES[name] for name in wanted if name not in found["peers"]]:
+        lines.append(f"PyTorch is not installed, hence without: {'; '.join(absent)}.")
+    if found["agreement"]:
+        lines.append(
+            f"Log-probabilities of {found['agreement']['prompts']} prompts with the same weights differ from "
+            f"PyTorch's by {found['agreement']['max_abs_difference']:.1e} at most."
+        )
+    return "\n".join(lines)
+
+
+def _search(found: Result) -> str:
+    libraries = (search.STATES, search.KERNEL, search.NUMPY, search.TORCH)
+    rows = [
+        [row["kind"], f"{row['anchors']:,}", str(row["queries"])]
+        + [f"{row['bytes'] / 1e6:,.1f}", f"{row['search_bytes'] / 1e6:,.1f}"]
+        + [_rate(row["queries_per_second"].get(name)) for name in libraries]
+        + [f"{row['share_of_bound']:.0%}", row["bound"]]
+        for row in found["rows"]
+    ]
+    header = ["store", "anchors", "queries", "MB", "MB in search", "queries/s from states", "from keys"]
+    header += ["NumPy product", "PyTorch product", "keys: of bound", "bound"]
+    return (
+        f"Search ({found['direction']}): {found['peak_flops_per_second'] / 1e9:,.1f} GFLOP/s of matrix products, "
+        f"{found['bytes_per_second'] / 1e9:,.1f} GB/s of memory\n{tables.render(header, rows)}"
+    )
+
+
+def _growth(found: Result) -> str:
+    header = ["anchors", "prefix tokens", "anchors/s"]
+    header += ["ms an anchor", "of the first", "GFLOP an anchor", "of the first"]
+    parts = [tables.render(header, _growth_rows(found[name])) for name in ("anchors", "prefix_tokens") if found[name]]
+    memory = f"peak memory {found['peak_bytes'] / 1e6:,.0f} MB ({found['peak_bytes_of']})"
+    head = f"Growth: {found['suffix_tokens']:g} tokens a suffix on average"
+    return "\n\n".join([head, *parts, f"compilations {found['compilations']}, {memory}"])
+
+
+def _growth_rows(series: Sequence[Result]) -> list[list[str]]:
+    first = series[0]
+    return [
+        [f"{row['anchors']:,}", f"{row['prefix_tokens']:,}", f"{row['anchors_per_second']:,.1f}"]
+        + [f"{row['ms_per_anchor']:.2f}", f"{row['ms_per_anchor'] / first['ms_per_anchor']:.2f}"]
+        + [f"{row['gflop_per_anchor']:.3f}", f"{row['gflop_per_anchor'] / first['gflop_per_anchor']:.2f}"]
+        for row in series
+    ]
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def _processor() -> str:
+    path = pathlib.Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())

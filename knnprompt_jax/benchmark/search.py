@@ -1,0 +1,131 @@
+"""Searching a datastore: queries a second and bytes, beside bare matrix products and the device's own bounds."""
+
+import contextlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from knnprompt_jax import errors, knn, lm
+from knnprompt_jax.benchmark import ceilings, timing, torch_process
+from knnprompt_jax.benchmark import settings as settings_lib
+from knnprompt_jax.datastore import searching, stores
+from knnprompt_jax.models import config as config_lib
+
+Array = jax.Array
+FEWEST, GROWTH = 1024, 4  # Anchors of the smallest store, and by how much the next is larger.
+# From the queries' states; from their keys, the kernel alone; and the product of as many numbers in other libraries.
+STATES, KERNEL, NUMPY, TORCH = "states", "kernel", "numpy", "torch"
+NUM_CLASSES = 2
+LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, as of trained models.
+
+
+def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConfig) -> dict[str, Any]:
+    """Every kind, from 1,024 anchors by fours to what fits in `max_store_gb`, for every number of queries.
+
+    Raises:
+        UserError: an unknown kind, or a kind of which not even the smallest store fits.
+    """
+    head_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.embed_width))
+    head_VE *= LOGIT_SCALE / config.embed_width**0.5
+    sizes = {kind: _sizes(settings, head_VE, kind) for kind in settings.kinds}
+    products = ceilings.MatrixProducts(jnp.float32, settings.ceiling_side)
+    peak = products.peak(timing.medians(products.turns, settings.repetitions))
+    bandwidth = ceilings.bandwidth(settings.ceiling_side, settings.repetitions)
+    rows = []
+    with_torch = torch_process.installed() and bool({*settings.peers} & {*settings_lib.TORCH_PEERS})
+    with torch_process.start() if with_torch else contextlib.nullcontext() as process:
+        for kind in settings.kinds:
+            for anchors in sizes[kind]:
+                rows += _measure(settings, head_VE, kind, anchors, process)
+    for row in rows:
+        bounds = {"bandwidth": row["bytes_read"] / bandwidth, "matrix products": row["flops"] / peak}
+        row["bound"] = max(bounds, key=lambda name: bounds[name])
+        row["share_of_bound"] = bounds[row["bound"]] / row["seconds"][KERNEL]
+    return {"direction": settings.direction, "peak_flops_per_second": peak, "bytes_per_second": bandwidth, "rows": rows}
+
+
+def _sizes(settings: settings_lib.BenchmarkSettings, head_VE: Array, kind: str) -> list[int]:
+    each = _store(settings, head_VE, kind, 1).bytes_per_anchor
+    most = min(settings.max_anchors, int(settings.max_store_gb * 1e9 / each))
+    sizes = [FEWEST * GROWTH**step for step in range(20) if FEWEST * GROWTH**step <= most]
+    if not sizes:
+        raise errors.UserError(
+            f"a {kind} store of {FEWEST} anchors takes {FEWEST * each / 1e9:.4f} GB: "
+            f"max_store_gb={settings.max_store_gb:g} or max_anchors={settings.max_anchors} is too small"
+        )
+    return sizes
+
+
+def _measure(
+    settings: settings_lib.BenchmarkSettings,
+    head_VE: Array,
+    kind: str,
+    anchors: int,
+    process: torch_process.TorchProcess | None,
+) -> list[dict[str, Any]]:
+    """A row for each number of queries."""
+    store = _store(settings, head_VE, kind, anchors)
+    references = jax.tree.leaves(_references(settings, store))
+    width = max(leaf.shape[-1] for leaf in references if leaf.ndim > 1)
+    rows = []
+    for count in settings.queries:
+        turns = _turns(settings, store, _states(head_VE, count, 2))
+        keys_NW, queries_QW = _numbers(anchors, width), _numbers(count, width)
+        turns[NUMPY] = timing.stopwatch(lambda a=keys_NW, b=queries_QW: a @ b.T)
+        if process:
+            process.ask("operands", anchors=anchors, width=width, queries=count)
+            turns[TORCH] = process.turn("product")
+        seconds = timing.medians(turns, settings.repetitions)
+        rows.append(
+            {
+                "kind": kind,
+                "anchors": anchors,
+                "queries": count,
+                "bytes": store.nbytes,
+                "bytes_read": sum(leaf.nbytes for leaf in references),
+                "bytes_per_anchor": store.bytes_per_anchor,
+                "search_bytes": store.plan(count, searching.Question(settings.k, settings.direction)).nbytes,
+                "flops": 2 * count * anchors * width,
+                "seconds": seconds,
+                "queries_per_second": {name: count / value for name, value in seconds.items()},
+            }
+        )
+    return rows
+
+
+def _turns(settings: settings_lib.BenchmarkSettings, store: stores.Store, asked: lm.States) -> dict[str, timing.Turn]:
+    """The store's search of states, and the kernel alone: on keys of queries that are there already."""
+    queries = store.codec.queries(asked, "distribution", settings.direction)
+    references, labels_N = _references(settings, store), store.anchors.labels_N
+    k, distance = settings.k, store.codec.distance("distribution", settings.direction)
+    return {
+        STATES: timing.stopwatch(lambda: store.search(asked, k, settings.direction)),
+        KERNEL: timing.stopwatch(lambda: knn.search(queries, references, labels_N, k=k, distance=distance)),
+    }
+
+
+def _references(settings: settings_lib.BenchmarkSettings, store: stores.Store) -> Any:
+    return store.codec.references(store.anchors.keys, "distribution", settings.direction)
+
+
+def _store(settings: settings_lib.BenchmarkSettings, head_VE: Array, kind: str, anchors: int) -> stores.Store:
+    options = {"released": settings.direction == "released"} if kind == "factored" else {}
+    labels_N = np.arange(anchors) % NUM_CLASSES
+    return stores.build(kind, head_VE, _states(head_VE, anchors, 1), labels_N, range(NUM_CLASSES), **options)
+
+
+def _states(head_VE: Array, count: int, seed: int) -> lm.States:
+    hidden_NE = jax.random.normal(jax.random.key(seed), (count, head_VE.shape[1]))
+    return lm.States(hidden_NE, _log_partitions(head_VE, hidden_NE))
+
+
+@jax.jit
+def _log_partitions(head_VE: Array, hidden_NE: Array) -> Array:
+    return jax.lax.map(lambda h_E: jax.nn.logsumexp(head_VE @ h_E), hidden_NE, batch_size=min(64, len(hidden_NE)))
+
+
+def _numbers(rows: int, width: int) -> np.ndarray:
+    """Random numbers, repeated: as good as fresh ones for timing, and quickly made."""
+    return np.resize(np.random.default_rng(0).standard_normal(2**20, np.float32), (rows, width))

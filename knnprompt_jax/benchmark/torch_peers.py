@@ -1,0 +1,106 @@
+"""The procedures of other code, in PyTorch, in a process of its own: two libraries in one process steal each other's cores.
+
+Run as a module. Reads a JSON object a line from standard input, {"do": name, ...}, and answers each with one on standard
+output: {"seconds": …}, or {"error": …} where it failed.
+"""
+
+import copy
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+import transformers
+
+Numbers = list[list[int]]
+
+
+class Peers:
+    """The published procedure and a batched one with a cached prefix, on a model of `transformers`."""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def load(self, folder: str, dtype: str, weights: bool, prompts: Numbers, prefix: list[int], batches: list[Numbers]):
+        """Takes the model of a folder (or random weights of its shape) and what it is to read.
+
+        `prompts` are whole, `batches` hold suffixes of `prefix`.
+        """
+        self._prompts = [torch.tensor([tokens], device=self.device) for tokens in prompts]
+        self._prefix = torch.tensor([prefix], device=self.device)
+        self._batches = batches
+        kind = {"dtype": getattr(torch, dtype)}
+        if weights:
+            model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **kind)
+        else:
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            model = transformers.AutoModelForCausalLM.from_config(config, **kind)
+        self._model = model.eval().to(self.device)
+
+    def torch_one(self) -> None:
+        """One full prompt at a time, logits of all its tokens, the last one's distribution kept: the released code."""
+        for tokens_1T in self._prompts:
+            self._model(tokens_1T).logits.cpu()[:, -1].float().softmax(-1)
+
+    def torch_cached(self) -> None:
+        """The prefix's keys and values once, expanded over batches of suffixes padded on the right; a head a suffix."""
+        prefix = self._model.base_model(self._prefix, use_cache=True).past_key_values if self._prefix.numel() else None
+        for suffixes in self._batches:
+            width = max(map(len, suffixes))
+            tokens_BS = torch.tensor([suffix + [0] * (width - len(suffix)) for suffix in suffixes], device=self.device)
+            ends_B = torch.tensor([len(suffix) - 1 for suffix in suffixes], device=self.device)
+            past = _expanded(prefix, len(suffixes)) if prefix else None
+            hidden_BSE = self._model.base_model(tokens_BS, past_key_values=past, use_cache=past is not None)[0]
+            hidden_BE = hidden_BSE[torch.arange(len(suffixes), device=self.device), ends_B]
+            self._model.lm_head(hidden_BE).float().log_softmax(-1).cpu()
+
+    def log_probabilities(self, count: int, path: str) -> None:
+        """Writes the next-token log-probabilities of the first prompts, read whole, as a raw float32 file [count, V]."""
+        rows = [self._model(tokens_1T).logits[:, -1].float().log_softmax(-1) for tokens_1T in self._prompts[:count]]
+        torch.cat(rows).cpu().numpy().tofile(path)
+
+    def operands(self, anchors: int, width: int, queries: int) -> None:
+        """Makes the operands of a dense search: keys [anchors, width], queries [queries, width]."""
+        self._keys, self._queries = (torch.randn(rows, width, device=self.device) for rows in (anchors, queries))
+
+    def product(self) -> None:
+        """All inner products of keys and queries."""
+        (self._keys @ self._queries.T).sum().item()
+
+
+def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.DynamicCache:
+    """The cache with a batch axis, as views: the forward pass copies them once, when it appends to them."""
+    cache = copy.copy(prefix)
+    cache.layers = [copy.copy(layer) for layer in prefix.layers]
+    for layer in cache.layers:
+        layer.keys = layer.keys.expand(batch, -1, -1, -1)
+        layer.values = layer.values.expand(batch, -1, -1, -1)
+    return cache
+
+
+def _answer(peers: Peers, do: str, **arguments: Any) -> dict[str, Any]:
+    started = time.perf_counter()
+    try:
+        with torch.inference_mode():
+            getattr(peers, do)(**arguments)
+        if peers.device.type == "cuda":
+            torch.cuda.synchronize()
+    except Exception as error:  # Whatever went wrong, the other process has to learn of it.
+        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+    return {"seconds": time.perf_counter() - started}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    sys.stdout = sys.stderr  # What libraries print is no answer.
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    peers = Peers()
+    for line in sys.stdin:
+        print(json.dumps(_answer(peers, **json.loads(line))), file=answers)
+
+
+if __name__ == "__main__":
+    main()

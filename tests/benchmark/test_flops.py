@@ -1,0 +1,71 @@
+"""The counts of operations, against counts by hand and token by token."""
+
+import numpy as np
+import pytest
+
+from knnprompt_jax.benchmark import flops
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import registry
+from knnprompt_jax.prompts import layout
+
+
+def make_groups(*sizes):
+    return [
+        layout.PromptGroup(
+            np.zeros(prefix, np.int32), tuple(np.zeros(n, np.int32) for n in lengths), np.arange(len(lengths))
+        )
+        for prefix, lengths in sizes
+    ]
+
+
+def token_by_token(config, groups):
+    """(needed, all_blocks): every matrix product of every token written out."""
+    width, pairs_cost = config.width, 4 * config.width
+    project = 2 * width * width  # One of query, key, value, output.
+    mlp = 2 * 2 * width * config.mlp_width
+    head, bridge = 2 * config.vocab_size * config.embed_width, 2 * width * config.embed_width * config.has_projections
+    needed = plain = 0
+    for group in groups:
+        prefix = len(group.prefix_P)
+        for token in range(prefix):
+            needed += bridge
+            for layer in range(config.num_layers):
+                needed += 2 * project
+                if layer < config.num_layers - 1:
+                    needed += 2 * project + mlp + pairs_cost * (token + 1)
+        for suffix in group.suffixes:
+            for token in range(len(suffix)):
+                needed += bridge
+                for layer in range(config.num_layers):
+                    plain += 4 * project + mlp + pairs_cost * (prefix + token + 1)
+                    needed += 2 * project
+                    if layer < config.num_layers - 1 or token == len(suffix) - 1:
+                        needed += 2 * project + mlp + pairs_cost * (prefix + token + 1)
+            needed += head + bridge
+            plain += head
+    return needed, plain
+
+
+def test_by_hand():
+    config = config_lib.DecoderConfig("gpt2", 11, 6, 2, 3, 10, 29, 6)
+    groups = make_groups((3, [2, 1]))
+    # A block: 2 · (4 · 6² + 2 · 6 · 10) = 528 a token, of which keys and values 144; attention 24 a pair; the head 132.
+    first_block = 6 * 528 + 24 * ((1 + 2 + 3) + (4 + 5) + 4)
+    last_block = 6 * 144 + 2 * (528 - 144) + 24 * (5 + 4)
+    assert flops.needed(config, groups) == first_block + last_block + 2 * 132 == 5736
+    assert flops.all_blocks(config, groups) == 2 * (3 * 528 + 24 * (4 + 5 + 4)) + 2 * 132 == 4056
+
+
+@pytest.mark.parametrize("shape", ["gpt2", "facebook/opt-350m"])
+@pytest.mark.parametrize("sizes", [[(61, [13, 1, 7])], [(0, [5])], [(17, [2, 3]), (0, [23, 19])]])
+def test_token_by_token(shape, sizes):
+    config, groups = registry.published(shape), make_groups(*sizes)
+    assert (flops.needed(config, groups), flops.all_blocks(config, groups)) == token_by_token(config, groups)
+
+
+def test_agrees_with_the_parameters():
+    """Without attention and prefix, two operations a weight of the blocks and the head."""
+    config = registry.published("gpt2")
+    done = flops.all_blocks(config, make_groups((0, [1])))
+    weights = config.num_parameters - config.num_positions * config.width
+    assert done == pytest.approx(2 * weights, rel=0.01)

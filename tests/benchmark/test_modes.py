@@ -1,0 +1,133 @@
+"""Every mode runs, finds what it says it finds, and its record is JSON; nothing here looks at how fast anything was."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.benchmark import job, peers, report, settings, workloads
+from knnprompt_jax.datastore import representations
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+torch_installed = pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")
+
+
+def run(options, tmp_path, **others):
+    """The record as read back from its file, and the report."""
+    result = job.run(settings.BenchmarkSettings(**options | others, output=str(tmp_path)))
+    path = report.write(tmp_path, result)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    found = json.loads(path.read_text())
+    assert {"environment", "settings", "model"} < set(found)
+    assert {"command", "date", "device", "versions"} <= set(found["environment"])
+    return found, report.render(found)
+
+
+def positive(numbers, *names):
+    return all(numbers[name] > 0 for name in names)
+
+
+def test_construction(tiny, tmp_path):
+    record, text = run(tiny, tmp_path, mode="construction")
+    found = record["construction"]
+    assert positive(
+        found, "anchors_per_second", "suffix_tokens_per_second", "flops_per_second", "peak_flops_per_second"
+    )
+    assert positive(found, "compile_seconds", "peak_bytes", "share_of_peak", "share_of_peak_all_blocks")
+    assert 0 < found["fill"] <= 1 and found["compilations"] == 2  # One of the prefix, one of the suffixes.
+    assert found["workload"]["anchors"] == 23 and found["workload"]["prefix_tokens"] == 37
+    assert found["flops_per_second"] == pytest.approx(
+        found["flops_needed"] * found["anchors_per_second"] / 23, rel=1e-6
+    )
+    assert set(found["peers"]) == {"ours", "jax_one", "jax_batched"}
+    assert found["peers"]["jax_one"]["prompts"] == 5 and found["peers"]["ours"]["ours_is_times_faster"] == 1
+    assert all(len(turns) == 2 for turns in found["seconds"].values())
+    assert "anchors/s" in text and "JAX, one full prompt at a time" in text and "growth" not in record
+
+
+@torch_installed
+@pytest.mark.parametrize("shape", ["gpt2", "opt-350m"])
+def test_peers_in_torch_have_the_same_model(tiny, tmp_path, shape):
+    record, text = run(
+        tiny, tmp_path, mode="construction", model_shape=shape, peers=("torch_one", "torch_cached"), repetitions=1
+    )
+    found = record["construction"]
+    assert found["peers"]["torch_one"]["prompts"] == 5 and found["peers"]["torch_cached"]["prompts"] == 9
+    assert found["agreement"]["prompts"] == 3 and found["agreement"]["max_abs_difference"] < 1e-4
+    assert "differ from PyTorch's by" in text
+
+
+@pytest.mark.parametrize("direction", ["forward", "released"])
+def test_search(tiny, tmp_path, direction):
+    record, text = run(tiny, tmp_path, mode="search", direction=direction)
+    found = record["search"]
+    assert positive(found, "peak_flops_per_second", "bytes_per_second")
+    sizes = [(row["kind"], row["anchors"], row["queries"], row["bytes_per_anchor"]) for row in found["rows"]]
+    dense, factored = 4 * 101, 4 * (20 + 1) * (2 if direction == "released" else 1)
+    assert sizes == [
+        *[("dense", 1024, queries, dense) for queries in (1, 5)],
+        *[("factored", 1024, queries, factored) for queries in (1, 5)],
+    ]
+    for row in found["rows"]:
+        assert row["bytes"] == 1024 * (row["bytes_per_anchor"] + 4) and row["search_bytes"] > 0
+        assert row["bytes_read"] == 1024 * 4 * (101 if row["kind"] == "dense" else 21)
+        assert row["flops"] == row["queries"] * 2 * 1024 * (101 if row["kind"] == "dense" else 20)
+        assert row["bound"] in ("bandwidth", "matrix products") and positive(row, "share_of_bound")
+        assert set(row["queries_per_second"]) == {"states", "kernel", "numpy"}
+    assert "NumPy product" in text
+
+
+def test_growth(tiny, tmp_path):
+    record, text = run(tiny, tmp_path, mode="growth")
+    found = record["growth"]
+    assert [(row["anchors"], row["prefix_tokens"]) for row in found["anchors"]] == [(11, 37), (23, 37)]
+    assert [(row["anchors"], row["prefix_tokens"]) for row in found["prefix_tokens"]] == [(11, 0), (11, 13)]
+    for row in found["anchors"] + found["prefix_tokens"]:
+        assert row["ms_per_anchor"] == pytest.approx(1e3 / row["anchors_per_second"]) and row["gflop_per_anchor"] > 0
+    # Numbers of anchors share a shape: three of suffixes, and of prefixes two, since 13 and 37 tokens are padded alike.
+    assert found["compilations"] == 5
+    assert "ms an anchor" in text
+
+
+def test_peers_in_jax_compute_what_ours_computes(tiny):
+    own = settings.BenchmarkSettings(**tiny)
+    config = workloads.model_config(own)
+    decoder, model = workloads.language_model(own, config)
+    sampled = peers.sample(workloads.make(own, config), own)
+    states = model.states(peers.sample_prompts(sampled, 5))
+    ours_NV = np.asarray(representations.log_probabilities(model.head_VE, states))
+    np.testing.assert_allclose(np.stack(peers.one_at_a_time(decoder, sampled.prompts)), ours_NV, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(peers.in_batches(decoder, sampled.prompts, 3)), ours_NV, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"kinds": ("sparse",)}, "kind='sparse': choose from dense, factored"),
+        ({"max_store_gb": 1e-4}, "a dense store of 1024 anchors takes 0.0004 GB"),
+    ],
+)
+def test_stores_that_cannot_be(tiny, wrong, message):
+    with pytest.raises(errors.UserError, match=message):
+        job.run(settings.BenchmarkSettings(**tiny | wrong, mode="search"))
+
+
+@pytest.mark.parametrize(
+    "option, message",
+    [("--config.mode=speed", "mode='speed': choose from"), ("--config.model_shape=gpt5", "no published shape")],
+)
+def test_mistakes_are_one_line_with_status_2(option, message):
+    done = subprocess.run(
+        [sys.executable, "experiments/benchmark.py", option],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and message in done.stderr
