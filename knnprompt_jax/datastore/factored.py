@@ -16,7 +16,8 @@ the first anchors, W is centred on its mean row under the distribution at c, and
     h → h − c,   w_v → w_v − e_c,   A → log Σ_v exp(log k_c(v) + (w_v − e_c) · (h − c)).
 
 At c both A and its gradient then vanish, and A(h_i) is KL(k_c ‖ k_i), −H(k_i) is KL(k_i ‖ k_c). The centre is fixed when a
-store is built: any centre is exact, so anchors can be appended without touching the others. Probabilities are divided by their float32 sum, which misses 1 by up to 1e-5.
+store is built: any centre is exact, so anchors can be appended without touching the others. Probabilities are divided by
+their float32 sum, which misses 1 by up to 1e-5.
 """
 
 import dataclasses
