@@ -45,7 +45,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.peer_prompts = 8  # Whole prompts that peers without a shared prefix read a turn.
     config.peer_suffixes = 128  # Suffixes that the peer with a cached prefix reads a turn.
     config.peer_batch = 32  # Prompts a batch of theirs.
-    config.agreement = 4  # Prompts whose log-probabilities are compared; 0: PyTorch draws weights of its own.
+    config.agreement = 4  # Prompts whose log-probabilities are compared with PyTorch's; 0: it has the same shape, but weights of its own.
 
     config.kinds = ("dense", "factored")  # Datastores to search.
     config.direction = "forward"  # forward or released KL.

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import lm
-from knnprompt_jax.benchmark import ceilings, flops, peers, timing, torch_process, workloads
+from knnprompt_jax.benchmark import ceilings, flops, peers, timing, workloads
 from knnprompt_jax.benchmark import settings as settings_lib
-from knnprompt_jax.datastore import representations
 from knnprompt_jax.models import config as config_lib
 
 OURS = "ours"
@@ -28,7 +27,8 @@ def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConf
         contenders = {OURS: ours, **peers.in_jax(decoder, sampled, settings), **torch_peers}
         turns = {name: peer.turn for name, peer in contenders.items()} | products.turns
         rounds = timing.interleave(turns, settings.repetitions)
-        agreement = _agreement(model, sampled, process, settings.agreement) if process else None
+        compared = process and settings.agreement
+        agreement = peers.agreement(model, sampled, settings, process) if compared else {}
     seconds = {name: statistics.median(values) for name, values in rounds.items()}
     return {
         "workload": _describe(workload),
@@ -89,12 +89,3 @@ def _compare(contenders: Mapping[str, peers.Peer], seconds: Mapping[str, float])
         }
         for name, rate in rates.items()
     }
-
-
-def _agreement(
-    model: lm.LanguageModel, sampled: peers.Sample, process: torch_process.TorchProcess, count: int
-) -> dict[str, float | int] | None:
-    if not count:
-        return None
-    states = model.states(peers.sample_prompts(sampled, count))
-    return peers.agreement(representations.log_probabilities(model.head_VE, states), sampled, process, count)

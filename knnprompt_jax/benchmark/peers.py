@@ -3,7 +3,8 @@
 - jax_one: the published procedure with our model: one full prompt at a time, logits of all its tokens.
 - jax_batched: full prompts in batches, no shared prefix, the head at each prompt's last token.
 - torch_one: the published procedure with `transformers`, as the released code has it.
-- torch_cached: `transformers` with a cached prefix, and suffixes sorted by length into padded batches.
+- torch_cached: `transformers` with a cached prefix (read before the clock starts; ours reads its prefix in every turn), and
+  suffixes sorted by length into padded batches.
 
 Ours pads prompts to a multiple of 64 tokens, since each length is a compilation of its own; PyTorch's are not padded.
 """
@@ -22,8 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from knnprompt_jax import lm
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.benchmark import timing, torch_process, workloads
+from knnprompt_jax.datastore import representations
 from knnprompt_jax.models import checkpoints, decoder
 from knnprompt_jax.prompts import layout
 
@@ -157,24 +160,28 @@ def export(folder: pathlib.Path, model: decoder.Decoder, weights: bool) -> None:
 
 
 def agreement(
-    ours_NV: Array, sampled: Sample, process: torch_process.TorchProcess, count: int
-) -> dict[str, float | int]:
-    """How far our log-probabilities of the sample's first prompts are from PyTorch's with the same weights."""
-    count = min(count, len(sampled.prompts))
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "log_probabilities"
-        process.ask("log_probabilities", count=count, path=str(path))
-        theirs_NV = np.fromfile(path, np.float32).reshape(count, -1)
-    return {"prompts": count, "max_abs_difference": float(np.abs(np.asarray(ours_NV)[:count] - theirs_NV).max())}
-
-
-def sample_prompts(sampled: Sample, count: int) -> layout.Prompts:
-    """The sample's first prompts, laid out over the shared prefix as our own pass reads them."""
-    length = len(sampled.prefix_P)
-    suffixes = tuple(tokens[length:] for tokens in sampled.prompts[:count])
-    return layout.Prompts(
-        (layout.PromptGroup(sampled.prefix_P, suffixes, np.arange(len(suffixes))),), num_prompts=len(suffixes)
-    )
+    model: lm.LanguageModel,
+    sampled: Sample,
+    settings: settings_lib.BenchmarkSettings,
+    process: torch_process.TorchProcess,
+) -> dict[str, dict[str, float]]:
+    """How far our log-probabilities are from each PyTorch peer's with the same weights: on some whole prompts, and on a batch."""
+    length, count = len(sampled.prefix_P), settings.agreement
+    suffixes = {
+        "torch_one": ([tokens[length:] for tokens in sampled.prompts[:count]], count),
+        "torch_cached": (sampled.batches[0], 1),
+    }
+    found = {}
+    for name in (name for name in suffixes if name in settings.peers):
+        own, limit = suffixes[name]
+        group = layout.PromptGroup(sampled.prefix_P, tuple(own), np.arange(len(own)))
+        states = model.states(layout.Prompts((group,), num_prompts=len(own)))
+        ours_NV = np.asarray(representations.log_probabilities(model.head_VE, states))
+        with tempfile.NamedTemporaryFile() as file:
+            process.ask("save", of=name, limit=limit, path=file.name)
+            theirs_NV = np.fromfile(file.name, np.float32).reshape(ours_NV.shape)
+        found[name] = {"prompts": len(own), "max_abs_difference": float(np.abs(ours_NV - theirs_NV).max())}
+    return found
 
 
 def _padded(prompts: Sequence[np.ndarray]) -> np.ndarray:

@@ -90,11 +90,11 @@ def _construction(found: Result, wanted: Sequence[str]) -> str:
     ]
     if absent := [peers.TITLES[name] for name in wanted if name not in found["peers"]]:
         lines.append(f"PyTorch is not installed, hence without: {'; '.join(absent)}.")
-    if found["agreement"]:
-        lines.append(
-            f"Log-probabilities of {found['agreement']['prompts']} prompts with the same weights differ from "
-            f"PyTorch's by {found['agreement']['max_abs_difference']:.1e} at most."
-        )
+    lines += [
+        f"Log-probabilities of {other['prompts']} prompts with the same weights differ by "
+        f"{other['max_abs_difference']:.1e} at most: {peers.TITLES[name]}"
+        for name, other in found["agreement"].items()
+    ]
     return "\n".join(lines)
 
 

@@ -29,7 +29,6 @@ class Peers:
         `prompts` are whole, `batches` hold suffixes of `prefix`.
         """
         self._prompts = [torch.tensor([tokens], device=self.device) for tokens in prompts]
-        self._prefix = torch.tensor([prefix], device=self.device)
         self._batches = batches
         kind = {"dtype": getattr(torch, dtype)}
         if weights:
@@ -38,28 +37,33 @@ class Peers:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
             model = transformers.AutoModelForCausalLM.from_config(config, **kind)
         self._model = model.eval().to(self.device)
+        tokens_1P = torch.tensor([prefix], device=self.device)
+        self._prefix = self._model.base_model(tokens_1P, use_cache=True).past_key_values if prefix else None
 
-    def torch_one(self) -> None:
+    def torch_one(self, limit: int | None = None) -> list[torch.Tensor]:
         """One full prompt at a time, logits of all its tokens, the last one's distribution kept: the released code."""
-        for tokens_1T in self._prompts:
-            self._model(tokens_1T).logits.cpu()[:, -1].float().softmax(-1)
+        return [
+            self._model(tokens_1T).logits.cpu()[:, -1].float().log_softmax(-1) for tokens_1T in self._prompts[:limit]
+        ]
 
-    def torch_cached(self) -> None:
-        """The prefix's keys and values once, expanded over batches of suffixes padded on the right; a head a suffix."""
-        prefix = self._model.base_model(self._prefix, use_cache=True).past_key_values if self._prefix.numel() else None
-        for suffixes in self._batches:
-            width = max(map(len, suffixes))
-            tokens_BS = torch.tensor([suffix + [0] * (width - len(suffix)) for suffix in suffixes], device=self.device)
-            ends_B = torch.tensor([len(suffix) - 1 for suffix in suffixes], device=self.device)
-            past = _expanded(prefix, len(suffixes)) if prefix else None
-            hidden_BSE = self._model.base_model(tokens_BS, past_key_values=past, use_cache=past is not None)[0]
-            hidden_BE = hidden_BSE[torch.arange(len(suffixes), device=self.device), ends_B]
-            self._model.lm_head(hidden_BE).float().log_softmax(-1).cpu()
+    def torch_cached(self, limit: int | None = None) -> list[torch.Tensor]:
+        """The prefix's keys and values expanded over batches of suffixes padded on the right; a head a suffix.
 
-    def log_probabilities(self, count: int, path: str) -> None:
-        """Writes the next-token log-probabilities of the first prompts, read whole, as a raw float32 file [count, V]."""
-        rows = [self._model(tokens_1T).logits[:, -1].float().log_softmax(-1) for tokens_1T in self._prompts[:count]]
-        torch.cat(rows).cpu().numpy().tofile(path)
+        The prefix itself is read beforehand: a turn is a sample, of which its share would be next to nothing.
+        """
+        return [self._read(suffixes) for suffixes in self._batches[:limit]]
+
+    def _read(self, suffixes: Numbers) -> torch.Tensor:
+        width, rows = max(map(len, suffixes)), torch.arange(len(suffixes), device=self.device)
+        tokens_BS = torch.tensor([suffix + [0] * (width - len(suffix)) for suffix in suffixes], device=self.device)
+        ends_B = torch.tensor([len(suffix) - 1 for suffix in suffixes], device=self.device)
+        past = None if self._prefix is None else _expanded(self._prefix, len(suffixes))
+        hidden_BSE = self._model.base_model(tokens_BS, past_key_values=past, use_cache=past is not None)[0]
+        return self._model.lm_head(hidden_BSE[rows, ends_B]).float().log_softmax(-1).cpu()
+
+    def save(self, of: str, limit: int, path: str) -> None:
+        """Writes what a procedure makes of its first prompts or batches: log-probabilities [N, V], as a raw float32 file."""
+        torch.cat(getattr(self, of)(limit)).numpy().tofile(path)
 
     def operands(self, anchors: int, width: int, queries: int) -> None:
         """Makes the operands of a dense search: keys [anchors, width], queries [queries, width]."""
