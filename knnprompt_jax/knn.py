@@ -103,7 +103,7 @@ def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a search is tiled, and the bytes that it works in beside keys, queries and result."""
+    """How a search is tiled, and the bytes that it works in beside keys, queries (and a copy of them) and result."""
 
     queries: int
     anchors: int
@@ -233,5 +233,5 @@ def _measure(distance: str, query: Any, prepared_N: Any) -> Array:
         p_V = jnp.exp(query)
         query = Affine(p_V, p_V @ query)
     elif distance == "released":
-        query = Affine(query, 0.0)
+        query = Affine(query, jnp.zeros(()))
     return query.offset + prepared_N.offset - prepared_N.vector @ query.vector

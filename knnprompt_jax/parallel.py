@@ -44,7 +44,7 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     Raises:
         UserError: the options do not go together, or the other processes cannot be found.
     """
-    given = {"coordinator_address": address, "num_processes": num_processes, "process_id": process_id}
+    given: dict[str, Any] = {"coordinator_address": address, "num_processes": num_processes, "process_id": process_id}
     if not auto:
         if not address:
             return
@@ -53,7 +53,7 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
                 f"distributed.address={address!r}, num_processes={num_processes}, process_id={process_id}: "
                 "host:port of process 0 is needed, and a process_id from 0 to num_processes - 1"
             )
-    timeouts = {"heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT, "shutdown_timeout_seconds": SHUTDOWN_TIMEOUT}
+    timeouts: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT, "shutdown_timeout_seconds": SHUTDOWN_TIMEOUT}
     try:
         jax.distributed.initialize(**({} if auto else given), **timeouts)
     except (ValueError, RuntimeError) as error:
@@ -126,7 +126,7 @@ def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], N
 def place(params: nnx.State, config: config_lib.DecoderConfig, mesh: Mesh) -> nnx.State:
     """The weights where they belong; those that lie there already are not copied."""
     place_of = placement(config, mesh)
-    flat = {path: jax.device_put(leaf, place_of(".".join(path))) for path, leaf in nnx.to_flat_state(params)}
+    flat = {path: jax.device_put(leaf, place_of(".".join(map(str, path)))) for path, leaf in nnx.to_flat_state(params)}
     return nnx.from_flat_state(flat)
 
 

@@ -42,7 +42,7 @@ def load(
     placement = placement or (lambda path: jax.sharding.SingleDeviceSharding(jax.local_devices()[0]))
     module = registry.FAMILIES[config.family].module
     graph, abstract = nnx.split(nnx.eval_shape(lambda: module(config, nnx.Rngs(0), dtype)))
-    leaves = {".".join(path): variable for path, variable in nnx.to_flat_state(abstract)}
+    leaves = {".".join(map(str, path)): variable for path, variable in nnx.to_flat_state(abstract)}
     try:
         sources = _match(folder, config, leaves)
         if config.tied_head and "head" in sources:
@@ -63,7 +63,7 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
     family = registry.FAMILIES[model.config.family]
     if family.config_from_hf(hf) != model.config:
         raise ValueError("the config.json to be written does not describe the model")
-    leaves = {".".join(path): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
+    leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
     pieces = conversion.expand(family.table, model.config, arrays)
     tensors = {piece.theirs: piece.export(arrays[piece.ours]) for piece in pieces}

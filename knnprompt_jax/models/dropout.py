@@ -1,5 +1,8 @@
 """Dropout, for fine-tuning alone: random zeros that depend on nothing but a key, so that a restart draws them again."""
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -13,12 +16,12 @@ WEIGHTS, READ, MLP = range(3)
 class Dropout:
     """Zeros each number with probability `rate` and scales the others so that means stay; at rate 0 it changes nothing."""
 
-    key: Array | None
+    key: Any  # A random key; None only where the rate is 0.
     rate: float = struct.field(pytree_node=False)
 
     def at(self, place: Array | int) -> "Dropout":
         """Draws of its own for a layer, or for a place within one."""
-        return self.replace(key=jax.random.fold_in(self.key, place)) if self.rate else self
+        return dataclasses.replace(self, key=jax.random.fold_in(self.key, place)) if self.rate else self
 
     def __call__(self, x: Array) -> Array:
         if not self.rate:

@@ -3,11 +3,11 @@
 import json
 import pathlib
 from collections.abc import Collection
+from typing import Any
 
 from knnprompt_jax import errors
 
-Value = str | int | float | bool | None | list | dict
-Json = dict[str, Value]
+Json = dict[str, Any]
 
 
 def read(folder: pathlib.Path) -> Json:
@@ -80,6 +80,6 @@ def require(hf: Json, key: str, supported: bool) -> None:
         raise errors.UserError(f"config.json: {key}={not supported} is not supported; only {key}={supported} is")
 
 
-def _get(hf: Json, key: str, default: Value) -> Value:
+def _get(hf: Json, key: str, default: Any) -> Any:
     value = hf.get(key)
     return default if value is None else value

@@ -9,6 +9,7 @@ import dataclasses
 import math
 import mmap
 from collections.abc import Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -52,7 +53,7 @@ class _Cursor:
     def __init__(self, data: mmap.mmap | bytes):
         self.data, self.at = data, 0
 
-    def value(self) -> dict | list | str | int | None | Span:
+    def value(self) -> Any:
         kind, size = self._head()
         match kind:
             case "map":

@@ -1,5 +1,7 @@
 """OPT: what its config.json means, its published sizes and the names of its weights."""
 
+from typing import Any
+
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import conversion, hf_config, layers
 from knnprompt_jax.models.conversion import Rule
@@ -35,7 +37,7 @@ def config_from_hf(hf: hf_config.Json) -> config_lib.DecoderConfig:
     )
 
 
-def _published(width: int, num_layers: int, num_heads: int, **others: hf_config.Value) -> config_lib.DecoderConfig:
+def _published(width: int, num_layers: int, num_heads: int, **others: Any) -> config_lib.DecoderConfig:
     widths = {"hidden_size": width, "ffn_dim": 4 * width}
     return config_from_hf({**widths, "num_hidden_layers": num_layers, "num_attention_heads": num_heads, **others})
 

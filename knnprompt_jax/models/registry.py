@@ -2,13 +2,14 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import bert, conversion, decoder, gpt2, hf_config, hub, opt
 from knnprompt_jax.models import config as config_lib
 
-Model = decoder.Decoder | bert.Encoder
+Model = Any  # A decoder.Decoder or bert.Encoder, as the family of its config says.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,9 +17,9 @@ class Family:
     """What is known of one `model_type`; `architecture` is the class that `transformers` loads an export with."""
 
     architecture: str
-    module: type[Model]
+    module: Callable[..., Model]
     config_from_hf: Callable[[hf_config.Json], config_lib.DecoderConfig]
-    published: dict[str, config_lib.DecoderConfig]
+    published: Mapping[str, config_lib.DecoderConfig]
     table: conversion.Table
     flax_table: conversion.Table
 
