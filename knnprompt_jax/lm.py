@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -92,16 +93,17 @@ class LanguageModel:
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
         self.tokenize = layout.tokenize_with(tokenizer)
         self.statistics = PassStatistics()
-        self.step_tokens = step_tokens or (1024 if jax.default_backend() == "cpu" else 16384)
+        self.step_tokens = step_tokens or (2048 if jax.default_backend() == "cpu" else 16384)
         self.mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
         self._graph, params = nnx.split(model)
         self._params = parallel.place(params, model.config, self.mesh)
         self._compiled: dict[Any, Any] = {}
+        self._kept_prefix: tuple[Any, attention.Prefix] | None = None
 
     @classmethod
     def from_pretrained(
         cls,
-        name_or_folder: str,
+        name_or_folder: str | os.PathLike[str],
         dtype: str = "float32",
         revision: str | None = None,
         step_tokens: int | None = None,
@@ -117,6 +119,7 @@ class LanguageModel:
         """
         if dtype not in DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(DTYPES)}")
+        name_or_folder = str(name_or_folder)
         mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
         config, folder = registry.describe(name_or_folder, revision)
         model = checkpoints.load(folder, config, DTYPES[dtype], parallel.placement(config, mesh))
@@ -138,11 +141,15 @@ class LanguageModel:
         prompts: layout.Prompts,
         shape: Callable[[layout.PromptGroup], packing.PackShape] | None = None,
         progress: Progress | None = None,
+        keep_prefix: bool = False,
     ) -> States:
         """The states of all prompts, in the order asked for, their rows split over every device (where their number divides).
 
         `shape` gives the packing of a group; by default the group's own, which costs one compilation a call of `states`.
+        With `keep_prefix` the prefix stays in the devices' memory, and the next call with the same one does not read it again.
         """
+        if not keep_prefix:
+            self._kept_prefix = None
         shape = shape or (lambda group: packing.choose_shape([group], self.step_tokens, self.mesh.shape[parallel.DATA]))
         outputs: list[States] = []
         slots, indices = [], []
@@ -151,7 +158,7 @@ class LanguageModel:
             packed = self._pack(group, shape(group))
             slots.append(packed.slot_N + sum(output.log_z_N.size for output in outputs))
             indices.append(group.index)
-            outputs += self._read(packed, progress, "suffixes", _read_suffixes)
+            outputs += self._read(packed, progress, "suffixes", _read_suffixes, keep_prefix=keep_prefix)
         if not outputs:
             return States(jnp.zeros((0, self.config.embed_width)), jnp.zeros(0))
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
@@ -191,14 +198,13 @@ class LanguageModel:
         name: str,
         function: Callable,
         *extra_TJ: np.ndarray,
+        keep_prefix: bool = False,
     ) -> list[Any]:
         """What a jitted function makes of all packed steps, call by call, each in the order [T, J]."""
-        prefix = self._call(
-            "prefix", _read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
-        )
+        prefix = self._prefix(packed, keep_prefix)
         prompts_T = np.bincount(packed.slot_N // packed.shape.ends, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
-        arrays = (packed.tokens_TBS, packed.segments_TBS, packed.positions_TBS, packed.ends_TJ, *extra_TJ)
+        arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.ends_TJ, *extra_TJ)
         outputs = []
         for start in range(0, packed.num_steps, STEPS_PER_CALL * data):
             steps = slice(start, start + STEPS_PER_CALL * data)
@@ -210,6 +216,18 @@ class LanguageModel:
                 progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
         self._account(packed)
         return outputs
+
+    def _prefix(self, packed: packing.PackedPrompts, keep: bool) -> attention.Prefix:
+        key = (packed.prefix_length, packed.prefix_P.tobytes())
+        if self._kept_prefix and self._kept_prefix[0] == key:
+            return self._kept_prefix[1]
+        prefix = self._call(
+            "prefix", _read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
+        )
+        if keep and packed.prefix_length:
+            self._kept_prefix = (key, prefix)
+        self.statistics.prefix_tokens += packed.prefix_length
+        return prefix
 
     def _put(self, array: np.ndarray, spec: P = _WHOLE) -> Array:
         return parallel.put(np.asarray(array), self.mesh, spec)
@@ -228,7 +246,6 @@ class LanguageModel:
 
     def _account(self, packed: packing.PackedPrompts) -> None:
         self.statistics.prompts += len(packed.slot_N)
-        self.statistics.prefix_tokens += packed.prefix_length
         self.statistics.suffix_tokens += packed.num_tokens
         self.statistics.slots += packed.tokens_TBS.size
 
@@ -252,9 +269,9 @@ def _read_prefix(
 ) -> attention.Prefix:
     with jax.named_scope("prefix"):
         prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
-    heads = jax.NamedSharding(mesh, P(None, None, parallel.MODEL))
-    k_LPHK, v_LPHK = (jax.lax.with_sharding_constraint(array, heads) for array in (prefix.k, prefix.v))
-    return attention.Prefix(k_LPHK, v_LPHK, length)
+    heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))
+    k_LHPK, v_LHPK = (jax.lax.with_sharding_constraint(array, heads) for array in (prefix.k, prefix.v))
+    return attention.Prefix(k_LHPK, v_LHPK, length)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

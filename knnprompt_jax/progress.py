@@ -10,10 +10,14 @@ from knnprompt_jax import lm, parallel
 
 
 @contextlib.contextmanager
-def bar(total: int, unit: str = "prompt") -> Iterator[lm.Progress]:
-    """Shows `total` prompts on standard error (nothing where that is no terminal) and yields what `LanguageModel.states` reports to."""
+def bar(total: int, title: str = "", unit: str = "prompt") -> Iterator[lm.Progress]:
+    """Shows `total` prompts on standard error (nothing where that is no terminal) and yields what `LanguageModel.states` reports to.
+
+    A bar with a title, one of many, goes away when it is full.
+    """
     shows = parallel.is_main() and sys.stderr.isatty()
-    with tqdm.tqdm(total=total, unit=unit, dynamic_ncols=True, smoothing=0.1, disable=not shows) as shown:
+    look = {"desc": title or None, "leave": not title, "dynamic_ncols": True, "smoothing": 0.1}
+    with tqdm.tqdm(total=total, unit=unit, disable=not shows, **look) as shown:
         tokens = 0
 
         def report(prompts: int, suffix_tokens: int) -> None:

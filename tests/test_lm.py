@@ -142,7 +142,7 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     assert model.statistics.compilations == 2, "one for prefixes, one for suffixes"
     assert model.statistics.prompts == sum(prompts.num_prompts for prompts in sets)
     assert model.statistics.prefix_tokens == 61 + 61 + 53
-    assert model.statistics.suffix_tokens == 2 * 23 * 67 + 22 * 11
+    assert model.statistics.suffix_tokens == sum(packing.pack(own.groups[0], shape).num_tokens for own in sets)
     assert 0 < model.statistics.fill < 1
     assert 0 < model.statistics.compile_seconds < model.statistics.seconds
 
@@ -160,10 +160,10 @@ def test_padding_has_no_say(small_decoder, shape, monkeypatch):
 
     def pack_with_junk(group, shape, *options):
         packed = pack(group, shape, *options)
-        assert (packed.segments_TBS == 0).any()
+        assert (packed.stops_TBS == 0).any()
         junk(packed.prefix_P, np.arange(shape.prefix) >= packed.prefix_length)
-        junk(packed.tokens_TBS, packed.segments_TBS == 0)
-        junk(packed.positions_TBS, packed.segments_TBS == 0)
+        junk(packed.tokens_TBS, packed.stops_TBS == 0)
+        junk(packed.positions_TBS, packed.stops_TBS == 0)
         return packed
 
     monkeypatch.setattr(packing, "pack", pack_with_junk)
@@ -192,9 +192,23 @@ def test_the_result_stays_on_the_device(small_decoder):
 def test_progress_adds_up(small_decoder):
     reports = []
     prompts, _ = make_prompts(lengths=(23,) * 67)
-    language_model(small_decoder("gpt2"), 128).states(prompts, progress=lambda *done: reports.append(done))
+    model = language_model(small_decoder("gpt2"), 128)
+    model.states(prompts, progress=lambda *done: reports.append(done))
     assert len(reports) > 2
-    assert [sum(column) for column in zip(*reports, strict=True)] == [67 + 5, 67 * 23 + 5 * TRUNCATED]
+    assert [sum(column) for column in zip(*reports, strict=True)] == [67 + 5, model.statistics.suffix_tokens]
+
+
+def test_shared_leads_are_read_once(small_decoder):
+    """Suffixes that begin alike, one within another and one given twice: the states of each prompt read alone, for less."""
+    model, rng = small_decoder("gpt2"), np.random.default_rng(7)
+    prefix, *leads = (rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (41, 19, 5))
+    own = [rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (0, 1, 3, 3, 7)]
+    suffixes = tuple(np.append(lead, tail) for lead in leads for tail in (*own, own[2]))
+    prompts = layout.Prompts((layout.PromptGroup(prefix, suffixes, np.arange(len(suffixes))),), len(suffixes))
+    ours = language_model(model)
+    expected = batched(model, [np.append(prefix, suffix) for suffix in suffixes])
+    np.testing.assert_allclose(ours.states(prompts).hidden_NE, expected, atol=TOLERANCE)
+    assert ours.statistics.suffix_tokens <= 19 + 5 + 2 * (1 + 3 + 3 + 7)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

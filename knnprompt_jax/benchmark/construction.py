@@ -33,6 +33,7 @@ def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConf
     return {
         "workload": _describe(workload),
         "fill": first.fill,
+        "packed_tokens": first.suffix_tokens,
         "step_tokens": model.step_tokens,
         "compilations": first.compilations,
         "compile_seconds": first.compile_seconds,

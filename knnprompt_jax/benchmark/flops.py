@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.prompts import layout
+from knnprompt_jax.prompts import layout, packing
 
 
 def needed(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
@@ -17,16 +17,18 @@ def needed(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup
 
     The prefix passes once, and its last block gives keys and values only. Suffixes pass all blocks but the last, which
     runs on keys and values of all tokens and otherwise on each suffix's last one; the head runs on that alone.
+    What suffixes begin with in common counts once, wherever they are packed.
     """
     total = 0
     for group in groups:
         prefix, lengths_N = len(group.prefix_P), np.array([len(suffix) for suffix in group.suffixes])
-        tokens, suffixes = int(lengths_N.sum()), len(lengths_N)
+        tokens, pairs = _distinct(group)
+        suffixes = len(lengths_N)
         full = config.num_layers - 1
         total += (prefix + tokens) * (full * _block(config) + _keys_and_values(config) + _projection(config))
-        total += full * _attention(config, prefix * (prefix + 1) // 2 + _pairs(prefix, lengths_N))
+        total += full * _attention(config, prefix * (prefix + 1) // 2 + pairs)
         total += suffixes * (_block(config) - _keys_and_values(config))
-        total += _attention(config, suffixes * prefix + tokens)
+        total += _attention(config, suffixes * prefix + int(lengths_N.sum()))
         total += suffixes * (_head(config) + _projection(config))
     return total
 
@@ -54,6 +56,18 @@ def _keys_and_values(config: config_lib.DecoderConfig) -> int:
 def _attention(config: config_lib.DecoderConfig, pairs: int) -> int:
     """Logits and weighted sums of so many (query, key) pairs in one block, all heads."""
     return 4 * config.width * pairs
+
+
+def _distinct(group: layout.PromptGroup) -> tuple[int, int]:
+    """Suffix tokens, and pairs of such a token and one that it reads, where a token after the same tokens is the same."""
+    tokens = pairs = 0
+    last = np.zeros(0, int)
+    for suffix in sorted(group.suffixes, key=lambda suffix: suffix.tolist()):
+        shared = packing.num_shared(last, suffix)
+        tokens += len(suffix) - shared
+        pairs += int((len(group.prefix_P) + np.arange(shared, len(suffix)) + 1).sum())
+        last = suffix
+    return tokens, pairs
 
 
 def _pairs(prefix: int, lengths_N: np.ndarray) -> int:

@@ -51,34 +51,34 @@ class Decoder(nnx.Module):
         return self._finish(x_BTD)
 
     def read_prefix(self, tokens_P: Array, length: Array) -> attention.Prefix:
-        """Keys and values [L, P, H, K] of a prefix, once for all prompts; tokens from `length` on are padding."""
+        """Keys and values [L, H, P, K] of a prefix, once for all prompts; tokens from `length` on are padding."""
         x_1PD = self._embed(tokens_P[None], jnp.arange(tokens_P.shape[0]))
 
         def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, Array]:
             block, layer = block_and_layer
             x_1PD, kv_1PnHK = block(x_1PD, self._causal(layer))
-            return x_1PD, kv_1PnHK[0]
+            return x_1PD, jnp.einsum("pnhk->nhpk", kv_1PnHK[0])
 
-        _, kv_LPnHK = jax.lax.scan(body, x_1PD, self._stack())
-        return attention.Prefix(kv_LPnHK[:, :, 0], kv_LPnHK[:, :, 1], length)
+        _, kv_LnHPK = jax.lax.scan(body, x_1PD, self._stack())
+        return attention.Prefix(kv_LnHPK[:, 0], kv_LnHPK[:, 1], length)
 
     def read_suffixes(
-        self, tokens_BS: Array, segments_BS: Array, positions_BS: Array, ends_J: Array, prefix: attention.Prefix
+        self, tokens_BS: Array, stops_BS: Array, positions_BS: Array, ends_J: Array, prefix: attention.Prefix
     ) -> Array:
         """Hidden states [J, E] (float32) at the tokens `ends_J` (flat indices into [B, S]) of suffixes packed into rows.
 
-        Each suffix attends to the prefix and to itself. The last block runs on the J ends alone.
+        Each token attends to the prefix and to what `attention.readable` says. The last block runs on the J ends alone.
         """
         last = self.config.num_layers - 1
-        x_BSD, mask_BSS = self._through_blocks(tokens_BS, segments_BS, positions_BS, prefix, last)
-        row_J, column_J = jnp.divmod(ends_J, tokens_BS.shape[1])
-        attend = self._after_prefix(last, mask_BSS[row_J, column_J][:, None], prefix)
-        return self._finish(self._block(last).at(x_BSD, row_J, column_J, attend))[:, 0]
+        x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, last)
+        attend = self._after_prefix(last, attention.readable_at(ends_J, stops_BS)[None], prefix)
+        x_1TD = x_BSD.reshape(1, -1, x_BSD.shape[-1])
+        return self._finish(self._block(last).at(x_1TD, ends_J, attend))[0]
 
     def score_suffixes(
         self,
         tokens_BS: Array,
-        segments_BS: Array,
+        stops_BS: Array,
         positions_BS: Array,
         ends_J: Array,
         targets_J: Array,
@@ -86,9 +86,9 @@ class Decoder(nnx.Module):
     ) -> Array:
         """log p [J] (float32, nats) that token `targets_J` follows the token `ends_J`, read as in `read_suffixes`.
 
-        All blocks run on all tokens: where most of them are read, gathering each one's row would cost more.
+        All blocks run on all tokens: where most of them are read, the last has next to none to spare.
         """
-        x_BSD, _ = self._through_blocks(tokens_BS, segments_BS, positions_BS, prefix, self.config.num_layers)
+        x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, self.config.num_layers)
         h_JE = self._finish(x_BSD.reshape(-1, x_BSD.shape[-1])[ends_J])
         return vocabulary.log_probabilities(h_JE, self.head_VE, targets_J)
 
@@ -101,16 +101,15 @@ class Decoder(nnx.Module):
         return self.tokens[...] if self.config.tied_head else self.head[...]
 
     def _through_blocks(
-        self, tokens_BS: Array, segments_BS: Array, positions_BS: Array, prefix: attention.Prefix, num_blocks: int
-    ) -> tuple[Array, Array]:
-        """Activations [B, S, D] of packed rows after the first blocks, and the rows' mask [B, S, S]."""
-        mask_BSS = attention.same_suffix(segments_BS)
+        self, tokens_BS: Array, stops_BS: Array, positions_BS: Array, prefix: attention.Prefix, num_blocks: int
+    ) -> Array:
+        """Activations [B, S, D] of packed rows after the first blocks."""
+        mask_BSS = attention.readable(stops_BS)
 
         def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
             return self._block(layer)(x_BSD, self._after_prefix(layer, mask_BSS, prefix))[0], None
 
-        x_BSD, _ = jax.lax.scan(body, self._embed(tokens_BS, positions_BS), jnp.arange(num_blocks))
-        return x_BSD, mask_BSS
+        return jax.lax.scan(body, self._embed(tokens_BS, positions_BS), jnp.arange(num_blocks))[0]
 
     def _after_prefix(self, layer: Array | int, mask_BST: Array, prefix: attention.Prefix) -> layers.Attend:
         own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)

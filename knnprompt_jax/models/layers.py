@@ -97,12 +97,12 @@ class Block(nnx.Module):
         read_BSHK = attend(*(qkv_BSnHK[:, :, part] for part in range(3)))
         return self._finish(x_BSD, read_BSHK, dropout), qkv_BSnHK[:, :, 1:]
 
-    def at(self, x_BSD: Array, row_J: Array, column_J: Array, attend: Attend) -> Array:
-        """Only the tokens at (row, column) come out, [J, 1, D]: what a last block needs. They read all tokens of their row."""
-        x_J1D = x_BSD[row_J, column_J][:, None]
-        q_J1HK = self.attention.project(self._before(self.attention_norm, x_J1D), slice(0, 1))[:, :, 0]
-        kv_BSnHK = self.attention.project(self._before(self.attention_norm, x_BSD), slice(1, 3))[row_J]
-        return self._finish(x_J1D, attend(q_J1HK, kv_BSnHK[:, :, 0], kv_BSnHK[:, :, 1]))
+    def at(self, x_1TD: Array, ends_J: Array, attend: Attend) -> Array:
+        """Only the tokens `ends_J` come out, [1, J, D]: what a last block needs. Keys and values are those of all tokens."""
+        x_1JD = x_1TD[:, ends_J]
+        q_1JHK = self.attention.project(self._before(self.attention_norm, x_1JD), slice(0, 1))[:, :, 0]
+        kv_1TnHK = self.attention.project(self._before(self.attention_norm, x_1TD), slice(1, 3))
+        return self._finish(x_1JD, attend(q_1JHK, kv_1TnHK[:, :, 0], kv_1TnHK[:, :, 1]))
 
     def _finish(self, x: Array, read: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
         x = self._after(self.attention_norm, x + dropout.at(dropout_lib.READ)(self.attention.output(read)))

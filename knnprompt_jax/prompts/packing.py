@@ -1,10 +1,11 @@
-"""Suffixes → packed rows of one static shape: next to no padding, one compilation.
+"""Suffixes → packed rows of one static shape: next to no padding, nothing twice, one compilation.
 
-Suffixes go best-fit-decreasing into rows of S tokens, each with its own segment id; rows go to steps of B so that all steps
-have about as many suffix ends. The prefix is padded to the run's longest.
+Suffixes go into rows of S tokens in the order of their tokens, and what neighbours in a row begin with is packed once: a row
+is a forest of tokens in depth-first order. Rows go to steps of B so that all steps have about as many suffix ends.
+The prefix is padded to the run's longest.
 """
 
-import bisect
+import collections
 import dataclasses
 import heapq
 import math
@@ -14,7 +15,8 @@ import numpy as np
 
 from knnprompt_jax.prompts import layout
 
-ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower ones do not fit usual suffixes.
+ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, in narrower ones less fits and less is shared.
+LOOK_AHEAD = 256  # Suffixes that may be passed over in search of one that fits into what is left of a row.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,16 +33,17 @@ class PackShape:
 class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
 
-    `segments_TBS` numbers the suffixes of a row from 1 (0 is padding); `ends_TJ` are flat indices into a step's [B, S].
+    A token is read by itself and by the tokens after it in its row, up to the column `stops_TBS` of it (not included; 0 is
+    padding): those that continue it in some suffix. `ends_TJ` are flat indices into a step's [B, S].
     Prompt i of the group comes out at `slot_N[i]` of the flattened [T, J]; where several of its tokens are read, that is
-    the last, and the others come out in the slots before it. `lengths_T` counts each step's suffix tokens.
+    the last, and the others come out in the slots before it. `lengths_T` counts each step's tokens.
     """
 
     shape: PackShape
     prefix_P: np.ndarray
     prefix_length: int
     tokens_TBS: np.ndarray
-    segments_TBS: np.ndarray
+    stops_TBS: np.ndarray
     positions_TBS: np.ndarray
     ends_TJ: np.ndarray
     slot_N: np.ndarray
@@ -52,33 +55,36 @@ class PackedPrompts:
 
     @property
     def num_tokens(self) -> int:
-        """Suffix tokens, padding not counted."""
+        """Packed tokens: shared ones count once, padding not at all."""
         return int(self.lengths_T.sum())
 
     @property
     def fill(self) -> float:
         """Share of packed slots that hold a token."""
-        return self.num_tokens / max(1, self.segments_TBS.size)
+        return self.num_tokens / max(1, self.tokens_TBS.size)
 
 
 def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
-    """One shape that serves all the groups, with about `step_tokens` tokens a step: fewer where not every shard would get a step.
+    """One shape that serves all the groups, with at most about `step_tokens` tokens a step, the same number in each.
 
     Raises ValueError where there is nothing to pack.
     """
     lengths = [len(suffix) for group in groups for suffix in group.suffixes]
     if not lengths:
         raise ValueError("no prompts to pack")
-    width = max(ROW_WIDTH, _round_up(max(lengths), 64))
+    width = max(ROW_WIDTH, round_up(max(lengths), 64))
     packed = [_rows(group, width) for group in groups]
-    rows = min(max(1, step_tokens // width), math.ceil(max(len(rows) for rows in packed) / shards))
-    ends = max(
-        sum(_num_reads(row, reads_N) for row in step)
-        for row_lists, reads_N in zip(packed, map(_reads, groups), strict=True)
-        for step in _steps(row_lists, rows, reads_N)
-    )
+    most = math.ceil(max(len(rows) for rows in packed) / shards)
+    steps = math.ceil(most / max(1, step_tokens // width))
+    rows = math.ceil(most / steps)
+    ends = max(_most_ends(row_lists, rows, group) for row_lists, group in zip(packed, groups, strict=True))
     prefix = max(len(group.prefix_P) for group in groups)
-    return PackShape(_round_up(prefix, 64), width, rows, _round_up(ends, 8))
+    return PackShape(round_up(prefix, 64), width, rows, round_up(ends, 8))
+
+
+def most_ends(group: layout.PromptGroup, width: int, rows: int) -> int:
+    """The J that the group needs in rows of this width, so many a step."""
+    return _most_ends(_rows(group, width), rows, group)
 
 
 def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards: int = 1) -> dict[bool, PackShape]:
@@ -98,55 +104,61 @@ def pack(
     reads_N = _reads(group)
     steps = _steps(_rows(group, shape.width), shape.rows, reads_N)
     tokens = np.zeros((len(steps), shape.rows, shape.width), np.int32)
-    segments, positions = np.zeros_like(tokens), np.zeros_like(tokens)
+    stops, positions = np.zeros_like(tokens), np.zeros_like(tokens)
     ends = np.zeros((len(steps), shape.ends), np.int32)
     slots = np.zeros(len(group.suffixes), np.int64)
     lengths = np.zeros(len(steps), np.int64)
     for t, step in enumerate(steps):
         end = 0
         for b, row in enumerate(step):
-            start = 0
-            for segment, index in enumerate(row, 1):
+            stop, columns, last = 0, np.zeros(0, int), np.zeros(0, int)
+            for index in row:
                 suffix = group.suffixes[index]
+                shared = num_shared(last, suffix)
+                start, stop, last = stop, stop + len(suffix) - shared, suffix
+                columns = np.concatenate([columns[:shared], np.arange(start, stop)])
                 if is_own(t):
-                    cells = (t, b, slice(start, start + len(suffix)))
-                    tokens[cells], segments[cells] = suffix, segment
-                    positions[cells] = len(group.prefix_P) + np.arange(len(suffix))
-                start += len(suffix)
+                    tokens[t, b, columns], stops[t, b, columns] = suffix, stop
+                    positions[t, b, columns] = len(group.prefix_P) + np.arange(len(suffix))
                 read = reads_N[index]
-                ends[t, end : end + read] = b * shape.width + np.arange(start - read, start)
+                ends[t, end : end + read] = b * shape.width + columns[-read:]
                 end += read
                 slots[index] = t * shape.ends + end - 1
-            lengths[t] += start
+            lengths[t] += stop
     prefix = np.zeros(shape.prefix, np.int32)
     prefix[: len(group.prefix_P)] = group.prefix_P
-    return PackedPrompts(shape, prefix, len(group.prefix_P), tokens, segments, positions, ends, slots, lengths)
+    return PackedPrompts(shape, prefix, len(group.prefix_P), tokens, stops, positions, ends, slots, lengths)
 
 
 def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
-    """Indices of suffixes, row by row: the longest first, each into the fullest row that still takes it."""
-    rows: list[list[int]] = []
-    open_rows: dict[int, list[int]] = {}  # Free tokens → rows with as many.
-    free: list[int] = []  # The keys of `open_rows`, sorted.
-    lengths = np.array([len(suffix) for suffix in group.suffixes])
-    for index in np.argsort(-lengths, kind="stable"):
-        length = int(lengths[index])
-        at = bisect.bisect_left(free, length)
-        if at == len(free):
-            row, room = len(rows), width
-            rows.append([])
-        else:
-            room = free[at]
-            row = open_rows[room].pop()
-            if not open_rows[room]:
-                del open_rows[room], free[at]
-        rows[row].append(int(index))
-        left = room - length
-        if left not in open_rows:
-            open_rows[left] = []
-            bisect.insort(free, left)
-        open_rows[left].append(row)
+    """Indices of suffixes, row by row, each row in the order of their tokens: neighbours share most of what they begin with.
+
+    A row takes the next suffixes in that order; where one does not fit, those after it that do.
+    """
+    waiting = collections.deque(sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist()))
+    rows = []
+    while waiting:
+        row, passed_over = [], []
+        room, last = width, np.zeros(0, int)
+        while waiting and room and len(passed_over) < LOOK_AHEAD:
+            index = waiting.popleft()
+            suffix = group.suffixes[index]
+            own = len(suffix) - num_shared(last, suffix)
+            if own <= room:
+                row.append(index)
+                room, last = room - own, suffix
+            else:
+                passed_over.append(index)
+        waiting.extendleft(reversed(passed_over))
+        rows.append(row)
     return rows
+
+
+def num_shared(one: np.ndarray, other: np.ndarray) -> int:
+    """How many tokens both begin with."""
+    length = min(len(one), len(other))
+    differing = np.flatnonzero(one[:length] != other[:length])
+    return int(differing[0]) if len(differing) else length
 
 
 def _reads(group: layout.PromptGroup) -> np.ndarray:
@@ -170,5 +182,10 @@ def _steps(rows: Iterable[list[int]], per_step: int, reads_N: np.ndarray) -> lis
     return steps
 
 
-def _round_up(number: int, multiple: int) -> int:
+def _most_ends(row_lists: list[list[int]], rows: int, group: layout.PromptGroup) -> int:
+    reads_N = _reads(group)
+    return max(sum(_num_reads(row, reads_N) for row in step) for step in _steps(row_lists, rows, reads_N))
+
+
+def round_up(number: int, multiple: int) -> int:
     return math.ceil(number / multiple) * multiple

@@ -9,10 +9,13 @@ from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout
 
 
-def make_groups(*sizes):
+def make_groups(*sizes, alike=False):
+    """Groups of (prefix tokens, suffix lengths): no two suffixes begin with the same token, or all tokens are the same."""
     return [
         layout.PromptGroup(
-            np.zeros(prefix, np.int32), tuple(np.zeros(n, np.int32) for n in lengths), np.arange(len(lengths))
+            np.zeros(prefix, np.int32),
+            tuple(np.full(n, 0 if alike else place) for place, n in enumerate(lengths)),
+            np.arange(len(lengths)),
         )
         for prefix, lengths in sizes
     ]
@@ -33,15 +36,17 @@ def token_by_token(config, groups):
                 needed += 2 * project
                 if layer < config.num_layers - 1:
                     needed += 2 * project + mlp + pairs_cost * (token + 1)
+        leads = {tuple(suffix[: token + 1]) for suffix in group.suffixes for token in range(len(suffix))}
+        for lead in leads:
+            needed += bridge
+            for layer in range(config.num_layers):
+                needed += 2 * project
+                if layer < config.num_layers - 1:
+                    needed += 2 * project + mlp + pairs_cost * (prefix + len(lead))
         for suffix in group.suffixes:
             for token in range(len(suffix)):
-                needed += bridge
-                for layer in range(config.num_layers):
-                    plain += 4 * project + mlp + pairs_cost * (prefix + token + 1)
-                    needed += 2 * project
-                    if layer < config.num_layers - 1 or token == len(suffix) - 1:
-                        needed += 2 * project + mlp + pairs_cost * (prefix + token + 1)
-            needed += head + bridge
+                plain += config.num_layers * (4 * project + mlp + pairs_cost * (prefix + token + 1))
+            needed += 2 * project + mlp + pairs_cost * (prefix + len(suffix)) + head + bridge
             plain += head
     return needed, plain
 
@@ -57,9 +62,10 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("shape", ["gpt2", "facebook/opt-350m"])
+@pytest.mark.parametrize("alike", [False, True])
 @pytest.mark.parametrize("sizes", [[(61, [13, 1, 7])], [(0, [5])], [(17, [2, 3]), (0, [23, 19])]])
-def test_token_by_token(shape, sizes):
-    config, groups = registry.published(shape), make_groups(*sizes)
+def test_token_by_token(shape, sizes, alike):
+    config, groups = registry.published(shape), make_groups(*sizes, alike=alike)
     assert (flops.needed(config, groups), flops.all_blocks(config, groups)) == token_by_token(config, groups)
 
 

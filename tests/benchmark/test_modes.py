@@ -41,6 +41,7 @@ def test_construction(tiny, tmp_path):
         found, "anchors_per_second", "suffix_tokens_per_second", "flops_per_second", "peak_flops_per_second"
     )
     assert positive(found, "compile_seconds", "peak_bytes", "share_of_peak", "share_of_peak_all_blocks")
+    assert 0 < found["packed_tokens"] <= found["workload"]["suffix_tokens"]
     assert 0 < found["fill"] <= 1 and found["compilations"] == 2  # One of the prefix, one of the suffixes.
     assert found["workload"]["anchors"] == 23 and found["workload"]["prefix_tokens"] == 37
     assert found["flops_per_second"] == pytest.approx(

@@ -143,15 +143,15 @@ def test_suffixes_in_bfloat16(tmp_path, shape, prefix_length):
 
 def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray]) -> jax.Array:
     """States [3, E] at the ends of three suffixes, the first two packed into one row; prefix and rows are padded."""
-    tokens_BS, segments_BS, positions_BS = np.zeros((3, 2, 17), np.int32)
+    tokens_BS, stops_BS, positions_BS = np.zeros((3, 2, 17), np.int32)
     ends = []
-    for number, (row, column, suffix) in enumerate([(0, 0, suffixes[0]), (0, 5, suffixes[1]), (1, 0, suffixes[2])]):
+    for row, column, suffix in [(0, 0, suffixes[0]), (0, 5, suffixes[1]), (1, 0, suffixes[2])]:
         place = row, slice(column, column + len(suffix))
-        tokens_BS[place], segments_BS[place] = suffix, number + 1
+        tokens_BS[place], stops_BS[place] = suffix, column + len(suffix)
         positions_BS[place] = len(prefix) + np.arange(len(suffix))
         ends.append(row * 17 + column + len(suffix) - 1)
     padded_P = np.pad(prefix, (0, 2 * bool(len(prefix)))).astype(np.int32)
-    return _read_jitted(ours, padded_P, len(prefix), tokens_BS, segments_BS, positions_BS, np.asarray(ends))
+    return _read_jitted(ours, padded_P, len(prefix), tokens_BS, stops_BS, positions_BS, np.asarray(ends))
 
 
 @jax.jit
