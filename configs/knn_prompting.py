@@ -16,7 +16,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.dtype = "float32"  # float32, the reference, or bfloat16, for accelerators.
     config.batch = 0  # Packed tokens that go through the model at a time, in each data shard; 0: what suits the device.
 
-    config.mesh, config.distributed = ml_collections.ConfigDict(), ml_collections.ConfigDict()
+    config.mesh, config.distributed, config.datastore = (ml_collections.ConfigDict() for _ in range(3))
     config.mesh.data = 0  # Devices that rows of prompts are split over; 0: all / mesh.model.
     config.mesh.model = 1  # Devices that each copy of the weights is split over; divides the model's heads.
     config.distributed.auto = False  # Several processes, found through Slurm, Open MPI or the TPU's own records; or ...
@@ -24,10 +24,11 @@ def get_config() -> ml_collections.ConfigDict:
     config.distributed.num_processes = 0  # ... how many there are ...
     config.distributed.process_id = 0  # ... and which one this is, from 0.
 
-    config.task = "demo"  # demo, sst2, subj, mpqa, agnews, cb, cr, dbpedia, mr, rte, trec, sst5.
+    config.task = "demo"  # demo, sst2, subj, mpqa, agnews, cb, cr, dbpedia, mr, rte, trec, sst5; my_task.yaml.
     config.data_dir = ""  # Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.
-    config.train_csv = ""  # Rows from CSV files with a header instead: the train rows ...
-    config.eval_csv = ""  # ... and the rows to classify.
+    config.train_file = ""  # Rows from CSV, TSV, JSONL or Parquet files instead: the train rows ...
+    config.eval_file = ""  # ... and the rows to classify.
+    config.encoding = "utf-8"  # Of these files.
     config.hub = False  # Rows from the Hugging Face Hub instead.
     config.split = "dev_subsample"  # The rows to classify.
     config.restore_dropped = False  # Put train_dropped.jsonl back: the train file as published.
@@ -50,6 +51,13 @@ def get_config() -> ml_collections.ConfigDict:
     config.representation = "distribution"  # distribution, partial (label words), partial_raw, hidden (L2).
     config.tie_break = "lowest"  # Equal votes: lowest class index, or nearest neighbour.
     config.centroid = "none"  # arithmetic or geometric: one anchor a class.
+
+    config.datastore.kind = "dense"  # dense: V log-probabilities an anchor; factored: E + 1 numbers for the same KL.
+    config.datastore.key_dtype = "float32"  # float16, bfloat16: half as big; 3 %, 11 % of the 3 nearest may change.
+    config.datastore.placement = "device"  # device, or host: host memory, from where a search streams the anchors.
+    config.datastore.memory_mb = 512.0  # What a search may take on each device, in MB of 2**20 bytes.
+    config.datastore.approximate_recall = 0.0  # Recall that TPUs aim at in approximate search; 0: exact, as elsewhere.
+    config.store = ""  # Folder of a saved datastore (build_datastore.py) to start from; kind and type are its own.
 
     config.output = "results"  # Folder of the JSON records.
     return config

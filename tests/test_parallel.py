@@ -7,7 +7,12 @@ import socket
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
+
+from knnprompt_jax import demo, lm
+from knnprompt_jax.datastore import manifest, storage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -23,6 +28,41 @@ def test_meshes_of_eight_devices():
     run = subprocess.run(program, env=environment(8), cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.split("\n") == ["opt 1 1", "opt 8 1", "opt 1 8", "opt 2 4", "gpt2 1 1", "gpt2 2 4", ""]
+
+
+def test_saved_stores_on_meshes_of_eight_devices():
+    """Saved from one mesh and loaded onto another, or into host memory."""
+    program = [sys.executable, str(ROOT / "tests" / "parallel" / "saved_stores.py")]
+    run = subprocess.run(program, env=environment(8), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    expected = ["factored 8x1 to 1x1 2x4 1x2", "factored 1x1 to 1x8 2x4", "dense 2x4 to 1x1 8x1", ""]
+    assert run.stdout.split("\n") == expected
+
+
+def test_two_processes_build_one_store(tmp_path):
+    """Two processes × two devices write the store that one process does, whole and once."""
+    options = ["--config.shots=5", "--config.demo_shots=2", "--config.chunk=7", "--config.datastore.kind=factored"]
+    one = start(1, "experiments/build_datastore.py", *options, f"--config.store={tmp_path}/one")
+    joined = ["--config.mesh.model=2", f"--config.store={tmp_path}/two", *distributed_options()]
+    two = [
+        start(2, "experiments/build_datastore.py", *options, *joined, f"--config.distributed.process_id={process}")
+        for process in range(2)
+    ]
+    outputs = [process.communicate() for process in (one, *two)]
+    assert [process.returncode for process in (one, *two)] == [0, 0, 0], outputs
+    assert ["saved:" in output for output, _ in outputs] == [True, True, False]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "two")]
+    for field in ("provenance", "kind", "options", "class_counts", "anchors"):
+        assert manifests[0][field] == manifests[1][field]
+    head_VE = lm.LanguageModel.from_pretrained(str(demo.model_folder())).head_VE
+    ours, theirs = (
+        storage.open_folder(tmp_path / name, manifest.read(tmp_path / name).provenance).load(head_VE)
+        for name in ("one", "two")
+    )
+    np.testing.assert_array_equal(ours.labels_N, theirs.labels_N)
+    np.testing.assert_array_equal(ours.ids_N, theirs.ids_N)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), ours.anchors.keys, theirs.anchors.keys)
 
 
 def test_two_processes_predict_what_one_does(tmp_path):

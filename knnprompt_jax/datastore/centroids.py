@@ -25,7 +25,7 @@ def of(store: stores.Store, kind: str, head_VE: Array, representation: str = "di
         keys_NC = store.codec.references(store.unpadded.keys, representation, "forward")
         keys_CV = dense.Datastore(jnp.asarray(keys_NC), jnp.asarray(store.labels_N)).centroids(kind).keys_NV
     codec = dense.Codec(head_VE, store.codec.label_ids, representation=representation)
-    anchors = placement.Anchors(keys_CV, jnp.asarray(classes))
+    anchors = placement.Anchors(dense.Keys(keys_CV), jnp.asarray(classes))
     return stores.Store(codec, anchors, classes, memory_mb=store.memory_mb)
 
 

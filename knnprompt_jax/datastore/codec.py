@@ -15,6 +15,8 @@ class Codec(Protocol):
     """One kind of datastore, for one head and one set of label words."""
 
     kind: str
+    keys_type: type
+    key_dtype: str
     label_ids: tuple[int, ...]
 
     @property
@@ -32,6 +34,9 @@ class Codec(Protocol):
     @property
     def constants(self) -> dict[str, Array]:
         """What follows from the first states and cannot be made again from the head alone."""
+
+    def check(self, representation: str, direction: str) -> None:
+        """Raises UserError where it keeps too little to search that way; asks nothing of the head."""
 
     def encode(self, states: lm.States) -> Any:
         """Keys of anchors: a pytree of arrays with N rows."""

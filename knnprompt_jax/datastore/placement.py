@@ -53,20 +53,27 @@ def concatenate(first: Any, second: Any) -> Any:
 
 def pad(tree: Any, count: int) -> Any:
     """`count` rows of every array, the missing ones zero."""
-    return jax.tree.map(lambda a: jnp.pad(a, [(0, count - len(a))] + [(0, 0)] * (a.ndim - 1)), tree)
+    return jax.tree.map(
+        lambda a: jnp.pad(a, [(0, count - len(a))] + [(0, 0)] * (a.ndim - 1)) if len(a) < count else a, tree
+    )
+
+
+def filled_up(count: int, mesh: Mesh) -> int:
+    """The least number of rows, from `count`, that divides evenly among the devices of the mesh."""
+    return -(-count // mesh.size) * mesh.size
 
 
 def split(tree: Any, mesh: Mesh) -> Any:
-    """Arrays split by row over all devices of the mesh, the last rows filled up with zeros."""
-    count = -(-num_rows(tree) // mesh.size) * mesh.size
-    return jax.device_put(pad(tree, count), NamedSharding(mesh, P(parallel.AXES)))
+    """Arrays split by row over all devices of the mesh, filled up with zeros."""
+    rows = pad(tree, filled_up(num_rows(tree), mesh))
+    return jax.device_put(rows, NamedSharding(mesh, P(parallel.AXES)))
 
 
 def split_anchors(anchors: Anchors, mesh: Mesh) -> Anchors:
-    """Anchors split by row over all devices of the mesh."""
-    filled = np.full(-num_rows(anchors) % mesh.size, PADDING)
-    labels_N = jnp.concatenate([jnp.asarray(anchors.labels_N), jnp.asarray(filled, anchors.labels_N.dtype)])
-    return split(Anchors(pad(anchors.keys, len(labels_N)), labels_N), mesh)
+    """Anchors split by row over all devices of the mesh, filled up with padding."""
+    labels_N = np.asarray(anchors.labels_N)
+    padding = np.full(filled_up(len(labels_N), mesh) - len(labels_N), PADDING, labels_N.dtype)
+    return split(Anchors(anchors.keys, np.concatenate([labels_N, padding])), mesh)
 
 
 def stream(anchors: Anchors, count: int) -> Iterator[tuple[int, Anchors]]:

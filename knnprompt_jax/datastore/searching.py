@@ -24,13 +24,15 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Queries a block, host anchors a transfer, the bytes that `knn.search` may take, and those that the search takes in all.
+    """Queries a block, host anchors a transfer (0: none), anchors a tile; the bytes that `knn.search` may take, and those
+    that the search takes in all.
 
     They are bytes on each device, beside the anchors (where they are not streamed), the head and the neighbours found.
     """
 
     queries: int
     transfer: int
+    tile: int
     tile_bytes: int
     nbytes: int
 
@@ -47,6 +49,11 @@ def check(codec: codec_lib.Codec, num_anchors: int, question: Question) -> None:
             raise errors.UserError(
                 f"{name}={value!r}: choose from {', '.join(choices)}, which this {codec.kind} store has"
             )
+    if not 0 < (question.approximate_recall or 1) <= 1:
+        raise errors.UserError(
+            f"approximate_recall={question.approximate_recall}: choose a probability above 0 and at most 1"
+        )
+    codec.check(question.representation, question.direction)
 
 
 def make_plan(
@@ -66,17 +73,19 @@ def make_plan(
     encoding = rows.working_bytes(len(codec.head_VE))
     query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
     left = memory - encoding
-    block = max(1, min(num_queries, left // 4 // query_bytes))
-    left -= block * query_bytes
+    block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
+    left -= 2 * block * query_bytes  # The search copies them into its tiles.
     searched, transfer = placement.num_rows(anchors) // (mesh.size if mesh else 1), 0
     if anchors.on_host:
         searched = transfer = max(1, min(searched, left // 4 // anchor_bytes))
         left -= 2 * transfer * anchor_bytes
     if left <= 0:
-        raise errors.UserError(f"search memory of {memory / 1e6:g} MB: {(memory - left) / 1e6:.0f} are not enough here")
+        raise errors.UserError(
+            f"search memory of {memory / 2**20:g} MB: more than {(memory - left) / 2**20:.1f} are needed here"
+        )
     distance = codec.distance(question.representation, question.direction)
     tile = knn.plan(_resized(query, block), _resized(key, searched), distance, left)
-    return Plan(block, transfer, left, memory - left + tile.nbytes)
+    return Plan(block, transfer, tile.anchors, left, memory - left + tile.nbytes)
 
 
 def run(

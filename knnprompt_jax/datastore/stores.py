@@ -19,6 +19,7 @@ from knnprompt_jax.datastore import dense, factored, placement, searching
 
 KINDS = {"dense": dense.Codec, "factored": factored.Codec}
 MEMORY_MB = 512.0
+_HOST_BLOCK = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Store:
 
     @property
     def labels_N(self) -> np.ndarray:
-        return np.asarray(self.anchors.labels_N)[: len(self)]
+        return np.asarray(parallel.replicate(self.anchors.labels_N))[: len(self)]
 
     @property
     def unpadded(self) -> placement.Anchors:
@@ -91,7 +92,7 @@ class Store:
         if ids is None:
             ids = np.arange(len(states)) + self.ids_N.max(initial=-1) + 1
         ids_N = np.concatenate([self.ids_N, ids])
-        new = _encode(self.codec, states, labels, self.mesh)
+        new = _encode(self.codec, states, labels, self.mesh, self.anchors.on_host)
         return self._with(placement.concatenate(self.unpadded, new), ids_N)
 
     def remove(self, ids: Sequence[int]) -> "Store":
@@ -133,9 +134,10 @@ def build(
     *,
     ids: Sequence[int] | None = None,
     memory_mb: float = MEMORY_MB,
+    on_host: bool = False,
     **options: Any,
 ) -> Store:
-    """A store of anchors from their states and classes, split over the devices over which the states are.
+    """A store of anchors from their states and classes, split over the devices over which the states are, or in host memory.
 
     Args:
         kind: "dense" or "factored".
@@ -148,31 +150,60 @@ def build(
     Raises:
         UserError: an unknown kind or key_dtype, no anchors, not as many labels or ids as states, a negative label, an id twice.
     """
-    if kind not in KINDS:
-        raise errors.UserError(f"kind={kind!r}: choose from {', '.join(KINDS)}")
-    key_dtype = options.get("key_dtype", "float32")
-    if key_dtype not in codec_lib.KEY_DTYPES:
-        raise errors.UserError(f"key_dtype={key_dtype!r}: choose from {', '.join(codec_lib.KEY_DTYPES)}")
+    blank(kind, label_ids, **options)
     if not len(states):
         raise errors.UserError("a datastore needs at least one anchor")
     mesh = _mesh(states)
     codec = KINDS[kind].make(parallel.replicate(head_VE), states, label_ids, **options)
-    anchors = _encode(codec, states, labels, mesh)
+    anchors = _encode(codec, states, labels, mesh, on_host)
     ids_N = np.arange(len(states)) if ids is None else np.asarray(ids)
     _check_ids(ids_N, len(states))
-    if mesh:
+    if on_host:
+        mesh = None
+    elif mesh:
         anchors = placement.split_anchors(anchors, mesh)
     return Store(codec, anchors, ids_N, mesh, memory_mb)
 
 
-def _encode(codec: codec_lib.Codec, states: lm.States, labels: Sequence[int], mesh: Mesh | None) -> placement.Anchors:
+def blank(kind: str, label_ids: Sequence[int], **options: Any) -> codec_lib.Codec:
+    """A codec without a head: it tells what a store of this kind, with these options, answers, and what it defaults to.
+
+    Raises:
+        UserError: an unknown kind or key_dtype.
+    """
+    if kind not in KINDS:
+        raise errors.UserError(f"kind={kind!r}: choose from {', '.join(KINDS)}")
+    codec = KINDS[kind](None, tuple(label_ids), **options)
+    if codec.key_dtype not in codec_lib.KEY_DTYPES:
+        raise errors.UserError(f"key_dtype={codec.key_dtype!r}: choose from {', '.join(codec_lib.KEY_DTYPES)}")
+    return codec
+
+
+def bytes_per_anchor(kind: str, vocab_size: int, width: int, key_dtype: str = "float32", released: bool = False) -> int:
+    """Bytes of one anchor's keys in a store of distributions, without building it."""
+    item = jnp.dtype(key_dtype).itemsize
+    return item * vocab_size if kind == "dense" else (1 + released) * (item * width + 4)
+
+
+def _encode(
+    codec: codec_lib.Codec, states: lm.States, labels: Sequence[int], mesh: Mesh | None, on_host: bool
+) -> placement.Anchors:
+    """Anchors as their keys come; for host memory block by block, so that the device holds one block of keys."""
     labels_N = np.asarray(labels, np.int32)
     if labels_N.shape != (len(states),):
         raise errors.UserError(f"{labels_N.size} labels for {len(states)} anchors: each needs one")
     if labels_N.min(initial=0) < 0:
         raise errors.UserError(f"label {labels_N.min()}: classes are numbers from 0")
-    keys = codec.encode(placement.split(states, mesh) if mesh else states)
-    return placement.Anchors(placement.take(keys, slice(0, len(states))), jnp.asarray(labels_N))
+
+    def encode(block: lm.States) -> Any:
+        keys = codec.encode(placement.split(block, mesh) if mesh else block)
+        return placement.take(keys, slice(0, len(block)))
+
+    if not on_host:
+        return placement.Anchors(encode(states), jnp.asarray(labels_N))
+    starts = range(0, max(1, len(states)), _HOST_BLOCK)
+    blocks = [jax.tree.map(np.asarray, encode(states[start : start + _HOST_BLOCK])) for start in starts]
+    return placement.Anchors(jax.tree.map(lambda *parts: np.concatenate(parts), *blocks), labels_N)
 
 
 def _check_ids(ids_N: np.ndarray, count: int) -> None:

@@ -3,15 +3,19 @@
 import dataclasses
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import jax
 import numpy as np
 
 from knnprompt_jax import lm, parallel, progress
 from knnprompt_jax.classifiers import in_context, knn_prompting
-from knnprompt_jax.evaluation import preparation, records, tables
+from knnprompt_jax.datastore import storage, stores
+from knnprompt_jax.evaluation import datastores, preparation, records, tables
 from knnprompt_jax.evaluation import settings as settings_lib
 from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks import task as task_lib
 
 ICL, KNN = "icl", "knn"
 TITLES = {ICL: "In-context learning", KNN: "kNN Prompting"}
@@ -30,13 +34,17 @@ def run(settings: settings_lib.RunSettings) -> list[records.Record]:
         settings.distributed_num_processes,
         settings.distributed_process_id,
     )
+    datastores.check_placement(settings)
     mesh = parallel.make_mesh(settings.mesh_data, settings.mesh_model)
-    prepared = preparation.prepare(settings)
+    prepared = preparation.prepare(settings, _evaluation if settings.store else preparation.anchors_and_evaluation)
     parallel.check(prepared.model_config, mesh)
+    saved = datastores.open_saved(prepared) if settings.store else None
+    _check(prepared, saved)
     prepared_at = time.monotonic()
     model = lm.LanguageModel.from_pretrained(
         str(prepared.folder), settings.dtype, step_tokens=settings.batch or None, mesh=mesh
     )
+    store = datastores.load(saved, model, settings) if saved else None
     seconds = {"prepare": prepared_at - started, "load": time.monotonic() - prepared_at}
     shapes = preparation.common_shapes(prepared, model.step_tokens, mesh.shape[parallel.DATA])
     done = []
@@ -45,7 +53,7 @@ def run(settings: settings_lib.RunSettings) -> list[records.Record]:
             before = model.statistics.seconds
             states = model.states(one.prompts, lambda group: shapes[bool(len(group.prefix_P))], report)
             done += _classify(
-                prepared, one, model, states, seconds | {"language_model": model.statistics.seconds - before}
+                prepared, one, model, states, store, seconds | {"language_model": model.statistics.seconds - before}
             )
     if parallel.is_main():
         for record in done:
@@ -54,34 +62,66 @@ def run(settings: settings_lib.RunSettings) -> list[records.Record]:
     return done
 
 
+def _evaluation(given: preparation.Material, split: splits.FewShotSplit) -> Sequence[task_lib.Example]:
+    """The evaluation rows alone: a saved store has the anchors."""
+    del split
+    return given.evaluation
+
+
+def _check(prepared: preparation.Prepared, saved: storage.Saved | None) -> None:
+    """Raises UserError where options do not go together, or the saved store has no answer to them."""
+    anchor_shots = max(saved.manifest.class_counts.values()) if saved else prepared.settings.shots
+    question = _make_knn(prepared, None, anchor_shots).question
+    if saved and prepared.settings.centroid == "none":
+        saved.check(question)
+
+
+def _make_knn(
+    prepared: preparation.Prepared, head_VE: jax.Array | None, anchor_shots: int
+) -> knn_prompting.KNNPrompting:
+    settings = prepared.settings
+    return knn_prompting.KNNPrompting(
+        head_VE,
+        prepared.label_ids,
+        k=knn_prompting.published_k(settings.k, anchor_shots),
+        direction=settings.direction,
+        representation=settings.representation,
+        tie_break=settings.tie_break,
+        centroid=settings.centroid,
+        kind=settings.datastore_kind,
+        key_dtype=settings.datastore_key_dtype,
+        memory_mb=settings.datastore_memory_mb,
+        on_host=settings.datastore_placement == "host",
+        approximate_recall=settings.datastore_approximate_recall or None,
+    )
+
+
 def _classify(
     prepared: preparation.Prepared,
     run: preparation.Run,
     model: lm.LanguageModel,
     states: lm.States,
+    store: stores.Store | None,
     seconds: dict[str, float],
 ) -> list[records.Record]:
-    settings, task = prepared.settings, prepared.task
-    num_anchors = len(run.split.anchors)
-    y = np.array([task.class_index(example.label) for example in run.split.anchors])
-    methods = {
-        ICL: in_context.InContextLearning(model.head_VE, prepared.label_ids),
-        KNN: knn_prompting.KNNPrompting(
-            model.head_VE,
-            prepared.label_ids,
-            k=knn_prompting.published_k(settings.k, settings.shots - prepared.demo_shots),
-            direction=settings.direction,
-            representation=settings.representation,
-            tie_break=settings.tie_break,
-            centroid=settings.centroid,
-        ),
-    }
+    """Both methods' records; without a store, the first states are those of the anchors."""
+    settings, anchors, counts = prepared.settings, run.split.anchors, run.split.class_counts
+    anchor_shots = settings.shots - prepared.demo_shots
+    if store:
+        numbers = np.bincount(store.labels_N, minlength=len(counts)).tolist()
+        counts = {label: counts[label]._replace(anchors=number) for label, number in zip(counts, numbers, strict=True)}
+        anchors, anchor_shots = (), max(numbers)
+    y = np.array([prepared.task.class_index(example.label) for example in anchors])
+    icl = in_context.InContextLearning(model.head_VE, prepared.label_ids)
+    knn = _make_knn(prepared, model.head_VE, anchor_shots)
+    fits = {ICL: icl.fit, KNN: lambda: knn.use(store) if store else knn.fit(states[: len(anchors)], y)}
     done = []
-    for name, method in methods.items():
+    for name, fit in fits.items():
         started = time.monotonic()
-        predicted = method.fit(states[:num_anchors], y).predict(states[num_anchors:])
+        predicted = fit().predict(states[len(anchors) :])
         own_seconds = seconds | {"method": time.monotonic() - started}
-        done.append(_record(prepared, run, model, name, predicted, own_seconds))
+        described = datastores.describe(knn.datastore, knn.question, len(predicted)) if name == KNN else {}
+        done.append(_record(prepared, run, model, name, predicted, counts, own_seconds, described))
     return done
 
 
@@ -91,7 +131,9 @@ def _record(
     model: lm.LanguageModel,
     method: str,
     predicted: np.ndarray,
+    counts: Mapping[str, splits.ClassCounts],
     seconds: dict[str, float],
+    datastore: Mapping[str, Any],
 ) -> records.Record:
     labels = tuple(prepared.task.labels[index] for index in predicted)
     true = tuple(example.label for example in prepared.evaluation)
@@ -107,12 +149,13 @@ def _record(
         true=true,
         settings=dataclasses.asdict(prepared.settings),
         fingerprint=model.fingerprint,
-        class_counts={label: counts._asdict() for label, counts in run.split.class_counts.items()},
+        class_counts={label: numbers._asdict() for label, numbers in counts.items()},
         prompts=run.prompts.num_prompts,
         truncated_prompts=run.prompts.num_truncated,
         dropped_demonstrations=run.prompts.dropped_demonstrations,
         seconds={stage: round(value, 3) for stage, value in seconds.items()},
         anchors_per_second=round(run.prompts.num_prompts / seconds["language_model"], 2),
+        datastore=datastore,
     )
 
 
@@ -142,6 +185,7 @@ def summarize(done: Sequence[records.Record]) -> str:
             "",
             tables.render(["method", "accuracy %", "seconds"], rows),
             "",
+            datastores.render(done[-1].datastore),
             f"prompts {prompts}, truncated {truncated} ({100 * truncated / prompts:.1f} %)",
             f"seconds: prepare {first.seconds['prepare']:.1f}, load {first.seconds['load']:.1f}, language model {lm_seconds:.1f}"
             f" ({prompts / lm_seconds:.1f} prompts/s, compilation included)",

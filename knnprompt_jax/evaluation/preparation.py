@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from absl import logging
 
@@ -16,11 +16,26 @@ from knnprompt_jax.tasks import task as task_lib
 
 
 @dataclasses.dataclass(frozen=True)
+class Material:
+    """What settings name, but the weights: rows, the split of every seed, the tokenizer, the model's description."""
+
+    task: task_lib.Task
+    train: list[task_lib.Example]
+    evaluation: list[task_lib.Example]
+    splits: list[splits.FewShotSplit]
+    tokenize: layout.Tokenize
+    model: str
+    folder: pathlib.Path
+    model_config: config_lib.DecoderConfig
+
+
+@dataclasses.dataclass(frozen=True)
 class Run:
-    """One seed: its split, and the prompts of its anchors followed by those of the evaluation rows."""
+    """One seed: its split, and some examples with their prompts, usually its anchors followed by the evaluation rows."""
 
     seed: int
     split: splits.FewShotSplit
+    examples: Sequence[task_lib.Example]
     prompts: layout.Prompts
 
 
@@ -28,7 +43,7 @@ class Run:
 class Prepared:
     """All that a job needs but the weights."""
 
-    settings: settings_lib.RunSettings
+    settings: settings_lib.JobSettings
     task: task_lib.Task
     label_ids: list[int]
     train: list[task_lib.Example]
@@ -43,8 +58,16 @@ class Prepared:
         return self.runs[0].split.demo_shots
 
 
-def prepare(settings: settings_lib.RunSettings) -> Prepared:
-    """Loads rows and tokenizer, draws the splits and lays out the prompts of every seed.
+# The examples of a seed whose prompts are laid out.
+Asked = Callable[[Material, splits.FewShotSplit], Sequence[task_lib.Example]]
+
+
+def anchors_and_evaluation(given: Material, split: splits.FewShotSplit) -> Sequence[task_lib.Example]:
+    return [*split.anchors, *given.evaluation]
+
+
+def gather(settings: settings_lib.JobSettings) -> Material:
+    """Loads rows and tokenizer and draws the split of every seed.
 
     Raises:
         UserError: on anything in the settings, the rows or the model folder that cannot work.
@@ -52,51 +75,81 @@ def prepare(settings: settings_lib.RunSettings) -> Prepared:
     task = catalogue.get(settings.task)
     train, evaluation = load_rows(settings, task)
     model_config, folder = registry.describe(settings.model or str(demo.model_folder()), settings.revision or None)
-    tokenizer = lm.load_tokenizer(folder)
-    tokenize = layout.tokenize_with(tokenizer)
+    tokenize = layout.tokenize_with(lm.load_tokenizer(folder))
     demo_shots = settings.demo_shots
     if demo_shots < 0:
         demo_shots = default_demo_shots(task, train, evaluation, tokenize, model_config, settings.shots)
+    drawn = [
+        splits.draw(train, task, shots=settings.shots, demo_shots=demo_shots, seed=seed) for seed in settings.seeds
+    ]
+    return Material(task, train, evaluation, drawn, tokenize, settings.model or "demo", folder, model_config)
+
+
+def prepare(settings: settings_lib.JobSettings, asked: Asked = anchors_and_evaluation) -> Prepared:
+    """Gathers the material and lays out the prompts of every seed.
+
+    Raises:
+        UserError: on anything in the settings, the rows or the model folder that cannot work.
+    """
+    given = gather(settings)
+    task, evaluation, context = given.task, given.evaluation, given.model_config.num_positions
     runs = []
-    for seed in settings.seeds:
-        split = splits.draw(train, task, shots=settings.shots, demo_shots=demo_shots, seed=seed)
-        queries = [*split.anchors, *evaluation]
-        prompts = layout.lay_out(
-            task, split.demonstrations, queries, tokenize, model_config.num_positions, settings.truncation
-        )
-        runs.append(Run(seed, split, prompts))
-    _warn(runs[0], model_config.num_positions)
-    label_ids = layout.label_ids(task, tokenize, settings.label_token)
-    return Prepared(settings, task, label_ids, train, evaluation, runs, settings.model or "demo", folder, model_config)
+    for split in given.splits:
+        examples = asked(given, split)
+        prompts = layout.lay_out(task, split.demonstrations, examples, given.tokenize, context, settings.truncation)
+        runs.append(Run(split.seed, split, examples, prompts))
+    warn(runs[0].split, runs[0].prompts, context)
+    label_ids = layout.label_ids(task, given.tokenize, settings.label_token)
+    return Prepared(
+        settings, task, label_ids, given.train, evaluation, runs, given.model, given.folder, given.model_config
+    )
 
 
-def _warn(run: Run, context: int) -> None:
-    for warning in run.split.warnings:
+def warn(split: splits.FewShotSplit, prompts: layout.Prompts, context: int) -> None:
+    """Logs which classes have too few rows, and how many queries do not fit even alone."""
+    for warning in split.warnings:
         logging.warning(warning)
-    if run.prompts.num_oversized:
+    if prompts.num_oversized:
         logging.warning(
             "%d queries alone are longer than the context of %d tokens: their beginning is cut off, as published; "
             "truncation='error' refuses them",
-            run.prompts.num_oversized,
+            prompts.num_oversized,
             context,
         )
 
 
 def load_rows(
-    settings: settings_lib.RunSettings, task: task_lib.Task
+    settings: settings_lib.JobSettings, task: task_lib.Task
 ) -> tuple[list[task_lib.Example], list[task_lib.Example]]:
     """Train and evaluation rows; what is wrong with the data is logged, and removed only on demand."""
     place = {
         "data_dir": settings.data_dir or None,
-        "hub_source": catalogue.hub_source(task.name) if settings.hub else None,
+        "encoding": settings.encoding,
+        "hub_source": catalogue.hub_source(settings.task) if settings.hub else None,
     }
     train = sources.load_rows(
-        task, "train", csv_path=settings.train_csv or None, restore_dropped=settings.restore_dropped, **place
+        task, "train", path=settings.train_file or None, restore_dropped=settings.restore_dropped, **place
     )
-    evaluation = sources.load_rows(task, settings.split, csv_path=settings.eval_csv or None, **place)
+    evaluation = sources.load_rows(task, settings.split, path=settings.eval_file or None, **place)
     if found := defects.find(train, evaluation):
         logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
     return defects.remove(train, evaluation) if settings.drop_duplicates else train, evaluation
+
+
+def max_demo_shots(
+    task: task_lib.Task,
+    train: Sequence[task_lib.Example],
+    evaluation: Sequence[task_lib.Example],
+    tokenize: layout.Tokenize,
+    config: config_lib.DecoderConfig,
+) -> int:
+    """M_T: the paper's where it has one for this context and vocabulary, otherwise by the same rule."""
+    published = (
+        statistics.max_shots_in_context(task.name, config.num_positions)
+        if config.vocab_size in (50257, 50272)
+        else None
+    )
+    return published or statistics.compute_max_shots(task, train, tokenize, config.num_positions, evaluation).m_t
 
 
 def default_demo_shots(
@@ -107,17 +160,12 @@ def default_demo_shots(
     config: config_lib.DecoderConfig,
     shots: int,
 ) -> int:
-    """M_T: the paper's where it has one for this context and vocabulary, otherwise by the same rule; always fewer than the shots."""
-    published = (
-        statistics.max_shots_in_context(task.name, config.num_positions)
-        if config.vocab_size in (50257, 50272)
-        else None
-    )
-    most = published or statistics.compute_max_shots(task, train, tokenize, config.num_positions, evaluation).m_t
+    """M_T, or where that leaves no anchors the next size that does."""
     if shots < 2:
         raise errors.UserError(
             f"shots={shots}: at least 2 are needed, one demonstration and one anchor a class (or demo_shots=0)"
         )
+    most = max_demo_shots(task, train, evaluation, tokenize, config)
     return most if most < shots else max(shot for shot in statistics.DEMO_SHOTS if shot < shots)
 
 

@@ -4,18 +4,18 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import os
 import pathlib
 import platform
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
 from knnprompt_jax import errors
+from knnprompt_jax.datastore import atomic
 
-FORMAT = 1
+FORMAT = 2
+_SHOWN = 8
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "transformers", "numpy")
 
 
@@ -23,6 +23,9 @@ _PACKAGES = ("knnprompt_jax", "jax", "flax", "transformers", "numpy")
 class Record:
     """The outcome of one method on one split of one task with one model.
 
+    `experiment` is the grid that the run belongs to, if any, and `cell` its place on those axes that are no fields of their own.
+    `datastore` says what the anchors took, where they lay and how they were searched.
+    `candidates` are the accuracies of the prompts or templates of which the best on these rows was kept, if any were.
     `predicted` and `true` hold label strings, one an evaluation row, in the order of the split. Times are in seconds.
     """
 
@@ -44,13 +47,19 @@ class Record:
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     anchors_per_second: float = 0.0
     lm_tokens: int = 0
+    note: str = ""
+    datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    candidates: tuple[float, ...] = ()
+    experiment: str = ""
+    cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: environment())
     format: int = FORMAT
 
     @property
     def name(self) -> str:
         """A file name that says what the record is and differs wherever the settings do."""
-        key = json.dumps([self.settings, self.fingerprint], sort_keys=True, default=str)
+        own = [self.settings, self.fingerprint, self.experiment, dict(self.cell)]
+        key = json.dumps(own, sort_keys=True, default=str)
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
         model = pathlib.PurePath(self.model).name or "demo"
         return f"{self.task}-{model}-{self.method}-m{self.shots}-d{self.demo_shots}-seed{self.seed}-{digest}.json"
@@ -77,9 +86,8 @@ def write(folder: pathlib.Path, record: Record) -> pathlib.Path:
     """Writes the record into the folder, whole or not at all, over an earlier one of the same name."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / record.name
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".tmp", delete=False) as file:
-        json.dump(dataclasses.asdict(record), file, indent=1, ensure_ascii=False)
-    os.replace(file.name, path)
+    with atomic.new_file(path) as unfinished:
+        unfinished.write_text(json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False), encoding="utf-8")
     return path
 
 
@@ -100,4 +108,23 @@ def read(path: pathlib.Path) -> Record:
     names = {field.name for field in dataclasses.fields(Record)}
     if set(content) != names:
         raise errors.UserError(f"{path}: not a whole record: {', '.join(sorted(set(content) ^ names))}")
-    return Record(**{**content, "predicted": tuple(content["predicted"]), "true": tuple(content["true"])})
+    return Record(**{name: tuple(value) if isinstance(value, list) else value for name, value in content.items()})
+
+
+def read_all(folder: pathlib.Path) -> list[Record]:
+    """The records of a folder, by name; folders in it are not read.
+
+    Raises:
+        UserError: there is no such folder or no record in it, or one of its JSON files is no record of this format.
+    """
+    if not folder.is_dir():
+        raise errors.UserError(f"{folder}: no such folder of records")
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise errors.UserError(f"{folder}: no records: it holds {_listed(folder) or 'nothing'}")
+    return [read(path) for path in paths]
+
+
+def _listed(folder: pathlib.Path) -> str:
+    names = sorted(entry.name for entry in folder.iterdir())
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -129,12 +129,14 @@ def test_truncated_prompts_are_counted_and_still_classified(job):
         ({"seeds": ()}, "at least one seed"),
         ({"direction": "sideways"}, "forward, released"),
         ({"representation": "colour"}, "distribution, partial"),
+        ({"representation": "hidden", "centroid": "arithmetic"}, "averages distributions"),
+        ({"datastore_approximate_recall": 1.5}, "choose from 0"),
         ({"dtype": "int4"}, "float32, bfloat16"),
         ({"truncation": "error", "demo_shots": 7}, "the context 128"),
         ({"model": "./nowhere"}, "no such folder"),
         ({"data_dir": "nowhere"}, "no such folder"),
         ({"split": "test"}, "test"),
-        ({"train_csv": "only.csv"}, "go together"),
+        ({"train_file": "only.csv"}, "go together"),
     ],
 )
 def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):
@@ -154,6 +156,10 @@ def test_csv_rows_give_the_same_predictions(job, world, tmp_path):
         rows = [json.loads(line) for line in (world / f"data/mr/{split}.jsonl").read_text().splitlines()]
         text = "sentence,label\n" + "".join(f'"{row["sentence"]}",{row["label"]}\n' for row in rows)
         (tmp_path / f"{split}.csv").write_text(text)
-    files = {"train_csv": str(tmp_path / "train.csv"), "eval_csv": str(tmp_path / "dev_subsample.csv"), "data_dir": ""}
+    files = {
+        "train_file": str(tmp_path / "train.csv"),
+        "eval_file": str(tmp_path / "dev_subsample.csv"),
+        "data_dir": "",
+    }
     csv, jsonl = (main_job.run(one) for one in (dataclasses.replace(job, **files), job))
     assert [record.predicted for record in csv] == [record.predicted for record in jsonl]

@@ -1,6 +1,8 @@
 """Records: whole or not at all, and foreign files refused."""
 
+import dataclasses
 import json
+import pathlib
 
 import pytest
 
@@ -21,6 +23,8 @@ def record() -> records.Record:
         predicted=("0", "1"),
         true=("0", "0"),
         settings={"k": 3},
+        experiment="imbalance",
+        cell={"ratio": 0.25},
     )
 
 
@@ -30,10 +34,9 @@ def test_a_record_comes_back_as_it_was(record, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == [record.name]
 
 
-def test_names_differ_with_the_settings(record):
-    import dataclasses
-
-    assert record.name != dataclasses.replace(record, settings={"k": 5}).name
+@pytest.mark.parametrize("change", [{"settings": {"k": 5}}, {"experiment": "robustness"}, {"cell": {"ratio": 0.5}}])
+def test_names_differ_wherever_runs_do(record, change):
+    assert record.name != dataclasses.replace(record, **change).name
     assert record.name.startswith("mr-gpt2-knn-m7-d2-seed3-")
 
 
@@ -43,8 +46,8 @@ def test_names_differ_with_the_settings(record):
         ("{", "not a record"),
         ("[]", "not a record of knnprompt_jax"),
         ('{"a": 1}', "not a record of knnprompt_jax"),
-        ('{"format": 0}', "format 0, this version reads format 1"),
-        (json.dumps({"format": 1, "task": "mr"}), "not a whole record"),
+        ('{"format": 1}', "format 1, this version reads format 2"),
+        (json.dumps({"format": 2, "task": "mr"}), "not a whole record"),
     ],
 )
 def test_foreign_files_are_refused_with_the_reason(content, message, tmp_path):
@@ -56,10 +59,27 @@ def test_foreign_files_are_refused_with_the_reason(content, message, tmp_path):
 def test_a_failed_write_leaves_the_earlier_record(record, tmp_path, monkeypatch):
     path = records.write(tmp_path, record)
     before = path.read_text()
-    monkeypatch.setattr(records.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(pathlib.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         records.write(tmp_path, record)
     assert path.read_text() == before
+
+
+def test_all_records_of_a_folder_are_read_in_the_order_of_their_names(record, tmp_path):
+    written = [dataclasses.replace(record, seed=seed) for seed in (5, 3)]
+    for one in written:
+        records.write(tmp_path, one)
+    (tmp_path / "companion").mkdir()
+    assert records.read_all(tmp_path) == sorted(written, key=lambda one: one.name)
+
+
+def test_a_folder_without_records_says_what_it_holds(tmp_path):
+    for name in "abcdefghi":
+        (tmp_path / f"{name}.txt").touch()
+    with pytest.raises(errors.UserError, match="no records: it holds a.txt, b.txt, .*, h.txt and 1 more$"):
+        records.read_all(tmp_path)
+    with pytest.raises(errors.UserError, match="missing: no such folder"):
+        records.read_all(tmp_path / "missing")
 
 
 def test_spread_uses_the_sample_standard_deviation():

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax import errors, knn, lm, parallel
 from knnprompt_jax.classifiers import in_context, knn_prompting
+from knnprompt_jax.datastore import placement, stores
 from knnprompt_jax.models import checkpoints, decoder, registry
 from tests.parallel import small
 
@@ -58,13 +59,40 @@ def check_no_waiting(model: lm.LanguageModel) -> None:
     assert len(programs) == 1 and bool(collectives) == (model.mesh.shape["model"] > 1), collectives
 
 
+def check_stores(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray]:
+    """Anchors lie on all devices, an equal share each, padding included, which no search finds. Returns the five nearest."""
+    found = []
+    anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
+    for kind in stores.KINDS:
+        store = stores.build(kind, model.head_VE, anchors, np.arange(NUM_ANCHORS) % 4, small.LABEL_IDS)
+        share = -(-NUM_ANCHORS // model.mesh.size)
+        for array in jax.tree.leaves(store.anchors):
+            starts = sorted(shard.index[0].start or 0 for shard in array.addressable_shards)
+            assert starts == list(range(0, share * model.mesh.size, share)), (kind, starts)
+            assert {len(shard.data) for shard in array.addressable_shards} == {share}
+        everything = store.search(queries, NUM_ANCHORS)
+        np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
+        np.testing.assert_array_equal(everything.labels_Qk, everything.indices_Qk % 4)
+        found.append(np.asarray(everything.indices_Qk[:, :5]))
+    return found
+
+
+def check_ties(mesh: jax.sharding.Mesh) -> None:
+    """Equal distances, in exact arithmetic, take the lower anchor index, also across devices."""
+    rng = np.random.default_rng(3)
+    queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (7, 61))
+    anchors = placement.split_anchors(placement.Anchors(keys_NE, np.arange(61, dtype=np.int32)), mesh)
+    found = knn.search(queries_QE, anchors.keys, anchors.labels_N, k=23, distance="l2")
+    distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
+    np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
+
+
 def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[int]]:
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
     methods = {
-        direction: knn_prompting.KNNPrompting(model.head_VE, small.LABEL_IDS, direction=direction)
-        for direction in knn_prompting.DIRECTIONS
+        "icl": in_context.InContextLearning(model.head_VE, small.LABEL_IDS),
+        "knn": knn_prompting.KNNPrompting(model.head_VE, small.LABEL_IDS),
     }
-    methods["icl"] = in_context.InContextLearning(model.head_VE, small.LABEL_IDS)
     classes_N = np.arange(NUM_ANCHORS) % len(small.LABEL_IDS)
     return {name: method.fit(anchors, classes_N).predict(queries).tolist() for name, method in methods.items()}
 
@@ -76,19 +104,22 @@ def check_model(name: str, meshes: list[tuple[int, int]]) -> None:
         expected = None
         for sizes in meshes:
             mesh = parallel.make_mesh(*sizes)
-            placement = parallel.placement(original.config, mesh)
-            loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, placement)
+            places = parallel.placement(original.config, mesh)
+            loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, places)
             check_weights(loaded, original, mesh)
             model = small.language_model(loaded, mesh)
             states = small.read(model, prompts)
             assert model.statistics.compilations == 2, "one for the prefix, one for the suffixes"
             check_states(states, mesh)
             check_no_waiting(model)
+            check_ties(mesh)
             found = np.asarray(states.hidden_NE), np.asarray(states.log_z_N), predictions(model, states)
-            expected = expected or found
+            neighbours = check_stores(model, states)
+            expected = expected or (*found, neighbours)
             np.testing.assert_allclose(found[0], expected[0], atol=1e-4)
             np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
             assert found[2] == expected[2]
+            np.testing.assert_array_equal(neighbours, expected[3])
             assert all(len(set(classes)) > 1 for classes in found[2].values())
             print(name, *sizes)
 

@@ -1,0 +1,207 @@
+"""What a saved datastore says of itself: what made its anchors, what it holds, and a checksum of every file."""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks.task import Example, Task
+
+FORMAT = 1
+FILE = "manifest.json"
+_PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
+_WORDS = {
+    "fingerprint": "another model",
+    "tokenizer": "another tokenizer",
+    "dtype": "another dtype of the model",
+    "task": "another task",
+    "template": "another template",
+    "labels": "other labels",
+    "label_words": "other label words",
+    "label_ids": "other tokens of the label words",
+    "demonstrations": "other demonstrations",
+    "truncation": "another truncation",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """What made the anchors. Queries may be compared with them only if the same made these.
+
+    `fingerprint`, `tokenizer` and `demonstrations` are SHA-256 sums; the model's name and the number of demonstrations are
+    for people and are not compared.
+    """
+
+    model: str
+    fingerprint: str
+    tokenizer: str
+    dtype: str
+    task: str
+    template: str
+    labels: tuple[str, ...]
+    label_words: tuple[str, ...]
+    label_ids: tuple[int, ...]
+    demonstrations: str
+    num_demonstrations: int
+    truncation: str
+
+    def check(self, expected: "Provenance", place: pathlib.Path) -> None:
+        """Raises UserError, with the first difference that matters, unless the same made both."""
+        for field, word in _WORDS.items():
+            found, wanted = getattr(self, field), getattr(expected, field)
+            if found != wanted:
+                names = f" ({self.model} there, {expected.model} here)" if field == "fingerprint" else ""
+                raise errors.UserError(
+                    f"{place}: made with {word}{names}: {_short(found)} there, {_short(wanted)} here"
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The content of manifest.json; `arrays` is a tree of abstract arrays, `files` has bytes and SHA-256 by path, and
+    `anchors` is a hash of what the anchors were made from, if that is known.
+    """
+
+    provenance: Provenance
+    kind: str
+    options: Mapping[str, Any]
+    class_counts: Mapping[str, int]
+    arrays: Mapping[str, Any]
+    files: Mapping[str, tuple[int, str]]
+    anchors: str = ""
+    versions: Mapping[str, str] = dataclasses.field(default_factory=lambda: versions())
+    format: int = FORMAT
+
+
+def describe(
+    model: str,
+    fingerprint: str,
+    tokenizer: Any,
+    dtype: str,
+    task: Task,
+    label_ids: Sequence[int],
+    demonstrations: Sequence[Example],
+    truncation: str,
+) -> Provenance:
+    """The provenance of anchors that a model of this name, fingerprint, tokenizer and dtype makes from prompts of this task."""
+    shown = "".join(task.render(example, example.label) + "\n" for example in demonstrations)
+    return Provenance(
+        model=model,
+        fingerprint=fingerprint,
+        tokenizer=tokenizer_hash(tokenizer),
+        dtype=dtype,
+        task=task.name,
+        template=task.template,
+        labels=task.labels,
+        label_words=task.label_words,
+        label_ids=tuple(label_ids),
+        demonstrations=hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest(),
+        num_demonstrations=len(demonstrations),
+        truncation=truncation,
+    )
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """SHA-256 of all that a `transformers` tokenizer does: its serialised form, or its vocabulary where it has none."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    text = backend.to_str() if backend is not None else json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries that have a say in the result."""
+    found = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
+    return {**found, "python": platform.python_version()}
+
+
+def write(folder: pathlib.Path, manifest: Manifest) -> None:
+    shapes = jax.tree.map(lambda array: [str(array.dtype), *array.shape], dict(manifest.arrays))
+    content = {**dataclasses.asdict(dataclasses.replace(manifest, arrays={})), "arrays": shapes}
+    text = json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=False)
+    (folder / FILE).write_text(text, encoding="utf-8")
+
+
+def read(folder: pathlib.Path) -> Manifest:
+    """The manifest in a folder, of this format and unaltered.
+
+    Raises:
+        UserError: there is none, it is damaged, or a newer version of this library wrote it.
+    """
+    path = folder / FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise errors.UserError(f"{folder}: not a saved datastore: it has no {FILE}") from None
+    except (OSError, ValueError) as error:
+        raise errors.UserError(f"{path}: damaged: {error}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+        raise errors.UserError(f"{path}: not the manifest of a datastore")
+    if content["format"] > FORMAT:
+        raise errors.UserError(
+            f"{path}: format {content['format']} is newer than this version reads ({FORMAT}): update knnprompt_jax"
+        )
+    checksum = content.pop("checksum", None)
+    if checksum != _checksum(content) or set(content) != {field.name for field in dataclasses.fields(Manifest)}:
+        raise errors.UserError(f"{path}: altered since it was written (its checksum does not fit)")
+    values = {name: _tuples(value) for name, value in content.items()}
+    arrays = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array[1:], array[0]),
+        values["arrays"],
+        is_leaf=lambda leaf: isinstance(leaf, tuple),
+    )
+    return Manifest(**{**values, "provenance": Provenance(**values["provenance"]), "arrays": arrays})
+
+
+def checksums(folder: pathlib.Path) -> dict[str, tuple[int, str]]:
+    """Bytes and SHA-256 of every file in a folder, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): (path.stat().st_size, file_hash(path)) for path in files}
+
+
+def check_files(folder: pathlib.Path, manifest: Manifest) -> None:
+    """Raises UserError unless every file of the manifest is there, unaltered."""
+    for name, (num_bytes, checksum) in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise errors.UserError(f"{path}: missing from the datastore")
+        if path.stat().st_size != num_bytes:
+            raise errors.UserError(
+                f"{path}: {path.stat().st_size} bytes, but {num_bytes} were written: truncated or altered"
+            )
+        if file_hash(path) != checksum:
+            raise errors.UserError(f"{path}: altered since it was written (its checksum does not fit)")
+
+
+def file_hash(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_tuples, value))
+    return {name: _tuples(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
