@@ -69,8 +69,18 @@ def fitted(context: method.Context, *, prior: str = "balanced") -> ContextualCal
     return classifier.fit(y=context.classes([*split.demonstrations, *split.anchors]))
 
 
+def prepare(problem: method.Problem, *, prior: str) -> None:
+    """Raises UserError on an unknown prior."""
+    del problem
+    ContextualCalibration(None, (), None, prior=prior)
+
+
 _declare = functools.partial(
-    method.on_states, fitted=fitted, needs=(content_free_queries,), check=method.label_words_are_tokens
+    method.on_states,
+    fitted=fitted,
+    needs=(content_free_queries,),
+    check=method.label_words_are_tokens,
+    prepare=prepare,
 )
 METHODS = (
     _declare("contextual_calibration", "Contextual calibration"),

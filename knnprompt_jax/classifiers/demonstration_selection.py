@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import encoders, errors
+from knnprompt_jax import encoders, errors, progress
 from knnprompt_jax.classifiers import method, variants
-from knnprompt_jax.prompts import individual, layout
+from knnprompt_jax.prompts import individual
 from knnprompt_jax.tasks.task import Example
 
 BM25 = "bm25"
@@ -72,16 +72,18 @@ def run(
     retriever: str,
     pooling: str = "",
     order: str = "nearest_first",
-    truncation: str = "left",
 ) -> method.Prediction:
     """Selects demonstrations and predicts by in-context learning, in a pass of its own."""
     problem, model = context.problem, context.model
     chosen = select(problem, retriever=retriever, pooling=pooling, order=order)
-    prompts = individual.lay_out(problem.task, chosen, problem.evaluation, problem.tokenize, model.context, truncation)
-    states = model.states(prompts)[:]  # Whole on every device.
+    prompts = individual.lay_out(
+        problem.task, chosen, problem.evaluation, problem.tokenize, model.context, problem.truncation
+    )
+    with progress.bar(prompts.num_prompts, f"seed {context.seed}, demonstrations by {retriever}") as report:
+        states = model.states(prompts, progress=report)[:]  # Whole on every device.
     probabilities_QC = variants.fitted_icl(context).predict_proba(states)
     note = f"{prompts.num_truncated} of {prompts.num_prompts} prompts truncated" if prompts.num_truncated else ""
-    return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC, note)
+    return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC, note, truncated=prompts.num_truncated)
 
 
 def check(problem: method.Problem) -> None:
@@ -91,18 +93,17 @@ def check(problem: method.Problem) -> None:
         raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")
 
 
-def prepare(problem: method.Problem, *, retriever: str, pooling: str, order: str, truncation: str) -> None:
-    """Raises UserError on an unknown order or truncation, and where the encoder is none or cannot be had."""
+def prepare(problem: method.Problem, *, retriever: str, pooling: str, order: str) -> None:
+    """Raises UserError on an unknown order, and where the encoder is none or cannot be had."""
     del problem
-    for name, value, choices in (("order", order, ORDERS), ("truncation", truncation, layout.TRUNCATIONS)):
-        if value not in choices:
-            raise errors.UserError(f"{name}={value!r}: choose from {', '.join(choices)}")
+    if order not in ORDERS:
+        raise errors.UserError(f"order={order!r}: choose from {', '.join(ORDERS)}")
     if retriever != BM25:
         encoders.describe(retriever, pooling)
 
 
 def _method(name: str, title: str, retriever: str) -> method.Method:
-    options = {"retriever": retriever, "pooling": "", "order": ORDERS[0], "truncation": "left"}
+    options = {"retriever": retriever, "pooling": "", "order": ORDERS[0]}
     by_name = "" if retriever == BM25 else "it needs a sentence encoder: name the method to fetch or give one"
     return method.Method(name, title, run, options=options, check=check, prepare=prepare, by_name=by_name)
 

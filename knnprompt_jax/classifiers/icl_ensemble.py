@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax import errors, lm, parallel, progress
 from knnprompt_jax.classifiers import method
 from knnprompt_jax.datastore import representations
 from knnprompt_jax.prompts import layout, packing
@@ -48,10 +48,10 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
     return np.eye(log_p_UQC.shape[-1])[log_p_UQC.argmax(-1)].mean(0)
 
 
-def run(context: method.Context, *, combination: str = COMBINATIONS[0], truncation: str = "left") -> method.Prediction:
+def run(context: method.Context, *, combination: str = COMBINATIONS[0]) -> method.Prediction:
     """Predicts after each set; after the split's own demonstrations the shared pass has read the queries already."""
     first, *others = demonstration_sets(context.problem.split)
-    states = [context.states[method.queries], *_states(context, others, truncation)]
+    states = [context.states[method.queries], *_states(context, others)]
     log_p_UQC = np.stack([_label_log_probabilities(context, own) for own in states])
     probabilities_QC = combine(log_p_UQC, combination)
     return method.Prediction(
@@ -59,17 +59,19 @@ def run(context: method.Context, *, combination: str = COMBINATIONS[0], truncati
     )
 
 
-def _states(context: method.Context, sets: Sequence[Sequence[Example]], truncation: str) -> Iterator[lm.States]:
+def _states(context: method.Context, sets: Sequence[Sequence[Example]]) -> Iterator[lm.States]:
     """States of the queries after each set of demonstrations."""
     problem, model = context.problem, context.model
     prompts = [
-        layout.lay_out(problem.task, own, problem.evaluation, problem.tokenize, model.context, truncation)
+        layout.lay_out(problem.task, own, problem.evaluation, problem.tokenize, model.context, problem.truncation)
         for own in sets
     ]
     groups = (group for own in prompts for group in own.groups)
     shapes = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
-    for own in prompts:
-        yield model.states(own, lambda group: shapes[bool(len(group.prefix_P))])[:]  # Whole on every device.
+    with progress.bar(sum(own.num_prompts for own in prompts), f"seed {context.seed}, ICL ensemble") as report:
+        for own in prompts:
+            states = model.states(own, lambda group: shapes[bool(len(group.prefix_P))], report)
+            yield states[:]  # Whole on every device.
 
 
 def _label_log_probabilities(context: method.Context, states: lm.States) -> np.ndarray:
@@ -92,15 +94,11 @@ def check(problem: method.Problem) -> None:
         raise errors.UserError("there are no anchors to make a second set of: choose more shots")
 
 
-def prepare(problem: method.Problem, *, combination: str, truncation: str) -> None:
-    """Raises UserError on an unknown combination or truncation."""
+def prepare(problem: method.Problem, *, combination: str) -> None:
+    """Raises UserError on an unknown combination."""
     del problem
-    for name, value, choices in (
-        ("combination", combination, COMBINATIONS),
-        ("truncation", truncation, layout.TRUNCATIONS),
-    ):
-        if value not in choices:
-            raise errors.UserError(f"{name}={value!r}: choose from {', '.join(choices)}")
+    if combination not in COMBINATIONS:
+        raise errors.UserError(f"combination={combination!r}: choose from {', '.join(COMBINATIONS)}")
 
 
 METHODS = (
@@ -109,7 +107,7 @@ METHODS = (
         "ICL ensemble",
         run,
         needs=(method.queries,),
-        options={"combination": COMBINATIONS[0], "truncation": "left"},
+        options={"combination": COMBINATIONS[0]},
         check=check,
         prepare=prepare,
     ),

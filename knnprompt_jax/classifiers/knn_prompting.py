@@ -7,10 +7,11 @@ import numpy as np
 
 from knnprompt_jax import errors, knn, lm
 from knnprompt_jax.classifiers import base
-from knnprompt_jax.datastore import centroids, codec, dense, representations, stores
+from knnprompt_jax.datastore import centroids, codec, dense, representations, searching, stores
 
 DIRECTIONS = codec.DIRECTIONS
 TIE_BREAKS = ("lowest", "nearest")
+WEIGHTS = ("uniform", "distance")
 K = 3
 
 
@@ -33,15 +34,22 @@ class KNNPrompting(base.StateClassifier):
         direction: str = "forward",
         representation: str = "distribution",
         tie_break: str = "lowest",
+        weights: str = "uniform",
         centroid: str = "none",
         kind: str = "dense",
         key_dtype: str = "float32",
         memory_mb: float = stores.MEMORY_MB,
+        on_host: bool = False,
+        approximate_recall: float | None = None,
     ):
         """`direction` is "forward" (KL(p‖k_i), Eq. 5) or "released" (KL(k_i‖p)); `representation` one of `REPRESENTATIONS`.
 
-        With a `centroid` ("arithmetic" or "geometric") each class has one anchor and the nearest decides. `kind` and
-        `key_dtype` are those of the datastore (`stores.build`), and `memory_mb` is what a search may take beside it.
+        `weights` are those of the neighbours in `predict_proba`: equal, or by "distance" e^−d. The vote itself, and so
+        `predict`, is the published majority of equals.
+
+        With a `centroid` ("arithmetic" or "geometric") each class has one anchor and the nearest decides. `kind`,
+        `key_dtype` and `on_host` are those of the datastore (`stores.build`), and `memory_mb` is what a search may take
+        beside it; `approximate_recall` is that of `knn.search`.
 
         Raises:
             UserError: a value outside its choices.
@@ -50,6 +58,7 @@ class KNNPrompting(base.StateClassifier):
             ("direction", direction, DIRECTIONS),
             ("representation", representation, representations.REPRESENTATIONS),
             ("tie_break", tie_break, TIE_BREAKS),
+            ("weights", weights, WEIGHTS),
             ("centroid", centroid, dense.CENTROIDS),
             ("kind", kind, stores.KINDS),
             ("key_dtype", key_dtype, codec.KEY_DTYPES),
@@ -61,9 +70,10 @@ class KNNPrompting(base.StateClassifier):
                 f"centroid={centroid!r} averages distributions: choose representation distribution or partial"
             )
         self.head_VE, self.label_ids = head_VE, label_ids
-        self.k, self.tie_break, self.centroid = k, tie_break, centroid
+        self.k, self.tie_break, self.weights, self.centroid = k, tie_break, weights, centroid
         self.direction, self.representation = direction, representation
-        self.kind, self.key_dtype, self.memory_mb = kind, key_dtype, memory_mb
+        self.kind, self.key_dtype, self.memory_mb, self.on_host = kind, key_dtype, memory_mb, on_host
+        self.approximate_recall = approximate_recall
         self.classes_ = np.arange(len(label_ids))
 
     def fit(self, states: lm.States, y: np.ndarray) -> "KNNPrompting":
@@ -72,7 +82,7 @@ class KNNPrompting(base.StateClassifier):
             options = {"representation": self.representation}
         else:
             options = {"released": self.direction == "released"}
-        options |= {"key_dtype": self.key_dtype, "memory_mb": self.memory_mb}
+        options |= {"key_dtype": self.key_dtype, "memory_mb": self.memory_mb, "on_host": self.on_host}
         return self.use(stores.build(self.kind, self.head_VE, states, y, self.label_ids, **options))
 
     def use(self, store: stores.Store) -> "KNNPrompting":
@@ -93,15 +103,22 @@ class KNNPrompting(base.StateClassifier):
         self.datastore = self.datastore.append(states, y)
         return self
 
+    @property
+    def question(self) -> searching.Question:
+        """What is asked of the datastore: the k nearest anchors, or the nearest centroid."""
+        k = 1 if self.centroid != "none" else self.k
+        return searching.Question(k, self.direction, self.representation, self.approximate_recall)
+
     def kneighbors(self, states: lm.States) -> knn.Neighbours:
         """The k nearest anchors of each query (the nearest centroid, where there are centroids)."""
-        k = 1 if self.centroid != "none" else self.k
-        return self.datastore.search(states, k, self.direction, self.representation)
+        return self.datastore.search(states, **vars(self.question))
 
     def predict(self, states: lm.States) -> np.ndarray:
         labels_Qk = self.kneighbors(states).labels_Qk
         return np.asarray(knn.majority(labels_Qk, num_classes=len(self.classes_), tie_break=self.tie_break))
 
     def predict_proba(self, states: lm.States) -> np.ndarray:
-        """The classes' shares of the vote."""
-        return np.asarray(knn.vote_shares(self.kneighbors(states).labels_Qk, len(self.classes_)))
+        """The classes' shares of the vote [Q, C], in which neighbours count equally or by distance."""
+        found = self.kneighbors(states)
+        weights_Qk = jax.nn.softmax(-found.distances_Qk) if self.weights == "distance" else None
+        return np.asarray(knn.vote_shares(found.labels_Qk, len(self.classes_), weights_Qk))

@@ -7,6 +7,7 @@ learning rate (0.00045 … 0.15) and the epochs (15 … 50) for each task; the d
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import numpy as np
 import optax
 from scipy import special
 
-from knnprompt_jax import lm
+from knnprompt_jax import errors, lm
 from knnprompt_jax.classifiers import base, contextual_calibration, method
 
 EPOCHS, LEARNING_RATE, ROWS = 15, 0.015, 100
@@ -34,7 +35,15 @@ class LinearProbeCalibration(base.LabelWordClassifier):
         rows: int = ROWS,
         seed: int = 0,
     ):
+        """Learns from `rows` anchors, `epochs` times.
+
+        Raises:
+            UserError: a number that is too small.
+        """
         super().__init__(head_VE, label_ids)
+        for name, value, least in (("epochs", epochs, 1), ("learning_rate", learning_rate, 0), ("rows", rows, 1)):
+            if not value >= least:
+                raise errors.UserError(f"{name}={value}: at least {least} is needed")
         self.content_free, self.epochs, self.learning_rate = content_free, epochs, learning_rate
         self.rows, self.seed = rows, seed
 
@@ -72,6 +81,12 @@ def fitted(
     return classifier.fit(context.states[method.anchors], context.y)
 
 
+def prepare(problem: method.Problem, **options: Any) -> None:
+    """Raises UserError on a number that is too small."""
+    del problem
+    LinearProbeCalibration(None, (), None, **options)
+
+
 @jax.jit
 def _descend(
     start: tuple[jax.Array, jax.Array], p_TC: jax.Array, y_T: jax.Array, learning_rate: float
@@ -98,5 +113,6 @@ METHODS = (
         fitted,
         needs=(method.anchors, contextual_calibration.content_free_queries),
         check=method.label_words_are_tokens,
+        prepare=prepare,
     ),
 )

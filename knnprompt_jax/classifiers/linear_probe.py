@@ -11,6 +11,7 @@ so that their mean square norm is 1 and a penalty means the same for both.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -99,6 +100,11 @@ def fitted(
     return classifier.fit(context.states[method.anchors], context.y)
 
 
+def prepare(problem: method.Problem, **options: Any) -> None:
+    """Raises UserError on a value outside its choices."""
+    LinearProbe(None, problem.task.num_classes, **options)
+
+
 def _nonzero(deviation: np.ndarray) -> np.ndarray:
     """Standard deviations, 1 where there is none, as scikit-learn's StandardScaler has it."""
     return np.where(deviation > 0, deviation, 1.0)
@@ -120,7 +126,7 @@ def _standardised_product(head_VE: jax.Array, covariance_EE: jax.Array) -> jax.A
         return a_VE.T @ a_VE
 
 
-_declare = functools.partial(method.on_states, fitted=fitted, needs=(method.anchors,))
+_declare = functools.partial(method.on_states, fitted=fitted, needs=(method.anchors,), prepare=prepare)
 METHODS = (
     _declare("linear_probe", "Linear probe, hidden states"),
     _declare("linear_probe_log_p", "Linear probe, log-probabilities", representation="log_probabilities"),

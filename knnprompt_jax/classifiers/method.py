@@ -15,31 +15,26 @@ from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
 
-LABEL_TOKENS = ("one", "last")
-
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """One split of one task and the rows to classify: all that is known before any weight is loaded.
 
-    `label_tokens` says what the methods do that calibrate label words' probabilities where a word has several tokens:
-    refuse ("one"), or read the last, as in-context learning does in the paper's released code ("last").
+    `label_token` says by which of its tokens a label word is read, as for `layout.label_ids`; `truncation` what becomes of
+    prompts that are too long, as for `layout.lay_out`.
     """
 
     task: Task
     split: FewShotSplit
     evaluation: Sequence[Example]
     tokenize: layout.Tokenize
-    label_tokens: str = "one"
-
-    def __post_init__(self) -> None:
-        if self.label_tokens not in LABEL_TOKENS:
-            raise errors.UserError(f"label_tokens={self.label_tokens!r}: choose from {', '.join(LABEL_TOKENS)}")
+    label_token: str = "last"
+    truncation: str = "left"
 
     @functools.cached_property
     def label_ids(self) -> list[int]:
         """The token by which each class is read; raises UserError where two classes share one."""
-        return layout.label_ids(self.task, self.tokenize)
+        return layout.label_ids(self.task, self.tokenize, self.label_token)
 
 
 Prompts = Callable[[Problem], Sequence[Example]]
@@ -92,11 +87,21 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Classes [Q] and, where the method has any, their probabilities [Q, C]; `note` is shown beside the result."""
+    """What a method says of the evaluation rows.
+
+    Attributes:
+      classes_Q: classes [Q].
+      probabilities_QC: their probabilities [Q, C], where the method has any.
+      note: shown beside the result.
+      candidates: accuracies of the prompts or templates of which the best on the evaluation rows was kept, if any were.
+      truncated: prompts or texts of the method's own passes that were too long and cut.
+    """
 
     classes_Q: np.ndarray
     probabilities_QC: np.ndarray | None = None
     note: str = ""
+    candidates: tuple[float, ...] = ()
+    truncated: int = 0
 
 
 def always(problem: Problem) -> None:
@@ -115,15 +120,18 @@ def label_words_differ(problem: Problem) -> None:
 
 
 def label_words_are_tokens(problem: Problem) -> None:
-    """Raises UserError where two classes share a token, or where a label word has several and one is needed."""
+    """Raises UserError where two classes share a token, or where the last of several would stand for its label word.
+
+    A first token's probability bounds the word's; a last token's, with those before it missing, says nothing of it.
+    """
     label_words_differ(problem)
     words = problem.task.label_words
     special = len(problem.tokenize([""])[0])
     for word, tokens in zip(words, problem.tokenize([f" {word}" for word in words]), strict=True):
-        if problem.label_tokens == "one" and len(tokens) - special > 1:
+        if problem.label_token == "last" and len(tokens) - special > 1:
             raise errors.UserError(
-                f"the label word {word!r} of task {problem.task.name!r} has {len(tokens) - special} tokens and its "
-                "probability is not one token's: choose label_tokens='last' to read the last token alone"
+                f"the label word {word!r} of task {problem.task.name!r} has {len(tokens) - special} tokens, and the last "
+                "one's probability is not the word's: choose label_token='first' or other label words"
             )
 
 
@@ -159,6 +167,7 @@ def on_states(
     *,
     needs: Sequence[Prompts] = (),
     check: Callable[[Problem], None] = always,
+    prepare: Callable[..., None] = anything,
     **overrides: Any,
 ) -> Method:
     """The method of a classifier that reads states alone.
@@ -173,4 +182,4 @@ def on_states(
 
     parameters = inspect.signature(fitted).parameters.values()
     options = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
-    return Method(name, title, run, (queries, *needs), options | overrides, check)
+    return Method(name, title, run, (queries, *needs), options | overrides, check, prepare)

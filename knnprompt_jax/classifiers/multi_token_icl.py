@@ -7,7 +7,7 @@ Learners", NeurIPS 2020, Section 2.4). Where every label is one token this is in
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, likelihood
+from knnprompt_jax import errors, likelihood, progress
 from knnprompt_jax.classifiers import method
 from knnprompt_jax.datastore import representations
 from knnprompt_jax.prompts import layout
@@ -34,7 +34,7 @@ def label_tokens(problem: method.Problem) -> list[np.ndarray]:
     return labels
 
 
-def log_probabilities(context: method.Context, truncation: str = "left") -> np.ndarray:
+def log_probabilities(context: method.Context) -> np.ndarray:
     """log p [Q, C] of the labels, in nats, float64.
 
     First tokens are read off the states of the shared pass; only labels of several tokens cost a pass. There a prompt
@@ -46,11 +46,11 @@ def log_probabilities(context: method.Context, truncation: str = "left") -> np.n
     log_p_QC = np.asarray(representations.label_log_probabilities(context.head_VE, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(labels) if len(tokens) > 1]
     if longer:
-        log_p_QC[:, longer] += _continued(context, [labels[label] for label in longer], truncation)
+        log_p_QC[:, longer] += _continued(context, [labels[label] for label in longer])
     return log_p_QC
 
 
-def _continued(context: method.Context, labels: list[np.ndarray], truncation: str) -> np.ndarray:
+def _continued(context: method.Context, labels: list[np.ndarray]) -> np.ndarray:
     """log p [Q, labels] of the labels' tokens from the second on, after the first."""
     problem, model = context.problem, context.model
     prompts = layout.lay_out(
@@ -59,7 +59,7 @@ def _continued(context: method.Context, labels: list[np.ndarray], truncation: st
         problem.evaluation,
         problem.tokenize,
         model.context,
-        truncation,
+        problem.truncation,
     )
     families = [
         likelihood.Family(
@@ -70,14 +70,16 @@ def _continued(context: method.Context, labels: list[np.ndarray], truncation: st
         for group in prompts.groups
     ]
     # The last token of a label is scored and not read.
-    scores = model.log_likelihoods(likelihood.lay_out(families, model.context + 1))
+    continuations = likelihood.lay_out(families, model.context + 1)
+    with progress.bar(continuations.num_texts, f"seed {context.seed}, whole labels") as report:
+        scores = model.log_likelihoods(continuations, report)
     log_p_QC = np.array([log_p.sum(dtype=np.float64) for log_p in scores]).reshape(-1, len(labels))
     return log_p_QC[np.argsort(np.concatenate([group.index for group in prompts.groups]))]
 
 
-def run(context: method.Context, *, truncation: str = "left") -> method.Prediction:
+def run(context: method.Context) -> method.Prediction:
     """Predicts the most probable label; probabilities are normalised over the labels."""
-    log_p_QC = log_probabilities(context, truncation)
+    log_p_QC = log_probabilities(context)
     return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))
 
 
@@ -86,21 +88,12 @@ def check(problem: method.Problem) -> None:
     label_tokens(problem)
 
 
-def prepare(problem: method.Problem, *, truncation: str) -> None:
-    """Raises UserError on an unknown truncation."""
-    del problem
-    if truncation not in layout.TRUNCATIONS:
-        raise errors.UserError(f"truncation={truncation!r}: choose from {', '.join(layout.TRUNCATIONS)}")
-
-
 METHODS = (
     method.Method(
         "icl_multi_token",
         "In-context learning, whole labels",
         run,
         needs=(method.queries,),
-        options={"truncation": "left"},
         check=check,
-        prepare=prepare,
     ),
 )

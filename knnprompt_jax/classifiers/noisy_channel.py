@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, likelihood, lm
+from knnprompt_jax import errors, likelihood, lm, progress
 from knnprompt_jax.classifiers import channel_templates, channel_texts, method
 
 VARIANTS = ("channel", "direct", "direct++")
@@ -88,7 +88,8 @@ def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, lik
         (write(verbalization.labels(template), rows, queries) for template in settings.templates for rows in contexts),
         limit,
     )
-    means = np.array([log_p.mean(dtype=np.float64) for log_p in model.log_likelihoods(continuations)])
+    with progress.bar(continuations.num_texts, f"seed {context.seed}, noisy channel, {settings.variant}") as report:
+        means = np.array([log_p.mean(dtype=np.float64) for log_p in model.log_likelihoods(continuations, report)])
     means = means.reshape(len(settings.templates), len(contexts), len(queries), context.num_classes)
     if settings.variant == "direct++":
         means = means[:, :, :-1] - means[:, :, -1:]
@@ -113,23 +114,21 @@ def run(context: method.Context, **options: str | int) -> method.Prediction:
     settings = Settings(**options)
     scores_UQC, continuations = scores(context, settings)
     accuracy_U = (scores_UQC.argmax(-1) == context.classes(context.problem.evaluation)).mean(-1)
-    best = int(accuracy_U.argmax())
-    notes = _notes(channel_templates.get(context.problem.task), settings.templates[best], accuracy_U, continuations)
-    return method.Prediction(scores_UQC[best].argmax(-1), special.softmax(scores_UQC[best], axis=-1), "; ".join(notes))
+    best_QC = scores_UQC[accuracy_U.argmax()]
+    return method.Prediction(
+        best_QC.argmax(-1),
+        special.softmax(best_QC, axis=-1),
+        note="; ".join(_notes(channel_templates.get(context.problem.task), len(accuracy_U), continuations)),
+        candidates=tuple(accuracy_U.tolist()) if len(accuracy_U) > 1 else (),
+        truncated=continuations.num_truncated,
+    )
 
 
 def _notes(
-    verbalization: channel_templates.Verbalization,
-    best: int,
-    accuracy_U: np.ndarray,
-    continuations: likelihood.Continuations,
+    verbalization: channel_templates.Verbalization, templates: int, continuations: likelihood.Continuations
 ) -> Iterator[str]:
-    if len(accuracy_U) > 1:
-        yield (
-            f"best of {len(accuracy_U)} templates, {verbalization.templates[best]!r}, CHOSEN ON THE EVALUATION ROWS: "
-            f"{100 * accuracy_U.max():.1f} %, mean {100 * accuracy_U.mean():.1f} %, "
-            f"worst {100 * accuracy_U.min():.1f} %"
-        )
+    if templates > 1:
+        yield f"best of {templates} templates, CHOSEN ON THE EVALUATION ROWS"
     if not verbalization.published:
         yield "templates not of Min et al., who have none for this task"
     if continuations.num_truncated:

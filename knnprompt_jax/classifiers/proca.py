@@ -24,7 +24,10 @@ class PrototypicalCalibration(base.LabelWordClassifier):
     """The label of the likeliest cluster."""
 
     def __init__(self, head_VE: jax.Array, label_ids: Sequence[int], *, restarts: int = RESTARTS, seed: int = 0):
+        """Raises UserError where there is no restart."""
         super().__init__(head_VE, label_ids)
+        if restarts < 1:
+            raise errors.UserError(f"restarts={restarts}: at least 1 is needed")
         self.restarts, self.seed = restarts, seed
 
     def fit(self, states: lm.States, y: np.ndarray | None = None) -> "PrototypicalCalibration":
@@ -34,9 +37,7 @@ class PrototypicalCalibration(base.LabelWordClassifier):
             UserError: fewer rows than clusters.
         """
         log_p_NC = self.label_log_probabilities(states)
-        least = max(2, len(self.classes_))
-        if len(log_p_NC) < least:
-            raise errors.UserError(f"Prototypical Calibration: {len(log_p_NC)} rows; at least {least} are needed")
+        _check_rows(len(log_p_NC), len(self.classes_))
         seeds = np.random.default_rng(self.seed).integers(2**31, size=self.restarts)
         mixtures = [_estimate(log_p_NC, len(self.classes_), int(seed)) for seed in seeds]
         self.mixture = max(mixtures, key=lambda mixture: _match(mixture.means_)[1])
@@ -55,6 +56,24 @@ def fitted(context: method.Context, *, restarts: int = RESTARTS) -> Prototypical
     return classifier.fit(context.states[method.anchors])
 
 
+def check(problem: method.Problem) -> None:
+    """Raises UserError where label words are not tokens, or where there are fewer anchors than clusters."""
+    method.label_words_are_tokens(problem)
+    _check_rows(len(problem.split.anchors), problem.task.num_classes)
+
+
+def prepare(problem: method.Problem, *, restarts: int) -> None:
+    """Raises UserError where there is no restart."""
+    del problem
+    PrototypicalCalibration(None, (), restarts=restarts)
+
+
+def _check_rows(rows: int, clusters: int) -> None:
+    least = max(2, clusters)
+    if rows < least:
+        raise errors.UserError(f"Prototypical Calibration of {rows} anchors: at least {least} are needed")
+
+
 def _estimate(log_p_NC: np.ndarray, clusters: int, seed: int) -> Any:
     from sklearn import exceptions, mixture
 
@@ -71,6 +90,6 @@ def _match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
 
 METHODS = (
     method.on_states(
-        "proca", "Prototypical Calibration", fitted, needs=(method.anchors,), check=method.label_words_are_tokens
+        "proca", "Prototypical Calibration", fitted, needs=(method.anchors,), check=check, prepare=prepare
     ),
 )

@@ -1,4 +1,4 @@
-"""The methods by name. Adding one is a file that ends in its `METHODS`, and a line here."""
+"""The methods by name. Adding one is a file that ends in its `METHODS`, and its name here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,6 +68,11 @@ def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.M
                 f"method {one.name!r} does not apply: {reason}; methods that do: {', '.join(fitting)}"
             )
     return chosen, {}
+
+
+def default_options() -> dict[str, dict[str, Any]]:
+    """The options of every method with their defaults, by its name."""
+    return {name: dict(one.options) for name, one in METHODS.items()}
 
 
 def with_options(one: method.Method, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,18 +27,16 @@ class Plan:
     left_out: Mapping[str, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What a method predicts, classes [Q] and probabilities [Q, C] if it has any, and what that cost.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result(method.Prediction):
+    """What a method predicts, and what that cost.
 
     `seconds` are its own, passes of its own included and the shared pass not. `lm_tokens` are those it would have the
-    model read if it ran alone: the shared prefix once, its prompts' other tokens, and those of its own passes.
+    model read if it ran alone: the shared prefix once, its prompts' other tokens, and those that its own passes read,
+    where common beginnings may count once.
     """
 
     method: str
-    classes_Q: np.ndarray
-    probabilities_QC: np.ndarray | None
-    note: str
     seconds: float
     lm_tokens: int
 
@@ -47,8 +45,6 @@ def plan(
     problem: method.Problem,
     names: Sequence[str],
     context: int,
-    *,
-    truncation: str = "left",
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Plan:
     """Lays out the union of the prompts that the methods need, for a model that reads `context` tokens.
@@ -78,7 +74,7 @@ def plan(
         methods=tuple(methods),
         options=chosen,
         prompts=layout.lay_out(
-            problem.task, problem.split.demonstrations, examples, problem.tokenize, context, truncation
+            problem.task, problem.split.demonstrations, examples, problem.tokenize, context, problem.truncation
         ),
         rows=rows,
         left_out=left_out,
@@ -96,24 +92,22 @@ def read(
     return method.Context(planned.problem, model, {prompts: states[rows] for prompts, rows in planned.rows.items()})
 
 
-def classify(context: method.Context, planned: Plan) -> dict[str, Result]:
-    """What every method of the plan makes of the shared pass, by name."""
-    return {one.name: _run(one, context, planned) for one in planned.methods}
+def classify(context: method.Context, planned: Plan) -> Iterator[Result]:
+    """What the methods of the plan make of the shared pass, one after the other."""
+    return (_run(one, context, planned) for one in planned.methods)
 
 
 def run(model: lm.LanguageModel, planned: Plan) -> dict[str, Result]:
     """Reads the plan's prompts in one pass and runs its methods; results by name."""
-    return classify(read(model, planned), planned)
+    return {result.method: result for result in classify(read(model, planned), planned)}
 
 
 def _run(one: method.Method, context: method.Context, planned: Plan) -> Result:
     before, started = _tokens_read(context.model), time.monotonic()
     prediction = one.run(context, **planned.options[one.name])
     return Result(
+        **vars(prediction),
         method=one.name,
-        classes_Q=np.asarray(prediction.classes_Q),
-        probabilities_QC=prediction.probabilities_QC,
-        note=prediction.note,
         seconds=time.monotonic() - started,
         lm_tokens=_shared_tokens(one, planned) + _tokens_read(context.model) - before,
     )

@@ -34,7 +34,13 @@ def fitted_knn(
     return classifier.fit(context.states[method.anchors], context.y)
 
 
-_knn = functools.partial(method.on_states, fitted=fitted_knn, needs=(method.anchors,))
+def prepare_knn(problem: method.Problem, *, k: int, **options: str) -> None:
+    """Raises UserError on a value outside its choices."""
+    knn_prompting.published_k(k, k)
+    knn_prompting.KNNPrompting(None, range(problem.task.num_classes), **options)
+
+
+_knn = functools.partial(method.on_states, fitted=fitted_knn, needs=(method.anchors,), prepare=prepare_knn)
 _partial = functools.partial(_knn, check=method.label_words_differ)
 METHODS = (
     method.on_states("icl", "In-context learning", fitted_icl, check=method.label_words_differ),

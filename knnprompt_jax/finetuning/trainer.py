@@ -5,7 +5,7 @@ import functools
 import math
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -54,9 +54,7 @@ class Trainer:
         self.num_classes = model.head_kernel.shape[-1]
         self._graph, params = nnx.split(model)
         self._params = jax.device_put(params, jax.NamedSharding(mesh, P()))
-        self._optimizer = make_optimizer(config)
-        self._update = jax.jit(self._make_update(), donate_argnums=(0, 1))
-        self._probabilities = jax.jit(lambda params, *batch: jax.nn.softmax(self._logits(params, *batch)))
+        self._compiled_for = dataclasses.replace(config, seed=0)  # Seeds share what is compiled.
 
     def train(
         self, rows: texts.Texts, y: np.ndarray, folder: pathlib.Path | None = None, run: Mapping[str, Any] | None = None
@@ -68,7 +66,8 @@ class Trainer:
         Raises:
             UserError: the folder holds another run, or the loss is not finite.
         """
-        state = jax.jit(self._optimizer.init, out_shardings=jax.NamedSharding(self.mesh, P()))(self._params)
+        init = jax.jit(make_optimizer(self.config).init, out_shardings=jax.NamedSharding(self.mesh, P()))
+        state, key = init(self._params), jax.random.key(self.config.seed)
         checkpoints = None
         if folder:
             checkpoints = training.Checkpoints(folder, {**(run or {}), **dataclasses.asdict(self.config)})
@@ -78,7 +77,10 @@ class Trainer:
             while self.step < self.config.steps:
                 chosen = batch_rows(len(rows), self.config.batch, self.step, self.config.seed)
                 batch = self._put(rows.batch(chosen, len(chosen), rows.width), y[chosen].astype(np.int32))
-                self._params, state, loss = self._update(self._params, state, np.int32(self.step), *batch)
+                step_key = jax.random.fold_in(key, self.step)
+                self._params, state, loss = _update(
+                    self._graph, self._compiled_for, self._params, state, step_key, *batch
+                )
                 self.step += 1
                 losses.append(float(loss))
                 if not math.isfinite(losses[-1]):
@@ -98,7 +100,7 @@ class Trainer:
         probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
         for chosen, size, width in padding.batches(rows.lengths_N, self.config.batch, rows.width):
             batch = self._put(rows.batch(chosen, size, width))
-            probabilities_BC = parallel.replicate(self._probabilities(self._params, *batch))
+            probabilities_BC = parallel.replicate(_probabilities(self._graph, self._compiled_for, self._params, *batch))
             probabilities_QC[chosen] = probabilities_BC[: len(chosen)]
         return probabilities_QC
 
@@ -106,26 +108,38 @@ class Trainer:
         arrays = (batch.tokens_BT, batch.types_BT, batch.lengths_B, *more)
         return [parallel.put(array, self.mesh, P(parallel.DATA)) for array in arrays]
 
-    def _logits(self, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
-        """Weights are cast on the way in, so that gradients and updates stay float32."""
-        dtype = lm.DTYPES[self.config.dtype]
-        model = nnx.merge(self._graph, jax.tree.map(lambda leaf: leaf.astype(dtype), params))
-        return model(*batch, dropout=dropout, remat=self.config.remat)
 
-    def _make_update(self) -> Callable:
-        def update(
-            params: nnx.State, state: optax.OptState, step: Array, *batch: Array
-        ) -> tuple[nnx.State, optax.OptState, Array]:
-            key = jax.random.fold_in(jax.random.key(self.config.seed), step)
-            dropout = dropout_lib.Dropout(key, self.config.dropout)
-            *inputs, y_B = batch
+def _logits(
+    graph: nnx.GraphDef, config: settings.FineTuneConfig, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout
+) -> Array:
+    """Weights are cast on the way in, so that gradients and updates stay float32."""
+    dtype = lm.DTYPES[config.dtype]
+    model = nnx.merge(graph, jax.tree.map(lambda leaf: leaf.astype(dtype), params))
+    return model(*batch, dropout=dropout, remat=config.remat)
 
-            def mean_loss(params: nnx.State) -> Array:
-                logits_BC = self._logits(params, *inputs, dropout=dropout)
-                return optax.softmax_cross_entropy_with_integer_labels(logits_BC, y_B).mean()
 
-            loss, gradients = jax.value_and_grad(mean_loss)(params)
-            updates, state = self._optimizer.update(gradients, state, params)
-            return optax.apply_updates(params, updates), state, loss
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _probabilities(graph: nnx.GraphDef, config: settings.FineTuneConfig, params: nnx.State, *batch: Array) -> Array:
+    return jax.nn.softmax(_logits(graph, config, params, *batch, dropout=dropout_lib.OFF))
 
-        return update
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
+def _update(
+    graph: nnx.GraphDef,
+    config: settings.FineTuneConfig,
+    params: nnx.State,
+    state: optax.OptState,
+    key: Array,
+    *batch: Array,
+) -> tuple[nnx.State, optax.OptState, Array]:
+    """One step on a batch, its last array the classes: new parameters and optimizer state, and the loss before it."""
+    *inputs, y_B = batch
+
+    def mean_loss(params: nnx.State) -> Array:
+        dropout = dropout_lib.Dropout(key, config.dropout)
+        logits_BC = _logits(graph, config, params, *inputs, dropout=dropout)
+        return optax.softmax_cross_entropy_with_integer_labels(logits_BC, y_B).mean()
+
+    loss, gradients = jax.value_and_grad(mean_loss)(params)
+    updates, state = make_optimizer(config).update(gradients, state, params)
+    return optax.apply_updates(params, updates), state, loss

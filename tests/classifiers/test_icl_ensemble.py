@@ -120,13 +120,6 @@ def test_no_anchors():
         icl_ensemble.check(problem)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"combination": "product"}, "combination='product': choose from probability, log_probability, vote"),
-        ({"truncation": "right"}, "truncation='right': choose from left, error, drop"),
-    ],
-)
-def test_unknown_options(problem, options, message):
-    with pytest.raises(errors.UserError, match=message):
-        icl_ensemble.prepare(problem, **{"combination": "vote", "truncation": "left", **options})
+def test_unknown_combination(problem):
+    with pytest.raises(errors.UserError, match="combination='product': choose from probability, log_probability, vote"):
+        icl_ensemble.prepare(problem, combination="product")

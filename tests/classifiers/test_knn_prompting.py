@@ -63,6 +63,27 @@ def test_predictions_are_those_of_the_definition(decoded, representation, direct
     assert 0 < method.score(decoded.queries, decoded.y_Q) == right_Q.mean() < 1
 
 
+@pytest.mark.parametrize("representation", ["distribution", "hidden"])
+def test_near_neighbours_weigh_more_in_probabilities_and_not_in_the_vote(decoded, representation):
+    equal, weighted = (
+        make(decoded, k=5, representation=representation, weights=weights) for weights in knn_prompting.WEIGHTS
+    )
+    for method in (equal, weighted):
+        method.fit(decoded.anchors, decoded.y_N)
+    distances_QN = distances_by_definition(decoded, representation, "forward")
+    nearest_QN = distances_QN.argsort(-1)[:, :5]
+    weights_QC = np.zeros((len(nearest_QN), 4))
+    for query, nearest in enumerate(nearest_QN):
+        for anchor in nearest:
+            weights_QC[query, decoded.y_N[anchor]] += np.exp(-distances_QN[query, anchor])
+    want_QC = weights_QC / weights_QC.sum(-1, keepdims=True)
+    certain_Q = np.diff(np.sort(distances_QN)[:, :6]).min(-1) > MARGIN
+    assert certain_Q.mean() > 0.7
+    np.testing.assert_allclose(weighted.predict_proba(decoded.queries)[certain_Q], want_QC[certain_Q], atol=1e-4)
+    assert (want_QC.argmax(-1) != equal.predict_proba(decoded.queries).argmax(-1)).any()
+    np.testing.assert_array_equal(weighted.predict(decoded.queries), equal.predict(decoded.queries))
+
+
 @pytest.mark.parametrize("direction", knn_prompting.DIRECTIONS)
 @pytest.mark.parametrize("representation", ["distribution", "partial"])
 @pytest.mark.parametrize("kind", ["arithmetic", "geometric"])
@@ -119,6 +140,7 @@ def test_more_neighbours_than_anchors_are_refused(decoded, k):
             "representation='logits': choose from distribution, partial, partial_raw, hidden",
         ),
         ({"tie_break": "random"}, "tie_break='random': choose from lowest, nearest"),
+        ({"weights": "rank"}, "weights='rank': choose from uniform, distance"),
         ({"centroid": "median"}, "centroid='median': choose from none, arithmetic, geometric"),
         ({"centroid": "arithmetic", "representation": "hidden"}, "averages distributions: choose representation"),
         ({"centroid": "geometric", "representation": "partial_raw"}, "averages distributions: choose representation"),

@@ -75,8 +75,3 @@ def test_words_that_end_alike_are_told_apart(problem):
     """In-context learning reads the last token and refuses them."""
     alike = dataclasses.replace(problem, task=dataclasses.replace(problem.task, label_words=("ax", "bx", "cx")))
     assert [one.name for one in registry.select(["icl_multi_token"], alike)[0]] == ["icl_multi_token"]
-
-
-def test_unknown_truncation(problem):
-    with pytest.raises(errors.UserError, match="truncation='right': choose from left, error, drop"):
-        multi_token_icl.prepare(problem, truncation="right")

@@ -71,5 +71,5 @@ def test_one_class_and_equal_rows(synthetic):
 
 @pytest.mark.parametrize(("rows", "label_ids", "least"), [(4, [1, 2, 3, 4, 5], 5), (1, [1], 2)])
 def test_too_few_rows(synthetic, rows, label_ids, least):
-    with pytest.raises(errors.UserError, match=f"{rows} rows; at least {least} are needed"):
+    with pytest.raises(errors.UserError, match=f"{rows} anchors: at least {least} are needed"):
         proca.PrototypicalCalibration(synthetic.head_VE, label_ids).fit(synthetic.anchors[:rows])

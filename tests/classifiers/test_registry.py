@@ -1,6 +1,8 @@
 """Methods by name: what is refused, in one line with the choices, and what "all" leaves out."""
 
 import dataclasses
+import pathlib
+import re
 
 import pytest
 
@@ -19,9 +21,12 @@ READ_WORDS = CALIBRATIONS | {"icl", "knn_partial", "knn_partial_raw", "icl_ensem
 BY_NAME = {name for name, one in registry.METHODS.items() if one.by_name}
 
 
-def with_words(problem, *words, **changes):
-    task = dataclasses.replace(problem.task, label_words=words)
-    return dataclasses.replace(problem, task=task, **changes)
+def with_tokens(problem, a, b, c, **changes):
+    """The problem with these tokens for its label words, "a", "b" and "c" after a blank."""
+    words = {" a": a, " b": b, " c": c}
+    return dataclasses.replace(
+        problem, tokenize=lambda texts: [words.get(text, [9] * len(text)) for text in texts], **changes
+    )
 
 
 def one_line(error):
@@ -30,11 +35,7 @@ def one_line(error):
 
 
 def test_every_method_applies_where_label_words_are_tokens(problem):
-    words = {"a": [1], "b": [2], "c": [3]}
-    fine = dataclasses.replace(
-        problem, tokenize=lambda texts: [words.get(text.strip(), [9] * len(text)) for text in texts]
-    )
-    chosen, left_out = registry.select(["all"], fine)
+    chosen, left_out = registry.select(["all"], with_tokens(problem, [1], [2], [3]))
     assert [one.name for one in chosen] == [name for name in registry.METHODS if name not in BY_NAME]
     assert set(left_out) == BY_NAME and all("name the method" in reason for reason in left_out.values())
 
@@ -52,22 +53,27 @@ def test_unknown_method(problem, names):
 
 
 def test_label_words_of_several_tokens(problem):
-    """A blank and a letter are two tokens here."""
+    several = with_tokens(problem, [4, 1], [2], [3])
     with pytest.raises(errors.UserError, match="'linc' does not apply: the label word 'a' .* has 2 tokens") as error:
-        registry.select(["icl", "linc"], problem)
+        registry.select(["icl", "linc"], several)
     message = one_line(error)
-    assert "label_tokens='last'" in message and message.endswith("linear_probe, linear_probe_log_p")
+    assert "label_token='first'" in message and message.endswith("linear_probe, linear_probe_log_p")
     assert "methods that do: icl, knn" in message and "proca" not in message
-    chosen, left_out = registry.select(["all"], problem)
+    chosen, left_out = registry.select(["all"], several)
     assert set(left_out) == CALIBRATIONS | BY_NAME and len(chosen) + len(left_out) == len(registry.METHODS)
-    assert registry.select(["linc"], dataclasses.replace(problem, label_tokens="last"))[0][0].name == "linc"
+    first = dataclasses.replace(several, label_token="first")
+    assert registry.select(["linc"], first)[0][0].name == "linc" and first.label_ids == [4, 2, 3]
 
 
-def test_label_words_that_share_a_token(problem):
-    """The first token may be shared; the last, by which a class is read, only where label words are not read."""
-    registry.select(["icl"], with_words(problem, "xa", "xb", "xc"))
-    shared = with_words(problem, "ax", "bx", "cx", label_tokens="last")
-    with pytest.raises(errors.UserError, match="'icl' does not apply: .*'ax' and 'bx' end in the same token"):
+@pytest.mark.parametrize("label_token", ["last", "first"])
+def test_label_words_that_share_a_token(problem, label_token):
+    """The token by which classes are read tells them apart, where label words are read; the other may be shared."""
+    order = 1 if label_token == "last" else -1
+    registry.select(
+        ["icl"], with_tokens(problem, *([5, token][::order] for token in (1, 2, 3)), label_token=label_token)
+    )
+    shared = with_tokens(problem, *([token, 5][::order] for token in (1, 2, 3)), label_token=label_token)
+    with pytest.raises(errors.UserError, match="'icl' does not apply: .*'a' and 'b' .* the same token"):
         registry.select(["icl"], shared)
     chosen, left_out = registry.select(["all"], shared)
     assert set(left_out) == READ_WORDS | BY_NAME and {"knn", "knn_l2", "hidden_centroids"} < {
@@ -98,7 +104,15 @@ def test_options():
         registry.with_options(registry.get("icl"), {"k": 5})
 
 
-def test_label_tokens_choices(problem):
-    with pytest.raises(errors.UserError, match="label_tokens='all': choose from one, last"):
-        dataclasses.replace(problem, label_tokens="all")
-    assert method.LABEL_TOKENS == ("one", "last")
+def test_every_method_and_option_is_documented():
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    first_cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    documented = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert [name for name in documented if name in registry.METHODS] == sorted(
+        registry.METHODS, key=documented.index
+    ), "each method once"
+    assert {option for one in registry.METHODS.values() for option in one.options} == set(documented) - set(
+        registry.METHODS
+    )
+    by_name = {re.findall(r"`(\w+)`", line)[0] for line in text.splitlines() if "| **by name**" in line}
+    assert by_name == BY_NAME

@@ -1,5 +1,6 @@
 """One language-model pass serves every method; on a small random GPT-2 and GPT-2's tokenizer, real rows of TREC."""
 
+import contextlib
 import dataclasses
 
 import jax
@@ -8,19 +9,21 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, progress
 from knnprompt_jax.classifiers import method, registry, shared_pass
 from knnprompt_jax.models import config, decoder
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue, sources, splits
 from knnprompt_jax.tasks.task import Example
+from tests.classifiers import whole_texts
 
 pytest.importorskip("sklearn")
 SIZES = {"vocab_size": 50257, "width": 12, "num_layers": 2, "num_heads": 3, "mlp_width": 20, "embed_width": 12}
-CONTEXT = 211
+CONTEXT = 151
 FAST = {"proca": {"restarts": 2}}
 # Label words are single tokens here, so that "icl_multi_token" reads states alone as well; an ensemble cannot.
 ON_STATES = [name for name, one in registry.METHODS.items() if one.needs and name != "icl_ensemble"]
+TREC = catalogue.get("trec")
 SOME = ["icl", "contextual_calibration", "knn", "linear_probe"]
 
 
@@ -98,7 +101,7 @@ def test_alone_a_method_predicts_the_same_and_reads_its_own_prompts(model, trec,
     np.testing.assert_array_equal(alone.classes_Q, together.classes_Q)
     np.testing.assert_allclose(alone.probabilities_QC, together.probabilities_QC, atol=1e-3)
     read = model.statistics.prefix_tokens + model.statistics.suffix_tokens - before.prefix_tokens - before.suffix_tokens
-    assert alone.lm_tokens == read <= together.lm_tokens
+    assert 0 < read <= alone.lm_tokens <= together.lm_tokens  # Packing reads common beginnings once.
 
 
 @pytest.mark.parametrize("demo_shots", [1, 3])
@@ -144,7 +147,7 @@ def test_passes_of_a_methods_own_are_counted(model, trec, monkeypatch):
     planned = shared_pass.plan(trec, ["own", "icl"], model.context, options={"own": {"note": "chosen"}})
     result = shared_pass.run(model, planned)["own"]
     alone = layout.lay_out(trec.task, (), trec.evaluation, trec.tokenize, model.context).groups[0]
-    assert result.lm_tokens == len(alone.prefix_P) + sum(map(len, alone.suffixes))
+    assert 0 < result.lm_tokens <= len(alone.prefix_P) + sum(map(len, alone.suffixes))
     assert result.note == "chosen" and result.probabilities_QC is None
 
 
@@ -153,6 +156,34 @@ def test_no_shared_prompts_no_pass(model, trec, monkeypatch, passes):
     monkeypatch.setitem(registry.METHODS, "own", own)
     result = shared_pass.run(model, shared_pass.plan(trec, ["own"], model.context))["own"]
     assert result.lm_tokens == 0 and passes == [0]
+
+
+@pytest.mark.parametrize(
+    "name", ["icl", "icl_multi_token", "icl_ensemble", "prompt_compose_bm25", "demonstration_upper_bound"]
+)
+def test_one_truncation_for_all_passes(name):
+    """Prompts too long are refused where they are to be, in the shared pass or in one's own."""
+    options = {"num_prompts": 2} if name == "demonstration_upper_bound" else {}
+    problem = whole_texts.make_problem(TREC, 4, 5, whole_texts.queries(TREC, 3))
+    assert whole_texts.run(problem, name, **options).classes_Q.shape == (3,)
+    with pytest.raises(errors.UserError, match=f"the context {whole_texts.CONTEXT}"):
+        whole_texts.run(dataclasses.replace(problem, truncation="error"), name, **options)
+
+
+@pytest.mark.parametrize("name", ["icl_multi_token", "icl_ensemble", "prompt_compose_bm25", "noisy_channel"])
+def test_passes_of_ones_own_show_their_progress(name, monkeypatch):
+    shown = []
+
+    @contextlib.contextmanager
+    def bar(total, title):
+        done = []
+        yield lambda prompts, tokens: done.append(prompts)
+        shown.append((title, total, sum(done)))
+
+    monkeypatch.setattr(progress, "bar", bar)
+    whole_texts.run(whole_texts.make_problem(TREC, 1, 1, whole_texts.queries(TREC, 3)), name)
+    ((title, total, done),) = shown
+    assert title.startswith("seed 1, ") and total == done > 0
 
 
 @pytest.mark.parametrize(
@@ -168,6 +199,13 @@ def test_no_shared_prompts_no_pass(model, trec, monkeypatch, passes):
         ),
         (["prompt_compose_sbert"], {"prompt_compose_sbert": {"retriever": "./no"}}, "no such folder: ./no"),
         (["demonstration_upper_bound"], {"demonstration_upper_bound": {"num_prompts": 0}}, "num_prompts=0: at least 1"),
+        (["knn"], {"knn": {"k": 0}}, "k=0: at least 1 neighbour"),
+        (["knn_l2"], {"knn_l2": {"centroid": "geometric"}}, "averages distributions: choose representation"),
+        (["linc"], {"linc": {"rows": 0}}, "rows=0: at least 1 is needed"),
+        (["linc"], {"linc": {"learning_rate": float("nan")}}, "learning_rate=nan: at least 0"),
+        (["proca"], {"proca": {"restarts": 0}}, "restarts=0: at least 1"),
+        (["linear_probe"], {"linear_probe": {"inverse_penalty": -1.0}}, "inverse_penalty=-1.0: a positive number"),
+        (["contextual_calibration"], {"contextual_calibration": {"prior": "even"}}, "prior='even': choose from bal"),
         (["fine_tuning"], {"fine_tuning": {"dtype": "half"}}, "dtype='half': choose from float32, bfloat16"),
         (["fine_tuning_bert"], {"fine_tuning_bert": {"model": "./no"}}, "no such folder: ./no"),
     ],

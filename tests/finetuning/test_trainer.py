@@ -1,5 +1,6 @@
 """Classifier and training against `transformers` and torch.optim; resume, precision, order, devices."""
 
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -111,7 +112,7 @@ def test_what_decays(classifiers, name):
 
 def test_interrupted_run_goes_on(classifiers, tmp_path, monkeypatch):
     """Stopped in the middle of step 3 of 5, with dropout: the second start ends where the uninterrupted run does."""
-    config = settings.FineTuneConfig(steps=5, batch=3, learning_rate=1e-2, checkpoint_every=2)
+    config = dataclasses.replace(CONFIG, dropout=0.1)
     tuners = [trainer.Trainer(classifiers("bert")[1], config, trainer.make_mesh(3)) for _ in range(3)]
     losses = tuners[0].train(TEXTS, Y)
     rows_of = trainer.batch_rows
@@ -133,12 +134,10 @@ def test_interrupted_run_goes_on(classifiers, tmp_path, monkeypatch):
 
 def test_mixed_precision(classifiers):
     """Activations in bfloat16, weights in float32: nearly the same losses."""
-    options = {"steps": 3, "batch": 3, "learning_rate": 1e-3, "dropout": 0.0}
     losses = {}
     for dtype in ("float32", "bfloat16"):
-        tuner = trainer.Trainer(
-            classifiers("bert")[1], settings.FineTuneConfig(**options, dtype=dtype), trainer.make_mesh(1)
-        )
+        config = dataclasses.replace(CONFIG, dtype=dtype)
+        tuner = trainer.Trainer(classifiers("bert")[1], config, trainer.make_mesh(3))
         losses[dtype] = tuner.train(TEXTS, Y)
         assert {leaf.dtype for leaf in jax.tree.leaves(tuner._params)} == {jnp.dtype(jnp.float32)}
     assert losses["float32"] != losses["bfloat16"]
