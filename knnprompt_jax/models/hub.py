@@ -6,37 +6,44 @@ import pathlib
 import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
-from knnprompt_jax import errors
-from knnprompt_jax.models import tensor_files
+from knnprompt_jax import errors, hub_client
+from knnprompt_jax.models import hub_files, tensor_files
 
-_ADVICE = "give a local folder, fill the cache on a connected machine, or check the network"
 _TIMEOUT_SECONDS = 10.0
-# A gated repository is one kind of repository that is not found.
-_REFUSALS = (hub_errors.RepositoryNotFoundError, hub_errors.RevisionNotFoundError, hub_errors.HFValidationError)
 
 
 def resolve(name_or_folder: str, revision: str | None = None, config_only: bool = False) -> pathlib.Path:
     """The folder of a model: `name_or_folder` itself if it is one, otherwise the Hub's snapshot of that name.
 
-    Downloads config, tokenizer and one format of the weights (`config_only`: config.json alone); without a connection,
-    the cache serves.
+    Downloads config, tokenizer and one format of the weights (`config_only`: config.json alone), compares them with the
+    Hub's checksums, and goes on where an earlier download broke off. Where the Hub gives nothing, the cache serves.
+
+    Args:
+        revision: branch, tag or commit on the Hub.
 
     Raises:
-        UserError: no such folder, no such model, no right to read it, or neither Hub nor cache has it.
+        UserError: no such folder, model or revision, no right to read it, a file that is missing or not what the Hub lists,
+            or neither Hub nor cache has it.
     """
     folder = pathlib.Path(name_or_folder).expanduser()
     if folder.is_dir():
         return folder
     if _looks_like_path(name_or_folder):
         raise errors.UserError(f"no such folder: {name_or_folder}")
+    what = f"model {name_or_folder!r}" + (f", revision {revision!r}," if revision else "")
     try:
-        info = huggingface_hub.HfApi().model_info(name_or_folder, revision=revision, timeout=_TIMEOUT_SECONDS)
-        files = ["config.json"] if config_only else _wanted([sibling.rfilename for sibling in info.siblings or []])
-        return pathlib.Path(huggingface_hub.snapshot_download(name_or_folder, revision=revision, allow_patterns=files))
-    except _REFUSALS as error:
-        raise errors.UserError(_refusal(name_or_folder, revision, error)) from None
+        return hub_client.patiently(lambda: _download(name_or_folder, revision, config_only))
+    except hub_errors.HFValidationError:
+        raise errors.UserError(f"{name_or_folder!r} is neither a folder nor a possible Hub name (owner/name)") from None
+    except hub_files.Unusable as error:
+        raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
     except (OSError, hub_errors.HTTPError) as error:
-        return _from_cache(name_or_folder, revision, config_only, error)
+        found = _from_cache(name_or_folder, revision, config_only)
+        if found is None:
+            raise errors.UserError(
+                f"{what} is no local folder and not in the cache, and {hub_client.reason(error)}"
+            ) from None
+        return found
 
 
 def _looks_like_path(name: str) -> bool:
@@ -45,43 +52,30 @@ def _looks_like_path(name: str) -> bool:
     )
 
 
-def _wanted(files: list[str]) -> list[str]:
-    """The files at the top of a repository that a run reads: everything small, and the preferred weights."""
-    top = [file for file in files if "/" not in file]
-    weights = tensor_files.pick(top)
-    small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
-    small += [file for file in files if file.endswith("_Pooling/config.json")]  # Of sentence encoders.
-    if weights is None:
-        return small
-    if not weights.endswith(".index.json"):
-        return [*small, weights]
-    stem, suffix = os.path.splitext(weights.removesuffix(".index.json"))
-    return [*small, weights, *(file for file in top if file.startswith(f"{stem}-") and file.endswith(suffix))]
+def _download(name: str, revision: str | None, config_only: bool) -> pathlib.Path:
+    api = huggingface_hub.HfApi()
+    info = api.model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
+    files = hub_files.wanted([sibling.rfilename for sibling in info.siblings or []], config_only)
+    cached = [huggingface_hub.try_to_load_from_cache(name, file, revision=info.sha) for file in files]
+    folder = pathlib.Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files))
+    if not all(isinstance(path, str) for path in cached):
+        # Of the commit that was downloaded: a branch may have moved since.
+        listed = api.model_info(name, revision=folder.name, timeout=_TIMEOUT_SECONDS, files_metadata=True)
+        hub_files.check(folder, [sibling for sibling in listed.siblings or [] if sibling.rfilename in files])
+    return folder
 
 
-def _refusal(name: str, revision: str | None, error: Exception) -> str:
-    if isinstance(error, hub_errors.GatedRepoError):
-        return f"model {name!r} is gated: accept its terms on the Hub and set HF_TOKEN, or give a local folder"
-    if isinstance(error, hub_errors.RevisionNotFoundError):
-        return f"model {name!r} has no revision {revision!r} on the Hub"
-    if isinstance(error, hub_errors.RepositoryNotFoundError):
-        return f"no folder and no public Hub model is called {name!r}; check the name, or set HF_TOKEN if it is private"
-    return f"{name!r} is neither a folder nor a possible Hub name (owner/name)"
-
-
-def _from_cache(name: str, revision: str | None, config_only: bool, error: Exception) -> pathlib.Path:
+def _from_cache(name: str, revision: str | None, config_only: bool) -> pathlib.Path | None:
+    """The snapshot in the cache, unless it lacks a file that a run reads."""
     try:
-        # Asking for all files would refuse a snapshot that has only one weight format.
-        found = huggingface_hub.snapshot_download(
-            name, revision=revision, local_files_only=True, allow_patterns=["config.json"]
-        )
+        listed = huggingface_hub.get_cached_repo_tree(name, revision=revision)
+        files = hub_files.wanted([file.path for file in listed], config_only)
+    except (hub_errors.CachedRepoTreeNotFoundError, hub_files.Unusable):  # Other programs may have filled the cache.
+        files = [hub_files.CONFIG]
+    try:
+        found = huggingface_hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=files)
         if not config_only:
             tensor_files.find(pathlib.Path(found))
         return pathlib.Path(found)
-    except (OSError, hub_errors.HTTPError, errors.UserError):
-        offline = isinstance(error, hub_errors.OfflineModeIsEnabled)
-        detail = (str(error) or type(error).__name__).splitlines()[0]
-        reason = "HF_HUB_OFFLINE is set" if offline else f"the Hub cannot be read ({detail})"
-        raise errors.UserError(
-            f"model {name!r} is no local folder and not in the cache, and {reason}: {_ADVICE}"
-        ) from None
+    except (OSError, errors.UserError):
+        return None

@@ -19,6 +19,7 @@ class HubSource:
       labels: our label string by the value in `label_column`; None and -1 stand for no label.
       splits: Hub split by our name of it.
       config: configuration of the dataset, where it has several.
+      revision: branch, tag or commit on the Hub.
     """
 
     dataset: str
@@ -27,6 +28,7 @@ class HubSource:
     splits: Mapping[str, str]
     config: str | None = None
     label_column: str = "label"
+    revision: str | None = None
 
 
 def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
@@ -43,13 +45,16 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
         raise errors.UserError(
             f"reading {source.dataset} needs the `datasets` library: install it, or use a local folder (data_dir)"
         ) from error
+    # Not at the top: it brings the client's HTTP library, which few runs need.
+    from knnprompt_jax import hub_client
+
+    options = {"split": source.splits[split], "revision": source.revision}
     try:
-        rows = datasets.load_dataset(source.dataset, source.config, split=source.splits[split])
+        rows = hub_client.patiently(lambda: datasets.load_dataset(source.dataset, source.config, **options))
     except Exception as error:  # the library lets through the errors of its network, cache and file layers
-        reason = str(error).partition("\n")[0]
+        revision = f", revision {source.revision!r}" if source.revision else ""
         raise errors.UserError(
-            f"cannot load {source.dataset} from the Hugging Face Hub ({type(error).__name__}: {reason}); "
-            "use a local folder of JSONL files (data_dir), or fill the Hub's cache where it can be reached"
+            f"cannot load data set {source.dataset!r}{revision}: {hub_client.reason(error)}"
         ) from error
     for column in (*source.columns.values(), source.label_column):
         if column not in rows.column_names:

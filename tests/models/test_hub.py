@@ -1,110 +1,257 @@
-"""Names become folders: local ones first, then the Hub in one weight format, then the cache; failures give advice."""
+"""Names become folders: local ones first, then the Hub in one weight format, then the cache; failures give advice.
 
-import types
+The real client speaks to a Hub on the loopback interface.
+"""
 
-import huggingface_hub
+import fcntl
+import os
+import pathlib
+import pty
+import shutil
+import subprocess
+import sys
+import termios
+
+import numpy as np
 import pytest
-from huggingface_hub import errors as hub_errors
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import hub, registry
+from tests import hub_server
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = ["config.json", "merges.txt", "tokenizer.json", "vocab.json"]
 SAFETENSORS = ["model.safetensors"]
 FLAX = ["flax_model.msgpack.index.json", "flax_model-00001-of-00002.msgpack", "flax_model-00002-of-00002.msgpack"]
 TORCH = ["pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
 OTHERS = ["README.md", "onnx/config.json", "onnx/model.safetensors", "rust_model.ot", "tf_model.h5"]
+BYTES = np.random.default_rng(0).bytes(90_001)
 
 
 @pytest.fixture
-def fake_hub(monkeypatch, tmp_path):
-    """A Hub with the files that `serve` names (or that raises it), and a cache, empty until `cached` names a folder."""
-    server = types.SimpleNamespace(serve=[], cached=None, asked=[])
-
-    def model_info(self, name: str, revision: str | None, timeout: float) -> types.SimpleNamespace:
-        if isinstance(server.serve, Exception):
-            raise server.serve
-        return types.SimpleNamespace(siblings=[types.SimpleNamespace(rfilename=file) for file in server.serve])
-
-    def snapshot_download(name: str, revision: str | None, allow_patterns: list, local_files_only: bool = False) -> str:
-        if local_files_only and server.cached is None:
-            raise hub_errors.LocalEntryNotFoundError("not cached")
-        server.asked.append(sorted(allow_patterns))
-        return str(server.cached or tmp_path)
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    return server
+def server(tmp_path, monkeypatch):
+    """A Hub with the model owner/name, and an empty cache."""
+    with hub_server.serving() as server:
+        hub_server.connect(server, str(tmp_path / "cache"), monkeypatch)
+        publish(server, SMALL + SAFETENSORS)
+        yield server
 
 
-def _http_error(kind: type, status: int) -> Exception:
-    response = types.SimpleNamespace(status_code=status, headers={}, request=None)
-    return kind("the server's\nlong message", response=response)
+def publish(server: hub_server.Hub, files: list[str], **options: object) -> None:
+    contents = {file: BYTES if file.endswith(hub_server.LARGE) else f"{{}}{file}".encode() for file in files}
+    server.repositories["models/owner/name"] = hub_server.Repository(
+        {**contents, "config.json": b'{"model_type": "gpt2"}'}, **options
+    )
+
+
+def message(*arguments: object, **options: object) -> str:
+    """The one line that `resolve` fails with."""
+    with pytest.raises(errors.UserError) as failure:
+        hub.resolve(*arguments, **options)
+    assert "\n" not in str(failure.value)
+    return str(failure.value)
 
 
 @pytest.mark.parametrize(
-    ("weights", "fetched"),
-    [(SAFETENSORS + FLAX + TORCH, SAFETENSORS), (FLAX + TORCH, FLAX), (TORCH, TORCH), ([], [])],
+    ("weights", "fetched"), [(SAFETENSORS + FLAX + TORCH, SAFETENSORS), (FLAX + TORCH, FLAX), (TORCH, TORCH)]
 )
-def test_one_format_is_fetched(fake_hub, tmp_path, weights, fetched):
-    fake_hub.serve = SMALL + OTHERS + weights
-    assert hub.resolve("owner/name") == tmp_path
-    assert fake_hub.asked == [sorted(SMALL + fetched)]
+def test_one_format_is_fetched(server, weights, fetched):
+    publish(server, SMALL + OTHERS + weights)
+    folder = hub.resolve("owner/name")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(SMALL + fetched)
+    assert set(server.asked()) == {*SMALL, *fetched}
+    assert (folder / fetched[-1]).read_bytes() == BYTES
 
 
-def test_pooling_of_sentence_encoders_is_fetched(fake_hub):
-    fake_hub.serve = SMALL + OTHERS + SAFETENSORS + ["modules.json", "1_Pooling/config.json"]
-    hub.resolve("owner/name")
-    assert fake_hub.asked == [sorted([*SMALL, *SAFETENSORS, "modules.json", "1_Pooling/config.json"])]
+def test_pooling_of_sentence_encoders_is_fetched(server):
+    publish(server, SMALL + OTHERS + SAFETENSORS + ["modules.json", "1_Pooling/config.json"])
+    assert (hub.resolve("owner/name") / "1_Pooling" / "config.json").is_file()
 
 
-def test_folder_comes_first(fake_hub, tmp_path, monkeypatch):
-    fake_hub.serve = RuntimeError("the Hub was asked")
+def test_a_filled_cache_is_not_fetched_again(server):
+    folder = hub.resolve("owner/name")
+    server.requests.clear()
+    assert hub.resolve("owner/name") == folder
+    assert not server.asked()
+
+
+def test_revisions_have_folders_of_their_own(server):
+    publish(server, SMALL + SAFETENSORS, revisions=("main", "refs/pr/7", "v1.0"))
+    main = hub.resolve("owner/name")
+    assert hub.resolve("owner/name", "refs/pr/7") == hub.resolve("owner/name", "v1.0") == main
+    assert hub.resolve("owner/name", main.name) == main
+    publish(server, SMALL + FLAX, revisions=("main",))
+    assert hub.resolve("owner/name") != main
+
+
+def test_folder_comes_first(server, tmp_path, monkeypatch):
     (tmp_path / "gpt2").mkdir()
     monkeypatch.chdir(tmp_path)
     assert hub.resolve("gpt2").samefile(tmp_path / "gpt2")
+    for name in ("./nowhere", "/nowhere/else", "~/nowhere", "a/b/c", "nowhere/"):
+        assert message(name) == f"no such folder: {name}"
+    assert not server.requests
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/else", "~/nowhere", "a/b/c", "nowhere/"])
-def test_paths_are_not_looked_up(fake_hub, name):
-    fake_hub.serve = RuntimeError("the Hub was asked")
-    with pytest.raises(errors.UserError, match=f"no such folder: {name}"):
-        hub.resolve(name)
+def test_a_token_opens_private_models_and_stays_with_the_hub(server, monkeypatch):
+    publish(server, SMALL + SAFETENSORS, access="private")
+    assert "check the name, or set HF_TOKEN to a valid token if it is private" in message("owner/name")
+    monkeypatch.setenv("HF_TOKEN", "hf_expired")
+    assert "set HF_TOKEN to a valid token" in message("owner/name")
+    monkeypatch.setenv("HF_TOKEN", server.TOKEN)
+    assert (hub.resolve("owner/name") / "model.safetensors").read_bytes() == BYTES
+    stored = [headers for _, path, headers in server.requests if path.startswith("/stored/")]
+    assert stored and not any("authorization" in map(str.lower, headers) for headers in stored)
 
 
 @pytest.mark.parametrize(
-    ("error", "message"),
+    ("arguments", "options", "expected"),
     [
-        (_http_error(hub_errors.RepositoryNotFoundError, 404), "no folder and no public Hub model is called 'x/y'"),
-        (_http_error(hub_errors.GatedRepoError, 403), "'x/y' is gated: accept its terms on the Hub and set HF_TOKEN"),
-        (_http_error(hub_errors.RevisionNotFoundError, 404), "'x/y' has no revision 'v7' on the Hub"),
-        (hub_errors.HFValidationError("bad"), "'x/y' is neither a folder nor a possible Hub name"),
-        (hub_errors.OfflineModeIsEnabled("off"), "not in the cache, and HF_HUB_OFFLINE is set: give a local folder"),
-        (_http_error(hub_errors.HfHubHTTPError, 503), "not in the cache, and the Hub cannot be read (the server's): "),
-        (ConnectionError("no route"), "not in the cache, and the Hub cannot be read (no route): give a local folder"),
+        (("owner/none",), {}, "model 'owner/none' is no local folder and not in the cache, and nothing public on the"),
+        (
+            ("owner/name", "v7"),
+            {},
+            "model 'owner/name', revision 'v7', is no local folder and not in the cache, and the",
+        ),
+        (("owner/name",), {"access": "gated"}, "on the Hub it is gated: accept its terms there and set HF_TOKEN"),
+        (("naïve/one",), {}, "'naïve/one' is neither a folder nor a possible Hub name (owner/name)"),
     ],
 )
-def test_failures_say_what_to_do(fake_hub, error, message):
-    fake_hub.serve = error
-    with pytest.raises(errors.UserError) as failure:
-        hub.resolve("x/y", revision="v7")
-    assert message in str(failure.value) and "\n" not in str(failure.value)
+def test_refusals_say_what_to_do(server, arguments, options, expected):
+    publish(server, SMALL + SAFETENSORS, **options)
+    assert expected in message(*arguments)
 
 
-def test_cache_serves_without_a_connection(fake_hub, tmp_path):
-    fake_hub.serve, fake_hub.cached = ConnectionError("no route"), tmp_path / "snapshot"
-    fake_hub.cached.mkdir()
-    (fake_hub.cached / "config.json").write_text('{"model_type": "gpt2"}')
-    assert hub.resolve("x/y", config_only=True) == fake_hub.cached
-    with pytest.raises(errors.UserError, match="not in the cache"):
-        hub.resolve("x/y")
-    (fake_hub.cached / "model.safetensors").touch()
-    assert hub.resolve("x/y") == fake_hub.cached
+@pytest.mark.parametrize(
+    ("files", "reason"), [(SMALL, "it has no weights (model.safetensors, flax"), (["a.txt"], "it has no weights")]
+)
+def test_models_without_weights_are_told(server, files, reason):
+    publish(server, files)
+    assert f"model 'owner/name' cannot be used from the Hub: {reason}" in message("owner/name")
+    server.repositories["models/owner/name"] = hub_server.Repository({"README.md": b"gone"})
+    assert message("owner/name", config_only=True).endswith("it has no config.json: choose another model")
 
 
-def test_weights_of_unsupported_models_are_not_fetched(fake_hub, tmp_path):
-    fake_hub.serve = SMALL + SAFETENSORS
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(errors.UserError, match="x/y: config.json: model_type='llama' is not supported; choices: gpt2"):
-        registry.describe("x/y")
-    assert fake_hub.asked == [["config.json"]]
+REQUESTS = {
+    "the model's description": "GET /api/models/owner/name(/revision/main)?$",
+    "the list of files": "GET /api/models/owner/name/tree/",
+    "a file's size": "HEAD /owner/name/resolve/.*/model.safetensors",
+    "a small file": "GET /owner/name/resolve/.*/vocab.json",
+    "a large file": "GET /stored/",
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_busy_hub_is_asked_again(server, request_, times):
+    server.fail(request_, times=times, status=503)
+    assert (hub.resolve("owner/name") / "model.safetensors").read_bytes() == BYTES
+    assert not any(failure.times for failure in server.failures)
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_a_hub_that_stays_busy_is_told(server, request_):
+    server.fail(request_, times=1000, status=503)
+    said = message("owner/name", "main")
+    assert said.startswith(
+        "model 'owner/name', revision 'main', is no local folder and not in the cache, and the Hub cannot"
+    )
+    assert said.endswith("fill the cache on a connected machine, or check the network")
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(server, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
+    server.fail("GET /stored/", send=30_000)
+    assert (hub.resolve("owner/name") / "model.safetensors").read_bytes() == BYTES
+    ranges = [headers.get("Range") for _, path, headers in server.requests if "/stored/" in path]
+    assert ranges == [None, "bytes=30000-"]
+
+
+def test_a_connection_that_always_breaks_is_told(server):
+    server.fail("GET /stored/", times=1000, send=0)
+    assert "and the Hub cannot be read (" in message("owner/name")
+
+
+def test_a_partial_download_goes_on_with_what_is_missing(server):
+    publish(server, SMALL + TORCH)
+    server.repositories["models/owner/name"].files[TORCH[2]] = BYTES[::-1]
+    server.fail("HEAD .*/pytorch_model-00002", times=1000, status=404, headers={"X-Error-Code": "EntryNotFound"})
+    assert "the Hub lists a file that it does not have (" in message("owner/name")
+    server.failures.clear()
+    before = server.asked()
+    assert (hub.resolve("owner/name") / TORCH[2]).read_bytes() == BYTES[::-1]
+    assert server.asked() - before == {TORCH[2]: 1}
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "model.safetensors"])
+def test_a_wrong_checksum_is_found_and_the_file_removed(server, file):
+    server.fail("GET /stored/" if file in SAFETENSORS else f"GET .*/{file}", alter=True)
+    assert f"{file} arrived with another checksum than listed, and was removed: start again" in message("owner/name")
+    folder = hub.resolve("owner/name")
+    assert (folder / file).read_bytes() == server.repositories["models/owner/name"].files[file]
+    assert server.asked()[file] == 2
+
+
+def test_a_wrong_size_is_told(server):
+    server.fail("HEAD .*/model.safetensors", status=200, headers={"X-Repo-Commit": "0" * 40, "ETag": '"e"'}, times=9)
+    assert "the Hub cannot be read (OSError: Consistency check failed: file should be of size" in message("owner/name")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 503, None])
+def test_cache_serves_where_the_hub_does_not(server, status, monkeypatch):
+    folder = hub.resolve("owner/name")
+    if status is None:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    else:
+        server.fail("/api/", times=1000, status=status)
+    assert hub.resolve("owner/name") == hub.resolve("owner/name", config_only=True) == folder
+    shutil.rmtree(folder.parents[1] / "trees")  # As other programs fill it.
+    assert hub.resolve("owner/name") == folder
+    (folder / "model.safetensors").unlink()
+    assert hub.resolve("owner/name", config_only=True) == folder
+    assert "not in the cache, and " in message("owner/name")
+
+
+def test_a_snapshot_that_lacks_a_small_file_does_not_serve(server, monkeypatch):
+    folder = hub.resolve("owner/name")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (folder / "tokenizer.json").unlink()
+    assert "not in the cache, and HF_HUB_OFFLINE is set" in message("owner/name")
+
+
+def test_offline_mode_asks_nothing(server, monkeypatch):
+    folder = hub.resolve("owner/name")
+    server.requests.clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert hub.resolve("owner/name") == folder
+    assert message("owner/other") == (
+        "model 'owner/other' is no local folder and not in the cache, and HF_HUB_OFFLINE is set: "
+        "give a local folder, fill the cache on a connected machine, or check the network"
+    )
+    assert not server.requests
+
+
+def test_weights_of_unsupported_models_are_not_fetched(server):
+    publish(server, SMALL + SAFETENSORS)
+    server.repositories["models/owner/name"].files["config.json"] = b'{"model_type": "llama"}'
+    with pytest.raises(
+        errors.UserError, match="owner/name: config.json: model_type='llama' is not supported; choices: gpt2"
+    ):
+        registry.describe("owner/name")
+    assert set(server.asked()) == {"config.json"}
+
+
+def test_a_terminal_shows_a_bar_by_the_standard_environment(server, tmp_path):
+    """In a process of its own, as a user starts it: HF_ENDPOINT, HF_HOME and a progress bar on the terminal."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, b"\x18\0\xa0\0\0\0\0\0")
+    code = "from knnprompt_jax.models import hub; print(hub.resolve('owner/name'))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=slave, env=environment, timeout=120, check=True
+    )
+    os.close(slave)
+    shown = os.read(master, 100_000).decode()
+    os.close(master)
+    assert (pathlib.Path(done.stdout.decode().strip()) / "model.safetensors").read_bytes() == BYTES
+    assert "Fetching 5 files: 100%" in shown

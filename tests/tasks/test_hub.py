@@ -1,4 +1,4 @@
-"""Rows through the `datasets` library: a folder it can load, and its failures."""
+"""Rows through the `datasets` library: a folder it can load, a Hub on the loopback interface, and their failures."""
 
 import json
 import sys
@@ -6,21 +6,23 @@ import sys
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, sources
+from knnprompt_jax.tasks import catalogue, hub, sources
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import Task
+from tests import hub_server
 
 datasets = pytest.importorskip("datasets")
 
 TASK = Task("mood", ("sentence",), "{sentence}\nMood:", ("bad", "good"), ("bad", "good"))
 
 
-def make_source(dataset):
+def make_source(dataset, **options):
     return HubSource(
         dataset=str(dataset),
         columns={"sentence": "text"},
         labels={0: "bad", 1: "good"},
         splits={"train": "train", "dev": "test"},
+        **options,
     )
 
 
@@ -72,7 +74,7 @@ def test_declared_sources_ask_for_their_dataset(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     (example,) = sources.load_rows(catalogue.get("rte"), "dev", hub_source=catalogue.hub_source("rte"))
-    assert asked == [(("nyu-mll/glue", "rte"), {"split": "validation"})]
+    assert asked == [(("nyu-mll/glue", "rte"), {"split": "validation", "revision": None})]
     assert (example.fields, example.label) == ({"sentence_1": "a", "sentence_2": "b"}, "not_entailment")
 
 
@@ -82,7 +84,7 @@ def test_an_unreachable_hub_is_told_with_the_way_out(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(
-        errors.UserError, match=r"ConnectionError: no route to host\); use a local folder.*cache"
+        errors.UserError, match=r"ConnectionError: no route to host\): give a local folder.*cache"
     ) as caught:
         sources.load_rows(TASK, "train", hub_source=make_source("someone/mood"))
     assert "\n" not in str(caught.value)
@@ -92,3 +94,74 @@ def test_a_missing_library_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(errors.UserError, match="needs the `datasets` library"):
         sources.load_rows(TASK, "train", hub_source=make_source("someone/mood"))
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A Hub with the data set owner/mood, and empty caches."""
+    with hub_server.serving() as server:
+        hub_server.connect(server, str(tmp_path / "cache"), monkeypatch)
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", server.url)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "tables"))
+        publish(server, "row")
+        yield server
+
+
+def publish(server, word, **options):
+    rows = [{"text": f"{word} {number}", "label": number % 2} for number in range(3)]
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    server.repositories["datasets/owner/mood"] = hub_server.Repository(
+        {"train.jsonl": content, "test.jsonl": content}, **options
+    )
+
+
+def texts(**options):
+    return [row["sentence"] for _, row in hub.read(make_source("owner/mood", **options), "train")]
+
+
+def test_a_dataset_comes_from_the_hub_by_name_and_revision(server, monkeypatch):
+    publish(server, "old", revisions=("v1",))
+    commit = server.repositories["datasets/owner/mood"].commit
+    assert texts(revision="v1") == texts(revision=commit) == ["old 0", "old 1", "old 2"]
+    publish(server, "new", access="private")
+    monkeypatch.setenv("HF_TOKEN", server.TOKEN)
+    assert texts() == ["new 0", "new 1", "new 2"]
+
+
+@pytest.mark.parametrize(
+    "failure", [{"status": 503}, {"send": 10}], ids=["a busy Hub", "a connection that breaks in the middle"]
+)
+@pytest.mark.parametrize("request_", ["HEAD .*/README.md", "GET /api/datasets/owner/mood/rev", "GET .*/train.jsonl"])
+def test_passing_failures_are_passed_over(server, request_, failure):
+    server.fail(request_, **failure)
+    assert texts() == ["row 0", "row 1", "row 2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "failure", "expected"),
+    [
+        ({}, {"status": 503}, "the Hub cannot be read (HfHubHTTPError: Server error '503 Service Unavailable'"),
+        ({}, {"status": 403}, "the Hub does not allow it: set HF_TOKEN to a token that may read it"),
+        ({"access": "private"}, None, "nothing public on the Hub is called so: check the name, or set HF_TOKEN"),
+        ({"access": "gated"}, None, "DatasetNotFoundError: Dataset 'owner/mood' is a gated dataset on the Hub. Visit"),
+        ({"revisions": ()}, None, "the Hub has no such revision of it: give a branch, tag or commit"),
+    ],
+)
+def test_lasting_failures_say_what_to_do(server, options, failure, expected):
+    publish(server, "row", **options)
+    if failure:
+        server.fail(".", times=1000, **failure)
+    with pytest.raises(errors.UserError) as caught:
+        texts(revision="main")
+    assert str(caught.value).startswith("cannot load data set 'owner/mood', revision 'main': ")
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_cache_serves_offline(server, monkeypatch):
+    before = texts()
+    server.requests.clear()
+    for module in (datasets.config, hub_server.constants):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", True)
+    assert texts() == before and not server.requests
+    with pytest.raises(errors.UserError, match=r"'owner/other'.*OfflineModeIsEnabled.*: give a local folder"):
+        hub.read(make_source("owner/other"), "train")
