@@ -11,3 +11,36 @@ Shape notation of the whole package: a name ends in one letter per axis, `h_NE`,
     P prefix tokens        R packed rows      S row width, tokens B rows a step       T steps, or tokens of a whole sequence
     J suffix ends a step   C classes          k neighbours
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from knnprompt_jax.api.estimator import KNNPrompting
+    from knnprompt_jax.api.models import demo_model
+    from knnprompt_jax.errors import UserError
+    from knnprompt_jax.lm import LanguageModel
+    from knnprompt_jax.tasks.task import Task
+
+__all__ = ["KNNPrompting", "LanguageModel", "Task", "UserError", "demo_model"]
+
+# Imported when first asked for, so that the package itself is quick to import and starts no device.
+_MODULES = {
+    "KNNPrompting": "api.estimator",
+    "LanguageModel": "lm",
+    "Task": "tasks.task",
+    "UserError": "errors",
+    "demo_model": "api.models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

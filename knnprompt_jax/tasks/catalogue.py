@@ -1,14 +1,14 @@
 """The tasks by name: the paper's ten and SST5 with the templates and label words of its released code, and the demo.
 
-Adding a task is adding a declaration: `Task(...)` below or, for one's own, anywhere.
+Adding a task is adding a declaration: `Task(...)` below or, for one's own, anywhere, a YAML file included.
 """
 
 import importlib.resources
-import json
+import pathlib
 from importlib.resources.abc import Traversable
-from typing import Any
 
 from knnprompt_jax import errors
+from knnprompt_jax.tasks import declarations
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import Task
 
@@ -24,16 +24,24 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Task:
-    """The task of that name; raises UserError with the choices where there is none."""
+    """The task of that name, or the one that a file declares (see `declarations.read`).
+
+    Raises:
+      UserError: there is none of that name (with the choices), or the file declares none.
+    """
     if name == DEMO:
-        return from_json(demo_folder() / "task.json")
+        return declarations.read(demo_folder() / "task.json")
+    if name.endswith(declarations.SUFFIXES):
+        return declarations.read(pathlib.Path(name))
     if name not in _TASKS:
-        raise errors.UserError(f"unknown task {name!r}; choose from {', '.join(names())}")
+        raise errors.UserError(f"unknown task {name!r}; choose from {', '.join(names())}, or give a file: my_task.yaml")
     return _TASKS[name]
 
 
 def hub_source(name: str) -> HubSource:
     """Where the Hugging Face Hub has the task; raises UserError with the choices where none is declared."""
+    if name.endswith(declarations.SUFFIXES):
+        return declarations.read_hub(pathlib.Path(name))
     if name not in _HUB:
         raise errors.UserError(f"no Hub dataset is declared for task {name!r}; choose from {', '.join(_HUB)}")
     return _HUB[name]
@@ -42,30 +50,6 @@ def hub_source(name: str) -> HubSource:
 def demo_folder() -> Traversable:
     """The rows and the declaration of the embedded demo task."""
     return importlib.resources.files("knnprompt_jax") / "demo" / "task"
-
-
-def from_json(path: Traversable) -> Task:
-    """The task a JSON file declares: an object with Task's attributes; `label_words` may also map labels to words."""
-    try:
-        declaration: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        words = declaration["label_words"]
-        labels = declaration["labels"]
-        return Task(
-            name=declaration["name"],
-            fields=tuple(declaration["fields"]),
-            template=declaration["template"],
-            labels=tuple(labels),
-            label_words=tuple(words[label] for label in labels) if isinstance(words, dict) else tuple(words),
-            retrieval_template=declaration.get("retrieval_template", ""),
-        )
-    except OSError as error:
-        raise errors.UserError(f"{path}: cannot read the task declaration: {error.strerror}") from error
-    except KeyError as error:
-        raise errors.UserError(f"{path}: the task declaration lacks {error}") from error
-    except (ValueError, TypeError) as error:
-        if isinstance(error, errors.UserError):
-            raise
-        raise errors.UserError(f"{path}: not a task declaration: {error}") from error
 
 
 def _add(

@@ -1,16 +1,10 @@
-"""Raw rows from JSONL and CSV files, each with its place (file:line)."""
+"""Raw rows of a split in the published layout, a folder of JSONL files."""
 
-import csv
-import io
-import json
-import re
 from importlib.resources.abc import Traversable
-from typing import Any
 
 from knnprompt_jax import errors
-
-Row = tuple[str, dict[str, Any]]
-"""The place of a row and its columns."""
+from knnprompt_jax.tasks import formats
+from knnprompt_jax.tasks.formats import Row
 
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}
 
@@ -21,9 +15,9 @@ def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[R
     With `restore_dropped`, the rows of `<split>_dropped.jsonl`, where there is one, are put back at the line numbers
     (0-based, of the file they were taken from) that their key `line` gives.
     """
-    rows = read_jsonl(_find(folder, split))
+    rows = list(formats.read(_find(folder, split)))
     dropped = folder / f"{split}_dropped.jsonl"
-    return _restored(rows, read_jsonl(dropped)) if restore_dropped and dropped.is_file() else rows
+    return _restored(rows, list(formats.read(dropped))) if restore_dropped and dropped.is_file() else rows
 
 
 def _find(folder: Traversable, split: str) -> Traversable:
@@ -48,51 +42,3 @@ def _restored(rows: list[Row], dropped: list[Row]) -> list[Row]:
             )
         restored.insert(line, (place, {key: value for key, value in row.items() if key != "line"}))
     return restored
-
-
-def read_jsonl(path: Traversable) -> list[Row]:
-    """One JSON object a line; blank lines are passed over."""
-    rows = []
-    for number, line in enumerate(re.split(r"\r\n|\n|\r", _read_text(path)), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise errors.UserError(
-                f"{place}: not JSON: {error}; the file should hold one JSON object a line"
-            ) from error
-        if not isinstance(row, dict):
-            raise errors.UserError(f"{place}: a JSON {type(row).__name__}, not an object with the row's fields")
-        rows.append((place, row))
-    return rows
-
-
-def read_csv(path: Traversable) -> list[Row]:
-    """Comma-separated rows under a header; a quoted cell may hold newlines (the place is its row's last line)."""
-    reader = csv.DictReader(io.StringIO(_read_text(path), newline=""), strict=True)
-    rows = []
-    try:
-        for row in reader:
-            place = f"{path}:{reader.line_num}"
-            if None in row or None in row.values():
-                raise errors.UserError(
-                    f"{place}: the number of cells differs from the header's {len(reader.fieldnames)}"
-                )
-            rows.append((place, row))
-    except csv.Error as error:
-        raise errors.UserError(f"{path}:{reader.line_num}: not CSV: {error}") from error
-    return rows
-
-
-def _read_text(path: Traversable) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise errors.UserError(f"{path}: cannot read the file: {error.strerror}") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise errors.UserError(f"{path}:{line}: not UTF-8: {error.reason}") from error

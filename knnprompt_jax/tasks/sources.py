@@ -1,14 +1,18 @@
 """Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is checked."""
 
+import numbers
 import pathlib
+import re
 from collections.abc import Mapping
 from importlib.resources.abc import Traversable
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, files, hub
+from knnprompt_jax.tasks import catalogue, files, formats, hub
 from knnprompt_jax.tasks.hub import HubSource
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks.task import Example, Task, listed
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def load_rows(
@@ -16,7 +20,8 @@ def load_rows(
     split: str,
     *,
     data_dir: str | None = None,
-    csv_path: str | None = None,
+    path: str | None = None,
+    encoding: str = "utf-8",
     hub_source: HubSource | None = None,
     restore_dropped: bool = False,
 ) -> list[Example]:
@@ -26,7 +31,8 @@ def load_rows(
       task: says which columns a row must have and which labels there are.
       split: "train", "dev_subsample", "test", … the file is `<data_dir>/<task.name>/<split>.jsonl`.
       data_dir: the folder of task folders in the published layout.
-      csv_path: a CSV file with a header; it holds the split alone.
+      path: a CSV, TSV (both with a header), JSONL or Parquet file that holds the split alone.
+      encoding: of that file; Parquet has its own.
       hub_source: a dataset on the Hub, from `catalogue.hub_source` or one's own.
       restore_dropped: put the rows of `train_dropped.jsonl` back, which makes the published train file whole.
 
@@ -36,13 +42,13 @@ def load_rows(
       UserError: with file and line, on a missing, empty or malformed file, and on a row that lacks a field or a label,
         has an empty text, one that is not a string, or an unknown label.
     """
-    given = [place for place in (data_dir, csv_path, hub_source) if place is not None]
+    given = [place for place in (data_dir, path, hub_source) if place is not None]
     if len(given) > 1:
-        raise errors.UserError("choose one place for the rows: data_dir, csv_path or hub_source")
+        raise errors.UserError("choose one place for the rows: data_dir, path or hub_source")
     if hub_source is not None:
         where, rows = hub_source.dataset, hub.read(hub_source, split)
-    elif csv_path is not None:
-        where, rows = csv_path, files.read_csv(pathlib.Path(csv_path))
+    elif path is not None:
+        where, rows = path, list(formats.read(pathlib.Path(path), encoding))
     else:
         folder = _task_folder(task, data_dir)
         where, rows = f"{folder / split}.jsonl", files.read_split(folder, split, restore_dropped)
@@ -52,7 +58,7 @@ def load_rows(
         raise errors.UserError(
             f"{where}: split {split!r} of task {task.name!r} is unlabelled: no row has a 'label'; choose another split"
         )
-    return [_example(task, place, row, index) for index, (place, row) in enumerate(rows)]
+    return [to_example(task, place, row, index) for index, (place, row) in enumerate(rows)]
 
 
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:
@@ -66,34 +72,51 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
     if task.name == catalogue.DEMO:
         return catalogue.demo_folder()
     raise errors.UserError(
-        f"task {task.name!r} needs rows: give data_dir (holding {task.name}/train.jsonl), csv_path or hub_source; "
+        f"task {task.name!r} needs rows: give data_dir (holding {task.name}/train.jsonl), path or hub_source; "
         f"only {catalogue.DEMO!r} comes with the package"
     )
 
 
-def _example(task: Task, place: str, row: Mapping[str, Any], index: int) -> Example:
-    for field in task.fields:
-        if field not in row:
-            raise errors.UserError(f"{place}: lacks the field {field!r}; it has {', '.join(map(str, row)) or 'none'}")
-        if not isinstance(row[field], str):
-            raise errors.UserError(f"{place}: field {field!r} is a {type(row[field]).__name__}, not a string")
-        if not row[field].strip():
-            raise errors.UserError(f"{place}: field {field!r} is empty")
+def to_example(task: Task, place: str, row: Mapping[str, Any], index: int) -> Example:
+    """The example in a row of columns, with the label in `label`.
+
+    Raises:
+      UserError: with the place, on a row that lacks a field or the label, has an empty text or one that is none, or an
+        unknown label.
+    """
+    fields = fields_of(task, place, row)
+    if "label" not in row:
+        raise errors.UserError(f"{place}: lacks the field 'label'; it has {listed(row)}")
     return Example(
-        fields={field: row[field] for field in task.fields},
-        label=_label(task, place, row),
+        fields=fields,
+        label=label_of(task, place, row["label"]),
         row=index,
         source=place,
         other={key: value for key, value in row.items() if key not in task.fields and key != "label"},
     )
 
 
-def _label(task: Task, place: str, row: Mapping[str, Any]) -> str:
-    if "label" not in row:
-        raise errors.UserError(f"{place}: lacks the field 'label'; it has {', '.join(map(str, row))}")
-    label = row["label"]
-    if isinstance(label, int) and not isinstance(label, bool):
+def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
+    """The task's texts in a row of columns; raises UserError, with the place, where one is missing, empty or no text."""
+    for field in task.fields:
+        if field not in row:
+            raise errors.UserError(f"{place}: lacks the field {field!r}; it has {listed(row)}")
+        text = row[field]
+        if not isinstance(text, str):
+            raise errors.UserError(f"{place}: field {field!r} is a {type(text).__name__}, not a string")
+        if not text.strip():
+            raise errors.UserError(f"{place}: field {field!r} is empty")
+        if surrogate := _SURROGATE.search(text):
+            raise errors.UserError(
+                f"{place}: field {field!r} holds half a character (U+{ord(surrogate[0]):04X}, a lone surrogate) at {surrogate.start()}"
+            )
+    return {field: str(row[field]) for field in task.fields}
+
+
+def label_of(task: Task, place: str, label: Any) -> str:
+    """The task's label string for a label as it stands in a row; raises UserError, with the place, where there is none."""
+    if isinstance(label, numbers.Integral) and not isinstance(label, bool):
         label = str(label)
-    if label not in task.labels:
-        raise errors.UserError(f"{place}: unknown label {label!r}; choose from {', '.join(task.labels)}")
+    if not isinstance(label, str) or label not in task.classes:
+        raise errors.UserError(f"{place}: unknown label {label!r}; choose from {listed(task.labels)}")
     return label

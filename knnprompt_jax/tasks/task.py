@@ -2,11 +2,15 @@
 
 import collections
 import dataclasses
+import functools
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax import errors
+from knnprompt_jax.tasks import tables
+
+_LISTED = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +68,10 @@ class Task:
                 raise errors.UserError(f"task {self.name!r}: {what} is empty")
         for what in ("fields", "labels", "label_words"):
             self._check_names(what)
+        if awkward := [field for field in self.fields if field.isdecimal() or set(field) & set(".[]{}!:")]:
+            raise errors.UserError(
+                f"task {self.name!r}: a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not a number alone"
+            )
         if len(self.labels) != len(self.label_words):
             raise errors.UserError(
                 f"task {self.name!r}: {len(self.labels)} labels but {len(self.label_words)} label words"
@@ -76,6 +84,53 @@ class Task:
             object.__setattr__(self, "retrieval_template", " ".join(f"{{{field}}}" for field in self.fields))
         for what in ("template", "retrieval_template"):
             self._check_template(what)
+
+    @classmethod
+    def infer(
+        cls,
+        X: Any,
+        y: Iterable[Any] | None = None,
+        *,
+        label: str = "label",
+        fields: Sequence[str] | None = None,
+        template: str = "",
+        name: str = "own",
+    ) -> "Task":
+        """A task from its rows: the columns that hold texts are its fields, the labels found its labels and label words.
+
+        Args:
+          X: texts (their field is called "text"), rows as mappings, or a table of pandas.
+          y: the labels; without them the column `label` of X has them.
+          label: what a label is called, in X and in the template.
+          fields: the columns to use; by default all that hold nothing but texts, the labels aside.
+          template: by default a line for each field, "Title: {title}", and what is asked for, "Label:".
+
+        Raises:
+          UserError: there is no such column, no column of texts, or a label that is no text or whole number.
+        """
+        rows = tables.rows_of(X, fields or ("text",))
+        if not rows:
+            raise errors.UserError(f"task {name!r}: X is empty: at least one row is needed")
+        if fields is None:
+            fields = [column for column in rows[0] if column != label or y is not None]
+            fields = [column for column in fields if all(isinstance(row.get(column), str) for row in rows)]
+        if y is None:
+            if missing := [index for index, row in enumerate(rows) if label not in row]:
+                raise errors.UserError(
+                    f"row {missing[0]}: lacks the label {label!r}; it has {listed(rows[missing[0]])}"
+                )
+            y = [row[label] for row in rows]
+        found = {tables.label_string(f"row {index}", value) for index, value in enumerate(y)}
+        labels = sorted(found, key=lambda text: (not text.isdecimal(), int(text) if text.isdecimal() else 0, text))
+        words = [text.replace("_", " ").strip() for text in labels]
+        lines = [f"{field[:1].upper()}{field[1:]}: {{{field}}}\n" for field in fields]
+        return cls(
+            name=name,
+            fields=tuple(fields),
+            template=template or f"{''.join(lines)}{label[:1].upper()}{label[1:]}:",
+            labels=tuple(labels),
+            label_words=tuple(words if len(set(words)) == len(words) else labels),
+        )
 
     def _check_names(self, what: str) -> None:
         names = getattr(self, what)
@@ -107,12 +162,14 @@ class Task:
 
     def class_index(self, label: str) -> int:
         """The class of a label string; raises UserError with the choices where there is none."""
-        try:
-            return self.labels.index(label)
-        except ValueError:
-            raise errors.UserError(
-                f"task {self.name!r} has no label {label!r}; choose from {', '.join(self.labels)}"
-            ) from None
+        if label not in self.classes:
+            raise errors.UserError(f"task {self.name!r} has no label {label!r}; choose from {listed(self.labels)}")
+        return self.classes[label]
+
+    @functools.cached_property
+    def classes(self) -> Mapping[str, int]:
+        """The class of each label string."""
+        return {label: index for index, label in enumerate(self.labels)}
 
     def render(self, example: Example, label: str | None = None) -> str:
         """The query text of an example or, given a label string, its labelled text, which ends in a newline."""
@@ -122,3 +179,10 @@ class Task:
     def retrieval_text(self, example: Example) -> str:
         """The text that sentence encoders and BM25 compare."""
         return self.retrieval_template.format_map(example.fields)
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names for a message, with commas between them; of very many, the first."""
+    names = list(map(str, names))
+    more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
+    return (", ".join(names[:_LISTED]) or "none") + more

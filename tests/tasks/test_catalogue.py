@@ -1,7 +1,5 @@
 """The declared tasks, to the character."""
 
-import json
-
 import pytest
 
 from knnprompt_jax import errors
@@ -72,41 +70,3 @@ def test_unknown_names_list_the_choices():
         catalogue.get("sst")
     with pytest.raises(errors.UserError, match="no Hub dataset is declared for task 'demo'; choose from sst2"):
         catalogue.hub_source("demo")
-
-
-DECLARATION = {
-    "name": "mood",
-    "fields": ["sentence"],
-    "template": "{sentence}\nMood:",
-    "labels": ["0", "1"],
-    "label_words": ["bad", "good"],
-}
-
-
-@pytest.mark.parametrize("words", [["bad", "good"], {"1": "good", "0": "bad"}], ids=["list", "object"])
-def test_a_task_can_be_declared_in_json(tmp_path, words):
-    path = tmp_path / "task.json"
-    path.write_text(json.dumps(DECLARATION | {"label_words": words}))
-    task = catalogue.from_json(path)
-    assert (task.labels, task.label_words) == (("0", "1"), ("bad", "good"))
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("{", "not a task declaration"),
-        ("[]", "not a task declaration"),
-        (json.dumps({"name": "mood"}), "lacks 'label_words'"),
-        (json.dumps(DECLARATION | {"labels": ["0", "0"]}), "more than once"),
-    ],
-)
-def test_bad_json_declarations_are_refused(tmp_path, text, message):
-    path = tmp_path / "task.json"
-    path.write_text(text)
-    with pytest.raises(errors.UserError, match=message):
-        catalogue.from_json(path)
-
-
-def test_a_missing_declaration_is_named(tmp_path):
-    with pytest.raises(errors.UserError, match="task.json: cannot read"):
-        catalogue.from_json(tmp_path / "task.json")

@@ -43,7 +43,7 @@ def test_integer_labels_blank_lines_windows_line_ends_and_a_byte_order_mark(tmp_
 def test_csv_rows_may_hold_commas_quotes_and_newlines(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('label,sentence,id\n1,"a, ""b""\nc",7\n0,d,8\n')
-    first, second = sources.load_rows(TASK, "train", csv_path=str(path))
+    first, second = sources.load_rows(TASK, "train", path=str(path))
     assert (first.fields["sentence"], first.label, first.other) == ('a, "b"\nc', "1", {"id": "7"})
     assert (second.label, second.source) == ("0", f"{path}:4")
 
@@ -64,7 +64,7 @@ def test_bad_csv_is_refused(tmp_path, text, message):
     path = tmp_path / "rows.csv"
     path.write_text(text)
     with pytest.raises(errors.UserError, match=message):
-        sources.load_rows(TASK, "train", csv_path=str(path))
+        sources.load_rows(TASK, "train", path=str(path))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_missing_files_list_what_there_is(tmp_path):
     with pytest.raises(errors.UserError, match="trec: no such folder; .* holds mood"):
         sources.load_rows(catalogue.get("trec"), "train", data_dir=str(tmp_path))
     with pytest.raises(errors.UserError, match="cannot read the file: No such file"):
-        sources.load_rows(TASK, "train", csv_path=str(tmp_path / "rows.csv"))
+        sources.load_rows(TASK, "train", path=str(tmp_path / "rows.csv"))
 
 
 def test_empty_and_unlabelled_files_are_refused(tmp_path):
@@ -116,7 +116,7 @@ def test_empty_and_unlabelled_files_are_refused(tmp_path):
 
 def test_rows_come_from_one_place(tmp_path):
     with pytest.raises(errors.UserError, match="choose one place"):
-        load(tmp_path, csv_path="rows.csv")
+        load(tmp_path, path="rows.csv")
     with pytest.raises(errors.UserError, match="task 'mood' needs rows"):
         sources.load_rows(TASK, "train")
 

@@ -1,0 +1,43 @@
+"""Which rows become demonstrations: a few of each class, drawn by a seed; all others are anchors."""
+
+import random
+from collections.abc import Sequence
+
+from knnprompt_jax import errors
+from knnprompt_jax import lm as lm_lib
+from knnprompt_jax.prompts import statistics
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
+
+_COUNTED = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that are enough to tell how many fit the context.
+
+
+def draw(
+    task: Task, examples: Sequence[Example], model: lm_lib.LanguageModel, shots: int | None, seed: int
+) -> tuple[list[Example], list[Example]]:
+    """Demonstrations in the order in which they are shown, and the other examples in theirs.
+
+    A class gives `shots` rows, at most half of its own. None is as many as the model's context holds, by the paper's rule
+    (`statistics.compute_max_shots`); no demonstrations where even one a class makes too many prompts too long.
+
+    Raises:
+      UserError: there are no examples, or the number of shots is negative.
+    """
+    if not examples:
+        raise errors.UserError("X is empty: at least one row is needed")
+    if shots is None:
+        shots = _most(task, examples, model)
+    if shots < 0:
+        raise errors.UserError(f"demo_shots={shots}: choose 0 (no demonstrations) or more")
+    generator = random.Random(seed)
+    by_class = splits.group_by_class(examples).values()
+    shown = [example for members in by_class for example in generator.sample(members, min(shots, len(members) // 2))]
+    generator.shuffle(shown)
+    rows = {example.row for example in shown}
+    return shown, [example for example in examples if example.row not in rows]
+
+
+def _most(task: Task, examples: Sequence[Example], model: lm_lib.LanguageModel) -> int:
+    counted = [example for members in splits.group_by_class(examples).values() for example in members[:_COUNTED]]
+    limit = statistics.compute_max_shots(task, counted, model.tokenize, model.context)
+    return limit.m_t if round(100 * limit.truncated) <= statistics.MAX_TRUNCATION_PERCENT else 0

@@ -1,0 +1,62 @@
+"""What users give as X and y: texts or rows and labels, as a list, an array or a table of pandas."""
+
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks import sources, tables
+from knnprompt_jax.tasks.task import Example, Task
+
+
+def queries(task: Task, X: Any) -> list[Example]:
+    """Examples without labels; raises UserError, with the row, on one that lacks a field or has an empty text."""
+    return [
+        Example(sources.fields_of(task, f"row {index}", row), "", index, f"row {index}")
+        for index, row in enumerate(tables.rows_of(X, task.fields))
+    ]
+
+
+def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
+    """Examples numbered from `first`.
+
+    Raises:
+        UserError: on a row as for `queries`, an unknown label, or not as many labels as rows.
+    """
+    examples, labels = queries(task, X), list(y)
+    if len(examples) != len(labels):
+        raise errors.UserError(f"X has {len(examples)} rows, y {len(labels)} labels: each row needs one")
+    return [
+        Example(example.fields, _label(task, example.source, label), first + index, example.source)
+        for index, (example, label) in enumerate(zip(examples, labels, strict=True))
+    ]
+
+
+def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:
+    """The task's labels [C], in class order, as values of y's type: numbers where y has numbers, truth values where it has those."""
+    values = list(y)
+    if all(isinstance(value, bool | np.bool_) for value in values) and set(task.labels) <= {"False", "True"}:
+        return np.array([label == "True" for label in task.labels])
+    if all(isinstance(value, numbers.Integral) for value in values) and all(map(_is_number, task.labels)):
+        return np.array([int(label) for label in task.labels])
+    return np.array(task.labels)
+
+
+def classes_of(task: Task, examples: Iterable[Example]) -> np.ndarray:
+    """Classes [N] of examples."""
+    return np.array([task.class_index(example.label) for example in examples], int)
+
+
+def numbers_of(examples: Iterable[Example]) -> np.ndarray:
+    """The examples' own numbers [N]."""
+    return np.array([example.row for example in examples], int)
+
+
+def _label(task: Task, place: str, label: Any) -> str:
+    return sources.label_of(task, place, tables.label_string(place, label))
+
+
+def _is_number(label: str) -> bool:
+    return label.lstrip("-").isdecimal() and str(int(label)) == label

@@ -1,0 +1,179 @@
+"""Rows from CSV, TSV, JSONL and Parquet files, one at a time, each with its place (file:line)."""
+
+import codecs
+import contextlib
+import csv
+import io
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from importlib.resources.abc import Traversable
+from typing import Any, BinaryIO, TextIO
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks.task import listed
+
+Row = tuple[str, dict[str, Any]]
+"""The place of a row and its columns."""
+Parsed = tuple[str, dict[str, Any] | errors.UserError]
+"""A row, or in its place what is wrong with it."""
+
+csv.field_size_limit(2**31 - 1)  # The library's limit is 128 KiB a field.
+
+
+def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
+    """The rows of a file in the format that its name ends in.
+
+    Raises:
+      UserError: with file and line, on an unknown ending, a file that cannot be read or decoded, or a malformed row.
+    """
+    for place, row in parse(path, encoding):
+        if isinstance(row, errors.UserError):
+            raise row
+        yield place, row
+
+
+def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterator[Parsed]:
+    """As `read`, but a malformed row becomes its error and does not end the file; `kind` is an ending in place of the name's."""
+    suffix = kind or pathlib.PurePath(path.name).suffix.lower()
+    if suffix == ".parquet":
+        return _parquet(path)
+    if suffix not in TEXT_FORMATS:
+        raise errors.UserError(
+            f"{path}: unknown kind of file; its name should end in {', '.join([*TEXT_FORMATS, '.parquet'])}"
+        )
+    return _text_rows(path, encoding, suffix)
+
+
+def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
+    """One JSON object a line; blank lines are passed over."""
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        place = f"{name}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            row = errors.UserError(f"{place}: not JSON: {error}; the file should hold one JSON object a line")
+        if not isinstance(row, dict | errors.UserError):
+            row = errors.UserError(f"{place}: a JSON {type(row).__name__}, not an object with the row's fields")
+        yield place, row
+
+
+def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
+    """Rows under a header; a quoted cell may hold newlines (the place is the row's first line). Blank lines are passed over."""
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    header: list[str] = []
+    while True:
+        place = f"{name}:{reader.line_num + 1}"
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield place, errors.UserError(f"{place}: not CSV: {error}")
+            continue
+        if not cells or (len(cells) == 1 != len(header) and not cells[0].strip(" \t")):
+            continue
+        if not header:
+            header = _header(place, cells)
+        elif len(cells) != len(header):
+            wrong = f"{place}: the number of cells differs from the header's {len(header)}: {len(cells)}"
+            yield place, errors.UserError(wrong)
+        else:
+            yield place, dict(zip(header, cells, strict=True))
+
+
+def read_tsv(file: TextIO, name: str) -> Iterator[Parsed]:
+    """The same with tabs between the cells."""
+    return read_csv(file, name, "\t")
+
+
+def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
+    """One text a line, in the column `text`; blank lines are passed over."""
+    for number, line in enumerate(file, start=1):
+        if line.strip():
+            yield f"{name}:{number}", {"text": line.removesuffix("\n")}
+
+
+TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
+    ".csv": read_csv,
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+    ".txt": read_lines,
+}
+
+
+def _header(place: str, cells: list[str]) -> list[str]:
+    if repeated := [cell for cell in cells if cells.count(cell) > 1]:
+        raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {listed(cells)}")
+    return cells
+
+
+def as_text(file: BinaryIO, encoding: str, kind: str) -> TextIO:
+    """The characters of a file of this kind."""
+    # The csv module finds the ends of lines itself, since they may stand in cells; elsewhere \n, \r and \r\n end a line.
+    newline = "" if kind in (".csv", ".tsv") else None
+    # UTF-8 may begin with a byte order mark.
+    encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
+    return io.TextIOWrapper(file, encoding, newline=newline)
+
+
+def _text_rows(path: Traversable, encoding: str, kind: str) -> Iterator[Parsed]:
+    with _open(path) as file, _decoding(path, encoding):
+        yield from TEXT_FORMATS[kind](as_text(file, encoding, kind), str(path))
+
+
+@contextlib.contextmanager
+def _open(path: Traversable) -> Iterator[Any]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise errors.UserError(f"{path}: cannot read the file: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _decoding(path: Traversable, encoding: str) -> Iterator[None]:
+    try:
+        yield
+    except LookupError:
+        raise errors.UserError(f"encoding={encoding!r}: unknown; choose utf-8, utf-16, latin-1, cp1252, …") from None
+    except UnicodeError as error:
+        raise errors.UserError(f"{_undecodable(path, encoding)}: {getattr(error, 'reason', error)}") from None
+
+
+def _undecodable(path: Traversable, encoding: str) -> str:
+    """Line and byte where a file stops being text, which needs a second look at it."""
+    decoder, line, start = codecs.getincrementaldecoder(encoding)(), 1, 0
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            try:
+                text = decoder.decode(chunk)
+            except UnicodeDecodeError as error:  # Its object begins with what was left of the chunk before.
+                at = start + len(chunk) - len(error.object) + error.start
+                line += error.object[: error.start].decode(encoding, "ignore").count("\n")
+                return f"{path}:{line}: not {encoding.upper()}: byte {at} is 0x{error.object[error.start]:02x}"
+            except UnicodeError:  # No byte order mark.
+                return f"{path}:{line}: not {encoding.upper()}"
+            line, start = line + text.count("\n"), start + len(chunk)
+    return f"{path}:{line}: not {encoding.upper()}: the file ends within a character, after {start} bytes"
+
+
+def _parquet(path: Traversable) -> Iterator[Row]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise errors.UserError(
+            f"{path}: reading Parquet needs pyarrow: pip install 'knnprompt_jax[parquet]'"
+        ) from error
+    with _open(path) as file:
+        number = 0
+        try:
+            for batch in parquet.ParquetFile(file).iter_batches(1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}:{number}", row
+        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors.
+            reason = " ".join(str(error).split())
+            raise errors.UserError(f"{path}:{number + 1}: not Parquet: {reason}") from error

@@ -1,0 +1,163 @@
+"""The classifier against the definition, one prompt at a time; what it takes as X and y, and what it refuses."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax.prompts import layout
+
+ONE = kp.Task("one", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
+TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"), ("bad", "good"))
+
+
+def log_p(classifier, texts):
+    """Log-probabilities [N, V] in float64 after whole prompts, each read from its first token to its last."""
+    task, model = classifier.task, classifier.lm
+    shown = "".join(task.render(example, example.label) + "\n" for example in classifier.demonstrations_)
+    tokens = model.tokenize([shown + task.template.format(sentence=text) for text in texts])
+    whole = layout.PromptGroup(
+        np.zeros(0, np.int32), tuple(np.array(one, np.int32) for one in tokens), np.arange(len(texts))
+    )
+    states = model.states(layout.Prompts((whole,), len(texts)))
+    logits_NV = np.asarray(states.hidden_NE, np.float64) @ np.asarray(model.head_VE, np.float64).T
+    logits_NV -= logits_NV.max(-1, keepdims=True)
+    return logits_NV - np.log(np.exp(logits_NV).sum(-1, keepdims=True))
+
+
+@pytest.fixture(scope="module")
+def divergences(fitted, rows):
+    """KL(text ‖ anchor) [Q, N] of the last 30 rows, and the anchors' row numbers."""
+    shown = {example.row for example in fitted.demonstrations_}
+    ids_N = np.array([row for row in range(67) if row not in shown])
+    logp_QV, logk_NV = log_p(fitted, rows[0][67:]), log_p(fitted, [rows[0][row] for row in ids_N])
+    p_QV = np.exp(logp_QV)
+    return (p_QV * logp_QV).sum(-1)[:, None] - p_QV @ logk_NV.T, ids_N
+
+
+def test_neighbours_and_labels_are_those_of_the_definition(fitted, rows, divergences):
+    kl_QN, ids_N = divergences
+    distances_Qk, ids_Qk = fitted.kneighbors(rows[0][67:])
+    nearest_Qk = np.argsort(kl_QN, -1, kind="stable")[:, :5]
+    np.testing.assert_allclose(distances_Qk, np.take_along_axis(kl_QN, nearest_Qk, -1), atol=2e-5)
+    np.testing.assert_array_equal(ids_Qk, ids_N[nearest_Qk])
+    counts_QC = np.array([np.bincount(np.array(rows[1])[own], minlength=6) for own in ids_N[nearest_Qk]])
+    np.testing.assert_array_equal(fitted.predict(rows[0][67:]), counts_QC.argmax(-1))
+    np.testing.assert_allclose(fitted.predict_proba(rows[0][67:]), counts_QC / 5, rtol=1e-6)
+    assert fitted.score(rows[0][67:], rows[1][67:]) == np.mean(counts_QC.argmax(-1) == rows[1][67:])
+
+
+def test_demonstrations_are_drawn_from_each_class_and_are_no_anchors(fitted, model, task, rows):
+    labels = sorted(example.label for example in fitted.demonstrations_)
+    assert labels == sorted(2 * task.labels)
+    assert not {example.row for example in fitted.demonstrations_} & set(fitted.anchors_)
+    assert len(fitted.anchors_) + len(labels) == 67
+    options = {"demo_shots": 2, "kind": "dense"}
+    again, other = (
+        kp.KNNPrompting(model, task, random_state=seed, **options).fit(rows[0][:67], rows[1][:67]) for seed in (0, 1)
+    )
+    assert again.demonstrations_ == fitted.demonstrations_ != other.demonstrations_
+
+
+def test_rows_that_come_later_are_as_good_as_rows_from_the_start(model, task, rows):
+    X, y = rows
+    parts = kp.KNNPrompting(model, task, demo_shots=0).partial_fit(X[:50], y[:50]).partial_fit(X[50:89], y[50:89])
+    whole = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:89], y[:89])
+    assert list(parts.anchors_) == list(whole.anchors_) == list(range(89))
+    for ours, theirs in zip(parts.kneighbors(X[89:]), whole.kneighbors(X[89:]), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5)
+    np.testing.assert_array_equal(parts.partial_fit([], []).predict(X[89:]), whole.predict(X[89:]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "y", "classes"),
+    [
+        (("no", "yes"), ["yes", "no", "yes", "no", "yes"], ["no", "yes"]),
+        (("10", "9"), [9, 10, 9, 9, 10], [9, 10]),
+        (("1", "0"), np.array([1, 0, 1, 1, 0], np.int8), [0, 1]),
+        (("True", "False"), [True, False, False, True, True], [False, True]),
+    ],
+)
+def test_labels_come_back_as_they_went_in(model, labels, y, classes):
+    task = kp.Task("typed", ("text",), "{text} is", labels, ("bad", "good"))
+    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(["red", "green", "blue", "hot", "cold"], y)
+    assert classifier.classes_.tolist() == classes and isinstance(classifier.classes_.tolist()[0], type(classes[0]))
+    texts = ["red", "green", "blue", "hot", "cold"]
+    np.testing.assert_array_equal(classifier.predict(texts), y)
+    proba = classifier.predict_proba(texts)
+    np.testing.assert_array_equal(classifier.classes_[proba.argmax(-1)], y)
+
+
+def test_tables_rows_and_several_fields(model):
+    rows = [{"title": f"T{i}", "body": f"word {i * i}", "more": i} for i in range(7)]
+    y = ["no", "yes", "no", "yes", "no", "yes", "yes"]
+    table = pd.DataFrame(rows, index=list("abcdefg"))
+    from_rows, from_table = (
+        kp.KNNPrompting(model, TWO, demo_shots=0).fit(*given) for given in ((rows, y), (table, pd.Series(y)))
+    )
+    np.testing.assert_array_equal(from_rows.kneighbors(rows)[0], from_table.kneighbors(table)[0])
+    assert from_rows.anchors_[3].fields == {"title": "T3", "body": "word 9"}
+
+
+def test_no_texts_have_no_answers(fitted):
+    assert fitted.predict([]).shape == (0,)
+    assert fitted.predict_proba([]).shape == (0, 6)
+
+
+@pytest.mark.parametrize("representation", ["partial", "partial_raw", "hidden"])
+def test_k_and_representation_may_change_after_fit(fitted, model, task, rows, representation):
+    X, y = rows
+    options = {"k": 2, "representation": representation, "tie_break": "nearest"}
+    changed = kp.KNNPrompting(model, task, demo_shots=2).fit(X[:67], y[:67]).set_params(**options)
+    expected = kp.KNNPrompting(model, task, demo_shots=2, kind="dense", **options).fit(X[:67], y[:67])
+    np.testing.assert_allclose(changed.kneighbors(X[67:])[0], expected.kneighbors(X[67:])[0], rtol=1e-3, atol=2e-5)
+    np.testing.assert_array_equal(changed.predict(X[67:]), expected.predict(X[67:]))
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("a text", "single str"),
+        ({"text": "a"}, "single dict"),
+        (["a", ""], "row 1: field 'text' is empty"),
+        (["a", " \t"], "row 1: field 'text' is empty"),
+        (["a", None], "row 1: a NoneType"),
+        (["a", 3.5], "row 1: a float"),
+        (["a", "b\ud83dc"], "row 1: .* lone surrogate"),
+        ([{"text": "a"}, {"body": "b"}], "row 1: lacks the field 'text'; it has body"),
+        (pd.DataFrame({"text": ["a", None]}), "row 1: field 'text' is a"),
+        (["a"], "X has 1 rows, y 2 labels"),
+        ([], "X has 0 rows"),
+    ],
+)
+def test_bad_texts_are_refused_with_their_row(model, X, message):
+    with pytest.raises(kp.UserError, match=message):
+        kp.KNNPrompting(model, ONE, k=1).fit(X, ["no", "yes"])
+
+
+@pytest.mark.parametrize(
+    ("options", "y", "message"),
+    [
+        ({"k": 0}, ["no", "yes"], "k=0"),
+        ({"k": "3"}, ["no", "yes"], "k='3'"),
+        ({"k": 3, "demo_shots": 0}, ["no", "yes"], "k=3: there are 2 anchors"),
+        ({"demo_shots": -1}, ["no", "yes"], "demo_shots=-1"),
+        ({"direction": "sideways"}, ["no", "yes"], "forward, released"),
+        ({"truncation": "drop"}, ["no", "yes"], "left, error"),
+        ({"kind": "sparse"}, ["no", "yes"], "dense, factored"),
+        ({}, ["no", "perhaps"], "row 1: unknown label 'perhaps'; choose from no, yes"),
+        ({}, ["no", 1], "row 1: unknown label '1'"),
+        ({}, ["no", 1.0], "row 1: label 1.0 is a float, not a text or a whole number"),
+    ],
+)
+def test_bad_options_and_labels_are_refused_before_the_model_reads(model, options, y, message):
+    before = model.statistics.prompts
+    with pytest.raises(kp.UserError, match=message):
+        kp.KNNPrompting(model, ONE, **{"k": 1} | options).fit(["a", "b"], y)
+    assert model.statistics.prompts == before
+
+
+def test_an_unfitted_classifier_says_so(model):
+    for call in ("predict", "kneighbors", "explain"):
+        with pytest.raises(kp.UserError, match="not fitted"):
+            getattr(kp.KNNPrompting(model, ONE), call)(["a"])

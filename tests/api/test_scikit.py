@@ -1,0 +1,65 @@
+"""The classifier in scikit-learn's own hands."""
+
+import numpy as np
+import pytest
+
+import knnprompt_jax as kp
+
+pytest.importorskip("sklearn")
+from sklearn import base, metrics, model_selection, pipeline, preprocessing, utils  # noqa: E402
+from sklearn.utils import validation  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def unfitted(model, task):
+    return kp.KNNPrompting(model, task, demo_shots=0)
+
+
+def test_a_clone_shares_the_model_and_nothing_fitted(fitted):
+    clone = base.clone(fitted)
+    assert clone.lm is fitted.lm and clone.get_params() == fitted.get_params()
+    with pytest.raises(validation.NotFittedError):
+        validation.check_is_fitted(clone)
+    validation.check_is_fitted(fitted)
+    assert base.is_classifier(fitted) and utils.get_tags(fitted).input_tags.string
+
+
+def test_options_are_set_by_name(unfitted):
+    clone = base.clone(unfitted).set_params(k=7, direction="released")
+    assert (clone.k, clone.get_params()["direction"]) == (7, "released")
+    with pytest.raises(kp.UserError, match=r"unknown option 'kk': choose from lm, task, k"):
+        clone.set_params(kk=1)
+    assert "task='demo', k=7" in repr(clone)
+
+
+def test_a_search_over_k_reads_each_fold_once(unfitted, rows, model):
+    X, y = rows
+    folds = model_selection.KFold(3)
+    before = model.statistics.prompts
+    search = model_selection.GridSearchCV(unfitted, {"k": [1, 3, 5]}, cv=folds, refit=False, error_score="raise").fit(
+        X, y
+    )
+    assert model.statistics.prompts - before == 3 * len(X)  # 2/3 and 1/3 of the rows in each fold.
+    for k, scores in zip((1, 3, 5), search.cv_results_["mean_test_score"], strict=True):
+        expected = model_selection.cross_val_score(base.clone(unfitted).set_params(k=k), X, y, cv=folds)
+        assert scores == pytest.approx(expected.mean())
+
+
+def test_scorers_read_probabilities_in_the_order_of_sorted_labels(model, rows):
+    X, y = rows
+    names = np.array(["zebra", "ape", "mouse", "yak", "bee", "cow"])
+    task = kp.Task("animals", ("text",), "{text}\nKind:", tuple(names), tuple(names))
+    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:60], names[y[:60]])
+    loss = -metrics.get_scorer("neg_log_loss")(classifier, X, names[y])
+    by_name = dict(zip(classifier.classes_, classifier.predict_proba(X).T, strict=True))
+    own = np.array([by_name[names[label]][row] for row, label in enumerate(y)])
+    assert loss == pytest.approx(-np.log(np.clip(own, np.finfo(np.float32).eps, 1)).mean(), rel=1e-3)
+
+
+def test_a_pipeline_ends_in_it(unfitted, rows):
+    X, y = rows
+    lower = preprocessing.FunctionTransformer(lambda texts: [text.lower() for text in texts])
+    whole = pipeline.make_pipeline(lower, base.clone(unfitted)).fit(X[:60], y[:60])
+    alone = base.clone(unfitted).fit([text.lower() for text in X[:60]], y[:60])
+    np.testing.assert_array_equal(whole.predict(X[60:]), alone.predict([text.lower() for text in X[60:]]))
+    assert whole.score(X[60:], y[60:]) == alone.score([text.lower() for text in X[60:]], y[60:])

@@ -1,0 +1,138 @@
+"""Tasks in YAML files: values as written, and mistakes with file, line and key."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks import catalogue, declarations
+from knnprompt_jax.tasks.task import Task
+
+LINES = {
+    "fields": "[title, body]",
+    "template": "|\n  {title}\n\n  Text: {body}\n  Team:",
+    "labels": "[no, 01, 2.0]",
+    "label_words": "{no: billing, 01: outage, 2.0: login}",
+}
+
+
+def write(folder, **lines):
+    path = folder / "support.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in (LINES | lines).items() if value is not None))
+    return path
+
+
+@pytest.mark.parametrize(
+    "words", [LINES["label_words"], "{01: outage, 2.0: login, no: billing}", "[billing, outage, login]"]
+)
+def test_values_are_read_as_they_are_written(tmp_path, words):
+    task = catalogue.get(str(write(tmp_path, label_words=words)))
+    assert task == Task(
+        name="support",
+        fields=("title", "body"),
+        template="{title}\n\nText: {body}\nTeam:",
+        labels=("no", "01", "2.0"),
+        label_words=("billing", "outage", "login"),
+    )
+
+
+def test_json_is_yaml_too(tmp_path):
+    (tmp_path / "task.json").write_text(
+        '{"name": "mood", "fields": ["text"], "template": "{text}\\nMood:", "labels": [0, 1],'
+        ' "label_words": {"1": "good", "0": "bad"}, "retrieval_template": "<{text}>"}'
+    )
+    task = declarations.read(tmp_path / "task.json")
+    assert (task.name, task.template, task.label_words) == ("mood", "{text}\nMood:", ("bad", "good"))
+    assert task.retrieval_template == "<{text}>"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ({"colour": "red"}, r"support.yaml:9: 'colour' is no key of a task declaration; choose from fields, template"),
+        ({"labels": None}, r"support.yaml: the task declaration lacks 'labels'"),
+        ({"label_words": "[a, b, c]\nlabels: [x]"}, r"support.yaml:9: .*'labels' is given twice"),
+        ({"label_words": "{no: a, 01: b, 01: c}"}, r"support.yaml:8: .*'01' is given twice"),
+        ({"label_words": "{no: a, 01: b, 3: c}"}, r"support.yaml:8: 'label_words' and labels differ in '2.0'"),
+        ({"label_words": "{no: [a], 01: b, 2.0: c}"}, r"support.yaml:8: 'label_words' should have a word for each"),
+        ({"label_words": "[a, a, c]"}, r"support.yaml: task 'support': label_words holds 'a' more than once"),
+        ({"label_words": "[a, b]"}, r"support.yaml: task 'support': 3 labels but 2 label words"),
+        ({"label_words": "[a, '', b]"}, r"label_words must be non-empty strings"),
+        ({"labels": "[a, a, b]", "label_words": "[x, y, z]"}, r"labels holds 'a' more than once"),
+        ({"labels": "no"}, r"support.yaml:7: 'labels' should be a list of words"),
+        ({"fields": "text"}, r"support.yaml:1: 'fields' should be a list of words"),
+        ({"fields": "[title]"}, r"template has {body}; choose from the fields title"),
+        ({"fields": "[title, body, 'a.b']"}, r"a template cannot name the field 'a.b'"),
+        ({"fields": "[title, body, '0']"}, r"a template cannot name the field '0'"),
+        ({"template": "'{title} {body'"}, r"support.yaml: task 'support': .* is not a template"),
+        ({"template": ""}, r"support.yaml: task 'support': template is empty"),
+        ({"template": "[a]"}, r"support.yaml:2: 'template' should be a text"),
+        ({"fields": "&x [title, body]", "labels": "*x"}, r"support.yaml:7: .*aliases are not read"),
+        ({"fields": "[title, body"}, r"support.yaml:\d: not a task declaration: "),
+        ({"fields": "\x07"}, r"support.yaml: not a task declaration: "),
+        ({"[1]": "2"}, r"support.yaml:9: .*a key is no word"),
+        ({"name": "../up"}, r"support.yaml:9: 'name' should be fit for a file's name"),
+        ({"labels": "[" * 5000}, r"support.yaml: not a task declaration"),
+    ],
+)
+def test_mistakes_are_told_with_file_line_and_key(tmp_path, lines, message):
+    path = write(tmp_path, **lines)
+    with pytest.raises(errors.UserError, match=message) as caught:
+        catalogue.get(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"- a\n", b"text", b"\xff\xfe\x00", b"a: 'caf\xe9'", None])
+def test_files_that_are_no_declarations(tmp_path, content):
+    path = tmp_path / "support.yml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(errors.UserError, match="support.yml.*(not a task declaration|cannot read|no key)"):
+        declarations.read(path)
+
+
+def test_nothing_in_a_file_is_run(tmp_path):
+    path = write(tmp_path, labels='!!python/object/apply:os.system ["touch here"]')
+    with pytest.raises(errors.UserError):
+        declarations.read(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["support.yaml"]
+
+
+def test_rows_on_the_hub(tmp_path):
+    path = write(tmp_path, hub="{dataset: us/support, columns: {title: t, body: b}, labels: {0: no, x: 01, 7: '2.0'}}")
+    source = catalogue.hub_source(str(path))
+    assert (source.dataset, source.columns, source.label_column) == ("us/support", {"title": "t", "body": "b"}, "label")
+    assert source.labels == {"0": "no", 0: "no", "x": "01", "7": "2.0", 7: "2.0"}
+    assert source.splits == {"train": "train", "dev": "dev", "test": "test"}
+
+
+@pytest.mark.parametrize(
+    ("hub", "message"),
+    [
+        (None, "support.yaml: 'hub' should have the key dataset"),
+        ("us/support", ":9: 'hub' should have the key dataset"),
+        ("{dataset: a, colour: b}", ":9: 'hub' should have the key dataset, and may have columns, labels, splits"),
+        ("{dataset: a, columns: {title: t}}", ":9: 'hub' and the task differ in 'body'"),
+        ("{dataset: a, labels: {0: maybe}}", ":9: 'hub' and the task differ in 'maybe'"),
+        ("{dataset: a, splits: [train]}", ":9: 'hub' should have names to names at splits"),
+        ("{dataset: a, config: [b]}", ":9: 'hub' should have a word at config"),
+    ],
+)
+def test_mistakes_in_hub(tmp_path, hub, message):
+    with pytest.raises(errors.UserError, match=message):
+        catalogue.hub_source(str(write(tmp_path, hub=hub)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    content=st.text(alphabet=st.sampled_from("abz01 :-[]{}'\"\n|>&*!#%,?\\\u2028\x00é"), max_size=60)
+    | st.binary(max_size=40)
+)
+def test_any_file_is_read_or_refused_in_one_line(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("any") / "task.yaml"
+    whole = "".join(f"{key}: {value}\n" for key, value in LINES.items()).encode()
+    path.write_bytes(whole + content.encode() if isinstance(content, str) else content)
+    try:
+        assert declarations.read(path).fields == ("title", "body")
+    except errors.UserError as error:
+        assert str(path) in str(error) and "\n" not in str(error)

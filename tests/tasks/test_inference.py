@@ -1,0 +1,83 @@
+"""Tasks inferred from their rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks.task import Task
+
+TABLE = pd.DataFrame(
+    {
+        "id": [3, 1, 2],
+        "title": ["a", "b", "c"],
+        "body text": ["d", "e", "f"],
+        "label": ["not_good", "good", "good"],
+        "note": ["x", None, "y"],
+    }
+)
+ROWS = [
+    {"title": row["title"], "body text": row["body text"], "label": row["label"]} for row in TABLE.to_dict("records")
+]
+EXPECTED = Task(
+    name="own",
+    fields=("title", "body text"),
+    template="Title: {title}\nBody text: {body text}\nLabel:",
+    labels=("good", "not_good"),
+    label_words=("good", "not good"),
+)
+
+
+@pytest.mark.parametrize(
+    "given", [(TABLE,), (ROWS,), (TABLE.drop(columns="label"), TABLE["label"])], ids=["table", "rows", "y"]
+)
+def test_columns_of_texts_are_fields(given):
+    assert Task.infer(*given) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "texts", [["a", "b"], np.array(["a", "b"]), pd.Series(["a", "b"])], ids=["list", "array", "series"]
+)
+@pytest.mark.parametrize(
+    ("y", "labels"),
+    [
+        (["yes", "no"], ("no", "yes")),
+        ([10, 9], ("9", "10")),
+        (np.array([1, 0]), ("0", "1")),
+        (np.array([True, False]), ("False", "True")),
+        (["10", "x"], ("10", "x")),
+    ],
+)
+def test_texts_alone(texts, y, labels):
+    task = Task.infer(texts, y, label="kind", name="mood")
+    assert (task.name, task.fields, task.labels, task.template) == ("mood", ("text",), labels, "Text: {text}\nKind:")
+
+
+def test_columns_and_template_can_be_chosen():
+    task = Task.infer(TABLE, fields=["title"], template="{title} is")
+    assert (task.fields, task.template) == (("title",), "{title} is")
+    assert Task.infer([{"text": "a", "kind": "x"}, {"text": "b", "kind": "y"}], label="kind").labels == ("x", "y")
+
+
+def test_labels_that_would_become_one_word_stay_as_they_are():
+    assert Task.infer(["a", "b"], ["x_y", "x y"]).label_words == ("x y", "x_y")
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        (([],), {}, "X is empty"),
+        (("text",), {}, "X is a single str"),
+        ((["a", 3], ["x", "y"]), {}, "row 1: a int"),
+        (([{"text": "a", "label": "x"}, {"text": "b"}],), {}, "row 1: lacks the label 'label'; it has text"),
+        ((TABLE,), {"label": "kind"}, "row 0: lacks the label 'kind'; it has id, title"),
+        ((["a", "b"], [0.5, 1.5]), {}, "row 0: label 0.5 is a float, not a text or a whole number"),
+        ((["a", "b"], ["x", None]), {}, "row 1: label None"),
+        (([{"n": 1, "label": "x"}],), {}, "fields is empty"),
+        (([{"a.b": "t", "label": "x"}],), {}, "a template cannot name the field 'a.b'"),
+        ((["a"], [""]), {}, "labels must be non-empty strings"),
+    ],
+)
+def test_what_is_no_task_is_refused(given, options, message):
+    with pytest.raises(errors.UserError, match=message):
+        Task.infer(*given, **options)

@@ -1,0 +1,59 @@
+"""Every snippet of these documents runs, in the order in which it stands there, beside the files that it shows."""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(?:`(?P<name>[\w.]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(name: str) -> list[re.Match[str]]:
+    return list(BLOCK.finditer((ROOT / "docs" / name).read_text(encoding="utf-8")))
+
+
+def run(command: str) -> None:
+    """A line of the shell, with this Python and the binaries where they are."""
+    words = shlex.split(command)
+    assert words[0] == "python"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / words[1]), *words[2:]], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["api.md", "own_data.md", "predict.md"])
+def test_snippets_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found, names = blocks(name), {}
+    assert {block["kind"] for block in found} <= {"python", "bash", "yaml", "csv"}
+    for block in found:
+        if block["name"]:
+            pathlib.Path(block["name"]).write_text(block["text"], encoding="utf-8")
+        elif block["kind"] == "python":
+            exec(compile(block["text"], name, "exec"), names)
+        elif block["kind"] == "bash":
+            for line in block["text"].splitlines():
+                run(line)
+        else:
+            assert isinstance(yaml.safe_load(block["text"]), dict)
+    if name == "own_data.md":
+        assert len(pathlib.Path("answers.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_hub_declaration_shown_is_one(tmp_path):
+    from knnprompt_jax.tasks import catalogue
+
+    *_, shown = (block["text"] for block in blocks("own_data.md") if block["kind"] == "yaml")
+    path = tmp_path / "news.yaml"
+    path.write_text(
+        'fields: [text]\ntemplate: "{text}:"\nlabels: [world, sports]\nlabel_words: [world, sports]\n' + shown
+    )
+    assert catalogue.hub_source(str(path)).labels[1] == "sports"
