@@ -1,0 +1,148 @@
+"""Rows → prompts of many steps of the model, in the same few packings from the first batch to the last."""
+
+import concurrent.futures
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from absl import logging
+
+from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax.api.estimator import KNNPrompting
+from knnprompt_jax.prediction import rows as rows_lib
+from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.tasks.task import Example
+
+CHARACTERS = 64  # Of text in a batch, for each token of a step: about 16 steps.
+_SLACK = 1.125  # Texts of later batches may be shorter, so that more of them end in a step.
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Some rows and their prompts; `mark` and `ends` are what the next batch goes on from."""
+
+    examples: Sequence[Example]
+    prompts: layout.Prompts
+    mark: rows_lib.Mark
+    ends: tuple[int, ...]
+
+
+class Layout:
+    """Prompts with one prefix, in two row widths: one for short texts and one for all others.
+
+    `ends` has J, the suffix ends that a step has room for: of short texts without and with the prefix, of long ones without and
+    with it. It grows where a batch needs more, which costs a compilation.
+    """
+
+    def __init__(self, classifier: KNNPrompting, ends: Sequence[int] = ()):
+        self.classifier, self.model, self.ends = classifier, classifier.lm, list(ends) or [0] * 4
+        probes = [Example(dict.fromkeys(classifier.task.fields, text), "") for text in "ab"]
+        (group, *_) = self._lay_out(probes).groups
+        self.prefix_P = group.prefix_P
+
+    def lay_out(self, examples: Sequence[Example]) -> layout.Prompts:
+        """The prompts of a batch."""
+        prompts = self._lay_out(examples)
+        groups = [part for group in prompts.groups for part in _by_width(_cut(group, self.prefix_P))]
+        for group in groups:
+            self._make_room(group)
+        return dataclasses.replace(prompts, groups=tuple(groups))
+
+    def shape(self, group: layout.PromptGroup) -> packing.PackShape:
+        """The packing of a group of `lay_out`."""
+        shared, longest = bool(len(group.prefix_P)), _longest(group)
+        width = packing.ROW_WIDTH
+        if longest > width:
+            room = self.model.context - (len(self.prefix_P) if shared else 0)
+            width = packing.round_up(max(longest, room), 64)
+        rows = max(1, self.model.step_tokens // width)
+        prefix = packing.round_up(len(self.prefix_P) if shared else 0, 64)
+        return packing.PackShape(prefix, width, rows, self.ends[_kind(group)])
+
+    def _lay_out(self, examples: Sequence[Example]) -> layout.Prompts:
+        own = self.classifier
+        return layout.lay_out(
+            own.task, own.demonstrations_, examples, self.model.tokenize, self.model.context, own.truncation
+        )
+
+    def _make_room(self, group: layout.PromptGroup) -> None:
+        shape = self.shape(group)
+        needed = packing.most_ends(group, shape.width, shape.rows)
+        if needed > shape.ends:
+            self.ends[_kind(group)] = packing.round_up(int(_SLACK * needed), 8)
+
+
+def read(
+    rows: Iterable[rows_lib.Row], laid: Layout, characters: int | None = None, skip_bad: bool = False
+) -> Iterator[Batch]:
+    """The rows in batches of about as many characters; bad rows are told and left out, or end the batches.
+
+    Raises:
+      UserError: on a bad row, after a batch of all rows before it.
+    """
+    model = laid.model
+    most = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]
+    examples: list[Example] = []
+    size, mark = 0, None
+    for row in rows:
+        if isinstance(row.example, errors.UserError):
+            if not skip_bad:
+                if examples:
+                    yield _batch(examples, laid, mark)
+                raise row.example
+            logging.warning("left out: %s", row.example)
+        else:
+            examples.append(row.example)
+            size += len(laid.classifier.task.render(row.example))
+        mark = row.mark
+        if size >= most:
+            yield _batch(examples, laid, mark)
+            examples, size = [], 0
+    if examples:
+        yield _batch(examples, laid, mark)
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches, each made while the one before it is in use."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, batches, None)
+        while batch := coming.result():
+            coming = thread.submit(next, batches, None)
+            yield batch
+
+
+def states(batch: Batch, laid: Layout, progress: lm.Progress | None = None) -> lm.States:
+    """What the model says of the batch; the prefix is read for the first one only."""
+    return laid.model.states(batch.prompts, laid.shape, progress, keep_prefix=True)
+
+
+def _batch(examples: list[Example], laid: Layout, mark: rows_lib.Mark) -> Batch:
+    prompts = laid.lay_out(examples)
+    return Batch(examples, prompts, mark, tuple(laid.ends))
+
+
+def _kind(group: layout.PromptGroup) -> int:
+    """Which of `Layout.ends` is the group's."""
+    return 2 * (_longest(group) > packing.ROW_WIDTH) + bool(len(group.prefix_P))
+
+
+def _longest(group: layout.PromptGroup) -> int:
+    return max(len(suffix) for suffix in group.suffixes)
+
+
+def _cut(group: layout.PromptGroup, prefix_P: np.ndarray) -> layout.PromptGroup:
+    """The same prompts after no more than this prefix, whatever more the texts of one batch share."""
+    shortest = min(len(group.prefix_P), len(prefix_P))
+    differs = np.flatnonzero(group.prefix_P[:shortest] != prefix_P[:shortest])
+    at = int(differs[0]) if differs.size else shortest
+    rest = group.prefix_P[at:]
+    suffixes = tuple(np.concatenate([rest, suffix]) for suffix in group.suffixes)
+    return dataclasses.replace(group, prefix_P=group.prefix_P[:at], suffixes=suffixes)
+
+
+def _by_width(group: layout.PromptGroup) -> Iterator[layout.PromptGroup]:
+    lengths_N = np.array([len(suffix) for suffix in group.suffixes])
+    for members in (np.flatnonzero(lengths_N <= packing.ROW_WIDTH), np.flatnonzero(lengths_N > packing.ROW_WIDTH)):
+        if members.size:
+            suffixes = tuple(group.suffixes[member] for member in members)
+            yield layout.PromptGroup(group.prefix_P, suffixes, group.index[members])

@@ -1,0 +1,93 @@
+"""The rows of a file or of standard input, one at a time, checked against a task."""
+
+import dataclasses
+import hashlib
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from knnprompt_jax import errors
+from knnprompt_jax.tasks import formats, sources
+from knnprompt_jax.tasks.task import Example, Task
+
+STANDARD = "-"
+KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """How far a run has come: how many rows were read, and a checksum of all of them."""
+
+    rows: int = 0
+    checksum: str = hashlib.sha256().hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """An example, or what is wrong with the row; `mark` is where the next one begins."""
+
+    example: Example | errors.UserError
+    mark: Mark
+
+
+def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", after: Mark | None = None) -> Iterator[Row]:
+    """The rows, numbered from 0, bad ones included; `-` is standard input.
+
+    Args:
+      kind: one of `KINDS`; by default what the file's name ends in.
+      after: where an earlier run came to; the rows up to there are read and left out.
+
+    Raises:
+      UserError: with file and line, on a file that cannot be read or decoded, and where the rows up to `after` are others.
+    """
+    after, mark, digest = after or Mark(), Mark(), hashlib.sha256()
+    kind = kind or pathlib.PurePath(path).suffix[1:].lower()
+    for index, (place, columns) in enumerate(_parse(path, kind, encoding)):
+        digest.update(_bytes(columns))
+        mark = Mark(index + 1, digest.copy().hexdigest())
+        if mark.rows > after.rows:
+            if kind == "txt" and len(task.fields) == 1:
+                columns = {task.fields[0]: columns["text"]}
+            is_bad = isinstance(columns, errors.UserError)
+            yield Row(columns if is_bad else _example(task, place, columns, index), mark)
+        elif mark.rows == after.rows and mark != after:
+            break
+    if mark.rows <= after.rows and mark != after:
+        raise errors.UserError(
+            f"{path}: its first {after.rows} rows are not those that were labelled already: start anew with another output"
+        )
+
+
+def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
+    if path == STANDARD and kind not in KINDS[:-1]:
+        raise errors.UserError(f"format={kind!r}: for standard input, choose from {', '.join(KINDS[:-1])}")
+    if kind not in KINDS:
+        raise errors.UserError(f"{path}: format={kind!r}: choose from {', '.join(KINDS)}")
+    if path == STANDARD:
+        return _from_standard_input(f".{kind}", encoding)
+    return formats.parse(pathlib.Path(path), encoding, f".{kind}")
+
+
+def _from_standard_input(kind: str, encoding: str) -> Iterator[formats.Parsed]:
+    count = 0
+    try:
+        for row in formats.TEXT_FORMATS[kind](formats.as_text(sys.stdin.buffer, encoding, kind), "standard input"):
+            count += 1
+            yield row
+    except LookupError:
+        raise errors.UserError(f"encoding={encoding!r}: unknown; choose utf-8, utf-16, latin-1, cp1252, …") from None
+    except UnicodeError as error:
+        raise errors.UserError(f"standard input, after row {count}: not {encoding.upper()}: {error}") from None
+
+
+def _example(task: Task, place: str, columns: Mapping[str, Any], index: int) -> Example | errors.UserError:
+    try:
+        return Example(sources.fields_of(task, place, columns), "", index, place)
+    except errors.UserError as error:
+        return error
+
+
+def _bytes(columns: dict[str, Any] | errors.UserError) -> bytes:
+    # What is wrong with a row is told with the file's name, which may change.
+    return b"bad" if isinstance(columns, errors.UserError) else repr(columns).encode("utf-8", "surrogatepass")

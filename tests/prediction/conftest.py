@@ -1,0 +1,51 @@
+"""A classifier of the shipped model with few anchors, saved, and a job that takes it instead of loading it again."""
+
+import json
+import pathlib
+
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.api import models
+from knnprompt_jax.api.estimator import KNNPrompting
+from knnprompt_jax.tasks import catalogue
+
+SHOTS = 5
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[dict]:
+    """The demo's test rows."""
+    text = (catalogue.demo_folder() / "dev_subsample.jsonl").read_text(encoding="utf-8")
+    return [{"sentence": json.loads(line)["sentence"]} for line in text.splitlines()]
+
+
+@pytest.fixture(scope="session")
+def classifier() -> KNNPrompting:
+    text = (catalogue.demo_folder() / "train.jsonl").read_text(encoding="utf-8")
+    train = [json.loads(line) for line in text.splitlines()]
+    task = catalogue.get("demo")
+    few = [row for label in task.labels for row in [row for row in train if str(row["label"]) == label][:SHOTS]]
+    model: lm.LanguageModel = models.demo_model()
+    return KNNPrompting(model, task, demo_shots=1).fit(few, [row["label"] for row in few])
+
+
+@pytest.fixture(scope="session")
+def store(classifier: KNNPrompting, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("prediction") / "store"
+    classifier.save(folder)
+    return folder
+
+
+@pytest.fixture
+def loaded(classifier: KNNPrompting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`KNNPrompting.load` gives the classifier that is there."""
+    monkeypatch.setattr(KNNPrompting, "load", lambda folder, mesh: classifier)
+
+
+def failure(function: object, *arguments: object, **options: object) -> str:
+    """The one line of the user's mistake that a call ends in."""
+    with pytest.raises(errors.UserError) as caught:
+        function(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

@@ -1,0 +1,146 @@
+"""From a saved classifier and rows to predictions: whole, after kills, through pipes, and with bad rows."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from knnprompt_jax.prediction import job
+from tests.prediction.conftest import failure
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def table(rows, tmp_path):
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["id", "sentence"])
+        writer.writeheader()
+        writer.writerows({"id": number, **row} for number, row in enumerate(rows))
+    return path
+
+
+def settings(store, table, output, **options):
+    return job.PredictionSettings(str(store), str(table), str(output), **{"characters": 1500, **options})
+
+
+def start(code, *options, **how):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, *code, *options], cwd=ROOT, env=environment, **how)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_predictions_are_the_classifiers(classifier, rows, store, table, tmp_path):
+    done = job.run(settings(store, table, tmp_path / "out.jsonl", probabilities=True))
+    assert (done.rows, done.earlier) == (180, 0)
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    wanted = classifier.answer(rows)
+    assert [record["row"] for record in records] == list(range(180))
+    assert [record["label"] for record in records] == wanted.labels.tolist()
+    assert [[one["id"] for one in record["neighbours"]] for record in records] == wanted.ids.tolist()
+    for record, shares in zip(records, wanted.probabilities, strict=True):
+        assert list(record["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-6)
+        assert record["probability"] == record["probabilities"][record["label"]]
+    job.run(settings(store, table, tmp_path / "out.csv"))
+    with (tmp_path / "out.csv").open(newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert [one["label"] for one in cells] == wanted.labels.tolist()
+    assert [one["neighbours"].split() for one in cells] == wanted.ids.astype(str).tolist()
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_a_killed_run_goes_on_to_the_same_bytes(store, table, tmp_path, kind):
+    whole, killed = tmp_path / f"whole.{kind}", tmp_path / f"killed.{kind}"
+    job.run(settings(store, table, whole))
+    code = f"from knnprompt_jax.prediction import job; job.run(job.{settings(store, table, killed)})"
+    process = start(["-c", code])
+    progress = tmp_path / f".killed.{kind}.progress"
+    while not progress.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not killed.exists()
+    done = job.run(settings(store, table, killed))
+    assert done.earlier > 0 and done.earlier + done.rows == 180
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path, caplog):
+    good, lines = table.read_bytes(), table.read_bytes().splitlines(keepends=True)
+    table.write_bytes(b"".join([*lines[:150], b"149,  \r\n", *lines[151:]]))
+    output = tmp_path / "out.jsonl"
+    assert failure(job.run, settings(store, table, output)) == f"{table}:151: field 'sentence' is empty"
+    assert not output.exists()
+    skipped = tmp_path / "skipped.jsonl"
+    assert job.run(settings(store, table, skipped, on_bad="skip")).rows == 179
+    assert f"left out: {table}:151: field 'sentence' is empty" in caplog.text
+    table.write_bytes(good)
+    assert job.run(settings(store, table, output)).earlier == 149
+    rows = [json.loads(line)["row"] for line in output.read_text().splitlines()]
+    assert rows == list(range(180))
+    left = [json.loads(line)["row"] for line in skipped.read_text().splitlines()]
+    assert left == [row for row in range(180) if row != 149]
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,neighbours,distances\n")])
+def test_no_rows(store, tmp_path, kind, content):
+    (tmp_path / "rows.csv").write_text("id,sentence\n")
+    assert job.run(settings(store, tmp_path / "rows.csv", tmp_path / f"out.{kind}")).rows == 0
+    assert (tmp_path / f"out.{kind}").read_text() == content
+
+
+def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(job.KNNPrompting, "load", None)
+    for options, message in [
+        ({"store": tmp_path}, "not a saved classifier"),
+        ({"input": tmp_path / "none.csv"}, "cannot read the file"),
+        ({"input": store / "rows.jsonl"}, "rows.jsonl:1: lacks the field 'sentence'; it has id, label, fields"),
+        ({"output": "out.txt"}, "output_format='txt': choose from jsonl, csv"),
+        ({"on_bad": "ignore"}, "on_bad='ignore': choose from stop, skip"),
+        ({"output": table.with_suffix(".jsonl")}, "exists already"),
+    ]:
+        table.with_suffix(".jsonl").touch()
+        given = {"store": store, "input": table, "output": tmp_path / "new.jsonl", **options}
+        assert message in failure(
+            lambda given=given: job.run(job.PredictionSettings(**{k: str(v) for k, v in given.items()}))
+        )
+
+
+def test_pipes(store, table, tmp_path):
+    """The binary between two pipes, whose reader leaves after the first line."""
+    lines = tmp_path / "rows.txt"
+    lines.write_text("one line of text\n" * 20_000)
+    options = [f"--store={store}", "--input=-", "--format=txt", "--output=-"]
+    with lines.open("rb") as file:
+        process = start(
+            ["experiments/predict.py"], *options, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        first = json.loads(process.stdout.readline())
+        process.stdout.close()
+        told = process.stderr.read().decode()
+        assert process.wait() == 0
+    assert first["row"] == 0 and len(first["neighbours"]) == 3
+    assert "Error" not in told and told.count("\n") == 1 and "rows/s" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input=rows.csv", "--output=out.csv"], "--store"),
+        (["--store=none", "--input=rows.csv", "--output=out.csv"], "none: not a saved classifier"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(options, message):
+    process = start(["experiments/predict.py"], *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said, told = process.communicate()
+    assert process.returncode == 2 and not said
+    assert message in told and told.count("\n") == 1
