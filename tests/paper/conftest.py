@@ -1,0 +1,48 @@
+"""A small world for whole grids: a task of two classes, a tiny GPT-2 whose context holds few demonstrations."""
+
+import functools
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from knnprompt_jax import lm
+from knnprompt_jax.paper import draws, settings
+from knnprompt_jax.tasks.task import Example, Task
+from tests.evaluation.conftest import world  # noqa: F401
+
+
+@pytest.fixture(autouse=True, scope="session")
+def loaded_once() -> Iterator[None]:
+    """Each model is loaded once, and so compiled once a shape, for all grids."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lm.LanguageModel, "from_pretrained", functools.cache(lm.LanguageModel.from_pretrained))
+        yield
+
+
+@pytest.fixture
+def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> settings.GridSettings:  # noqa: F811
+    """Settings of a robustness grid on the world."""
+    return settings.GridSettings(
+        experiment="robustness",
+        tasks="mr",
+        models=str(world / "model"),
+        methods="icl,knn",
+        seeds=(1, 2),
+        shots=(5, 7),
+        rows=11,
+        data_dir=str(world / "data"),
+        output=str(tmp_path / "results"),
+    )
+
+
+@pytest.fixture
+def rows() -> draws.Rows:
+    """23 train rows of class "0" and 19 of "1", and 7 and 6 to classify."""
+    task = Task("two", ("text",), "{text}:", ("0", "1"), ("no", "yes"))
+
+    def make(counts: tuple[int, int], name: str) -> list[Example]:
+        labels = ["0", "1"] * min(counts) + ["0"] * (counts[0] - counts[1])
+        return [Example({"text": f"{name} {row}"}, label, row) for row, label in enumerate(labels)]
+
+    return draws.Rows(task, make((23, 19), "train"), make((7, 6), "test"))

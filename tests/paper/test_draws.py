@@ -1,0 +1,68 @@
+"""Draws: the published ones, and those with one class rare."""
+
+import collections
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.paper import draws
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Task
+
+
+def counts(rows):
+    return tuple(collections.Counter(row.label for row in rows)[label] for label in "01")
+
+
+def test_a_plain_draw_is_the_published_one(rows):
+    published = splits.draw(rows.train, rows.task, shots=9, demo_shots=2, seed=3)
+    assert draws.split(rows, draws.Draw(3, 9, 2)) == published
+
+
+def test_all_shots_may_be_demonstrations(rows):
+    split = draws.split(rows, draws.Draw(3, 4, 4))
+    assert split.demonstrations == splits.draw(rows.train, rows.task, shots=9, demo_shots=4, seed=3).demonstrations
+    assert (split.anchors, split.shots, split.demo_shots) == ((), 4, 4)
+    assert split.class_counts["1"] == splits.ClassCounts(19, 4, 0)
+
+
+@pytest.mark.parametrize(("share", "anchors"), [(0.5, (7, 7)), (0.25, (10, 4)), (0.125, (12, 2)), (0.01, (13, 1))])
+def test_a_share_skews_the_anchors_and_keeps_their_number(rows, share, anchors):
+    split, balanced = (draws.split(rows, draws.Draw(3, 9, 2, given)) for given in (share, None))
+    assert counts(split.anchors) == anchors
+    assert split.demonstrations == balanced.demonstrations
+    assert (split.shots, split.demo_shots) == (9, 2)
+    assert split.class_counts["1"] == splits.ClassCounts(19, 2, anchors[1])
+
+
+def test_half_is_the_balanced_draw(rows):
+    split, balanced = (draws.split(rows, draws.Draw(3, 9, 2, share)) for share in (0.5, None))
+    assert split.anchors == balanced.anchors
+
+
+def test_a_share_skews_demonstrations_where_there_is_nothing_else(rows):
+    split = draws.split(rows, draws.Draw(3, 8, 8, 0.125))
+    assert counts(split.demonstrations) == (14, 2) and not split.anchors
+    assert split.shots == split.demo_shots == 8
+
+
+@pytest.mark.parametrize(("share", "expected"), [(None, (7, 6)), (0.5, (7, 6)), (0.3, (7, 3)), (0.01, (7, 1))])
+def test_a_share_leaves_out_rows_to_classify(rows, share, expected):
+    kept = draws.evaluation(rows, share, 5)
+    assert counts(kept) == expected
+    assert [row.row for row in kept] == sorted(row.row for row in kept)
+    assert kept == draws.evaluation(rows, share, 5)
+
+
+def test_other_rows_have_another_digest(rows):
+    other = draws.Rows(rows.task, rows.train[1:], rows.evaluation)
+    assert rows.digest != other.digest
+    assert rows.digest == draws.Rows(rows.task, list(rows.train), rows.evaluation).digest
+
+
+def test_a_rare_class_needs_a_task_of_two(rows):
+    task = Task("three", ("text",), "{text}:", ("0", "1", "2"), ("no", "yes", "maybe"))
+    three = draws.Rows(task, rows.train, rows.evaluation)
+    for ask in (lambda: draws.split(three, draws.Draw(1, 5, 1, 0.25)), lambda: draws.evaluation(three, 0.25, 1)):
+        with pytest.raises(errors.UserError, match="task 'three' has 3 classes: choose tasks of two classes"):
+            ask()

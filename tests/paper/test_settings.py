@@ -1,0 +1,38 @@
+"""A grid's options: what cannot be is one line with the choices."""
+
+import dataclasses
+
+import pytest
+
+from knnprompt_jax import errors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"experiment": "table_7"}, "experiment='table_7': choose from max_shots, few_shot"),
+        ({"tasks": "mr,poems"}, "unknown task 'poems'; choose from sst2"),
+        ({"methods": "icl,bert"}, "unknown method 'bert': choose from icl"),
+        ({"regime": "zero-shot"}, "choose from full, few-shot"),
+        ({"direction": "sideways"}, "choose from forward, released"),
+        ({"shots": (4, 0)}, "shots=.4, 0.: each must be at least 1"),
+        ({"shares": (0.25, 0.75)}, "above 0 and at most 0.5"),
+        ({"prior_settings": "A,D"}, "choose from A, B, C"),
+        ({"rows": -1}, "rows=-1"),
+        ({"shard": "9/8"}, "shard='9/8': write it as i/n with i from 1 to n"),
+        ({"shard": "0/8"}, "shard='0/8'"),
+        ({"shard": "half"}, "shard='half'"),
+        ({"dtype": "int4"}, "choose from float32, bfloat16"),
+        ({"label_token": "middle"}, "choose from last, first"),
+    ],
+)
+def test_impossible_options_are_refused(grid, change, message):
+    with pytest.raises(errors.UserError, match=message):
+        dataclasses.replace(grid, **change)
+
+
+def test_names_are_read_from_lists(grid):
+    given = dataclasses.replace(grid, tasks=" mr, trec,mr,", models="demo,gpt2-xl", methods="knn", shard="3/8")
+    assert given.task_names == ["mr", "trec"]
+    assert given.model_names == ["", "gpt2-xl"]
+    assert given.shard_numbers == (2, 8)
