@@ -1,0 +1,74 @@
+"""How results spread: box plots over seeds, and the accuracies of many prompts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from knnprompt_jax.report import drawing, names, scores
+from knnprompt_jax.report.scores import Record
+
+_BOUND = "demonstration_upper_bound"
+
+
+def boxes(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
+    """Accuracy over seeds: a panel a task, a box a method and m, each seed a dot."""
+    methods = names.ordered("method", [record.method for record in records])
+    looks = {method: names.look("method", method, methods) for method in methods}
+    panels = tuple(_boxes(title, part) for title, part in names.panels(records))
+    legend = {names.method(method): look for method, look in looks.items()}
+    return drawing.Figure(name, caption, panels, drawing.legend(legend))
+
+
+def _boxes(title: str, records: Sequence[Record]) -> str:
+    panel = drawing.Panel(title, "m, train rows a class", "accuracy, %")
+    groups = scores.pool(records, "m", "method")
+    columns = names.ordered("m", [m for m, _ in groups])
+    methods = names.ordered("method", [record.method for record in records])
+    for (m, method), group in groups.items():
+        here = [other for other in methods if (m, other) in groups]
+        at = columns.index(m) + 0.3 * (here.index(method) - (len(here) - 1) / 2)
+        _box(panel, at, [100 * record.accuracy for record in group], names.look("method", method, methods).colour)
+    panel.axes.set_xticks(range(len(columns)), [names.text("m", m) for m in columns])
+    panel.axes.set_xlim(-0.6, len(columns) - 0.4)
+    return panel.svg
+
+
+def _box(panel: drawing.Panel, at: float, values: Sequence[float], colour: str) -> None:
+    line = {"color": colour, "linewidth": 1}
+    panel.axes.boxplot(
+        values,
+        positions=[at],
+        widths=0.22,
+        showfliers=False,
+        boxprops=line,
+        whiskerprops=line,
+        capprops=line,
+        medianprops={"color": colour, "linewidth": 2},
+        manage_ticks=False,
+    )
+    panel.axes.plot(np.full(len(values), at), values, "o", color=colour, markersize=2.5, alpha=0.6)
+
+
+def prompts(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
+    """The accuracies of the prompts tried, beside those of other methods: a panel a task."""
+    others = names.ordered("method", [record.method for record in records if record.method != _BOUND])
+    looks = {method: names.look("method", method, others) for method in others}
+    parts = [part for part in names.panels(records) if any(record.candidates for record in part[1])]
+    panels = tuple(_histogram(title, part) for title, part in parts)
+    legend = {f"{names.method(method)}, mean ± std": look for method, look in looks.items()}
+    return drawing.Figure(name, caption, panels, drawing.legend(legend))
+
+
+def _histogram(title: str, records: Sequence[Record]) -> str:
+    tried = [100 * value for record in records for value in record.candidates]
+    best = max(tried)
+    panel = drawing.Panel(f"{title}: the best prompt has {best:.1f} %", "accuracy of a prompt, %", "prompts")
+    panel.axes.hist(tried, bins="auto", color=drawing.GREY, alpha=0.45)
+    panel.axes.axvline(best, color=drawing.GREY, linewidth=1)
+    for (method,), group in scores.pool(records, "method").items():
+        if method != _BOUND:
+            look, score = names.look("method", method, [method]), scores.accuracy(group)
+            panel.axes.axvline(score.mean, color=look.colour, linestyle=look.dash)
+            ends = score.mean - (score.std or 0), score.mean + (score.std or 0)
+            panel.axes.axvspan(*ends, color=look.colour, alpha=0.12, linewidth=0)
+    return panel.svg

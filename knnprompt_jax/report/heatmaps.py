@@ -1,0 +1,60 @@
+"""A number for each place on two axes, as colour and as text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import patches
+
+from knnprompt_jax.report import drawing, names, scores
+from knnprompt_jax.report.scores import Record
+
+_LIGHTEST, _DARKEST = np.array((232, 240, 250)), np.array((11, 61, 122))
+
+
+def splits(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
+    """Mean accuracy over seeds at each (|D|, |A|): a panel a task."""
+    panels = []
+    for title, part in names.panels(records):
+        cells = {place: scores.accuracy(group).mean for place, group in _cells(part).items()}
+        panels.append(heatmap(title, "|A|, anchors a class", "|D|, demonstrations a class", cells))
+    return drawing.Figure(name, caption, tuple(panels))
+
+
+def _cells(records: Sequence[Record]) -> dict[tuple, list[Record]]:
+    return scores.pool(records, "anchor_shots", "demo_shots")
+
+
+def heatmap(title: str, x: str, y: str, cells: Mapping[tuple[Any, Any], float], digits: int = 1) -> str:
+    """A cell for each (column, row): the panel's lowest number is the lightest, its highest the darkest."""
+    columns, rows = (names.ordered("", [place[axis] for place in cells]) for axis in (0, 1))
+    panel = drawing.Panel(title, x, y)
+    placed = {(columns.index(column), rows.index(row)): value for (column, row), value in cells.items()}
+    _colour(panel, placed, digits)
+    panel.axes.set_xticks(range(len(columns)), map(str, columns))
+    panel.axes.set_yticks(range(len(rows)), map(str, rows))
+    panel.axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(rows) - 0.5))
+    return panel.svg
+
+
+def matrix(title: str, x: str, y: str, counts_CC: np.ndarray, labels: Sequence[str]) -> str:
+    """Counts of pairs of classes, the first row on top."""
+    size = max(2.7, 0.4 * len(labels) + 0.8)
+    panel = drawing.Panel(title, x, y, size=(size + 0.7, size))
+    _colour(panel, {(column, row): count for (row, column), count in np.ndenumerate(counts_CC)}, 0)
+    panel.axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
+    panel.axes.set_yticks(range(len(labels)), labels)
+    panel.axes.set(xlim=(-0.5, len(labels) - 0.5), ylim=(len(labels) - 0.5, -0.5))
+    return panel.svg
+
+
+def _colour(panel: drawing.Panel, placed: Mapping[tuple[int, int], float], digits: int) -> None:
+    """A coloured square with its number at each place."""
+    low, high = min(placed.values()), max(placed.values())
+    for at, value in placed.items():
+        share = (value - low) / (high - low) if high > low else 0.0
+        rgb = (1 - share) * _LIGHTEST + share * _DARKEST
+        panel.axes.add_patch(patches.Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, facecolor=tuple(rgb / 255)))
+        colour = "white" if share > 0.5 else "black"
+        panel.axes.text(*at, f"{value:.{digits}f}", ha="center", va="center", fontsize=8, color=colour)
+    panel.axes.grid(False)

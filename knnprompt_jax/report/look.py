@@ -1,0 +1,91 @@
+"""A saved classifier → a page on its anchors, each classified by the others: no text is needed beside them."""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from knnprompt_jax import errors, knn
+from knnprompt_jax.api import estimator, leave_one_out
+from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page
+from knnprompt_jax.report.neighbourhood import Anchors
+from knnprompt_jax.report.sections import Section
+
+_NEIGHBOURHOOD = 10  # Nearest anchors by which labels are doubted; the vote has its own k.
+_TITLES = {
+    "map": (
+        "Map",
+        "Anchors about which the model says the same lie together. Those that stand among another colour are worth reading.",
+    ),
+    "classes": ("What is taken for what", "Each anchor by its label and by what the others take it for."),
+    "calibration": ("Calibration", "Whether the share of the vote can be read as a probability."),
+    "misleading": (
+        "Anchors that mislead most",
+        "Often near to texts of other classes: typical of no class, or labelled wrongly.",
+    ),
+    "suspects": ("Probably mislabelled", "Anchors whose neighbours agree with each other and not with them."),
+    "duplicates": (
+        "Near-duplicates",
+        "Pairs of which the model says almost the same. Where their labels differ, one may be wrong.",
+    ),
+}
+
+
+def run(store: str, output: str, points: int) -> pathlib.Path:
+    """Writes the page of a saved classifier; returns where it is.
+
+    Raises:
+        UserError: no classifier there, a dense store, which keeps no states, or too few anchors.
+    """
+    if points < 1:
+        raise errors.UserError(f"--points={points}: at least 1 is needed")
+    place = page.folder(output)
+    classifier = estimator.KNNPrompting.load(store)
+    anchors = read(classifier)
+    with drawing.style():
+        sections = build(anchors, points)
+    text = (
+        f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.lm.name} after "
+        f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by its {anchors.k} nearest others, as a "
+        f"new text would be: {100 * anchors.accuracy:.1f} % are right."
+    )
+    return page.write(page.Page(f"Anchors of {pathlib.Path(store).name}", text, sections), place)
+
+
+def read(classifier: estimator.KNNPrompting) -> Anchors:
+    """A fitted classifier's anchors and their neighbours.
+
+    Raises:
+        UserError: the store keeps no states, or there are no more than k anchors.
+    """
+    store, task, k = classifier.store_, classifier.task, classifier.k
+    states = leave_one_out.states_of(store)
+    most = max(k, min(_NEIGHBOURHOOD, len(store) - 1))
+    found = leave_one_out.neighbours(store, most, classifier.direction, classifier.representation, states)
+    voting_Nk = found.labels_Qk[:, :k]
+    examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
+    return Anchors(
+        labels=task.label_words if len(set(task.label_words)) == task.num_classes else task.labels,
+        texts=tuple(task.retrieval_text(example) for example in examples),
+        y_N=np.asarray(store.labels_N),
+        near_Nk=np.asarray(found.indices_Qk),
+        distances_Nk=np.asarray(found.distances_Qk),
+        predicted_N=np.asarray(knn.majority(voting_Nk, num_classes=task.num_classes, tie_break=classifier.tie_break)),
+        shares_NC=np.asarray(knn.vote_shares(voting_Nk, task.num_classes)),
+        hidden_NE=np.asarray(states.hidden_NE, np.float32),
+        k=k,
+        unit="" if classifier.representation == "hidden" else "nats",
+    )
+
+
+def build(anchors: Anchors, points: int) -> Sequence[Section]:
+    """The page's sections; the map shows `points` anchors at most."""
+    parts = {
+        "map": {"maps": (anchor_figures.map_of(anchors, points),)},
+        "classes": {"listings": (anchor_listings.classes(anchors),), "figures": (anchor_figures.confusion(anchors),)},
+        "calibration": {"figures": (anchor_figures.calibration(anchors),)},
+        "misleading": {"listings": (anchor_listings.misleading(anchors),)},
+        "suspects": {"listings": (anchor_listings.suspects(anchors),)},
+        "duplicates": {"listings": (anchor_listings.duplicates(anchors),)},
+    }
+    return [Section(name, *_TITLES[name], {}, **part) for name, part in parts.items()]

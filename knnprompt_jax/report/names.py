@@ -1,0 +1,143 @@
+"""How models, methods, tasks and numbers are called, ordered and styled in tables and figures."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from knnprompt_jax.classifiers import registry
+from knnprompt_jax.report import drawing, published, scores
+from knnprompt_jax.report.scores import Record
+from knnprompt_jax.tasks import catalogue
+
+TASKS = {
+    "sst2": "SST2",
+    "subj": "SUBJ",
+    "mpqa": "MPQA",
+    "agnews": "AGNews",
+    "cb": "CB",
+    "cr": "CR",
+    "dbpedia": "DBPedia",
+    "mr": "MR",
+    "rte": "RTE",
+    "trec": "TREC",
+    "sst5": "SST5",
+}
+HEADERS = {
+    "model": "Model",
+    "m": "m",
+    "demo_shots": "|D|",
+    "anchor_shots": "|A|",
+    "method": "Method",
+    "ratio": "λ",
+    "setting": "Setting",
+    "regime": "Scenario",
+    "centroid": "Anchors",
+    "k": "k",
+}
+_SHIPPED = "demo"
+_CENTROIDS = {"none": "all", "arithmetic": "class mean", "geometric": "class geometric mean"}
+_LOOKS = {
+    "knn": 0,
+    "icl": 1,
+    "contextual_calibration": 2,
+    "noisy_channel": 3,
+    "knn_partial": 4,
+    "contextual_calibration_trainset": 5,
+    "knn_released": 6,
+    "icl_ensemble": 6,
+    "knn_centroid": 2,
+    "knn_centroid_geometric": 3,
+    "knn_l2": 5,
+    "prompt_compose_bm25": 2,
+    "prompt_compose_sbert": 3,
+    "prompt_compose_simcse": 4,
+    "prompt_compose_trans_encoder": 5,
+    "fine_tuning": 2,
+    "fine_tuning_bert": 3,
+    "fine_tuning_gpt2": 4,
+}
+_LAST = ("knn_l2", "knn", "knn_partial")  # In the paper's tables ours stand below what they are compared with.
+_METHODS = [name for name in dict.fromkeys((*published.METHODS.values(), *registry.METHODS)) if name not in _LAST]
+_METHODS += _LAST
+_MODELS = list(published.SIZES.values())
+_TASKS = list(catalogue.PAPER_TASKS)
+
+
+def task(name: str) -> str:
+    return TASKS.get(name, name)
+
+
+def method(name: str) -> str:
+    return registry.METHODS[name].title if name in registry.METHODS else name
+
+
+def model(name: str) -> str:
+    """The model's name, and the size by which the paper calls it."""
+    if published.model_of(name) == _SHIPPED:
+        return "the shipped model"
+    sizes = {known: size for size, known in published.SIZES.items()}
+    short = published.model_of(name)
+    return f"{short} ({sizes[short]})" if short in sizes else short
+
+
+def plain(name: str) -> str:
+    """A name that may stand in a file's name or an element's id."""
+    return re.sub(r"[^a-z0-9]+", "-", published.model_of(name))
+
+
+def text(axis: str, value: Any) -> str:
+    """A place on an axis as a table's row shows it."""
+    if axis == "method":
+        return method(value)
+    if axis == "model":
+        return model(value)
+    if axis == "centroid":
+        return _CENTROIDS.get(value, str(value))
+    if axis == "regime":
+        return str(value).replace("_", " ")
+    if value is None:
+        return "M_T"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def order(axis: str, value: Any) -> tuple:
+    """Sorts places on an axis: the paper's models, tasks and methods in its order, M_T first, numbers by size."""
+    known = {"method": _METHODS, "model": _MODELS, "task": _TASKS}.get(axis)
+    if known is not None:
+        name = published.model_of(value) if axis == "model" else value
+        return (known.index(name), "") if name in known else (len(known), str(name))
+    if value is None:
+        return (0, 0)
+    return (1, value) if isinstance(value, int | float) else (2, str(value))
+
+
+def ordered(axis: str, values: Sequence[Any]) -> list[Any]:
+    return sorted(set(values), key=lambda value: order(axis, value))
+
+
+def span(values: Sequence[int]) -> str:
+    """Whole numbers in words: 1–5, or 2, 4, 8."""
+    values = sorted(set(values))
+    if len(values) > 2 and values[-1] - values[0] == len(values) - 1:
+        return f"{values[0]}–{values[-1]}"
+    return ", ".join(map(str, values))
+
+
+def ordered_places(axes: Sequence[str], places: Iterable[tuple]) -> list[tuple]:
+    """Places on several axes, the first axis slowest."""
+    return sorted(places, key=lambda place: [order(axis, value) for axis, value in zip(axes, place, strict=True)])
+
+
+def look(axis: str, value: Any, others: Sequence[Any]) -> drawing.Look:
+    """A method looks the same in every figure; other things are told apart within theirs."""
+    return drawing.look(_LOOKS.get(value, 7) if axis == "method" else ordered(axis, others).index(value))
+
+
+def panels(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
+    """The records of each task, and of each model where there are several, with their panel's title."""
+    models, found = scores.by_model(records), []
+    for name, own in models.items():
+        groups = scores.pool(own, "task")
+        before = f"{model(name)}, " if len(models) > 1 else ""
+        found += [(before + task(one), groups[one,]) for (one,) in ordered_places(("task",), groups)]
+    return found

@@ -1,0 +1,86 @@
+"""What the neighbours of anchors say about the anchors: each is looked at as the others see it, itself left out.
+
+Classes are indices; `near_Nk` holds the nearest other anchors of each, nearest first, by their places 0 … N − 1.
+"""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Anchors:
+    """N anchors as the others see them; `predicted_N` and `shares_NC` are the vote of the `k` nearest of `near_Nk`.
+
+    `hidden_NE` are the states by which a map places them, `unit` that of the distances.
+    """
+
+    labels: tuple[str, ...]
+    texts: tuple[str, ...]
+    y_N: np.ndarray
+    near_Nk: np.ndarray
+    distances_Nk: np.ndarray
+    predicted_N: np.ndarray
+    shares_NC: np.ndarray
+    hidden_NE: np.ndarray
+    k: int
+    unit: str
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.mean(self.predicted_N == self.y_N))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bin:
+    """Predictions of about the same confidence, and the share of them that is right."""
+
+    confidence: float
+    accuracy: float
+    count: int
+
+
+def confusion(y_N: np.ndarray, predicted_N: np.ndarray, num_classes: int) -> np.ndarray:
+    """How many anchors of each class [C, C], in rows, are taken for each class, in columns."""
+    counts_CC = np.zeros((num_classes, num_classes), int)
+    np.add.at(counts_CC, (y_N, predicted_N), 1)
+    return counts_CC
+
+
+def calibration(y_N: np.ndarray, shares_NC: np.ndarray, predicted_N: np.ndarray, num_bins: int = 10) -> list[Bin]:
+    """Accuracy by the share of the vote that the predicted class has, in bins of equal width without the empty ones."""
+    confidence_N, right_N = shares_NC[np.arange(len(y_N)), predicted_N], predicted_N == y_N
+    bins_N = np.minimum((confidence_N * num_bins).astype(int), num_bins - 1)
+    members = [bins_N == index for index in np.unique(bins_N)]
+    return [Bin(float(confidence_N[one].mean()), float(right_N[one].mean()), int(one.sum())) for one in members]
+
+
+def calibration_error(bins: list[Bin]) -> float:
+    """The expected calibration error: the mean distance of confidence and accuracy over predictions."""
+    total = sum(one.count for one in bins)
+    return sum(one.count * abs(one.confidence - one.accuracy) for one in bins) / total
+
+
+def votes(y_N: np.ndarray, near_Nk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How often each anchor [N] votes for another anchor's own class, and how often for a wrong one."""
+    right_Nk = y_N[near_Nk] == y_N[:, None]
+    right_N, all_N = (np.bincount(near_Nk[chosen], minlength=len(y_N)) for chosen in (right_Nk, np.ones_like(right_Nk)))
+    return right_N, all_N - right_N
+
+
+def suspicion(y_N: np.ndarray, near_Nk: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The class [N] that most neighbours of each anchor have, and by how large a share [N] it leads over the anchor's own."""
+    shares_NC = np.zeros((len(y_N), num_classes))
+    np.add.at(shares_NC, (np.arange(len(y_N))[:, None], y_N[near_Nk]), 1 / near_Nk.shape[1])
+    other_N = shares_NC.argmax(1)
+    rows_N = np.arange(len(y_N))
+    return other_N, shares_NC[rows_N, other_N] - shares_NC[rows_N, y_N]
+
+
+def pairs(near_Nk: np.ndarray, distances_Nk: np.ndarray) -> list[tuple[int, int, float]]:
+    """Pairs (i, j), i < j, where one is the other's nearest, each with the lesser of their distances; nearest pairs first."""
+    found: dict[tuple[int, int], float] = {}
+    for one, (other, distance) in enumerate(zip(near_Nk[:, 0].tolist(), distances_Nk[:, 0].tolist(), strict=True)):
+        pair = min(one, other), max(one, other)
+        found[pair] = min(distance, found.get(pair, distance))
+    return sorted(((*pair, distance) for pair, distance in found.items()), key=lambda item: item[2])

@@ -1,0 +1,89 @@
+"""Sections → one page that needs nothing else: styles, script, figures and data stand in it."""
+
+import dataclasses
+import importlib.resources
+import itertools
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+
+import jinja2
+import markupsafe
+
+from knnprompt_jax import errors
+from knnprompt_jax.datastore import atomic
+from knnprompt_jax.report import embedding, tables
+from knnprompt_jax.report.sections import Section
+
+_FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """`contents` are the columns of the table of contents beside the sections' titles, and their cells by section."""
+
+    title: str
+    text: str
+    sections: Sequence[Section]
+    columns: Sequence[str] = ()
+    cells: Sequence[Sequence[str]] = ()
+    note: str = ""
+    footer: str = "Made by knnprompt_jax."
+
+
+def render(page: Page) -> str:
+    """The page's HTML; every text in it is escaped."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters |= {
+        "inline": _inliner(),
+        "script_json": lambda value: markupsafe.Markup(embedding.script_json(value)),
+        "shorten": embedding.shorten,
+    }
+    rows = list(zip(page.sections, page.cells or [()] * len(page.sections), strict=True))
+    return environment.from_string(_read("page.html")).render(
+        **{field.name: getattr(page, field.name) for field in dataclasses.fields(page)},
+        contents={"headers": page.columns, "rows": rows, "note": page.note},
+        size=embedding.SIZE,
+        css=_read("page.css"),
+        script=_read("page.js"),
+    )
+
+
+def folder(output: str) -> pathlib.Path:
+    """The folder to write a page to; raises UserError where a file is in its place."""
+    place = pathlib.Path(output)
+    if place.exists() and not place.is_dir():
+        raise errors.UserError(f"--output={output}: a file is there; choose a folder")
+    return place
+
+
+def write(page: Page, output: pathlib.Path) -> pathlib.Path:
+    """Writes index.html, and every table as CSV and Markdown into tables/; returns where the page is."""
+    output.mkdir(parents=True, exist_ok=True)
+    for table in (table for section in page.sections for table in section.tables):
+        (output / "tables").mkdir(exist_ok=True)
+        _write(output / "tables" / f"{table.name}.csv", tables.to_csv(table))
+        _write(output / "tables" / f"{table.name}.md", tables.to_markdown(table))
+    _write(output / "index.html", render(page))
+    return output / "index.html"
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    with atomic.new_file(path) as unfinished:
+        # A lone surrogate, which JSON may hold, is no character of any file.
+        unfinished.write_text(text, encoding="utf-8", errors="replace")
+
+
+def _inliner() -> Callable[[str], markupsafe.Markup]:
+    """A filter that puts SVG into the page as it is, with ids that no other SVG of the page has."""
+    numbers = itertools.count()
+
+    def inline(svg: str) -> markupsafe.Markup:
+        own = f"s{next(numbers)}-"
+        return markupsafe.Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{own}", svg))
+
+    return inline
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")

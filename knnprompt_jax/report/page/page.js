@@ -1,0 +1,132 @@
+"use strict";
+for (const figure of document.querySelectorAll("figure.map")) {
+  const data = JSON.parse(figure.querySelector("script").textContent);
+  const map = figure.querySelector(".points");
+  const marks = [...map.querySelectorAll(".point")];
+  const links = map.querySelector(".links");
+  const tip = figure.querySelector(".tip");
+  const details = figure.querySelector(".details");
+  const help = [...details.childNodes];
+  const places = marks.map((mark) => {
+    const { e, f } = mark.transform.baseVal.consolidate().matrix;
+    return [e, f];
+  });
+  const REACH = 24; // Screen pixels around a mark.
+
+  function make(tag, text, name) {
+    const element = document.createElement(tag);
+    element.textContent = text;
+    if (name) element.className = name;
+    return element;
+  }
+
+  function says(point) {
+    const other = point.other ? ` ${data.other}: ${point.other}.` : "";
+    if (!point.prediction) return `Anchor. Label: ${point.label}.${other}`;
+    return `${data.row}. Label: ${point.label}. Prediction: ${point.prediction}.${other}`;
+  }
+
+  function nearest(event) {
+    const box = map.getBoundingClientRect();
+    const scale = box.width / map.viewBox.baseVal.width;
+    let best = -1, closest = REACH;
+    places.forEach(([x, y], index) => {
+      const far = Math.hypot(box.left + x * scale - event.clientX, box.top + y * scale - event.clientY);
+      if (far < closest) [best, closest] = [index, far];
+    });
+    return best;
+  }
+
+  function hover(index) {
+    marks.forEach((mark, other) => mark.classList.toggle("near", other === index));
+    tip.hidden = index < 0;
+    if (index < 0) return;
+    const point = data.points[index];
+    tip.replaceChildren(make("b", says(point)), make("span", point.text));
+    const stage = tip.parentElement, scale = map.getBoundingClientRect().width / map.viewBox.baseVal.width;
+    const [x, y] = places[index].map((value) => value * scale);
+    tip.style.left = `${Math.max(0, Math.min(x + 12, stage.clientWidth - tip.offsetWidth))}px`;
+    tip.style.top = y > tip.offsetHeight + 16 ? `${y - tip.offsetHeight - 12}px` : `${y + 16}px`;
+  }
+
+  function entry(index, before) {
+    const item = make("li", ""), button = make("button", data.points[index].text || "(empty)");
+    button.type = "button";
+    button.addEventListener("click", () => choose(index));
+    item.append(make("span", before, "distance"), " ", make("b", data.points[index].label), " ", button);
+    return item;
+  }
+
+  function choose(index) {
+    const point = data.points[index];
+    const near = point.prediction
+      ? point.neighbours
+      : data.points.flatMap((other, at) => other.neighbours.filter(([to]) => to === index).map(([, far]) => [at, far]));
+    marks.forEach((mark, other) => mark.classList.toggle("chosen", other === index));
+    const chosen = new Set([index, ...near.map(([at]) => at)]);
+    marks.forEach((mark, other) => mark.classList.toggle("kept", chosen.has(other)));
+    map.classList.add("dim");
+    links.replaceChildren(...near.map(([at]) => {
+      const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+      const ends = { x1: places[index][0], y1: places[index][1], x2: places[at][0], y2: places[at][1] };
+      for (const [name, value] of Object.entries(ends)) line.setAttribute(name, value);
+      return line;
+    }));
+    const list = make("ol", "");
+    list.append(...near.map(([at, far]) => entry(at, `${Number(far.toPrecision(3))} ${data.unit}`)));
+    const title = point.prediction ? "Nearest anchors:" : `Among the nearest anchors of ${near.length}:`;
+    details.replaceChildren(make("p", says(point)), make("p", point.text || "(empty)"), make("p", title), list);
+    focus(index);
+  }
+
+  function clear() {
+    map.classList.remove("dim");
+    marks.forEach((mark) => mark.classList.remove("chosen", "kept"));
+    figure.querySelectorAll("[data-label]").forEach((button) => button.setAttribute("aria-pressed", "false"));
+    links.replaceChildren();
+    details.replaceChildren(...help);
+  }
+
+  function focus(index) {
+    marks.forEach((mark, other) => mark.setAttribute("tabindex", other === index ? 0 : -1));
+    marks[index].setAttribute("aria-label", `${says(data.points[index])} ${data.points[index].text}`);
+    marks[index].focus({ preventScroll: true });
+  }
+
+  const directions = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+  function step(from, [dx, dy]) {
+    let best = from, least = Infinity;
+    places.forEach(([x, y], index) => {
+      const along = (x - places[from][0]) * dx + (y - places[from][1]) * dy;
+      const aside = Math.abs((x - places[from][0]) * dy + (y - places[from][1]) * dx);
+      if (index !== from && along > 0 && along + 2 * aside < least) [best, least] = [index, along + 2 * aside];
+    });
+    return best;
+  }
+
+  map.addEventListener("pointermove", (event) => hover(nearest(event)));
+  map.addEventListener("pointerleave", () => hover(-1));
+  map.addEventListener("click", (event) => {
+    const index = nearest(event);
+    if (index < 0) clear();
+    else choose(index);
+  });
+  map.addEventListener("focusin", (event) => hover(marks.indexOf(event.target)));
+  map.addEventListener("focusout", () => hover(-1));
+  map.addEventListener("keydown", (event) => {
+    const index = marks.indexOf(event.target);
+    if (event.key in directions) focus(step(index, directions[event.key]));
+    else if (event.key === "Enter" || event.key === " ") choose(index);
+    else if (event.key === "Escape") clear();
+    else return;
+    event.preventDefault();
+  });
+  figure.querySelectorAll("[data-label]").forEach((button) => button.addEventListener("click", () => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    clear();
+    button.setAttribute("aria-pressed", on);
+    map.classList.toggle("dim", on);
+    marks.forEach((mark, index) => mark.classList.toggle("kept", on && data.points[index].label === button.dataset.label));
+  }));
+}

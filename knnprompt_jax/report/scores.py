@@ -1,0 +1,91 @@
+"""Mean and spread over seeds of groups of records, and how far from the paper's they are."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from knnprompt_jax.evaluation import records as records_lib
+
+FEW_SHOT = "few-shot"  # The regime with one demonstration a class.
+Record = records_lib.Record
+_FIELDS = ("task", "model", "method", "seed", "shots", "demo_shots")
+_SHOWN_ONLY = ("icl", "contextual_calibration", "noisy_channel", "demonstration_upper_bound")  # Have no anchors.
+_LITTLE_CONTEXT = (
+    "few_shot",
+    "prior_reliance",
+    "imbalance",
+)  # Where demonstrations are not all that the context holds.
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A mean over `count` values, in the unit of its table, and their sample standard deviation (ddof = 1) where known."""
+
+    mean: float
+    std: float | None = None
+    count: int = 1
+
+    @property
+    def variance_of_mean(self) -> float | None:
+        return None if self.std is None else self.std**2 / self.count
+
+
+def of(values: Sequence[float]) -> Score:
+    """The score of some values; one value has no spread."""
+    return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+def two_standard_errors(ours: Score, paper: Score) -> float | None:
+    """Twice the standard error of the difference of two means; None where one of them has no spread."""
+    if ours.variance_of_mean is None or paper.variance_of_mean is None:
+        return None
+    return 2 * math.sqrt(ours.variance_of_mean + paper.variance_of_mean)
+
+
+def axis(record: Record, name: str) -> Any:
+    """The record's place on an axis: a field of its own or one of its cell; None where it has neither.
+
+    The axis "m" is shots, or None for a method that sees only demonstrations, as many as the context holds (M_T).
+    """
+    if name == "m":
+        return None if _fills_context(record) else record.shots
+    return getattr(record, name) if name in _FIELDS else record.cell.get(name)
+
+
+def _fills_context(record: Record) -> bool:
+    little = record.experiment in _LITTLE_CONTEXT or record.cell.get("regime") == FEW_SHOT
+    return record.method.startswith(_SHOWN_ONLY) and record.method != "icl_ensemble" and not little
+
+
+def pool(records: Iterable[Record], *axes: str) -> dict[tuple, list[Record]]:
+    """The records by their places on some axes, in the order in which the places first appear."""
+    groups: dict[tuple, list[Record]] = {}
+    for record in records:
+        groups.setdefault(tuple(axis(record, name) for name in axes), []).append(record)
+    return groups
+
+
+def by_model(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records of each language model; those of fine-tuned models, which are models of their own, stand with each."""
+    models = sorted({record.model for record in records if not _fine_tuned(record)}) or [records[0].model]
+    return {model: [one for one in records if one.model == model or _fine_tuned(one)] for model in models}
+
+
+def _fine_tuned(record: Record) -> bool:
+    return record.method.startswith("fine_tuning")
+
+
+def accuracy(records: Iterable[Record]) -> Score:
+    """Accuracy in % of records that differ in nothing but their seed."""
+    return of([100 * record.accuracy for record in records])
+
+
+def average(records: Iterable[Record]) -> Score:
+    """Accuracy in %, averaged over tasks; its spread is over the seeds that every task has."""
+    by_task = {task: {record.seed: record for record in group} for (task,), group in pool(records, "task").items()}
+    seeds = set.intersection(*(set(runs) for runs in by_task.values()))
+    if len(seeds) > 1:
+        return of([statistics.fmean(100 * runs[seed].accuracy for runs in by_task.values()) for seed in sorted(seeds)])
+    return Score(statistics.fmean(accuracy(runs.values()).mean for runs in by_task.values()))

@@ -1,0 +1,171 @@
+"""Results as the paper's grids would leave them, with drawn accuracies: what every section of the page is made from."""
+
+import json
+import pathlib
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from knnprompt_jax.evaluation import records
+from knnprompt_jax.paper import case_study
+
+TASKS = ("sst2", "trec")
+CLASSES = {"sst2": 2, "trec": 6}
+SEEDS = (1, 2, 3)
+ROWS = 47
+FULL = (32, 64, 128)
+
+
+def record(experiment: str, task: str, method: str, shots: int, seed: int, **fields: Any) -> records.Record:
+    """A record whose accuracy rises with the shots, the more for kNN Prompting."""
+    rng = np.random.default_rng(zlib.crc32(repr((experiment, task, method, shots, seed, fields.get("cell"))).encode()))
+    labels = [str(label) for label in range(CLASSES.get(task, 3))]
+    wanted = min(0.97, 0.45 + (0.06 if method.startswith("knn") else 0.02) * np.log2(shots + 1) + 0.04 * rng.normal())
+    true = rng.choice(labels, ROWS)
+    predicted = np.where(rng.random(ROWS) < wanted, true, np.roll(true, 1))
+    given = {
+        "model": "gpt2-xl",
+        "demo_shots": 2,
+        "settings": {"direction": "released", "shots": shots, "seed": seed},
+        "class_counts": {label: {"train": 99, "demonstrations": 2, "anchors": shots} for label in labels},
+        "prompts": 101,
+        "lm_tokens": 54_321,
+        "environment": {"knnprompt_jax": "0.1.0", "jax": "0.11.2", "device": "cpu", "devices": "1"},
+    } | fields
+    return records.Record(
+        task=task,
+        method=method,
+        seed=seed,
+        shots=shots,
+        accuracy=float(np.mean(predicted == true)),
+        predicted=tuple(predicted.tolist()),
+        true=tuple(true.tolist()),
+        experiment=experiment,
+        **given,
+    )
+
+
+def grid() -> Iterator[records.Record]:
+    """Records of every experiment that has any."""
+    for task in TASKS:
+        for seed in SEEDS:
+            yield from _of(task, seed)
+
+
+def _of(task: str, seed: int) -> Iterator[records.Record]:
+    def one(experiment: str, method: str, shots: int, **fields: Any) -> records.Record:
+        return record(experiment, task, method, shots, seed, **fields)
+
+    for m in (2, 4, 8, 16):
+        cut = {"truncated_prompts": 40} if m > 8 else {}
+        for method in ("icl", "contextual_calibration", "noisy_channel"):
+            yield one("few_shot", method, m, demo_shots=m, **cut)
+        for method in ("knn", "knn_partial"):
+            yield one("few_shot", method, m, demo_shots=1)
+        yield one("data_scaling", "icl", m, demo_shots=m, cell={"regime": "few-shot"}, **cut)
+        yield one("data_scaling", "knn", m, demo_shots=1, cell={"regime": "few-shot"})
+    for experiment in ("data_scaling", "prompt_compose", "low_resource", "fine_tuning", "distance", "whole_vs_partial"):
+        yield one(experiment, "icl", 8, cell={"regime": "full"})
+    for m in FULL:
+        for model in ("gpt2-large", "gpt2-xl"):
+            yield one("data_scaling", "knn", m, model=model, cell={"regime": "full"})
+        for method in ("knn", "prompt_compose_bm25", "prompt_compose_sbert"):
+            yield one("prompt_compose", method, m)
+        for method in ("knn", "fine_tuning_gpt2"):
+            yield one("fine_tuning", method, m, model="gpt2-large" if "fine" in method else "gpt2-xl")
+        for method in ("knn", "icl"):
+            yield one("robustness", method, m if method == "knn" else 8)
+    for method in ("icl_ensemble", "knn"):
+        yield one("low_resource", method, 128)
+    for experiment, method, m in (("distance", "knn_l2", 32), ("whole_vs_partial", "knn_partial", 1024)):
+        yield one(experiment, method, m)
+        yield one(experiment, "knn", m)
+    yield one("upper_bound", "icl", 8)
+    yield one("upper_bound", "knn", 1024)
+    candidates = tuple(np.random.default_rng(seed).normal(0.6, 0.07, 200).clip(0, 1).tolist())
+    yield one("upper_bound", "demonstration_upper_bound", 8, candidates=candidates, cell={"prompts": 200})
+    for demo_shots, anchor_shots in ((0, 2), (0, 4), (1, 2), (1, 4), (2, 2), (4, 0)):
+        note = "" if anchor_shots else "re-uses in-context learning: |D| = m"
+        cell = {"anchor_shots": anchor_shots}
+        yield one("split_strategy", "knn", demo_shots + anchor_shots, demo_shots=demo_shots, cell=cell, note=note)
+    for setting in "ABC":
+        for ratio in (0.125, 0.25, 0.5):
+            for method in ("icl", "contextual_calibration_trainset", "knn"):
+                yield one("prior_reliance", method, 8, cell={"setting": setting, "ratio": ratio})
+    for k in (1, 3, 7, 15, 31):
+        yield one("choice_of_k", "knn", 32, cell={"k": k})
+    for regime, m in (("few-shot", 32), ("full", 1024)):
+        for ratio in (0.5, 0.25, 0.015625):
+            for method, centroid in (("knn", "none"), ("knn_centroid", "arithmetic")):
+                yield one("imbalance", method, m, cell={"ratio": ratio, "centroid": centroid, "regime": regime})
+    yield one("case_study", "knn", 32)
+    if task == "sst2":
+        yield one("sst2", "icl", 16)
+        yield one("sst2", "knn", 1024)
+
+
+def write(folder: pathlib.Path, texts: str = "text {} of the & <b>world</b>") -> pathlib.Path:
+    """A folder of results with every experiment in it."""
+    for made in grid():
+        records.write(folder / made.experiment, made)
+        if made.experiment == "case_study" and made.seed == 1:
+            _write_case(case_study.path_of(folder / "case_study", made), made, texts)
+    (folder / "max_shots").mkdir()
+    rows = [
+        {
+            "task": task,
+            "num_classes": CLASSES[task],
+            "average_template_tokens": 19.13,
+            "context": context,
+            "max_shots": shots,
+        }
+        for task in TASKS
+        for context, shots in ((1024, 20), (2048, 44))
+    ]
+    (folder / "max_shots" / "max_shots.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
+    return folder
+
+
+def _write_case(path: pathlib.Path, made: records.Record, texts: str) -> None:
+    rng, anchors, labels = np.random.default_rng(5), 61, sorted(set(made.true))
+    anchor_labels = rng.choice(labels, anchors)
+    true = np.array(made.true)
+    centres = {label: 3 * rng.normal(size=7) for label in labels}
+    near = np.array([rng.choice(anchors, 3, replace=False) for _ in true])
+    np.savez_compressed(
+        path,
+        labels=np.array(labels),
+        label_words=np.array([f"word {label}" for label in labels]),
+        anchor_texts=np.array([texts.format(f"anchor {number}") for number in range(anchors)]),
+        anchor_labels=anchor_labels,
+        anchors_icl=rng.choice(labels, anchors),
+        texts=np.array([texts.format(f"row {number}") for number in range(len(true))]),
+        true=true,
+        knn=np.array(made.predicted),
+        icl=rng.choice(labels, len(true)),
+        neighbours_Qk=near,
+        distances_Qk=np.sort(rng.random(near.shape), axis=1),
+        points=np.array([centres[label] + rng.normal(size=7) for label in (*anchor_labels, *true)], np.float32),
+    )
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with records of every experiment, made with a model of the paper's."""
+    return write(tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture(scope="session")
+def page_path(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The page of those results."""
+    from knnprompt_jax.report import job
+
+    return job.run(str(results), str(tmp_path_factory.mktemp("page")))
+
+
+@pytest.fixture(scope="session")
+def make_record() -> Callable[..., records.Record]:
+    return record

@@ -1,0 +1,61 @@
+"""What neighbours say about anchors, against loops over the definition."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from knnprompt_jax.report import neighbourhood
+
+N, K, C = 37, 5, 3
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Classes [N], the K nearest others [N, K] and their distances, of points in a plane."""
+    rng = np.random.default_rng(3)
+    points_N2, y_N = rng.normal(size=(N, 2)), rng.integers(0, C, N)
+    distances_NN = np.linalg.norm(points_N2[:, None] - points_N2[None], axis=-1)
+    np.fill_diagonal(distances_NN, np.inf)
+    near_NK = distances_NN.argsort(1)[:, :K]
+    return y_N, near_NK, np.take_along_axis(distances_NN, near_NK, 1)
+
+
+def test_votes_count_where_an_anchor_is_among_the_nearest(world):
+    y_N, near_NK, _ = world
+    right_N, wrong_N = neighbourhood.votes(y_N, near_NK)
+    for anchor in range(N):
+        voted = [other for other in range(N) if anchor in near_NK[other]]
+        assert right_N[anchor] == sum(y_N[other] == y_N[anchor] for other in voted)
+        assert wrong_N[anchor] == sum(y_N[other] != y_N[anchor] for other in voted)
+
+
+def test_suspicion_is_the_lead_of_the_neighbours_class(world):
+    y_N, near_NK, _ = world
+    other_N, lead_N = neighbourhood.suspicion(y_N, near_NK, C)
+    for anchor in range(N):
+        counts = [sum(y_N[near_NK[anchor]] == label) for label in range(C)]
+        assert counts[other_N[anchor]] == max(counts)
+        assert lead_N[anchor] == pytest.approx((max(counts) - counts[y_N[anchor]]) / K)
+
+
+def test_pairs_are_each_ones_nearest_once_and_in_order(world):
+    _, near_NK, distances_NK = world
+    found = neighbourhood.pairs(near_NK, distances_NK)
+    expected = {tuple(sorted((one, int(near_NK[one, 0])))) for one in range(N)}
+    assert {pair[:2] for pair in found} == expected
+    assert len(found) == len(expected)
+    assert all(first[2] <= second[2] for first, second in itertools.pairwise(found))
+
+
+def test_confusion_counts_labels_in_rows():
+    counts_CC = neighbourhood.confusion(np.array([0, 0, 2, 2]), np.array([0, 1, 1, 1]), 3)
+    assert counts_CC.tolist() == [[1, 1, 0], [0, 0, 0], [0, 2, 0]]
+
+
+def test_calibration_bins_by_the_share_of_the_predicted_class():
+    shares_NC = np.array([[1.0, 0.0], [0.6, 0.4], [0.45, 0.55], [0.68, 0.32], [0.0, 1.0]])
+    bins = neighbourhood.calibration(np.array([0, 1, 1, 0, 0]), shares_NC, np.array([0, 0, 1, 0, 1]))
+    found = [(one.confidence, one.accuracy, one.count) for one in bins]
+    np.testing.assert_allclose(found, [(0.55, 1.0, 1), (0.64, 0.5, 2), (1.0, 0.5, 2)])
+    assert neighbourhood.calibration_error(bins) == pytest.approx((0.45 + 2 * 0.14 + 2 * 0.5) / 5)
