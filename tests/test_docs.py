@@ -57,3 +57,21 @@ def test_the_hub_declaration_shown_is_one(tmp_path):
         'fields: [text]\ntemplate: "{text}:"\nlabels: [world, sports]\nlabel_words: [world, sports]\n' + shown
     )
     assert catalogue.hub_source(str(path)).labels[1] == "sports"
+
+
+def test_readme_snippets_run(tmp_path, monkeypatch, capsys):
+    """Those in Python; its commands set up environments, or need models and data that are not here."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    snippets = [block["text"] for block in BLOCK.finditer(text) if block["kind"] == "python"]
+    assert snippets
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), {})
+    assert (tmp_path / "my_classifier").is_dir() and "label outage" in capsys.readouterr().out
+
+
+def test_binaries_and_pages_of_the_readme_are_there():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"(?:experiments|configs|docs|knnprompt_jax)/[\w/]+\.(?:py|md|png|html)", text)
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / path).exists()] == []
