@@ -96,7 +96,7 @@ def _embed(graph: nnx.GraphDef, recipe: Recipe, params: nnx.State, tokens_BT: Ar
     return unit(vectors_BD) if recipe.normalize else vectors_BD
 
 
-def unit(vectors_ND: Array) -> Array:
+def unit(vectors_ND: Array | np.ndarray) -> Array:
     """The vectors at length 1."""
     return vectors_ND / jnp.linalg.norm(vectors_ND, axis=-1, keepdims=True).clip(1e-12)
 

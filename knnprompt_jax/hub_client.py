@@ -34,7 +34,7 @@ def patiently(download: Callable[[], T]) -> T:
     return download()
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """Why the Hub gave nothing, and what to do about it, in one line."""
     error = _root(error)
     status = error.response.status_code if isinstance(error, hub_errors.HfHubHTTPError) else None
@@ -55,7 +55,7 @@ def reason(error: Exception) -> str:
     return f"the Hub cannot be read ({type(error).__name__}: {_first_line(error)}): {_ADVICE}"
 
 
-def _may_pass(error: Exception) -> bool:
+def _may_pass(error: BaseException) -> bool:
     error = _root(error)
     if isinstance(error, hub_errors.HfHubHTTPError):
         return error.response.status_code in _BUSY

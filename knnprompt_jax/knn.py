@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -31,9 +32,9 @@ _QUERY_COPIES, _DISTANCE_COPIES = 3, 3  # Of a tile's queries and of its distanc
 class Neighbours:
     """The k nearest anchors of each query, nearest first; distances in nats (KL) or as Euclidean length (L2)."""
 
-    distances_Qk: Array
-    indices_Qk: Array
-    labels_Qk: Array
+    distances_Qk: Array | np.ndarray
+    indices_Qk: Array | np.ndarray
+    labels_Qk: Array | np.ndarray
 
 
 @struct.dataclass
@@ -69,7 +70,7 @@ DISTANCES: dict[str, Callable[[Array, Array], Array]] = {
 def search(
     queries: Any,
     keys: Any,
-    labels_N: Array,
+    labels_N: Array | np.ndarray,
     *,
     k: int,
     distance: str,
@@ -136,7 +137,7 @@ def plan(queries: Any, keys: Any, distance: str, tile_bytes: int = TILE_BYTES) -
     return Plan(rows, anchors, own + anchors * each)
 
 
-def vote_shares(labels_Qk: Array, num_classes: int, weights_Qk: Array | None = None) -> Array:
+def vote_shares(labels_Qk: Array | np.ndarray, num_classes: int, weights_Qk: Array | None = None) -> Array:
     """The share of the vote that each class has among the neighbours, [Q, C]; uniform unless weights are given."""
     votes_QkC = jax.nn.one_hot(labels_Qk, num_classes)
     if weights_Qk is not None:
@@ -159,7 +160,7 @@ def majority(labels_Qk: Array, *, num_classes: int, tie_break: str = "lowest") -
 def _search(
     queries: Any,
     keys: Any,
-    labels_N: Array,
+    labels_N: Array | np.ndarray,
     *,
     k: int,
     distance: str,
@@ -195,9 +196,9 @@ def _search(
 
 @functools.partial(jax.jit, static_argnames=("mesh", "axes", "k", "distance", "tile_bytes", "approximate_recall"))
 def _search_sharded(
-    queries: Any, keys: Any, labels_N: Array, *, mesh: Mesh, axes: Any, k: int, **options: Any
+    queries: Any, keys: Any, labels_N: Array | np.ndarray, *, mesh: Mesh, axes: Any, k: int, **options: Any
 ) -> Neighbours:
-    def local(queries: Any, keys: Any, labels_n: Array) -> Neighbours:
+    def local(queries: Any, keys: Any, labels_n: Array | np.ndarray) -> Neighbours:
         found = _search(queries, keys, labels_n, k=min(k, len(labels_n)), **options)
         found = found.replace(indices_Qk=found.indices_Qk + jax.lax.axis_index(axes) * len(labels_n))
         return merge([jax.lax.all_gather(found, axes, axis=1, tiled=True)], k)

@@ -134,7 +134,8 @@ class LanguageModel:
     @property
     def head_VE(self) -> Array:
         """The head: row v gives token v's logit as an inner product with a hidden state."""
-        return self._params["tokens" if self.config.tied_head else "head"][...]
+        head: Any = self._params["tokens" if self.config.tied_head else "head"]
+        return head[...]
 
     def states(
         self,
@@ -196,7 +197,7 @@ class LanguageModel:
         packed: packing.PackedPrompts,
         progress: Progress | None,
         name: str,
-        function: Callable,
+        function: jax.stages.Wrapped,
         *extra_TJ: np.ndarray,
         keep_prefix: bool = False,
     ) -> list[Any]:
@@ -229,10 +230,10 @@ class LanguageModel:
         self.statistics.prefix_tokens += packed.prefix_length
         return prefix
 
-    def _put(self, array: np.ndarray, spec: P = _WHOLE) -> Array:
+    def _put(self, array: np.ndarray | np.int32, spec: P = _WHOLE) -> Array:
         return parallel.put(np.asarray(array), self.mesh, spec)
 
-    def _call(self, name: str, function: Callable, *arguments: Any) -> Any:
+    def _call(self, name: str, function: jax.stages.Wrapped, *arguments: Any) -> Any:
         """Calls a jitted function, compiled ahead once a shape so that compile time is counted apart."""
         key = (name, *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
         if key not in self._compiled:
@@ -287,7 +288,7 @@ def _read_suffixes(
 
     def read(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> States:
         with jax.named_scope("suffixes"):
-            hidden_JE = model.read_suffixes(*step, prefix)
+            hidden_JE = model.read_suffixes(*step, prefix=prefix)
         with jax.named_scope("log_partition"):
             if not parallel.splits_vocabulary(model.config, mesh):  # Then the prompts are.
                 hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
@@ -309,7 +310,7 @@ def _score_suffixes(
 
     def score(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> Array:
         with jax.named_scope("score"):
-            return model.score_suffixes(*step, prefix)
+            return model.score_suffixes(*step, prefix=prefix)
 
     return _each_step(score, graph, mesh, params, prefix, active_T, batch)
 

@@ -53,7 +53,10 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
                 f"distributed.address={address!r}, num_processes={num_processes}, process_id={process_id}: "
                 "host:port of process 0 is needed, and a process_id from 0 to num_processes - 1"
             )
-    timeouts: dict[str, Any] = {"heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT, "shutdown_timeout_seconds": SHUTDOWN_TIMEOUT}
+    timeouts: dict[str, Any] = {
+        "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT,
+        "shutdown_timeout_seconds": SHUTDOWN_TIMEOUT,
+    }
     try:
         jax.distributed.initialize(**({} if auto else given), **timeouts)
     except (ValueError, RuntimeError) as error:

@@ -10,7 +10,7 @@ from knnprompt_jax import lm, parallel
 
 
 @contextlib.contextmanager
-def bar(total: int, title: str = "", unit: str = "prompt") -> Iterator[lm.Progress]:
+def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[lm.Progress]:
     """Shows `total` prompts on standard error (nothing where that is no terminal) and yields what `LanguageModel.states` reports to.
 
     A bar with a title, one of many, goes away when it is full.

@@ -27,8 +27,7 @@ def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConf
         contenders = {OURS: ours, **peers.in_jax(decoder, sampled, settings), **torch_peers}
         turns = {name: peer.turn for name, peer in contenders.items()} | products.turns
         rounds = timing.interleave(turns, settings.repetitions)
-        compared = process and settings.agreement
-        agreement = peers.agreement(model, sampled, settings, process) if compared else {}
+        agreement = peers.agreement(model, sampled, settings, process) if process and settings.agreement else {}
     seconds = {name: statistics.median(values) for name, values in rounds.items()}
     return {
         "workload": _describe(workload),

@@ -1,5 +1,6 @@
 """What an anchor costs as the datastore grows and as the demonstrations grow: flat and nearly flat is what it should be."""
 
+import functools
 import statistics
 from typing import Any
 
@@ -29,7 +30,7 @@ def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConf
     )
     shapes = {size: (lambda group: common) if size in series[ANCHORS] else None for size in made}
     turns = {
-        str(size): timing.stopwatch(lambda size=size: model.states(made[size].prompts, shapes[size])) for size in made
+        str(size): timing.stopwatch(functools.partial(model.states, made[size].prompts, shapes[size])) for size in made
     }
     rounds = timing.interleave(turns, settings.repetitions)
     rows = {size: _row(config, made[size], size, statistics.median(rounds[str(size)])) for size in made}

@@ -76,7 +76,8 @@ def write_checkpoint(folder: pathlib.Path, gigabytes: float, kind: str) -> int:
     abstract = nnx.state(nnx.eval_shape(lambda: family.module(config, nnx.Rngs(0))))
     leaves = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(abstract)}
     table = family.flax_table if kind == "msgpack" else family.table
-    rng, weight_map = np.random.default_rng(0), {}
+    rng = np.random.default_rng(0)
+    weight_map: dict[str, str] = {}
     for number, pieces in enumerate(_shards(conversion.expand(table, config, leaves)), 1):
         name = _NAMES[kind].format(number)
         tensors = {piece.theirs: rng.random(piece.shape, np.float32) for piece in pieces}
@@ -117,7 +118,7 @@ def load(folder: pathlib.Path, address: str, num_processes: int, process_id: int
     mesh = parallel.make_mesh(1, jax.device_count())
     config, _ = registry.describe(str(folder))
     before = _status("VmRSS")
-    model = checkpoints.load(folder, config, np.float32, parallel.placement(config, mesh))
+    model = checkpoints.load(folder, config, np.dtype(np.float32), parallel.placement(config, mesh))
     arrays = [leaf[...] for _, leaf in nnx.to_flat_state(nnx.state(model))]
     shards = [sum(shard.data.nbytes for shard in array.addressable_shards) for array in arrays]
     return {"shards": sum(shards), "largest": max(shards), "peak": _status("VmHWM") - before}

@@ -77,8 +77,9 @@ class Peers:
 def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.DynamicCache:
     """The cache with a batch axis, as views: the forward pass copies them once, when it appends to them."""
     cache = copy.copy(prefix)
-    cache.layers = [copy.copy(layer) for layer in prefix.layers]
-    for layer in cache.layers:
+    layers: list[Any] = [copy.copy(layer) for layer in prefix.layers]
+    cache.layers = layers
+    for layer in layers:
         layer.keys = layer.keys.expand(batch, -1, -1, -1)
         layer.values = layer.values.expand(batch, -1, -1, -1)
     return cache

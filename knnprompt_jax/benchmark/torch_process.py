@@ -35,12 +35,13 @@ class TorchProcess:
         Raises:
             UserError: it failed, or the process ended.
         """
+        assert self._process.stdout  # A pipe.
         try:
             print(json.dumps({"do": do, **arguments}), file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
-        answer = json.loads(line) if line else {"error": self._last_words()}
+        answer: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
         if "error" in answer:
             raise errors.UserError(f"PyTorch, {do}: {answer['error']}; leave it out with --config.peers")
         time.sleep(SETTLE_SECONDS)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,11 @@ def model_config(settings: settings_lib.BenchmarkSettings) -> config_lib.Decoder
     """
     short = {name.rsplit("/", 1)[-1]: config for name, config in registry.PUBLISHED.items()}
     config = short.get(settings.model_shape) or registry.published(settings.model_shape)
-    own = {"num_layers": settings.layers, "num_heads": settings.heads, "vocab_size": settings.vocab_size}
+    own: dict[str, Any] = {
+        "num_layers": settings.layers,
+        "num_heads": settings.heads,
+        "vocab_size": settings.vocab_size,
+    }
     own |= {"width": settings.width, "embed_width": settings.width, "mlp_width": 4 * settings.width}
     config = dataclasses.replace(config, **{name: value for name, value in own.items() if value})
     if config.width % config.num_heads:
@@ -69,7 +74,9 @@ def random_model(config: config_lib.DecoderConfig, dtype: jnp.dtype, mesh: jax.s
     place = parallel.placement(config, mesh)
     graph, state = nnx.split(nnx.eval_shape(lambda: decoder.Decoder(config, nnx.Rngs(0), dtype)))
     for number, (path, leaf) in enumerate(nnx.to_flat_state(state)):
-        draw = jax.jit(_draw, static_argnames=("shape", "dtype", "stacked"), out_shardings=place(".".join(path)))
+        draw = jax.jit(
+            _draw, static_argnames=("shape", "dtype", "stacked"), out_shardings=place(".".join(map(str, path)))
+        )
         mean, stacked = float(path[-1] == "scale"), path[0] == "blocks"
         leaf.set_value(draw(jax.random.key(number), mean, shape=leaf.shape, dtype=leaf.dtype, stacked=stacked))
     return nnx.merge(graph, state)

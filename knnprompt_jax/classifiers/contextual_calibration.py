@@ -50,6 +50,7 @@ class ContextualCalibration(base.LabelWordClassifier):
         """Reads the bias from the content-free states; classes `y` of train rows count for prior "trainset" alone."""
         self.shift_C = -log_bias(self.label_log_probabilities(self.content_free))
         if self.prior == "trainset":
+            y = np.asarray(y)
             frequency_C = np.bincount(y, minlength=len(self.classes_)) / len(y)
             with np.errstate(divide="ignore"):
                 self.shift_C += np.log(frequency_C)  # −∞, hence never predicted, for a class without train rows.
@@ -72,7 +73,7 @@ def fitted(context: method.Context, *, prior: str = "balanced") -> ContextualCal
 def prepare(problem: method.Problem, *, prior: str) -> None:
     """Raises UserError on an unknown prior."""
     del problem
-    ContextualCalibration(None, (), None, prior=prior)
+    ContextualCalibration(method.UNLOADED, (), method.UNLOADED, prior=prior)
 
 
 _declare = functools.partial(

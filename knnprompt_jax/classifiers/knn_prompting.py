@@ -1,6 +1,7 @@
 """kNN Prompting: the label of the anchors about whose prompts the model says the same (Xu et al., ICLR 2023, Section 3)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -79,7 +80,7 @@ class KNNPrompting(base.StateClassifier):
     def fit(self, states: lm.States, y: np.ndarray) -> "KNNPrompting":
         """Keeps the anchors."""
         if self.kind == "dense":
-            options = {"representation": self.representation}
+            options: dict[str, Any] = {"representation": self.representation}
         else:
             options = {"released": self.direction == "released"}
         options |= {"key_dtype": self.key_dtype, "memory_mb": self.memory_mb, "on_host": self.on_host}

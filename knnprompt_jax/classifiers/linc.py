@@ -84,7 +84,7 @@ def fitted(
 def prepare(problem: method.Problem, **options: Any) -> None:
     """Raises UserError on a number that is too small."""
     del problem
-    LinearProbeCalibration(None, (), None, **options)
+    LinearProbeCalibration(method.UNLOADED, (), method.UNLOADED, **options)
 
 
 @jax.jit

@@ -102,7 +102,7 @@ def fitted(
 
 def prepare(problem: method.Problem, **options: Any) -> None:
     """Raises UserError on a value outside its choices."""
-    LinearProbe(None, problem.task.num_classes, **options)
+    LinearProbe(method.UNLOADED, problem.task.num_classes, **options)
 
 
 def _nonzero(deviation: np.ndarray) -> np.ndarray:

@@ -37,6 +37,8 @@ class Problem:
         return layout.label_ids(self.task, self.tokenize, self.label_token)
 
 
+UNLOADED: Any = None  # In the place of what the weights give, where a constructor only checks options.
+
 Prompts = Callable[[Problem], Sequence[Example]]
 """A set of prompts that the shared pass can read, each after the split's demonstrations; a method names those it needs."""
 

@@ -7,6 +7,7 @@ ACL 2022, https://github.com/shmsw25/Channel-LM-Prompting.
 import dataclasses
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -106,7 +107,7 @@ def _ends(model: lm.LanguageModel) -> tuple[int, int]:
     return (end if start is None else start), (start if end is None else end)
 
 
-def run(context: method.Context, **options: str | int) -> method.Prediction:
+def run(context: method.Context, **options: Any) -> method.Prediction:
     """Predicts with one template, or with the best of four; probabilities are the softmax of its scores.
 
     The options are those of `Settings`.
@@ -135,13 +136,13 @@ def _notes(
         yield f"{continuations.num_truncated} of {continuations.num_texts} texts truncated"
 
 
-def prepare(problem: method.Problem, **options: str | int) -> None:
+def prepare(problem: method.Problem, **options: Any) -> None:
     """Raises UserError on a value outside its choices."""
     del problem
     Settings(**options)
 
 
-def _method(name: str, title: str, by_name: str = "", **overrides: str) -> method.Method:
+def _method(name: str, title: str, by_name: str = "", **overrides: Any) -> method.Method:
     options = dataclasses.asdict(Settings(**overrides))
     return method.Method(name, title, run, options=options, prepare=prepare, by_name=by_name)
 

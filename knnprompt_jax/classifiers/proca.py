@@ -65,7 +65,7 @@ def check(problem: method.Problem) -> None:
 def prepare(problem: method.Problem, *, restarts: int) -> None:
     """Raises UserError where there is no restart."""
     del problem
-    PrototypicalCalibration(None, (), restarts=restarts)
+    PrototypicalCalibration(method.UNLOADED, (), restarts=restarts)
 
 
 def _check_rows(rows: int, clusters: int) -> None:

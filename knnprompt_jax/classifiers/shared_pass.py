@@ -10,6 +10,7 @@ import numpy as np
 from knnprompt_jax import lm
 from knnprompt_jax.classifiers import method, registry
 from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.tasks.task import Example
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,8 @@ def plan(
     for one in methods:
         one.prepare(problem, **chosen[one.name])
     sets = dict.fromkeys(prompts for one in methods for prompts in one.needs)
-    rows, examples = {}, []
+    rows: dict[method.Prompts, slice] = {}
+    examples: list[Example] = []
     for prompts in sets:
         start = len(examples)
         examples += prompts(problem)

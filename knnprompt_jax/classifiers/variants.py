@@ -1,6 +1,7 @@
 """In-context learning and kNN Prompting, with each of its variants, as methods by name."""
 
 import functools
+from typing import Any
 
 from knnprompt_jax.classifiers import in_context, knn_prompting, method
 
@@ -34,10 +35,10 @@ def fitted_knn(
     return classifier.fit(context.states[method.anchors], context.y)
 
 
-def prepare_knn(problem: method.Problem, *, k: int, **options: str) -> None:
+def prepare_knn(problem: method.Problem, *, k: int, **options: Any) -> None:
     """Raises UserError on a value outside its choices."""
     knn_prompting.published_k(k, k)
-    knn_prompting.KNNPrompting(None, range(problem.task.num_classes), **options)
+    knn_prompting.KNNPrompting(method.UNLOADED, range(problem.task.num_classes), **options)
 
 
 _knn = functools.partial(method.on_states, fitted=fitted_knn, needs=(method.anchors,), prepare=prepare_knn)

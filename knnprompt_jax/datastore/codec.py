@@ -14,10 +14,21 @@ KEY_DTYPES = ("float32", "float16", "bfloat16")
 class Codec(Protocol):
     """One kind of datastore, for one head and one set of label words."""
 
-    kind: str
-    keys_type: type
-    key_dtype: str
-    label_ids: tuple[int, ...]
+    @property
+    def kind(self) -> str:
+        """Its name."""
+
+    @property
+    def keys_type(self) -> type:
+        """The pytree that its keys are."""
+
+    @property
+    def key_dtype(self) -> str:
+        """One of `KEY_DTYPES`."""
+
+    @property
+    def label_ids(self) -> tuple[int, ...]:
+        """The token by which each class is read."""
 
     @property
     def head_VE(self) -> Array:

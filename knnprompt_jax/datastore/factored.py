@@ -133,6 +133,7 @@ class Codec:
             return jax.nn.log_softmax(logk_NC) if representation == "partial" else logk_NC
         if direction == "forward":
             return knn.Affine(keys.hidden_NE, keys.log_z_N)
+        assert keys.mean_row_NE is not None and keys.divergence_N is not None  # What `check` asks for.
         return knn.Affine(keys.mean_row_NE, keys.divergence_N)
 
     def distance(self, representation: str, direction: str) -> str:

@@ -20,7 +20,7 @@ from knnprompt_jax.datastore import stores
 try:
     import faiss
 except ImportError:
-    faiss = None
+    faiss = None  # type: ignore[assignment]  # The usual form of an optional import.
 
 _ANCHORS_PER_LIST = 39  # FAISS's own least number for centres worth having.
 
@@ -54,7 +54,7 @@ class Index:
         lists = lists or max(1, min(int(4 * math.sqrt(len(store))), len(store) // _ANCHORS_PER_LIST))
         keys = store.codec.references(store.unpadded.keys, "distribution", direction)
         vectors_NW = _augmented(keys.vector, -np.asarray(keys.offset))
-        index = faiss.index_factory(vectors_NW.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+        index: Any = faiss.index_factory(vectors_NW.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
         index.cp.min_points_per_centroid = 1  # Quiet about few anchors.
         index.train(vectors_NW)
         index.add(vectors_NW)

@@ -24,7 +24,7 @@ class Anchors:
     """Keys (a pytree of arrays with N rows) and classes of anchors; class −1 is padding."""
 
     keys: Any
-    labels_N: Array
+    labels_N: Array | np.ndarray
 
     @property
     def on_host(self) -> bool:

@@ -29,8 +29,9 @@ def split_over(rows: Any) -> tuple[Mesh | None, Any]:
     """The mesh, and those of its axes, over which arrays are split by row; (None, None) where they are not."""
     leaf = jax.tree.leaves(rows)[0]
     sharding = None if isinstance(leaf, jax.core.Tracer) else getattr(leaf, "sharding", None)
+    mesh = getattr(sharding, "mesh", None)
     if isinstance(sharding, NamedSharding) and sharding.spec and sharding.spec[0] is not None:
-        return sharding.mesh, sharding.spec[0]
+        return mesh, sharding.spec[0]
     return None, None
 
 

@@ -131,7 +131,7 @@ def _search(
     for start, tile in placement.stream(anchors, plan.transfer):
         found = search(tile)
         jax.block_until_ready(best)  # No more than two tiles are on the device at a time.
-        found = found.replace(indices_Qk=found.indices_Qk + start)
+        found = dataclasses.replace(found, indices_Qk=found.indices_Qk + start)
         best = [knn.merge([*best, found], min(question.k, start + placement.num_rows(tile)))]
     return best[0]
 
@@ -139,9 +139,8 @@ def _search(
 def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, question: Question) -> tuple[Any, Any]:
     """What a query and an anchor become in the search, as abstract arrays."""
     how = (question.representation, question.direction)
-    state = lm.States(
-        jax.ShapeDtypeStruct((1, codec.head_VE.shape[1]), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.float32)
-    )
+    width = codec.head_VE.shape[1]
+    state = jax.eval_shape(lambda: lm.States(jnp.zeros((1, width), jnp.float32), jnp.zeros(1, jnp.float32)))
     query = jax.eval_shape(lambda state: codec.queries(state, *how), state)
     return query, jax.eval_shape(lambda keys: codec.references(keys, *how), _resized(anchors.keys, 1))
 

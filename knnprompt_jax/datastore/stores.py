@@ -17,7 +17,7 @@ from knnprompt_jax import errors, knn, lm, parallel
 from knnprompt_jax.datastore import codec as codec_lib
 from knnprompt_jax.datastore import dense, factored, placement, searching
 
-KINDS = {"dense": dense.Codec, "factored": factored.Codec}
+KINDS: dict[str, Any] = {"dense": dense.Codec, "factored": factored.Codec}
 MEMORY_MB = 512.0
 _HOST_BLOCK = 1024
 
@@ -83,7 +83,9 @@ class Store:
         memory = int(self.memory_mb * 2**20)
         return searching.make_plan(self.codec, self.anchors, num_queries, question, memory, self.mesh)
 
-    def append(self, states: lm.States, labels: Sequence[int], ids: Sequence[int] | None = None) -> "Store":
+    def append(
+        self, states: lm.States, labels: Sequence[int] | np.ndarray, ids: Sequence[int] | None = None
+    ) -> "Store":
         """A store with more anchors after the present ones; by default ids go on from the highest.
 
         Raises:
@@ -129,7 +131,7 @@ def build(
     kind: str,
     head_VE: jax.Array,
     states: lm.States,
-    labels: Sequence[int],
+    labels: Sequence[int] | np.ndarray,
     label_ids: Sequence[int],
     *,
     ids: Sequence[int] | None = None,
@@ -186,7 +188,7 @@ def bytes_per_anchor(kind: str, vocab_size: int, width: int, key_dtype: str = "f
 
 
 def _encode(
-    codec: codec_lib.Codec, states: lm.States, labels: Sequence[int], mesh: Mesh | None, on_host: bool
+    codec: codec_lib.Codec, states: lm.States, labels: Sequence[int] | np.ndarray, mesh: Mesh | None, on_host: bool
 ) -> placement.Anchors:
     """Anchors as their keys come; for host memory block by block, so that the device holds one block of keys."""
     labels_N = np.asarray(labels, np.int32)
@@ -217,4 +219,5 @@ def _check_ids(ids_N: np.ndarray, count: int) -> None:
 def _mesh(states: lm.States) -> Mesh | None:
     """The mesh of several devices on which the states lie, if there is one."""
     sharding = getattr(states.hidden_NE, "sharding", None)
-    return sharding.mesh if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
+    mesh = getattr(sharding, "mesh", None)
+    return mesh if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None

@@ -15,6 +15,8 @@ from knnprompt_jax.evaluation import settings as settings_lib
 from knnprompt_jax.tasks import sources, splits
 from knnprompt_jax.tasks import task as task_lib
 
+Prepared = preparation.Prepared[settings_lib.BuildSettings]
+
 QUERIES = 256  # Of the search that is reported.
 
 
@@ -22,7 +24,7 @@ QUERIES = 256  # Of the search that is reported.
 class Result:
     """What lies in the folder now, and what the model read for it; `bytes_per_anchor` is by kind of datastore."""
 
-    prepared: preparation.Prepared
+    prepared: Prepared
     class_counts: Mapping[str, int]
     bytes_per_anchor: Mapping[str, int]
     datastore: Mapping[str, Any]
@@ -60,7 +62,7 @@ def run(settings: settings_lib.BuildSettings) -> Result:
             store = _build(prepared, provenance, model, report)
     question = searching.Question(min(knn_prompting.K, len(store)))
     counts = np.bincount(store.labels_N, minlength=prepared.task.num_classes).tolist()
-    options = (*model.head_VE.shape, store.codec.key_dtype, settings.direction == "released")
+    options: tuple[Any, ...] = (*model.head_VE.shape, store.codec.key_dtype, settings.direction == "released")
     return Result(
         prepared=prepared,
         class_counts=dict(zip(prepared.task.labels, counts, strict=True)),
@@ -110,10 +112,12 @@ def _examples(
 
 
 def _build(
-    prepared: preparation.Prepared, provenance: manifest.Provenance, model: lm.LanguageModel, report: lm.Progress
+    prepared: Prepared, provenance: manifest.Provenance, model: lm.LanguageModel, report: lm.Progress
 ) -> stores.Store:
     settings, [run] = prepared.settings, prepared.runs
-    options = {"released": settings.direction == "released"} if settings.datastore_kind == "factored" else {}
+    options: dict[str, Any] = (
+        {"released": settings.direction == "released"} if settings.datastore_kind == "factored" else {}
+    )
     return building.build_resumable(
         pathlib.Path(settings.store),
         model,
@@ -132,9 +136,7 @@ def _build(
     )
 
 
-def _change(
-    prepared: preparation.Prepared, store: stores.Store, model: lm.LanguageModel, report: lm.Progress
-) -> stores.Store:
+def _change(prepared: Prepared, store: stores.Store, model: lm.LanguageModel, report: lm.Progress) -> stores.Store:
     settings, [run] = prepared.settings, prepared.runs
     if settings.remove_ids:
         store = store.remove(settings.remove_ids)
@@ -143,5 +145,5 @@ def _change(
     return store
 
 
-def _classes(prepared: preparation.Prepared) -> list[int]:
+def _classes(prepared: Prepared) -> list[int]:
     return [prepared.task.class_index(example.label) for example in prepared.runs[0].examples]

@@ -37,7 +37,7 @@ def provenance(prepared: preparation.Prepared) -> manifest.Provenance:
     )
 
 
-def open_saved(prepared: preparation.Prepared) -> storage.Saved:
+def open_saved(prepared: preparation.Prepared[settings_lib.DatastoreSettings]) -> storage.Saved:
     """The job's saved store, checked whole against what makes its queries; raises UserError as `storage.open_folder`."""
     return storage.open_folder(pathlib.Path(prepared.settings.store), provenance(prepared))
 

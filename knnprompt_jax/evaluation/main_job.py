@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,11 +11,14 @@ import numpy as np
 
 from knnprompt_jax import lm, parallel, progress
 from knnprompt_jax.classifiers import in_context, knn_prompting
+from knnprompt_jax.classifiers import method as method_lib
 from knnprompt_jax.datastore import storage, stores
 from knnprompt_jax.evaluation import datastores, preparation, records, tables
 from knnprompt_jax.evaluation import settings as settings_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks import task as task_lib
+
+Prepared = preparation.Prepared[settings_lib.RunSettings]
 
 ICL, KNN = "icl", "knn"
 TITLES = {ICL: "In-context learning", KNN: "kNN Prompting"}
@@ -68,17 +71,15 @@ def _evaluation(given: preparation.Material, split: splits.FewShotSplit) -> Sequ
     return given.evaluation
 
 
-def _check(prepared: preparation.Prepared, saved: storage.Saved | None) -> None:
+def _check(prepared: Prepared, saved: storage.Saved | None) -> None:
     """Raises UserError where options do not go together, or the saved store has no answer to them."""
     anchor_shots = max(saved.manifest.class_counts.values()) if saved else prepared.settings.shots
-    question = _make_knn(prepared, None, anchor_shots).question
+    question = _make_knn(prepared, method_lib.UNLOADED, anchor_shots).question
     if saved and prepared.settings.centroid == "none":
         saved.check(question)
 
 
-def _make_knn(
-    prepared: preparation.Prepared, head_VE: jax.Array | None, anchor_shots: int
-) -> knn_prompting.KNNPrompting:
+def _make_knn(prepared: Prepared, head_VE: jax.Array, anchor_shots: int) -> knn_prompting.KNNPrompting:
     settings = prepared.settings
     return knn_prompting.KNNPrompting(
         head_VE,
@@ -97,7 +98,7 @@ def _make_knn(
 
 
 def _classify(
-    prepared: preparation.Prepared,
+    prepared: Prepared,
     run: preparation.Run,
     model: lm.LanguageModel,
     states: lm.States,
@@ -114,7 +115,10 @@ def _classify(
     y = np.array([prepared.task.class_index(example.label) for example in anchors])
     icl = in_context.InContextLearning(model.head_VE, prepared.label_ids)
     knn = _make_knn(prepared, model.head_VE, anchor_shots)
-    fits = {ICL: icl.fit, KNN: lambda: knn.use(store) if store else knn.fit(states[: len(anchors)], y)}
+    fits: dict[str, Callable[[], Any]] = {
+        ICL: icl.fit,
+        KNN: lambda: knn.use(store) if store else knn.fit(states[: len(anchors)], y),
+    }
     done = []
     for name, fit in fits.items():
         started = time.monotonic()
@@ -126,7 +130,7 @@ def _classify(
 
 
 def _record(
-    prepared: preparation.Prepared,
+    prepared: Prepared,
     run: preparation.Run,
     model: lm.LanguageModel,
     method: str,

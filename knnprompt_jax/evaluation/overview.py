@@ -16,7 +16,8 @@ COMMONEST = "(the commonest class)"
 def of_comparison(done: Sequence[records.Record]) -> str:
     """The table that a comparison prints, and the lines above and below it."""
     first, runs = done[0], {record.seed: record for record in done}.values()
-    rows, notes = [], []
+    rows = []
+    notes: list[str] = []
     for name, own in _grouped(done, lambda record: record.method).items():
         costs = [f"{np.mean([record.seconds['method'] for record in own]):.2f}"]
         costs.append(f"{np.mean([record.lm_tokens for record in own]):,.0f}")

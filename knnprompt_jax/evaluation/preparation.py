@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from absl import logging
 
@@ -13,6 +14,9 @@ from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout, packing, statistics
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
 from knnprompt_jax.tasks import task as task_lib
+
+SettingsT = TypeVar("SettingsT", bound=settings_lib.JobSettings)
+SettingsT_co = TypeVar("SettingsT_co", bound=settings_lib.JobSettings, covariant=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +44,10 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Prepared:
+class Prepared(Generic[SettingsT_co]):
     """All that a job needs but the weights."""
 
-    settings: settings_lib.JobSettings
+    settings: SettingsT_co
     task: task_lib.Task
     label_ids: list[int]
     train: list[task_lib.Example]
@@ -85,7 +89,7 @@ def gather(settings: settings_lib.JobSettings) -> Material:
     return Material(task, train, evaluation, drawn, tokenize, settings.model or "demo", folder, model_config)
 
 
-def prepare(settings: settings_lib.JobSettings, asked: Asked = anchors_and_evaluation) -> Prepared:
+def prepare(settings: SettingsT, asked: Asked = anchors_and_evaluation) -> Prepared[SettingsT]:
     """Gathers the material and lays out the prompts of every seed.
 
     Raises:
@@ -122,7 +126,7 @@ def load_rows(
     settings: settings_lib.JobSettings, task: task_lib.Task
 ) -> tuple[list[task_lib.Example], list[task_lib.Example]]:
     """Train and evaluation rows; what is wrong with the data is logged, and removed only on demand."""
-    place = {
+    place: dict[str, Any] = {
         "data_dir": settings.data_dir or None,
         "encoding": settings.encoding,
         "hub_source": catalogue.hub_source(settings.task) if settings.hub else None,

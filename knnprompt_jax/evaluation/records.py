@@ -108,7 +108,10 @@ def read(path: pathlib.Path) -> Record:
     names = {field.name for field in dataclasses.fields(Record)}
     if set(content) != names:
         raise errors.UserError(f"{path}: not a whole record: {', '.join(sorted(set(content) ^ names))}")
-    return Record(**{name: tuple(value) if isinstance(value, list) else value for name, value in content.items()})
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
+    return Record(**values)
 
 
 def read_all(folder: pathlib.Path) -> list[Record]:

@@ -41,7 +41,7 @@ class Texts:
         """The longest sequence's length, rounded up, but not beyond the longest allowed."""
         return min(self.max_length, -(-int(self.lengths_N.max()) // _MULTIPLE) * _MULTIPLE)
 
-    def batch(self, rows: Sequence[int], size: int, width: int) -> Batch:
+    def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> Batch:
         """Some rows as `size` sequences of one width; those beyond the rows are padding."""
         tokens_BT, lengths_B = padding.pad([self.tokens[row] for row in rows], size, width)
         types_BT, _ = padding.pad([self.types[row] for row in rows], size, width)

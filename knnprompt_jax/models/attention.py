@@ -108,14 +108,14 @@ def shared_prefix_attention(
         if len(q_BSHK) % rows == 0 and (rows == 1 or rows * q_BSHK.shape[1] <= _block_tokens())
     )
     blocks = [array.reshape(-1, rows, *array.shape[1:]) for array in (q_BSHK, k_BTHK, v_BTHK, mask_BST)]
-    return jax.lax.map(lambda block: _attend_block(*block, prefix), blocks).reshape(batch, width, heads, size)
+    return jax.lax.map(lambda block: _attend_block(*block, prefix=prefix), blocks).reshape(batch, width, heads, size)
 
 
 def _block_tokens() -> int:
     return QUERY_BLOCK if jax.default_backend() == "cpu" else 16 * QUERY_BLOCK
 
 
-def _attend_block(q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, prefix: Prefix) -> Array:
+def _attend_block(q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, *, prefix: Prefix) -> Array:
     """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy."""
     batch, width, heads, size = q_BSHK.shape
     q_HBSK, k_HBTK, v_HBTK = (jnp.moveaxis(array, 2, 0) for array in (q_BSHK, k_BTHK, v_BTHK))

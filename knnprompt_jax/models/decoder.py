@@ -63,7 +63,7 @@ class Decoder(nnx.Module):
         return attention.Prefix(kv_LnHPK[:, 0], kv_LnHPK[:, 1], length)
 
     def read_suffixes(
-        self, tokens_BS: Array, stops_BS: Array, positions_BS: Array, ends_J: Array, prefix: attention.Prefix
+        self, tokens_BS: Array, stops_BS: Array, positions_BS: Array, ends_J: Array, *, prefix: attention.Prefix
     ) -> Array:
         """Hidden states [J, E] (float32) at the tokens `ends_J` (flat indices into [B, S]) of suffixes packed into rows.
 
@@ -82,6 +82,7 @@ class Decoder(nnx.Module):
         positions_BS: Array,
         ends_J: Array,
         targets_J: Array,
+        *,
         prefix: attention.Prefix,
     ) -> Array:
         """log p [J] (float32, nats) that token `targets_J` follows the token `ends_J`, read as in `read_suffixes`.

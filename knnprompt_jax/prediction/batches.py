@@ -83,7 +83,7 @@ def read(
     model = laid.model
     most = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]
     examples: list[Example] = []
-    size, mark = 0, None
+    size, mark = 0, rows_lib.Mark()
     for row in rows:
         if isinstance(row.example, errors.UserError):
             if not skip_bad:

@@ -51,7 +51,8 @@ class FileOutput:
           UserError: the file exists already, or an unfinished run wrote it with another plan.
         """
         self.path, self.plan = path, plan
-        self.mark, self.ends, self.num_bytes = rows.Mark(), (), 0
+        self.mark, self.num_bytes = rows.Mark(), 0
+        self.ends: tuple[int, ...] = ()
         self._draft, self._progress = atomic.draft(path), path.with_name(f".{path.name}.progress")
         if path.exists():
             raise errors.UserError(f"{path}: exists already; choose another file, or remove it")

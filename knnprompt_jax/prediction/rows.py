@@ -47,10 +47,12 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", after: 
         digest.update(_bytes(columns))
         mark = Mark(index + 1, digest.copy().hexdigest())
         if mark.rows > after.rows:
+            if isinstance(columns, errors.UserError):
+                yield Row(columns, mark)
+                continue
             if kind == "txt" and len(task.fields) == 1:
                 columns = {task.fields[0]: columns["text"]}
-            is_bad = isinstance(columns, errors.UserError)
-            yield Row(columns if is_bad else _example(task, place, columns, index), mark)
+            yield Row(_example(task, place, columns, index), mark)
         elif mark.rows == after.rows and mark != after:
             break
     if mark.rows <= after.rows and mark != after:

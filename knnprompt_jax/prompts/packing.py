@@ -138,7 +138,8 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     waiting = collections.deque(sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist()))
     rows = []
     while waiting:
-        row, passed_over = [], []
+        row: list[int] = []
+        passed_over: list[int] = []
         room, last = width, np.zeros(0, int)
         while waiting and room and len(passed_over) < LOOK_AHEAD:
             index = waiting.popleft()

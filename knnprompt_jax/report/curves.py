@@ -84,7 +84,7 @@ def _line(panel: drawing.Panel, look: drawing.Look, points: dict[float, list[Rec
         panel.axes.errorbar(list(averages), means, bars, **look.style, elinewidth=0.8)
     for x, group in points.items():
         if tables.TRUNCATED in accuracy_table.marks(group):
-            place = {"xytext": (4, 3), "textcoords": "offset points"}
+            place: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
             panel.axes.annotate(tables.TRUNCATED, (x, averages[x].mean), **place, color=look.colour)
 
 
@@ -99,14 +99,19 @@ def _paper(panel: drawing.Panel, look: drawing.Look, points: dict[float, Score |
     """The paper's numbers where they are counterparts: hollow, dotted."""
     known = {x: score.mean for x, score in points.items() if score}
     if known:
-        style = {"color": look.colour, "marker": look.marker, "markerfacecolor": "none", "linestyle": ":"}
+        style: dict[str, Any] = {
+            "color": look.colour,
+            "marker": look.marker,
+            "markerfacecolor": "none",
+            "linestyle": ":",
+        }
         panel.axes.plot(list(known), list(known.values()), linewidth=0.9, alpha=0.7, **style)
 
 
 def _counterpart(records: Sequence[Record]) -> Score | None:
     """The paper's average over the records' tasks, if it has them all with the same model, m and method."""
     found = [accuracy_table.counterpart(group[0]) for group in scores.pool(records, "task").values()]
-    return published.average(score for _, score in found) if all(same for same, _ in found) else None
+    return published.average(score for _, score in found if score) if all(same for same, _ in found) else None
 
 
 def _chance(records: Sequence[Record]) -> float:

@@ -20,7 +20,7 @@ _COLOURS |= {_INK: "currentColor", _GRID: "var(--grid)"}  # Variables of page.cs
 _MARKERS, _DASHES = "os^Dvp*X", ("-", "--", "-.", ":")
 _SIZE = (3.6, 2.7)  # Inches: as wide as a phone, two or three to a printed page.
 _MOST_TICKS = 7
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "knnprompt_jax",
     "text.parse_math": False,  # A label may hold dollars.

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ def read(classifier: estimator.KNNPrompting) -> Anchors:
 
 def build(anchors: Anchors, points: int) -> Sequence[Section]:
     """The page's sections; the map shows `points` anchors at most."""
-    parts = {
+    parts: dict[str, dict[str, Any]] = {
         "map": {"maps": (anchor_figures.map_of(anchors, points),)},
         "classes": {"listings": (anchor_listings.classes(anchors),), "figures": (anchor_figures.confusion(anchors),)},
         "calibration": {"figures": (anchor_figures.calibration(anchors),)},

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import ticker
@@ -50,9 +51,10 @@ def table(records: Sequence[Record]) -> Table:
         ours, paper = fit(_ours(groups[model, task])), fit(_papers(model, task, groups[model, task]))
         if ours:
             cells = [
-                Cell(getattr(ours, name), paper and getattr(paper, name), bool(paper)) for name in ("alpha", "beta")
+                Cell(getattr(ours, name), getattr(paper, name) if paper else None, bool(paper))
+                for name in ("alpha", "beta")
             ]
-            explained = Cell(Score(ours.r_squared), paper and Score(paper.r_squared))
+            explained = Cell(Score(ours.r_squared), Score(paper.r_squared) if paper else None)
             rows.append(Row((names.model(model), names.task(task)), (*cells, explained), digits=3))
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit."
@@ -115,8 +117,9 @@ def _papers(model: str, task: str, records: Sequence[Record]) -> dict[int, float
     tasks = {record.task for record in records} if task == _AVERAGE else {task}
     found: dict[int, float] = {}
     for m in {record.shots for record in records}:
-        place = {"model": published.model_of(model), "shots": m, "method": "knn"}
+        place: dict[str, Any] = {"model": published.model_of(model), "shots": m, "method": "knn"}
         cells = [published.find("data_scaling", **place, task=one) for one in tasks]
-        if all(cells):
-            found[m] = published.average(cells).mean
+        known = [cell for cell in cells if cell]
+        if len(known) == len(cells):
+            found[m] = published.average(known).mean
     return dict(sorted(found.items()))

@@ -14,7 +14,7 @@ FOOTNOTES = {
     TRUNCATED: "more than 5 % of the prompts were cut from the left to fit the context",
     REUSED: "|D| = m leaves no anchors: the result of in-context learning is re-used, as in the paper",
 }
-_COLUMNS = ("mean", "std", "seeds", "paper", "paper std", "paper seeds")
+_COLUMNS: tuple[str, ...] = ("mean", "std", "seeds", "paper", "paper std", "paper seeds")
 _COLUMNS += ("difference", "two standard errors", "within", "marks")
 
 
@@ -36,11 +36,15 @@ class Cell:
     @property
     def margin(self) -> float | None:
         """Two standard errors of the difference."""
-        return None if self.difference is None else scores.two_standard_errors(self.ours, self.paper)
+        if not self.comparable or self.ours is None or self.paper is None:
+            return None
+        return scores.two_standard_errors(self.ours, self.paper)
 
     def within(self, digits: int) -> bool | None:
         """Whether the difference lies in the margin, give or take half a unit of the paper's last printed digit."""
-        return None if self.margin is None else abs(self.difference) <= self.margin + 0.5 * 10**-digits
+        if self.difference is None or self.margin is None:
+            return None
+        return abs(self.difference) <= self.margin + 0.5 * 10**-digits
 
 
 @dataclasses.dataclass(frozen=True)

@@ -156,4 +156,4 @@ def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray])
 
 @jax.jit
 def _read_jitted(ours: decoder.Decoder, prefix_P: jax.Array, length: jax.Array, *batch: jax.Array) -> jax.Array:
-    return ours.read_suffixes(*batch, ours.read_prefix(prefix_P, length))
+    return ours.read_suffixes(*batch, prefix=ours.read_prefix(prefix_P, length))
