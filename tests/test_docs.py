@@ -29,7 +29,7 @@ def run(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["api.md", "own_data.md", "predict.md"])
+@pytest.mark.parametrize("name", ["api.md", "own_data.md", "predict.md", "datastores.md"])
 def test_snippets_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found, names = blocks(name), {}
