@@ -93,19 +93,28 @@ def check(problem: method.Problem) -> None:
         raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")
 
 
+def check_bm25(problem: method.Problem) -> None:
+    """As `check`; and raises UserError where the library that ranks is not installed."""
+    method.check_package("rank_bm25")
+    check(problem)
+
+
 def prepare(problem: method.Problem, *, retriever: str, pooling: str, order: str) -> None:
     """Raises UserError on an unknown order, and where the encoder is none or cannot be had."""
     del problem
     if order not in ORDERS:
         raise errors.UserError(f"order={order!r}: choose from {', '.join(ORDERS)}")
-    if retriever != BM25:
+    if retriever == BM25:
+        method.check_package("rank_bm25")
+    else:
         encoders.describe(retriever, pooling)
 
 
 def _method(name: str, title: str, retriever: str) -> method.Method:
     options = {"retriever": retriever, "pooling": "", "order": ORDERS[0]}
+    own_check = check_bm25 if retriever == BM25 else check
     by_name = "" if retriever == BM25 else "it needs a sentence encoder: name the method to fetch or give one"
-    return method.Method(name, title, run, options=options, check=check, prepare=prepare, by_name=by_name)
+    return method.Method(name, title, run, options=options, check=own_check, prepare=prepare, by_name=by_name)
 
 
 METHODS = (

@@ -100,6 +100,12 @@ def fitted(
     return classifier.fit(context.states[method.anchors], context.y)
 
 
+def check(problem: method.Problem) -> None:
+    """Raises UserError where scikit-learn, which fits the probe, is not installed."""
+    del problem
+    method.check_package("sklearn")
+
+
 def prepare(problem: method.Problem, **options: Any) -> None:
     """Raises UserError on a value outside its choices."""
     LinearProbe(method.UNLOADED, problem.task.num_classes, **options)
@@ -126,7 +132,7 @@ def _standardised_product(head_VE: jax.Array, covariance_EE: jax.Array) -> jax.A
         return a_VE.T @ a_VE
 
 
-_declare = functools.partial(method.on_states, fitted=fitted, needs=(method.anchors,), prepare=prepare)
+_declare = functools.partial(method.on_states, fitted=fitted, needs=(method.anchors,), check=check, prepare=prepare)
 METHODS = (
     _declare("linear_probe", "Linear probe, hidden states"),
     _declare("linear_probe_log_p", "Linear probe, log-probabilities", representation="log_probabilities"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -114,6 +115,12 @@ def always(problem: Problem) -> None:
 def anything(problem: Problem, **options: Any) -> None:
     """The method runs with any values of its options."""
     del problem, options
+
+
+def check_package(name: str) -> None:
+    """Raises UserError where a library that only some methods use is not installed."""
+    if importlib.util.find_spec(name) is None:
+        raise errors.UserError(f"it needs {name}: pip install -e '.[methods]'")
 
 
 def label_words_differ(problem: Problem) -> None:

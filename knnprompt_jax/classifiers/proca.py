@@ -57,7 +57,8 @@ def fitted(context: method.Context, *, restarts: int = RESTARTS) -> Prototypical
 
 
 def check(problem: method.Problem) -> None:
-    """Raises UserError where label words are not tokens, or where there are fewer anchors than clusters."""
+    """Raises UserError where label words are not tokens, where there are fewer anchors than clusters, or without scikit-learn."""
+    method.check_package("sklearn")
     method.label_words_are_tokens(problem)
     _check_rows(len(problem.split.anchors), problem.task.num_classes)
 

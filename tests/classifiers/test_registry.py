@@ -1,6 +1,7 @@
 """Methods by name: what is refused, in one line with the choices, and what "all" leaves out."""
 
 import dataclasses
+import importlib.util
 import pathlib
 import re
 
@@ -116,3 +117,21 @@ def test_every_method_and_option_is_documented():
     )
     by_name = {re.findall(r"`(\w+)`", line)[0] for line in text.splitlines() if "| **by name**" in line}
     assert by_name == BY_NAME
+
+
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [("sklearn", {"proca", "linear_probe", "linear_probe_log_p"}), ("rank_bm25", {"prompt_compose_bm25"})],
+)
+def test_a_library_that_is_not_installed(problem, package, names, monkeypatch):
+    """Is missed before the model reads anything: named methods are refused, "all" does without them."""
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
+    for name in names:
+        with pytest.raises(
+            errors.UserError, match=f"{name!r} does not apply: it needs {package}: pip install"
+        ) as error:
+            registry.select([name], problem)
+        one_line(error)
+    _, left_out = registry.select(["all"], problem)
+    assert names == {name for name, reason in left_out.items() if package in reason}
