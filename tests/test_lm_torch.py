@@ -7,19 +7,26 @@ the vocabulary. The lower half runs the package on the same rows and the same sa
 
 import json
 import random
-import shutil
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the published procedure runs in PyTorch")
 transformers = pytest.importorskip("transformers")
 
+from knnprompt_jax import demo  # noqa: E402
 from knnprompt_jax.evaluation import main_job, settings  # noqa: E402
+from knnprompt_jax.tasks import catalogue  # noqa: E402
 
-SHOTS, EVALUATION_ROWS, CONTEXT, SEEDS = 6, 40, 256, (1, 2)
-DEMO_SHOTS = {"trec": 2, "mr": 3}
-TEMPLATES = {"trec": "Question: {sentence}\nType:", "mr": "Review: {sentence}\nSentiment:"}
+SHOTS, EVALUATION_ROWS, SEEDS = 6, 40, (1, 2)
+CONTEXT = {"demo": 272, "mr": 256, "trec": 256}  # Some prompts are longer, and some are not.
+DEMO_SHOTS = {"demo": 1, "trec": 2, "mr": 3}
+TEMPLATES = {
+    "demo": "Text: {sentence}\nKind:",
+    "trec": "Question: {sentence}\nType:",
+    "mr": "Review: {sentence}\nSentiment:",
+}
 WORDS = {
+    "demo": ["question", "review", "story", "speech", "record", "talk"],
     "trec": ["description", "entity", "expression", "human", "location", "number"],
     "mr": ["negative", "positive"],
 }
@@ -59,11 +66,11 @@ class PublishedProcedure:
         return TEMPLATES[self.task].format(sentence=row["sentence"])
 
     def next_token(self, row):
-        """The distribution of the token after the prompt, of which the model sees the last `CONTEXT` tokens."""
+        """The distribution of the token after the prompt, of which the model sees the last tokens alone where there are too many."""
         tokens = self.tokenizer.encode(self.demonstrations + self.query(row))
-        self.truncated += len(tokens) > CONTEXT
+        self.truncated += len(tokens) > CONTEXT[self.task]
         with torch.no_grad():
-            logits = self.model(torch.tensor([tokens[-CONTEXT:]]), logits_to_keep=1).logits
+            logits = self.model(torch.tensor([tokens[-CONTEXT[self.task] :]]), logits_to_keep=1).logits
         return torch.softmax(logits[0, -1], dim=-1)
 
     def predict(self, row):
@@ -78,17 +85,32 @@ class PublishedProcedure:
         return str(int(icl)), str(int(counts_C.argmax())), float(ascending_N[k] - ascending_N[k - 1])
 
 
-@pytest.fixture(scope="module")
-def tokenizer(shared):
-    return transformers.AutoTokenizer.from_pretrained(shared / "tokenizers" / "gpt2")
+@pytest.fixture(params=sorted(TEMPLATES))
+def task(request):
+    """The demo's rows and tokenizer come with the project; the others' are beside it."""
+    return request.param
 
 
-@pytest.fixture(scope="module")
-def model():
+@pytest.fixture
+def tokenizer(task, request):
+    folder = demo.model_folder() if task == "demo" else request.getfixturevalue("shared") / "tokenizers" / "gpt2"
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture
+def model(task, tokenizer):
     """A small GPT-2 whose weights are large, so that its distributions are peaked and depend on the whole prompt."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # More would wait for each other on so small a model.
-    config = transformers.GPT2Config(n_embd=36, n_layer=2, n_head=3, n_positions=CONTEXT)
+    config = transformers.GPT2Config(
+        vocab_size=len(tokenizer),
+        bos_token_id=None,
+        eos_token_id=None,
+        n_embd=36,
+        n_layer=2,
+        n_head=3,
+        n_positions=CONTEXT[task],
+    )
     model, generator = transformers.GPT2LMHeadModel(config).eval(), torch.Generator().manual_seed(3)
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=generator)
@@ -98,35 +120,34 @@ def model():
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="module")
-def folder(model, tokenizer, tmp_path_factory):
+@pytest.fixture
+def folder(model, tokenizer, tmp_path):
     """The model as `transformers` saves it."""
-    folder = tmp_path_factory.mktemp("model")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
 
 
-@pytest.fixture(scope="module")
-def data(shared, tmp_path_factory):
+@pytest.fixture
+def data(task, request, tmp_path):
     """The published train rows and the first evaluation rows."""
-    data = tmp_path_factory.mktemp("data")
-    for task in TEMPLATES:
-        (data / task).mkdir()
-        shutil.copy(shared / "data" / task / "train.jsonl", data / task)
-        rows = (shared / "data" / task / "dev_subsample.jsonl").read_text().splitlines(keepends=True)
-        (data / task / "dev_subsample.jsonl").write_text("".join(rows[:EVALUATION_ROWS]))
-    return data
+    rows = catalogue.demo_folder() if task == "demo" else request.getfixturevalue("shared") / "data" / task
+    (tmp_path / "data" / task).mkdir(parents=True)
+    for name, count in (("train.jsonl", None), ("dev_subsample.jsonl", EVALUATION_ROWS)):
+        lines = (rows / name).read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+        (tmp_path / "data" / task / name).write_text("".join(lines), encoding="utf-8")
+    return tmp_path / "data"
 
 
 def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("task", sorted(TEMPLATES))
 def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, data, tmp_path):
     options = {"task": task, "shots": SHOTS, "demo_shots": DEMO_SHOTS[task], "seeds": SEEDS, "direction": "released"}
-    records = main_job.run(settings.RunSettings(model=str(folder), data_dir=str(data), output=str(tmp_path), **options))
+    records = main_job.run(
+        settings.RunSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
+    )
     ours = {(record.method, record.seed): record for record in records}
     train, evaluation = (read(data / task / f"{split}.jsonl") for split in ("train", "dev_subsample"))
     truncated = []
