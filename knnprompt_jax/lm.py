@@ -1,7 +1,6 @@
 """The language-model pass: prompts → states, the statistics from which every next-token distribution follows."""
 
 import dataclasses
-import functools
 import os
 import pathlib
 import time
@@ -14,13 +13,12 @@ import numpy as np
 from flax import nnx, struct
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import errors, likelihood, parallel
+from knnprompt_jax import errors, likelihood, parallel, programs
 from knnprompt_jax.models import attention, checkpoints, decoder, registry
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-STEPS_PER_CALL = 4
 _WHOLE = P()
 # Called after each call into the device with the prompts and suffix tokens done since the last; see `progress.py`.
 Progress = Callable[[int, int], None]
@@ -152,20 +150,20 @@ class LanguageModel:
         if not keep_prefix:
             self._kept_prefix = None
         shape = shape or (lambda group: packing.choose_shape([group], self.step_tokens, self.mesh.shape[parallel.DATA]))
-        outputs: list[States] = []
+        outputs: list[tuple[Array, Array]] = []
         slots, indices = [], []
         started = time.monotonic()
         for group in prompts.groups:
             packed = self._pack(group, shape(group))
-            slots.append(packed.slot_N + sum(output.log_z_N.size for output in outputs))
+            slots.append(packed.slot_N + sum(log_z_TJ.size for _, log_z_TJ in outputs))
             indices.append(group.index)
-            outputs += self._read(packed, progress, "suffixes", _read_suffixes, keep_prefix=keep_prefix)
+            outputs += self._read(packed, progress, "suffixes", programs.read_suffixes, keep_prefix=keep_prefix)
         if not outputs:
             return States(jnp.zeros((0, self.config.embed_width)), jnp.zeros(0))
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
-        states = jax.block_until_ready(_select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
+        rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
         self.statistics.seconds += time.monotonic() - started
-        return states
+        return States(*rows)
 
     def log_likelihoods(
         self, continuations: likelihood.Continuations, progress: Progress | None = None
@@ -180,7 +178,7 @@ class LanguageModel:
         started = time.monotonic()
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self._pack(group, shapes[bool(len(group.prefix_P))])
-            calls = self._read(packed, progress, "score", _score_suffixes, likelihood.place(targets, packed))
+            calls = self._read(packed, progress, "score", programs.score_suffixes, likelihood.place(targets, packed))
             log_p = np.concatenate([np.asarray(parallel.replicate(call)).ravel() for call in calls])
             for index, own in zip(group.index, likelihood.collect(log_p, targets, packed), strict=True):
                 scores[index] = own
@@ -207,13 +205,12 @@ class LanguageModel:
         data = self.mesh.shape[parallel.DATA]
         arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.ends_TJ, *extra_TJ)
         outputs = []
-        for start in range(0, packed.num_steps, STEPS_PER_CALL * data):
-            steps = slice(start, start + STEPS_PER_CALL * data)
-            batch = [self._put(_deal(array[steps], data), P(None, parallel.DATA)) for array in arrays]
-            active_T = np.arange(STEPS_PER_CALL) * data < packed.num_steps - start
-            outputs.append(self._call(name, function, prefix, self._put(active_T), *batch))
+        for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
+            steps = slice(start, start + programs.STEPS_PER_CALL * data)
+            batch = [self._put(programs.deal(array[steps], data), P(None, parallel.DATA)) for array in arrays]
+            active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
+            outputs.append(self._call_finite(name, function, prefix, self._put(active_T), *batch))
             if progress:
-                jax.block_until_ready(outputs[-1])
                 progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
         self._account(packed)
         return outputs
@@ -223,7 +220,7 @@ class LanguageModel:
         if self._kept_prefix and self._kept_prefix[0] == key:
             return self._kept_prefix[1]
         prefix = self._call(
-            "prefix", _read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
+            "prefix", programs.read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
         )
         if keep and packed.prefix_length:
             self._kept_prefix = (key, prefix)
@@ -233,14 +230,29 @@ class LanguageModel:
     def _put(self, array: np.ndarray | np.int32, spec: P = _WHOLE) -> Array:
         return parallel.put(np.asarray(array), self.mesh, spec)
 
-    def _call(self, name: str, function: jax.stages.Wrapped, *arguments: Any) -> Any:
+    def _call_finite(self, name: str, function: jax.stages.Wrapped, *arguments: Any) -> Any:
+        """The quick attention first; where it overflows, the safe one instead (see `models.attention`).
+
+        What an earlier call needed does not matter, so that interrupted work ends as uninterrupted does.
+        """
+        for safe in (False, True):
+            output = self._call(name, function, *arguments, safe=safe)
+            if programs.all_finite(output):
+                return output
+        raise errors.UserError(
+            f"{self.name}: some next-token distributions are not finite: the weights are damaged, or overflow in "
+            f"{self.head_VE.dtype}"
+        )
+
+    def _call(self, name: str, function: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
         """Calls a jitted function, compiled ahead once a shape so that compile time is counted apart."""
-        key = (name, *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
+        key = (name, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
         if key not in self._compiled:
             started = time.monotonic()
             # Full float32 products: accelerators otherwise round the reference mode's operands to fewer bits.
             with jax.default_matmul_precision("highest"):
-                self._compiled[key] = function.lower(self._graph, self.mesh, self._params, *arguments).compile()
+                lowered = function.lower(self._graph, self.mesh, self._params, *arguments, **static)
+                self._compiled[key] = lowered.compile()
             self.statistics.compile_seconds += time.monotonic() - started
             self.statistics.compilations += 1
         return self._compiled[key](self._params, *arguments)
@@ -262,105 +274,3 @@ def load_tokenizer(folder: pathlib.Path) -> Any:
         raise errors.UserError(
             f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {reason}"
         ) from error
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _read_prefix(
-    graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array
-) -> attention.Prefix:
-    with jax.named_scope("prefix"):
-        prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
-    heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))
-    k_LHPK, v_LHPK = (jax.lax.with_sharding_constraint(array, heads) for array in (prefix.k, prefix.v))
-    return attention.Prefix(k_LHPK, v_LHPK, length)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _read_suffixes(
-    graph: nnx.GraphDef,
-    mesh: jax.sharding.Mesh,
-    params: nnx.State,
-    prefix: attention.Prefix,
-    active_T: Array,
-    *batch: Array,
-) -> States:
-    """States [T, J, E] and [T, J] of all suffix ends, given the packed steps."""
-
-    def read(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> States:
-        with jax.named_scope("suffixes"):
-            hidden_JE = model.read_suffixes(*step, prefix=prefix)
-        with jax.named_scope("log_partition"):
-            if not parallel.splits_vocabulary(model.config, mesh):  # Then the prompts are.
-                hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
-            return States(hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1))
-
-    return _each_step(read, graph, mesh, params, prefix, active_T, batch)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _score_suffixes(
-    graph: nnx.GraphDef,
-    mesh: jax.sharding.Mesh,
-    params: nnx.State,
-    prefix: attention.Prefix,
-    active_T: Array,
-    *batch: Array,
-) -> Array:
-    """log p [T, J] of all target tokens, given the packed steps and the targets."""
-
-    def score(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> Array:
-        with jax.named_scope("score"):
-            return model.score_suffixes(*step, prefix=prefix)
-
-    return _each_step(score, graph, mesh, params, prefix, active_T, batch)
-
-
-def _each_step(
-    run_step: Callable[..., Any],
-    graph: nnx.GraphDef,
-    mesh: jax.sharding.Mesh,
-    params: nnx.State,
-    prefix: attention.Prefix,
-    active_T: Array,
-    batch: Sequence[Array],
-) -> Any:
-    """What a function gives for each step, as [T, J, …]; B and J are those of all data shards, side by side.
-
-    Each data shard takes its steps one after the other, on its own; steps that are active in none cost nothing.
-    """
-
-    def each(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
-        model = nnx.merge(graph, params)
-
-        def run(step: tuple[Array, ...]) -> Any:
-            return run_step(model, prefix, *step)
-
-        def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, Any]:
-            step, active = step_and_active
-            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, step))
-            return None, jax.lax.cond(active, run, lambda _: empty, step)
-
-        return jax.lax.scan(body, None, (batch, active_T))[1]
-
-    rows = P(None, parallel.DATA)
-    specs = (P(), P(), P(), *[rows] * len(batch))
-    # Manual over `data` alone, so that no shard's loops wait for another's; `model` stays with the compiler.
-    sharded = jax.shard_map(
-        each, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
-    )
-    return sharded(params, prefix, active_T, *batch)
-
-
-@functools.partial(jax.jit, static_argnames="sharding")
-def _select(outputs: Sequence[States], slot_N: Array, sharding: jax.NamedSharding) -> States:
-    """The states at some slots of all outputs."""
-    flat = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), output) for output in outputs]
-    states = jax.tree.map(lambda leaf: leaf[slot_N], concatenate(flat))
-    return jax.lax.with_sharding_constraint(states, sharding)
-
-
-def _deal(array_T: np.ndarray, data: int) -> np.ndarray:
-    """At most STEPS_PER_CALL · data steps [B, …] as STEPS_PER_CALL steps of all data shards side by side, [data · B, …]."""
-    steps, size, *rest = array_T.shape
-    padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
-    return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, programs
 from knnprompt_jax.classifiers import in_context, knn_prompting
 from knnprompt_jax.models import attention
 from knnprompt_jax.prompts import layout, packing
@@ -136,9 +136,9 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     model = language_model(small_decoder("gpt2"), step_tokens=128)
     for prompts in sets:
         steps = packing.pack(prompts.groups[0], shape).num_steps
-        assert steps % lm.STEPS_PER_CALL, "the last call must be one that is not full"
+        assert steps % programs.STEPS_PER_CALL, "the last call must be one that is not full"
         assert len(model.states(prompts, lambda group: shape)) == prompts.num_prompts
-    assert steps < lm.STEPS_PER_CALL < packing.pack(sets[0].groups[0], shape).num_steps
+    assert steps < programs.STEPS_PER_CALL < packing.pack(sets[0].groups[0], shape).num_steps
     assert model.statistics.compilations == 2, "one for prefixes, one for suffixes"
     assert model.statistics.prompts == sum(prompts.num_prompts for prompts in sets)
     assert model.statistics.prefix_tokens == 61 + 61 + 53
@@ -180,6 +180,27 @@ def test_the_packing_has_no_say(small_decoder, shape):
     expected = states_of(model, prompts)
     roomy = packing.PackShape(prefix=128, width=192, rows=3, ends=56)
     np.testing.assert_allclose(model.states(prompts, lambda group: roomy).hidden_NE, expected.hidden_NE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention_logits_whose_exponentials_overflow(small_decoder, shape):
+    """The safe program takes over and gives what reading whole prompts gives."""
+    model = small_decoder(shape)
+    kernel = model.blocks.attention.qkv_kernel
+    kernel.set_value(kernel[...].at[:, :, :2].multiply(7))
+    prompts, sequences = make_prompts(num_truncated=0)
+    ours = language_model(model)
+    for _ in range(2):
+        error_NE = np.abs(ours.states(prompts).hidden_NE - batched(model, sequences))
+        assert np.median(error_NE) < TOLERANCE, "softmax is so sharp that rounding decides now and then"
+    assert ours.statistics.compilations == 3, "the prefix, the suffixes, the suffixes safely"
+
+
+def test_damaged_weights_are_refused(small_decoder):
+    model = small_decoder("gpt2")
+    model.positions.set_value(model.positions[...].at[62, 0].set(jnp.nan))
+    with pytest.raises(errors.UserError, match=r"some next-token distributions are not finite.*float32"):
+        language_model(model).states(make_prompts(num_truncated=0)[0])
 
 
 def test_the_result_stays_on_the_device(small_decoder):

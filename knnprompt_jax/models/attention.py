@@ -2,7 +2,7 @@
 
 The prefix's keys and values carry no batch axis, so that all queries of all rows meet them in one matrix product per head.
 They are stored head-first, as those products read them: transposed anew by every block, they made attention 12 % slower.
-Logits over the prefix and over the row's own tokens stay two parts that share a maximum; softmax runs in float32.
+Logits over the prefix and over the row's own tokens stay two parts that share what is subtracted; softmax runs in float32.
 """
 
 import functools
@@ -88,11 +88,22 @@ def readable_at(ends_J: Array, stops_BS: Array) -> Array:
 
 
 def shared_prefix_attention(
-    q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, prefix: Prefix, scale: Array | float
+    q_BSHK: Array,
+    k_BTHK: Array,
+    v_BTHK: Array,
+    mask_BST: Array,
+    prefix: Prefix,
+    scale: Array | float,
+    safe: bool,
 ) -> Array:
     """What each query reads from the prefix and from those tokens of its row that the mask allows, [B, S, H, K].
 
     Queries are taken a block at a time, so that the logits [H, block, P] never exist for all of them.
+
+    Softmax is the same whatever is subtracted from all logits of a query. `safe` subtracts their maximum, which takes a
+    pass over the prefix's logits, 5 % of a whole pass of the model on two CPU cores. Otherwise it is the maximum over the
+    row's own tokens alone: as exact, but where a logit of the prefix exceeds it by more than about 80, exponentials
+    overflow, and the query reads NaN.
     """
     batch, width, heads, size = q_BSHK.shape
     q_BSHK = q_BSHK * jnp.asarray(scale, q_BSHK.dtype)
@@ -102,20 +113,25 @@ def shared_prefix_attention(
             array.reshape(batch * cuts, width // cuts, *array.shape[2:]) for array in (q_BSHK, mask_BST)
         )
         k_BTHK, v_BTHK = jnp.repeat(k_BTHK, cuts, 0), jnp.repeat(v_BTHK, cuts, 0)
-    rows = max(
-        rows
-        for rows in range(1, len(q_BSHK) + 1)
-        if len(q_BSHK) % rows == 0 and (rows == 1 or rows * q_BSHK.shape[1] <= _block_tokens())
-    )
-    blocks = [array.reshape(-1, rows, *array.shape[1:]) for array in (q_BSHK, k_BTHK, v_BTHK, mask_BST)]
-    return jax.lax.map(lambda block: _attend_block(*block, prefix=prefix), blocks).reshape(batch, width, heads, size)
+    own = len(q_BSHK)
+    count = -(-own // max(1, _block_tokens() // q_BSHK.shape[1]))
+    rows = -(-own // count)
+
+    def in_blocks(array: Array) -> Array:
+        """The last block is filled up with rows that nobody reads."""
+        padding = [(0, count * rows - own)] + [(0, 0)] * (array.ndim - 1)
+        return jnp.pad(array, padding).reshape(count, rows, *array.shape[1:])
+
+    blocks = jax.tree.map(in_blocks, (q_BSHK, k_BTHK, v_BTHK, mask_BST))
+    read = jax.lax.map(lambda block: _attend_block(*block, prefix=prefix, safe=safe), blocks)
+    return read.reshape(-1, *q_BSHK.shape[1:])[:own].reshape(batch, width, heads, size)
 
 
 def _block_tokens() -> int:
     return QUERY_BLOCK if jax.default_backend() == "cpu" else 16 * QUERY_BLOCK
 
 
-def _attend_block(q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, *, prefix: Prefix) -> Array:
+def _attend_block(q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, *, prefix: Prefix, safe: bool) -> Array:
     """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy."""
     batch, width, heads, size = q_BSHK.shape
     q_HBSK, k_HBTK, v_HBTK = (jnp.moveaxis(array, 2, 0) for array in (q_BSHK, k_BTHK, v_BTHK))
@@ -125,10 +141,15 @@ def _attend_block(q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, 
         return jnp.moveaxis(_mix(jax.nn.softmax(own_HBST), v_HBTK, "hbst,hbtk->hbsk"), 0, 2).astype(q_BSHK.dtype)
     far_HSP = jnp.einsum("hsk,hpk->hsp", q_HBSK.reshape(heads, -1, size), prefix.k, preferred_element_type=jnp.float32)
     far_HSP = jnp.where(jnp.arange(prefix.k.shape[1]) < prefix.length, far_HSP, MASKED)
-    top_HBS = jnp.maximum(own_HBST.max(-1), far_HSP.max(-1).reshape(heads, batch, width))
+    top_HBS = own_HBST.max(-1)
+    if safe:
+        top_HBS = jnp.maximum(top_HBS, far_HSP.max(-1).reshape(heads, batch, width))
+    else:
+        top_HBS = jnp.where(top_HBS > MASKED, top_HBS, -MASKED)  # Padding has no token of its own and reads nothing.
     own_HBST = jnp.exp(own_HBST - top_HBS[..., None])
     far_HSP = jnp.exp(far_HSP - top_HBS.reshape(heads, -1, 1))
     total_HBS = own_HBST.sum(-1) + far_HSP.sum(-1).reshape(heads, batch, width)
+    total_HBS = jnp.where(jnp.isfinite(total_HBS), jnp.maximum(total_HBS, 1), jnp.nan)  # The top alone gives 1.
     far_HSK = _mix(far_HSP, prefix.v, "hsp,hpk->hsk")
     read_HBSK = _mix(own_HBST, v_HBTK, "hbst,hbtk->hbsk") + far_HSK.reshape(heads, batch, width, size)
     return jnp.moveaxis(read_HBSK / total_HBS[..., None], 0, 2).astype(q_BSHK.dtype)

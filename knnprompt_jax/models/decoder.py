@@ -63,15 +63,23 @@ class Decoder(nnx.Module):
         return attention.Prefix(kv_LnHPK[:, 0], kv_LnHPK[:, 1], length)
 
     def read_suffixes(
-        self, tokens_BS: Array, stops_BS: Array, positions_BS: Array, ends_J: Array, *, prefix: attention.Prefix
+        self,
+        tokens_BS: Array,
+        stops_BS: Array,
+        positions_BS: Array,
+        ends_J: Array,
+        *,
+        prefix: attention.Prefix,
+        safe: bool,
     ) -> Array:
         """Hidden states [J, E] (float32) at the tokens `ends_J` (flat indices into [B, S]) of suffixes packed into rows.
 
         Each token attends to the prefix and to what `attention.readable` says. The last block runs on the J ends alone.
+        Unless `safe`, a state may be NaN where attention logits are very large (see `attention.shared_prefix_attention`).
         """
         last = self.config.num_layers - 1
-        x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, last)
-        attend = self._after_prefix(last, attention.readable_at(ends_J, stops_BS)[None], prefix)
+        x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, safe, last)
+        attend = self._after_prefix(last, attention.readable_at(ends_J, stops_BS)[None], prefix, safe)
         x_1TD = x_BSD.reshape(1, -1, x_BSD.shape[-1])
         return self._finish(self._block(last).at(x_1TD, ends_J, attend))[0]
 
@@ -84,12 +92,13 @@ class Decoder(nnx.Module):
         targets_J: Array,
         *,
         prefix: attention.Prefix,
+        safe: bool,
     ) -> Array:
         """log p [J] (float32, nats) that token `targets_J` follows the token `ends_J`, read as in `read_suffixes`.
 
         All blocks run on all tokens: where most of them are read, the last has next to none to spare.
         """
-        x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, self.config.num_layers)
+        x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, safe, self.config.num_layers)
         h_JE = self._finish(x_BSD.reshape(-1, x_BSD.shape[-1])[ends_J])
         return vocabulary.log_probabilities(h_JE, self.head_VE, targets_J)
 
@@ -102,19 +111,25 @@ class Decoder(nnx.Module):
         return self.tokens[...] if self.config.tied_head else self.head[...]
 
     def _through_blocks(
-        self, tokens_BS: Array, stops_BS: Array, positions_BS: Array, prefix: attention.Prefix, num_blocks: int
+        self,
+        tokens_BS: Array,
+        stops_BS: Array,
+        positions_BS: Array,
+        prefix: attention.Prefix,
+        safe: bool,
+        num_blocks: int,
     ) -> Array:
         """Activations [B, S, D] of packed rows after the first blocks."""
         mask_BSS = attention.readable(stops_BS)
 
         def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
-            return self._block(layer)(x_BSD, self._after_prefix(layer, mask_BSS, prefix))[0], None
+            return self._block(layer)(x_BSD, self._after_prefix(layer, mask_BSS, prefix, safe))[0], None
 
         return jax.lax.scan(body, self._embed(tokens_BS, positions_BS), jnp.arange(num_blocks))[0]
 
-    def _after_prefix(self, layer: Array | int, mask_BST: Array, prefix: attention.Prefix) -> layers.Attend:
+    def _after_prefix(self, layer: Array | int, mask_BST: Array, prefix: attention.Prefix, safe: bool) -> layers.Attend:
         own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
-        return lambda q, k, v: attention.shared_prefix_attention(q, k, v, mask_BST, own, self._scale(layer))
+        return lambda q, k, v: attention.shared_prefix_attention(q, k, v, mask_BST, own, self._scale(layer), safe)
 
     def _embed(self, tokens: Array, positions: Array) -> Array:
         x = self.tokens[...][tokens]

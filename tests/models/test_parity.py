@@ -1,5 +1,6 @@
 """Decoders give the numbers of `transformers`' PyTorch models: part by part, whole, and with a prefix read once."""
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -117,15 +118,16 @@ def test_bfloat16_stays_near(tmp_path, shape):
     assert np.median(divergence_BT) < 0.01
 
 
+@pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("prefix_length", [0, 11])
 @pytest.mark.parametrize("shape", MAIN_SHAPES)
-def test_suffixes_after_a_prefix(pair, shape, prefix_length):
+def test_suffixes_after_a_prefix(pair, shape, prefix_length, safe):
     model, ours = pair(shape)
     prefix = TOKENS_BT[0, :prefix_length]
     suffixes = [TOKENS_BT[0, 11:16], TOKENS_BT[1, :7], TOKENS_BT[2, :1]]
     wholes = [np.concatenate([prefix, suffix])[None] for suffix in suffixes]
     want_JV = [torch_models.log_probabilities(model, whole)[0, -1] for whole in wholes]
-    got_JV = jax.nn.log_softmax(ours.logits(_read(ours, prefix, suffixes)))
+    got_JV = jax.nn.log_softmax(ours.logits(_read(ours, prefix, suffixes, safe)))
     assert np.abs(got_JV - np.stack(want_JV)).max() < TOLERANCE
 
 
@@ -141,7 +143,7 @@ def test_suffixes_in_bfloat16(tmp_path, shape, prefix_length):
     assert np.linalg.norm(got_JE - want_JE) < 0.03 * np.linalg.norm(want_JE)
 
 
-def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray]) -> jax.Array:
+def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray], safe: bool = False) -> jax.Array:
     """States [3, E] at the ends of three suffixes, the first two packed into one row; prefix and rows are padded."""
     tokens_BS, stops_BS, positions_BS = np.zeros((3, 2, 17), np.int32)
     ends = []
@@ -151,9 +153,11 @@ def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray])
         positions_BS[place] = len(prefix) + np.arange(len(suffix))
         ends.append(row * 17 + column + len(suffix) - 1)
     padded_P = np.pad(prefix, (0, 2 * bool(len(prefix)))).astype(np.int32)
-    return _read_jitted(ours, padded_P, len(prefix), tokens_BS, stops_BS, positions_BS, np.asarray(ends))
+    return _read_jitted(ours, safe, padded_P, len(prefix), tokens_BS, stops_BS, positions_BS, np.asarray(ends))
 
 
-@jax.jit
-def _read_jitted(ours: decoder.Decoder, prefix_P: jax.Array, length: jax.Array, *batch: jax.Array) -> jax.Array:
-    return ours.read_suffixes(*batch, prefix=ours.read_prefix(prefix_P, length))
+@functools.partial(jax.jit, static_argnums=1)
+def _read_jitted(
+    ours: decoder.Decoder, safe: bool, prefix_P: jax.Array, length: jax.Array, *batch: jax.Array
+) -> jax.Array:
+    return ours.read_suffixes(*batch, prefix=ours.read_prefix(prefix_P, length), safe=safe)

@@ -1,0 +1,127 @@
+"""The jitted programs of the language-model pass: the prefix, the packed steps of the suffixes, the choice of their rows."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax import parallel
+from knnprompt_jax.models import attention, decoder
+
+Array = jax.Array
+STEPS_PER_CALL = 4
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def read_prefix(
+    graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array
+) -> attention.Prefix:
+    with jax.named_scope("prefix"):
+        prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
+    heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))
+    k_LHPK, v_LHPK = (jax.lax.with_sharding_constraint(array, heads) for array in (prefix.k, prefix.v))
+    return attention.Prefix(k_LHPK, v_LHPK, length)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames="safe")
+def read_suffixes(
+    graph: nnx.GraphDef,
+    mesh: jax.sharding.Mesh,
+    params: nnx.State,
+    prefix: attention.Prefix,
+    active_T: Array,
+    *batch: Array,
+    safe: bool,
+) -> tuple[Array, Array]:
+    """Hidden states [T, J, E] and log-partitions [T, J] of all suffix ends, given the packed steps."""
+
+    def read(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> tuple[Array, Array]:
+        with jax.named_scope("suffixes"):
+            hidden_JE = model.read_suffixes(*step, prefix=prefix, safe=safe)
+        with jax.named_scope("log_partition"):
+            if not parallel.splits_vocabulary(model.config, mesh):  # Then the prompts are.
+                hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
+            return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1)
+
+    return _each_step(read, graph, mesh, params, prefix, active_T, batch)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames="safe")
+def score_suffixes(
+    graph: nnx.GraphDef,
+    mesh: jax.sharding.Mesh,
+    params: nnx.State,
+    prefix: attention.Prefix,
+    active_T: Array,
+    *batch: Array,
+    safe: bool,
+) -> Array:
+    """log p [T, J] of all target tokens, given the packed steps and the targets."""
+
+    def score(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> Array:
+        with jax.named_scope("score"):
+            return model.score_suffixes(*step, prefix=prefix, safe=safe)
+
+    return _each_step(score, graph, mesh, params, prefix, active_T, batch)
+
+
+@jax.jit
+def all_finite(outputs: Any) -> Array:
+    """Whether no number of some arrays is infinite or NaN; the same on every device."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(outputs)]).all()
+
+
+def _each_step(
+    run_step: Callable[..., Any],
+    graph: nnx.GraphDef,
+    mesh: jax.sharding.Mesh,
+    params: nnx.State,
+    prefix: attention.Prefix,
+    active_T: Array,
+    batch: Sequence[Array],
+) -> Any:
+    """What a function gives for each step, as [T, J, …]; B and J are those of all data shards, side by side.
+
+    Each data shard takes its steps one after the other, on its own; steps that are active in none cost nothing.
+    """
+
+    def each(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
+        model = nnx.merge(graph, params)
+
+        def run(step: tuple[Array, ...]) -> Any:
+            return run_step(model, prefix, *step)
+
+        def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, Any]:
+            step, active = step_and_active
+            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, step))
+            return None, jax.lax.cond(active, run, lambda _: empty, step)
+
+        return jax.lax.scan(body, None, (batch, active_T))[1]
+
+    rows = P(None, parallel.DATA)
+    specs = (P(), P(), P(), *[rows] * len(batch))
+    # Manual over `data` alone, so that no shard's loops wait for another's; `model` stays with the compiler.
+    sharded = jax.shard_map(
+        each, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
+    )
+    return sharded(params, prefix, active_T, *batch)
+
+
+@functools.partial(jax.jit, static_argnames="sharding")
+def select(outputs: Sequence[Any], slot_N: Array, sharding: jax.NamedSharding) -> Any:
+    """The rows at some slots of all outputs [T, J, …], one output after the other."""
+    flat = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), output) for output in outputs]
+    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[slot_N], *flat)
+    return jax.lax.with_sharding_constraint(rows, sharding)
+
+
+def deal(array_T: np.ndarray, data: int) -> np.ndarray:
+    """At most STEPS_PER_CALL · data steps [B, …] as STEPS_PER_CALL steps of all data shards side by side, [data · B, …]."""
+    steps, size, *rest = array_T.shape
+    padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
+    return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)
