@@ -1,4 +1,4 @@
-"""One language-model pass serves every method; on a small random GPT-2 and GPT-2's tokenizer, real rows of TREC."""
+"""One language-model pass serves every method; on a small random GPT-2 with the shipped tokenizer and rows."""
 
 import contextlib
 import dataclasses
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from knnprompt_jax import errors, lm, progress
+from knnprompt_jax import demo, errors, lm, progress
 from knnprompt_jax.classifiers import method, registry, shared_pass
 from knnprompt_jax.models import config, decoder
 from knnprompt_jax.prompts import layout
@@ -18,12 +18,12 @@ from knnprompt_jax.tasks.task import Example
 from tests.classifiers import whole_texts
 
 pytest.importorskip("sklearn")
-SIZES = {"vocab_size": 50257, "width": 12, "num_layers": 2, "num_heads": 3, "mlp_width": 20, "embed_width": 12}
-CONTEXT = 151
+SIZES = {"vocab_size": 5120, "width": 12, "num_layers": 2, "num_heads": 3, "mlp_width": 20, "embed_width": 12}
+CONTEXT = 331
 FAST = {"proca": {"restarts": 2}}
 # Label words are single tokens here, so that "icl_multi_token" reads states alone as well; an ensemble cannot.
 ON_STATES = [name for name, one in registry.METHODS.items() if one.needs and name != "icl_ensemble"]
-TREC = catalogue.get("trec")
+DEMO, TREC = catalogue.get("demo"), catalogue.get("trec")
 SOME = ["icl", "contextual_calibration", "knn", "linear_probe"]
 
 
@@ -39,17 +39,14 @@ def decoder_model():
 
 
 @pytest.fixture(scope="module")
-def model(decoder_model, shared):
-    return lm.LanguageModel(decoder_model, lm.load_tokenizer(shared / "tokenizers" / "gpt2"), step_tokens=512)
+def model(decoder_model):
+    return lm.LanguageModel(decoder_model, lm.load_tokenizer(demo.model_folder()), step_tokens=512)
 
 
 @pytest.fixture(scope="module")
-def trec(model, shared):
-    task = catalogue.get("trec")
-    train = sources.load_rows(task, "train", data_dir=str(shared / "data"))
-    split = splits.draw(train, task, shots=5, demo_shots=1, seed=1)
-    evaluation = sources.load_rows(task, "dev_subsample", data_dir=str(shared / "data"))[:11]
-    return method.Problem(task, split, evaluation, model.tokenize)
+def given(model):
+    split = splits.draw(sources.load_rows(DEMO, "train"), DEMO, shots=5, demo_shots=1, seed=1)
+    return method.Problem(DEMO, split, sources.load_rows(DEMO, "dev_subsample")[:11], model.tokenize)
 
 
 @pytest.fixture
@@ -79,8 +76,8 @@ def read_whole(decoder_model, tokens_QT):
     return decoder_model(tokens_QT)
 
 
-def test_one_pass_serves_all_methods(model, trec, passes):
-    planned = shared_pass.plan(trec, ON_STATES, model.context, options=FAST)
+def test_one_pass_serves_all_methods(model, given, passes):
+    planned = shared_pass.plan(given, ON_STATES, model.context, options=FAST)
     results = shared_pass.run(model, planned)
     assert passes == [24 + 11 + 3 + 20] == [planned.prompts.num_prompts]
     assert list(results) == ON_STATES and len(ON_STATES) > 15
@@ -94,10 +91,10 @@ def test_one_pass_serves_all_methods(model, trec, passes):
 
 
 @pytest.mark.parametrize("name", ["contextual_calibration", "knn"])
-def test_alone_a_method_predicts_the_same_and_reads_its_own_prompts(model, trec, name):
-    together = shared_pass.run(model, shared_pass.plan(trec, SOME, model.context))[name]
+def test_alone_a_method_predicts_the_same_and_reads_its_own_prompts(model, given, name):
+    together = shared_pass.run(model, shared_pass.plan(given, SOME, model.context))[name]
     before = dataclasses.replace(model.statistics)
-    alone = shared_pass.run(model, shared_pass.plan(trec, [name], model.context))[name]
+    alone = shared_pass.run(model, shared_pass.plan(given, [name], model.context))[name]
     np.testing.assert_array_equal(alone.classes_Q, together.classes_Q)
     np.testing.assert_allclose(alone.probabilities_QC, together.probabilities_QC, atol=1e-3)
     read = model.statistics.prefix_tokens + model.statistics.suffix_tokens - before.prefix_tokens - before.suffix_tokens
@@ -105,19 +102,20 @@ def test_alone_a_method_predicts_the_same_and_reads_its_own_prompts(model, trec,
 
 
 @pytest.mark.parametrize("demo_shots", [1, 3])
-def test_whole_prompts_give_the_same(decoder_model, model, trec, shared, demo_shots):
+def test_whole_prompts_give_the_same(decoder_model, model, given, demo_shots):
     """In-context learning, contextual calibration and 3 nearest in KL, by NumPy from prompts read one at a time.
 
     With 3 demonstrations a class, prompts exceed the context and lose tokens on the left; one query is empty.
     """
-    train = sources.load_rows(trec.task, "train", data_dir=str(shared / "data"))
-    split = splits.draw(train, trec.task, shots=5, demo_shots=demo_shots, seed=2)
-    problem = dataclasses.replace(trec, split=split, evaluation=[*trec.evaluation[:4], Example({"sentence": ""}, "0")])
+    split = splits.draw(sources.load_rows(DEMO, "train"), DEMO, shots=5, demo_shots=demo_shots, seed=2)
+    problem = dataclasses.replace(
+        given, split=split, evaluation=[*given.evaluation[:4], Example({"sentence": ""}, "0")]
+    )
     planned = shared_pass.plan(problem, ["icl", "contextual_calibration", "knn"], model.context)
     assert bool(planned.prompts.num_truncated) == (demo_shots == 3)
     results = shared_pass.run(model, planned)
 
-    label_ids = layout.label_ids(trec.task, model.tokenize)
+    label_ids = layout.label_ids(DEMO, model.tokenize)
     log_p_QV = log_p_of_whole_prompts(decoder_model, problem, problem.evaluation)
     p_QC = np.exp(log_p_QV)[:, label_ids]
     content_free = [Example({"sentence": text}, "0") for text in ("N/A", "", "[MASK]")]
@@ -130,31 +128,31 @@ def test_whole_prompts_give_the_same(decoder_model, model, trec, shared, demo_sh
 
     log_k_NV = log_p_of_whole_prompts(decoder_model, problem, split.anchors)
     divergence_QN = (np.exp(log_p_QV)[:, None] * (log_p_QV[:, None] - log_k_NV)).sum(-1)
-    y = np.array([trec.task.class_index(row.label) for row in split.anchors])
+    y = np.array([DEMO.class_index(row.label) for row in split.anchors])
     k = min(3, 5 - demo_shots)
     votes_QC = np.eye(6)[y[divergence_QN.argsort(-1)[:, :k]]].sum(1)
     np.testing.assert_array_equal(results["knn"].classes_Q, votes_QC.argmax(-1))
 
 
-def test_passes_of_a_methods_own_are_counted(model, trec, monkeypatch):
+def test_passes_of_a_methods_own_are_counted(model, given, monkeypatch):
     def twice(context, *, note):
-        prompts = layout.lay_out(trec.task, (), trec.evaluation, trec.tokenize, context.model.context)
+        prompts = layout.lay_out(DEMO, (), given.evaluation, given.tokenize, context.model.context)
         context.model.states(prompts)
         return method.Prediction(np.zeros(11, int), note=note)
 
     own = method.Method("own", "Own", twice, options={"note": ""})
     monkeypatch.setitem(registry.METHODS, "own", own)
-    planned = shared_pass.plan(trec, ["own", "icl"], model.context, options={"own": {"note": "chosen"}})
+    planned = shared_pass.plan(given, ["own", "icl"], model.context, options={"own": {"note": "chosen"}})
     result = shared_pass.run(model, planned)["own"]
-    alone = layout.lay_out(trec.task, (), trec.evaluation, trec.tokenize, model.context).groups[0]
+    alone = layout.lay_out(DEMO, (), given.evaluation, given.tokenize, model.context).groups[0]
     assert 0 < result.lm_tokens <= len(alone.prefix_P) + sum(map(len, alone.suffixes))
     assert result.note == "chosen" and result.probabilities_QC is None
 
 
-def test_no_shared_prompts_no_pass(model, trec, monkeypatch, passes):
+def test_no_shared_prompts_no_pass(model, given, monkeypatch, passes):
     own = method.Method("own", "Own", lambda context: method.Prediction(np.zeros(11, int)))
     monkeypatch.setitem(registry.METHODS, "own", own)
-    result = shared_pass.run(model, shared_pass.plan(trec, ["own"], model.context))["own"]
+    result = shared_pass.run(model, shared_pass.plan(given, ["own"], model.context))["own"]
     assert result.lm_tokens == 0 and passes == [0]
 
 
@@ -210,6 +208,6 @@ def test_passes_of_ones_own_show_their_progress(name, monkeypatch):
         (["fine_tuning_bert"], {"fine_tuning_bert": {"model": "./no"}}, "no such folder: ./no"),
     ],
 )
-def test_mistakes_show_before_the_pass(model, trec, names, options, message):
+def test_mistakes_show_before_the_pass(model, given, names, options, message):
     with pytest.raises(errors.UserError, match=message):
-        shared_pass.plan(trec, names, model.context, options=options)
+        shared_pass.plan(given, names, model.context, options=options)
