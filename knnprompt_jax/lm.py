@@ -146,6 +146,9 @@ class LanguageModel:
 
         `shape` gives the packing of a group; by default the group's own, which costs one compilation a call of `states`.
         With `keep_prefix` the prefix stays in the devices' memory, and the next call with the same one does not read it again.
+
+        Raises:
+            UserError: distributions that are not finite, by damaged weights or ones that overflow.
         """
         if not keep_prefix:
             self._kept_prefix = None
@@ -172,6 +175,9 @@ class LanguageModel:
 
         Each token is predicted from all tokens before it. Sums and means are the caller's. Costs four
         compilations at most: texts with a shared prefix and without, the prefix's and theirs.
+
+        Raises:
+            UserError: as `states`.
         """
         shapes = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
         scores = [np.zeros(0, np.float32)] * continuations.num_texts

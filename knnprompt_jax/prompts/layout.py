@@ -7,7 +7,6 @@ give the same tokens is the text cut, inside the demonstrations, to spare tokeni
 
 import bisect
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -129,12 +128,14 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
     special = len(tokenize([""])[0])
     place = -1 if which == "last" else special
     ids = [tokens[place] for tokens in tokenize([f" {word}" for word in task.label_words])]
-    for (word, token), (other, other_token) in itertools.combinations(zip(task.label_words, ids, strict=True), 2):
-        if token == other_token:
+    words: dict[int, str] = {}
+    for word, token in zip(task.label_words, ids, strict=True):
+        if token in words:
             raise errors.UserError(
-                f"task {task.name!r}: the label words {word!r} and {other!r} {_SHARED[which]} the same token ({token}), so "
-                "their classes cannot be told apart: use label_token='first' or 'last', multi-token label scoring or other words"
+                f"task {task.name!r}: the label words {words[token]!r} and {word!r} {_SHARED[which]} the same token ({token}), "
+                "so their classes cannot be told apart: use label_token='first' or 'last', multi-token label scoring or other words"
             )
+        words[token] = word
     return ids
 
 
