@@ -171,6 +171,7 @@ def test_padding_has_no_say(small_decoder, shape, monkeypatch):
     np.testing.assert_array_equal(got.hidden_NE, expected.hidden_NE)
     np.testing.assert_array_equal(got.log_z_N, expected.log_z_N)
     assert np.isfinite(got.hidden_NE).all() and np.isfinite(got.log_z_N).all()
+    assert model.statistics.compilations == 2, "padding must not make the safe program necessary"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -194,6 +195,17 @@ def test_attention_logits_whose_exponentials_overflow(small_decoder, shape):
         error_NE = np.abs(ours.states(prompts).hidden_NE - batched(model, sequences))
         assert np.median(error_NE) < TOLERANCE, "softmax is so sharp that rounding decides now and then"
     assert ours.statistics.compilations == 3, "the prefix, the suffixes, the suffixes safely"
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_sum_of_exponentials_that_overflows(safe):
+    """Each of three exponentials is still a number, their sum is none: the mean of the values, or NaN, never zero."""
+    one_11HK = np.ones((1, 1, 1, 1), np.float32)
+    far_HPK = np.full((1, 3, 1), 88, np.float32)
+    prefix = attention.Prefix(far_HPK, np.full((1, 3, 1), 1e-3, np.float32), np.int32(3))
+    mask_BST = np.ones((1, 1, 1), bool)
+    read = attention.shared_prefix_attention(one_11HK, 0 * one_11HK, one_11HK, mask_BST, prefix, 1.0, safe)
+    np.testing.assert_allclose(read.item(), 1e-3 if safe else np.nan, rtol=1e-5)
 
 
 def test_damaged_weights_are_refused(small_decoder):
