@@ -201,11 +201,11 @@ class LanguageModel:
         packed: packing.PackedPrompts,
         progress: Progress | None,
         name: str,
-        function: jax.stages.Wrapped,
+        function: Callable[..., Any],
         *extra_TJ: np.ndarray,
         keep_prefix: bool = False,
     ) -> list[Any]:
-        """What a jitted function makes of all packed steps, call by call, each in the order [T, J]."""
+        """What a function of `programs` makes of all packed steps, call by call, each in the order [T, J]."""
         prefix = self._prefix(packed, keep_prefix)
         prompts_T = np.bincount(packed.slot_N // packed.shape.ends, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
@@ -236,13 +236,13 @@ class LanguageModel:
     def _put(self, array: np.ndarray | np.int32, spec: P = _WHOLE) -> Array:
         return parallel.put(np.asarray(array), self.mesh, spec)
 
-    def _call_finite(self, name: str, function: jax.stages.Wrapped, *arguments: Any) -> Any:
+    def _call_finite(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """The quick attention first; where it overflows, the safe one instead (see `models.attention`).
 
         What an earlier call needed does not matter, so that interrupted work ends as uninterrupted does.
         """
         for safe in (False, True):
-            output = self._call(name, function, *arguments, safe=safe)
+            output = self._call(name, programs.each_step, *arguments, function=function, safe=safe)
             if programs.all_finite(output):
                 return output
         raise errors.UserError(
@@ -250,14 +250,14 @@ class LanguageModel:
             f"{self.head_VE.dtype}"
         )
 
-    def _call(self, name: str, function: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
-        """Calls a jitted function, compiled ahead once a shape so that compile time is counted apart."""
+    def _call(self, name: str, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
+        """Calls a jitted program, compiled ahead once a shape so that compile time is counted apart."""
         key = (name, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
         if key not in self._compiled:
             started = time.monotonic()
             # Full float32 products: accelerators otherwise round the reference mode's operands to fewer bits.
             with jax.default_matmul_precision("highest"):
-                lowered = function.lower(self._graph, self.mesh, self._params, *arguments, **static)
+                lowered = program.lower(self._graph, self.mesh, self._params, *arguments, **static)
                 self._compiled[key] = lowered.compile()
             self.statistics.compile_seconds += time.monotonic() - started
             self.statistics.compilations += 1

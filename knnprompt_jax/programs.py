@@ -28,73 +28,45 @@ def read_prefix(
     return attention.Prefix(k_LHPK, v_LHPK, length)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames="safe")
-def read_suffixes(
+def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Array, Array]:
+    """Hidden states [J, E] and log-partitions [J] of a step's suffix ends."""
+    with jax.named_scope("suffixes"):
+        hidden_JE = model.read_suffixes(*step, **options)
+    with jax.named_scope("log_partition"):
+        if not parallel.splits_vocabulary(model.config, mesh):  # Then the prompts are.
+            hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
+        return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1)
+
+
+def score_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> Array:
+    """log p [J] of a step's target tokens."""
+    del mesh
+    with jax.named_scope("score"):
+        return model.score_suffixes(*step, **options)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "safe"))
+def each_step(
     graph: nnx.GraphDef,
     mesh: jax.sharding.Mesh,
     params: nnx.State,
     prefix: attention.Prefix,
     active_T: Array,
     *batch: Array,
+    function: Callable[..., Any],
     safe: bool,
-) -> tuple[Array, Array]:
-    """Hidden states [T, J, E] and log-partitions [T, J] of all suffix ends, given the packed steps."""
-
-    def read(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> tuple[Array, Array]:
-        with jax.named_scope("suffixes"):
-            hidden_JE = model.read_suffixes(*step, prefix=prefix, safe=safe)
-        with jax.named_scope("log_partition"):
-            if not parallel.splits_vocabulary(model.config, mesh):  # Then the prompts are.
-                hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
-            return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1)
-
-    return _each_step(read, graph, mesh, params, prefix, active_T, batch)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames="safe")
-def score_suffixes(
-    graph: nnx.GraphDef,
-    mesh: jax.sharding.Mesh,
-    params: nnx.State,
-    prefix: attention.Prefix,
-    active_T: Array,
-    *batch: Array,
-    safe: bool,
-) -> Array:
-    """log p [T, J] of all target tokens, given the packed steps and the targets."""
-
-    def score(model: decoder.Decoder, prefix: attention.Prefix, *step: Array) -> Array:
-        with jax.named_scope("score"):
-            return model.score_suffixes(*step, prefix=prefix, safe=safe)
-
-    return _each_step(score, graph, mesh, params, prefix, active_T, batch)
-
-
-@jax.jit
-def all_finite(outputs: Any) -> Array:
-    """Whether no number of some arrays is infinite or NaN; the same on every device."""
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(outputs)]).all()
-
-
-def _each_step(
-    run_step: Callable[..., Any],
-    graph: nnx.GraphDef,
-    mesh: jax.sharding.Mesh,
-    params: nnx.State,
-    prefix: attention.Prefix,
-    active_T: Array,
-    batch: Sequence[Array],
 ) -> Any:
-    """What a function gives for each step, as [T, J, …]; B and J are those of all data shards, side by side.
+    """What `read_suffixes` or `score_suffixes` gives for each packed step, as [T, J, …].
 
-    Each data shard takes its steps one after the other, on its own; steps that are active in none cost nothing.
+    B and J are those of all data shards, side by side. Each data shard takes its steps one after the other, on its own; steps
+    that are active in none cost nothing.
     """
 
     def each(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
         model = nnx.merge(graph, params)
 
         def run(step: tuple[Array, ...]) -> Any:
-            return run_step(model, prefix, *step)
+            return function(model, mesh, *step, prefix=prefix, safe=safe)
 
         def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, Any]:
             step, active = step_and_active
@@ -110,6 +82,12 @@ def _each_step(
         each, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
     )
     return sharded(params, prefix, active_T, *batch)
+
+
+@jax.jit
+def all_finite(outputs: Any) -> Array:
+    """Whether no number of some arrays is infinite or NaN; the same on every device."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(outputs)]).all()
 
 
 @functools.partial(jax.jit, static_argnames="sharding")

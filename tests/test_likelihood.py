@@ -91,6 +91,19 @@ FAMILIES = [
 ]
 
 
+def test_attention_logits_whose_exponentials_overflow(small_decoder):
+    """Scores are as those of whole texts then too."""
+    model = small_decoder("gpt2")
+    kernel = model.blocks.attention.qkv_kernel
+    kernel.set_value(kernel[...].at[:, :, :2].multiply(7))
+    family = make_family(61, [(5, 3), (2, 7), (11, 1)] * 7)
+    ours = language_model(model)
+    got = ours.log_likelihoods(likelihood.lay_out([family], 307))
+    error = np.abs(np.concatenate(got) - np.concatenate(plain(read_by(model), texts([family]))))
+    assert np.median(error) < 1e-3, "softmax is so sharp that rounding decides now and then"
+    assert ours.statistics.compilations == 3, "the prefix, the texts, the texts safely"
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_families_as_texts_read_alone(small_decoder, shape):
     model = small_decoder(shape)
