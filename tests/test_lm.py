@@ -120,12 +120,20 @@ def test_no_prompts(small_decoder):
 
 
 @pytest.mark.parametrize("prefix_length", [0, 13])
-def test_suffixes_longer_than_a_block_of_queries(small_decoder, prefix_length):
-    """Attention cuts rows wider than its blocks, which must not show."""
+def test_heads_taken_one_at_a_time(small_decoder, monkeypatch, prefix_length):
+    """Attention takes as many heads together as its logits may be, which must not show."""
     model = small_decoder("gpt2")
-    prompts, sequences = make_prompts(prefix_length, lengths=(attention.QUERY_BLOCK + 31, 5, 11), num_truncated=0)
+    prompts, sequences = make_prompts(prefix_length, lengths=(287, 5, 11), num_truncated=0)
+    monkeypatch.setattr(attention, "LOGITS_ON_CPU", 1)
+    assert attention.heads_together(model.config.num_heads, 2) == 1 < model.config.num_heads
     packed = language_model(model).states(prompts)
     np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(("logits_a_head", "heads"), [(1, 12), (8, 12), (9, 6), (24, 4), (26, 3), (40, 2), (97, 1)])
+def test_heads_together_divide_all(monkeypatch, logits_a_head, heads):
+    monkeypatch.setattr(attention, "LOGITS_ON_CPU", 96)
+    assert attention.heads_together(12, logits_a_head) == heads
 
 
 def test_one_compilation_for_all_sets_of_a_shape(small_decoder):

@@ -1,7 +1,7 @@
 """Exact attention of packed suffixes over one shared prefix.
 
 The prefix's keys and values carry no batch axis, so that all queries of all rows meet them in one matrix product per head.
-They are stored head-first, as those products read them: transposed anew by every block, they made attention 12 % slower.
+They are stored head-first, as those products read them: transposed anew by every layer, they made attention 12 % slower.
 Logits over the prefix and over the row's own tokens stay two parts that share what is subtracted; softmax runs in float32.
 """
 
@@ -11,12 +11,14 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from knnprompt_jax import parallel
 from knnprompt_jax.models import dropout as dropout_lib
 
 Array = jax.Array
 MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
-# Tokens. Keeps a block's logits within caches, and below the size from which the C library fetches fresh pages each time.
-QUERY_BLOCK = 256
+QUERY_BLOCK = 256  # Tokens. Keeps a block's logits within caches when a whole sequence is read.
+# Logits of the heads that are taken together.
+LOGITS_ON_CPU, LOGITS_ON_ACCELERATOR = 2**22, 2**26
 
 
 @struct.dataclass
@@ -98,7 +100,8 @@ def shared_prefix_attention(
 ) -> Array:
     """What each query reads from the prefix and from those tokens of its row that the mask allows, [B, S, H, K].
 
-    Queries are taken a block at a time, so that the logits [H, block, P] never exist for all of them.
+    Heads are taken a few at a time, each with all queries, so that the logits [H, B · S, P] never exist for all of them, and
+    what a matrix product does once with its right operand serves as many rows as there are.
 
     Softmax is the same whatever is subtracted from all logits of a query. `safe` subtracts their maximum, which takes a
     pass over the prefix's logits, 5 % of a whole pass of the model on two CPU cores. Otherwise it is the maximum over the
@@ -107,40 +110,49 @@ def shared_prefix_attention(
     """
     batch, width, heads, size = q_BSHK.shape
     q_BSHK = q_BSHK * jnp.asarray(scale, q_BSHK.dtype)
-    cuts = next(cuts for cuts in range(-(-width // _block_tokens()), width + 1) if width % cuts == 0)
-    if cuts > 1:  # Rows wider than a block: each part of a row's queries meets all of its keys.
-        q_BSHK, mask_BST = (
-            array.reshape(batch * cuts, width // cuts, *array.shape[2:]) for array in (q_BSHK, mask_BST)
-        )
-        k_BTHK, v_BTHK = jnp.repeat(k_BTHK, cuts, 0), jnp.repeat(v_BTHK, cuts, 0)
-    own = len(q_BSHK)
-    count = -(-own // max(1, _block_tokens() // q_BSHK.shape[1]))
-    rows = -(-own // count)
+    shards = jax.sharding.get_abstract_mesh().shape.get(parallel.MODEL, 1)
+    logits_a_head = batch * width * (k_BTHK.shape[1] + prefix.k.shape[1])
+    together = heads_together(heads // shards, logits_a_head)
+    count = heads // shards // together
 
-    def in_blocks(array: Array) -> Array:
-        """The last block is filled up with rows that nobody reads."""
-        padding = [(0, count * rows - own)] + [(0, 0)] * (array.ndim - 1)
-        return jnp.pad(array, padding).reshape(count, rows, *array.shape[1:])
+    def in_groups(array_H: Array) -> Array:
+        """The heads of each shard in groups, of which those of all shards go together: [G, shards · together, …]."""
+        array_MGH = array_H.reshape(shards, count, together, *array_H.shape[1:])
+        return jnp.moveaxis(array_MGH, 1, 0).reshape(count, shards * together, *array_H.shape[1:])
 
-    blocks = jax.tree.map(in_blocks, (q_BSHK, k_BTHK, v_BTHK, mask_BST))
-    read = jax.lax.map(lambda block: _attend_block(*block, prefix=prefix, safe=safe), blocks)
-    return read.reshape(-1, *q_BSHK.shape[1:])[:own].reshape(batch, width, heads, size)
+    own = [jnp.moveaxis(array, 2, 0) for array in (q_BSHK, k_BTHK, v_BTHK)]
+    groups = [in_groups(array) for array in (*own, prefix.k, prefix.v)]
+    attend = functools.partial(_attend_heads, mask_BST=mask_BST, length=prefix.length, safe=safe)
+    read_GHBSK = jax.lax.map(lambda group: attend(*group), groups)
+    read_GMHBSK = read_GHBSK.reshape(count, shards, together, batch, width, size)
+    return jnp.moveaxis(read_GMHBSK, (1, 0, 2), (2, 3, 4)).reshape(batch, width, heads, size)
 
 
-def _block_tokens() -> int:
-    return QUERY_BLOCK if jax.default_backend() == "cpu" else 16 * QUERY_BLOCK
+def heads_together(heads: int, logits_a_head: int) -> int:
+    """The most heads that divide all of a device's and whose logits are few enough; at least one."""
+    limit = LOGITS_ON_CPU if jax.default_backend() == "cpu" else LOGITS_ON_ACCELERATOR
+    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_a_head <= limit))
 
 
-def _attend_block(q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, *, prefix: Prefix, safe: bool) -> Array:
+def _attend_heads(
+    q_HBSK: Array,
+    k_HBTK: Array,
+    v_HBTK: Array,
+    k_HPK: Array,
+    v_HPK: Array,
+    *,
+    mask_BST: Array,
+    length: Array,
+    safe: bool,
+) -> Array:
     """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy."""
-    batch, width, heads, size = q_BSHK.shape
-    q_HBSK, k_HBTK, v_HBTK = (jnp.moveaxis(array, 2, 0) for array in (q_BSHK, k_BTHK, v_BTHK))
+    heads, batch, width, size = q_HBSK.shape
     own_HBST = jnp.einsum("hbsk,hbtk->hbst", q_HBSK, k_HBTK, preferred_element_type=jnp.float32)
     own_HBST = jnp.where(mask_BST, own_HBST, MASKED)
-    if not prefix.k.shape[1]:
-        return jnp.moveaxis(_mix(jax.nn.softmax(own_HBST), v_HBTK, "hbst,hbtk->hbsk"), 0, 2).astype(q_BSHK.dtype)
-    far_HSP = jnp.einsum("hsk,hpk->hsp", q_HBSK.reshape(heads, -1, size), prefix.k, preferred_element_type=jnp.float32)
-    far_HSP = jnp.where(jnp.arange(prefix.k.shape[1]) < prefix.length, far_HSP, MASKED)
+    if not k_HPK.shape[1]:
+        return _mix(jax.nn.softmax(own_HBST), v_HBTK, "hbst,hbtk->hbsk").astype(q_HBSK.dtype)
+    far_HSP = jnp.einsum("hsk,hpk->hsp", q_HBSK.reshape(heads, -1, size), k_HPK, preferred_element_type=jnp.float32)
+    far_HSP = jnp.where(jnp.arange(k_HPK.shape[1]) < length, far_HSP, MASKED)
     top_HBS = own_HBST.max(-1)
     if safe:
         top_HBS = jnp.maximum(top_HBS, far_HSP.max(-1).reshape(heads, batch, width))
@@ -150,9 +162,9 @@ def _attend_block(q_BSHK: Array, k_BTHK: Array, v_BTHK: Array, mask_BST: Array, 
     far_HSP = jnp.exp(far_HSP - top_HBS.reshape(heads, -1, 1))
     total_HBS = own_HBST.sum(-1) + far_HSP.sum(-1).reshape(heads, batch, width)
     total_HBS = jnp.where(jnp.isfinite(total_HBS), jnp.maximum(total_HBS, 1), jnp.nan)  # The top alone gives 1.
-    far_HSK = _mix(far_HSP, prefix.v, "hsp,hpk->hsk")
+    far_HSK = _mix(far_HSP, v_HPK, "hsp,hpk->hsk")
     read_HBSK = _mix(own_HBST, v_HBTK, "hbst,hbtk->hbsk") + far_HSK.reshape(heads, batch, width, size)
-    return jnp.moveaxis(read_HBSK / total_HBS[..., None], 0, 2).astype(q_BSHK.dtype)
+    return (read_HBSK / total_HBS[..., None]).astype(q_HBSK.dtype)
 
 
 def _mix(weights: Array, values: Array, equation: str) -> Array:
