@@ -91,7 +91,7 @@ class LanguageModel:
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
         self.tokenize = layout.tokenize_with(tokenizer)
         self.statistics = PassStatistics()
-        self.step_tokens = step_tokens or (2048 if jax.default_backend() == "cpu" else 16384)
+        self.step_tokens = step_tokens or (2560 if jax.default_backend() == "cpu" else 16384)
         self.mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
         self._graph, params = nnx.split(model)
         self._params = parallel.place(params, model.config, self.mesh)

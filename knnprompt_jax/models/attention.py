@@ -17,8 +17,8 @@ from knnprompt_jax.models import dropout as dropout_lib
 Array = jax.Array
 MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
 QUERY_BLOCK = 256  # Tokens. Keeps a block's logits within caches when a whole sequence is read.
-# Logits of the heads that are taken together.
-LOGITS_ON_CPU, LOGITS_ON_ACCELERATOR = 2**22, 2**26
+# Logits of the heads that are taken together, in float32.
+LOGITS_ON_CPU, LOGITS_ON_ACCELERATOR = 6 * 2**20, 2**28
 
 
 @struct.dataclass

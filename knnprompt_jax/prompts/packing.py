@@ -5,9 +5,9 @@ is a forest of tokens in depth-first order. Rows go to steps of B so that all st
 The prefix is padded to the run's longest.
 """
 
-import collections
 import dataclasses
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
@@ -16,7 +16,7 @@ import numpy as np
 from knnprompt_jax.prompts import layout
 
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, in narrower ones less fits and less is shared.
-LOOK_AHEAD = 256  # Suffixes that may be passed over in search of one that fits into what is left of a row.
+LOOK_AHEAD = 512  # Suffixes among which one is sought that fits into what is left of a row.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,9 @@ class PackedPrompts:
 
 
 def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
-    """One shape that serves all the groups, with at most about `step_tokens` tokens a step, the same number in each.
+    """One shape that serves all the groups, with at most `step_tokens` tokens a step (but one row at least).
+
+    Of all numbers of steps up to a third above the fewest possible, the one that leaves fewest rows empty.
 
     Raises ValueError where there is nothing to pack.
     """
@@ -75,8 +77,9 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
     width = max(ROW_WIDTH, round_up(max(lengths), 64))
     packed = [_rows(group, width) for group in groups]
     most = math.ceil(max(len(rows) for rows in packed) / shards)
-    steps = math.ceil(most / max(1, step_tokens // width))
-    rows = math.ceil(most / steps)
+    fewest = math.ceil(most / max(1, step_tokens // width))
+    candidates = range(fewest, math.ceil(fewest * 4 / 3) + 1)
+    rows = math.ceil(most / min(candidates, key=lambda steps: steps * math.ceil(most / steps)))
     ends = max(_most_ends(row_lists, rows, group) for row_lists, group in zip(packed, groups, strict=True))
     prefix = max(len(group.prefix_P) for group in groups)
     return PackShape(round_up(prefix, 64), width, rows, round_up(ends, 8))
@@ -133,26 +136,37 @@ def pack(
 def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     """Indices of suffixes, row by row, each row in the order of their tokens: neighbours share most of what they begin with.
 
-    A row takes the next suffixes in that order; where one does not fit, those after it that do.
+    A row takes the next suffix in that order as long as it fits, then of those soon after it the one that fills most of the rest.
     """
-    waiting = collections.deque(sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist()))
+    order = sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist())
+    suffixes = [group.suffixes[index] for index in order]
+    lengths_N = np.array([len(suffix) for suffix in suffixes])
+    shared_N = np.array([0] + [num_shared(*pair) for pair in itertools.pairwise(suffixes)])  # With the one before.
+    waiting_N = np.arange(len(order))
     rows = []
-    while waiting:
+    while len(waiting_N):
+        near, room = waiting_N[:LOOK_AHEAD], width
+        own = lengths_N[near]
         row: list[int] = []
-        passed_over: list[int] = []
-        room, last = width, np.zeros(0, int)
-        while waiting and room and len(passed_over) < LOOK_AHEAD:
-            index = waiting.popleft()
-            suffix = group.suffixes[index]
-            own = len(suffix) - num_shared(last, suffix)
-            if own <= room:
-                row.append(index)
-                room, last = room - own, suffix
-            else:
-                passed_over.append(index)
-        waiting.extendleft(reversed(passed_over))
-        rows.append(row)
+        while len(near) and own.min() <= room:
+            choice = 0 if own[0] <= room else int(np.argmax(np.where(own <= room, own, -1)))
+            room -= own[choice]
+            row.append(last := near[choice])
+            near = np.delete(near, choice)
+            own = lengths_N[near] - _shared_with(last, near, shared_N)
+        waiting_N = np.setdiff1d(waiting_N, row, assume_unique=True)
+        rows.append([order[index] for index in row])
     return rows
+
+
+def _shared_with(last: int, near: np.ndarray, shared_N: np.ndarray) -> np.ndarray:
+    """How many tokens suffix `last` of the sorted ones shares with others: as many as all neighbours between them do."""
+    if not len(near):
+        return near
+    low, high = min(near[0], last), max(near[-1], last)
+    before = np.minimum.accumulate(shared_N[low + 1 : last + 1][::-1])[::-1]
+    after = np.minimum.accumulate(shared_N[last + 1 : high + 1])
+    return np.concatenate([before, [0], after])[near - low]
 
 
 def num_shared(one: np.ndarray, other: np.ndarray) -> int:

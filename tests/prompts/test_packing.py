@@ -10,11 +10,13 @@ from hypothesis import strategies
 from knnprompt_jax.prompts import layout, packing
 
 
-def make_group(lengths, prefix_length=0, seed=0):
+def make_group(lengths, prefix_length=0, seed=0, vocabulary=50257):
     """A group of random suffixes; no token is 0, which is what padding holds."""
     rng = np.random.default_rng(seed)
-    suffixes = tuple(rng.integers(1, 50257, length).astype(np.int32) for length in lengths)
-    return layout.PromptGroup(rng.integers(1, 50257, prefix_length).astype(np.int32), suffixes, np.arange(len(lengths)))
+    suffixes = tuple(rng.integers(1, vocabulary, length).astype(np.int32) for length in lengths)
+    return layout.PromptGroup(
+        rng.integers(1, vocabulary, prefix_length).astype(np.int32), suffixes, np.arange(len(lengths))
+    )
 
 
 def unpack(packed, prompt):
@@ -92,7 +94,7 @@ def test_whole_sets_leave_little_unused(name, mean, count):
     lengths = np.clip(np.round(4 + rng.gamma(2.5, (mean - 4) / 2.5, count)), 3, 128).astype(int)
     group = make_group(lengths)
     packed = packing.pack(group, packing.choose_shape([group], 1024))
-    assert packed.fill > 0.95
+    assert packed.fill > 0.98
     assert count / packed.ends_TJ.size > 0.85
 
 
@@ -140,9 +142,12 @@ LENGTHS = strategies.lists(strategies.integers(1, 300), min_size=1, max_size=40)
 
 
 @hypothesis.settings(max_examples=80, deadline=None, derandomize=True)
-@hypothesis.given(LENGTHS, LENGTHS, strategies.integers(0, 150), strategies.integers(1, 2000))
-def test_any_lengths(lengths, other_lengths, prefix_length, step_tokens):
-    groups = [make_group(lengths, prefix_length), make_group(other_lengths, 0, 1)]
+@hypothesis.given(
+    LENGTHS, LENGTHS, strategies.integers(0, 150), strategies.integers(1, 2000), strategies.integers(2, 9)
+)
+def test_any_lengths(lengths, other_lengths, prefix_length, step_tokens, vocabulary):
+    """The fewer tokens there are, the more suffixes begin alike."""
+    groups = [make_group(lengths, prefix_length, 0, vocabulary), make_group(other_lengths, 0, 1, vocabulary)]
     shape = packing.choose_shape(groups, step_tokens)
     for group in groups:
         assert_packs(group, packing.pack(group, shape))
