@@ -154,7 +154,7 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
             row.append(last := near[choice])
             near = np.delete(near, choice)
             own = lengths_N[near] - _shared_with(last, near, shared_N)
-        waiting_N = np.setdiff1d(waiting_N, row, assume_unique=True)
+        waiting_N = np.concatenate([near, waiting_N[LOOK_AHEAD:]])
         rows.append([order[index] for index in row])
     return rows
 
