@@ -4,8 +4,11 @@ import pathlib
 import types
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 
+hypothesis.settings.register_profile("fixed", derandomize=True)
+hypothesis.settings.load_profile("fixed")
 SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 
 

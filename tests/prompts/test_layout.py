@@ -118,7 +118,7 @@ PIECES = ("a", "bright", "it's", " ", "  ", "\n", "\n\n", "\t", "1", "é", ".", 
 TEXTS = strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
 
 
-@hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(strategies.lists(TEXTS, max_size=3), strategies.lists(TEXTS, min_size=1, max_size=11))
 def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrations, queries):
     demonstrations = [Example({"sentence": text}, "1") for text in demonstrations]

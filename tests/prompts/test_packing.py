@@ -141,7 +141,7 @@ def test_several_tokens_of_a_suffix_are_read(step_tokens):
 LENGTHS = strategies.lists(strategies.integers(1, 300), min_size=1, max_size=40)
 
 
-@hypothesis.settings(max_examples=80, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=80, deadline=None)
 @hypothesis.given(
     LENGTHS, LENGTHS, strategies.integers(0, 150), strategies.integers(1, 2000), strategies.integers(2, 9)
 )
