@@ -70,6 +70,15 @@ def test_every_suffix_is_packed_once(lengths, width, step_tokens):
     assert_packs(group, packing.pack(group, shape))
 
 
+@pytest.mark.parametrize(("count", "rows"), [(33, 3), (31, 4), (29, 3), (7, 4), (3, 3)])
+def test_few_rows_of_a_step_stay_empty(count, rows):
+    """Of at most four rows a step: those that leave fewest empty, without many more steps."""
+    group = make_group([128] * count)
+    shape = packing.choose_shape([group], 4 * 128 + 127)
+    assert shape.rows == rows
+    assert_packs(group, packing.pack(group, shape))
+
+
 def test_groups_share_a_shape():
     groups = [make_group([13] * 37, 101), make_group([2, 3, 5] * 29, 7, 1), make_group([257] * 3, 0, 2)]
     shape = packing.choose_shape(groups, 512)

@@ -178,9 +178,8 @@ def test_whatever_is_written_is_read(tmp_path_factory, rows, end):
 @example(content='a,b\n"x""y" ,\n')
 @example(content="a,b\n,\n \n\r\n1,2")
 def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, content):
-    assume(
-        not re.search(r"(^|[\r\n])\r,", content)
-    )  # After a blank line that \r ends, pandas loses an empty first cell.
+    # After a blank line that \r ends, pandas loses an empty first cell.
+    assume(not re.search(r"(^|[\r\n])\r,", content))
     path = tmp_path_factory.mktemp("any") / "rows.csv"
     path.write_bytes(content.encode())
     try:
