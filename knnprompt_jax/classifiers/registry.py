@@ -6,6 +6,7 @@ from typing import Any
 from knnprompt_jax import errors
 from knnprompt_jax.classifiers import (
     batch_calibration,
+    commonest_class,
     contextual_calibration,
     demonstration_selection,
     demonstration_upper_bound,
@@ -19,6 +20,7 @@ from knnprompt_jax.classifiers import (
     multi_token_icl,
     noisy_channel,
     proca,
+    tfidf,
     variants,
 )
 
@@ -32,6 +34,8 @@ _MODULES = (
     demonstration_selection,
     demonstration_upper_bound,
     fine_tuning,
+    commonest_class,
+    tfidf,
     domain_context_calibration,
     batch_calibration,
     proca,

@@ -121,7 +121,7 @@ def test_every_method_and_option_is_documented():
 
 @pytest.mark.parametrize(
     ("package", "names"),
-    [("sklearn", {"proca", "linear_probe", "linear_probe_log_p"}), ("rank_bm25", {"prompt_compose_bm25"})],
+    [("sklearn", {"proca", "linear_probe", "linear_probe_log_p", "tfidf"}), ("rank_bm25", {"prompt_compose_bm25"})],
 )
 def test_a_library_that_is_not_installed(problem, package, names, monkeypatch):
     """Is missed before the model reads anything: named methods are refused, "all" does without them."""
