@@ -15,6 +15,7 @@ EXTRAS = {
     "report": ["jinja2>=3.1", "matplotlib>=3.10", "scikit-learn>=1.5"],
     "tests": [
         "torch==2.13.0",
+        "accelerate>=1",  # With which transformers reads GGUF, for comparison.
         "pytest>=8",
         "pytest-xdist>=3",
         "hypothesis>=6",
@@ -48,6 +49,7 @@ setuptools.setup(
         "absl-py>=2",
         "einops>=0.8",
         "flax>=0.12.4,<0.13",
+        "gguf>=0.19,<0.20",
         "huggingface_hub>=2,<3",
         "jax>=0.10,<0.12",
         "ml_collections>=1",

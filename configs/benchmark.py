@@ -1,8 +1,10 @@
-"""Times building and searching a datastore with random weights of a published shape.
+"""Times building and searching a datastore, with random weights of a published shape or with a GGUF file's own.
 
     python experiments/benchmark.py                                    # GPT-2 small, drawn lengths; some minutes on 2 CPU cores
     python experiments/benchmark.py --config.mode=construction --config.task=trec --config.data_dir=data \
         --config.tokenizer=tokenizers/gpt2 --config.restore_dropped --config.anchors=0    # TREC's whole anchor set
+    python experiments/benchmark.py --config.mode=construction --config.gguf=smollm2 --config.llama_python=llama/bin/python \
+        --config.task=trec --config.data_dir=data --config.restore_dropped --config.anchors=0   # beside llama.cpp on the same file
     python experiments/benchmark.py --config.mode=construction --config.model_shape=opt-6.7b --config.dtype=bfloat16 \
         --config.anchors=0 --config.peers="('jax_one','jax_batched')"  # one GPU
 
@@ -15,11 +17,17 @@ import ml_collections
 def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
     config.mode = "all"  # construction, search, growth or all.
-    config.model_shape = "gpt2"  # Any published size: gpt2 … gpt2-xl, opt-125m … opt-66b.
-    config.width = 0  # Sizes that replace the shape's; 0: its own.
+    config.model_shape = (
+        "gpt2"  # A published size of any family: gpt2-xl, opt-6.7b, Llama-3.2-1B, Qwen3-0.6B, gemma-2-2b …
+    )
+    config.width = 0  # Sizes that replace the shape's; 0: its own. MLPs keep their width per width of the blocks ...
     config.layers = 0
-    config.heads = 0
+    config.heads = 0  # ... and keys and values the number of query heads that share them.
+    config.head_size = 0  # In families where heads need not share the width: Qwen3, Gemma and those like Llama.
     config.vocab_size = 0
+    config.gguf = (
+        ""  # Instead of a shape and random weights: a GGUF file by its path, or "smollm2" for the packaged one.
+    )
     config.dtype = "float32"  # float32 or bfloat16.
     config.batch = 0  # Packed tokens that go through the model at a time, in each data shard; 0: what suits the device.
     config.mesh = ml_collections.ConfigDict()
@@ -31,7 +39,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.task = ""  # A task's prompts; empty: random tokens of drawn lengths.
     config.data_dir = ""  # The task's rows, at <data_dir>/<task>/train.jsonl.
     config.restore_dropped = False  # Put train_dropped.jsonl back: the train file as published.
-    config.tokenizer = ""  # A folder with the model's tokenizer.
+    config.tokenizer = ""  # A folder with the model's tokenizer; empty: the GGUF file's.
     config.shots = 1024  # Train rows a class ...
     config.demo_shots = 8  # ... of which so many are demonstrations.
     config.seed = 1
@@ -41,11 +49,18 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.repetitions = 3  # Rounds in which everything compared has one timed turn.
     config.ceiling_side = 0  # Side of the square matrices by which the device's peak is measured; 0: what suits it.
-    config.peers = ("jax_one", "jax_batched", "torch_one", "torch_cached")  # The latter two where torch is installed.
-    config.peer_prompts = 8  # Whole prompts that peers without a shared prefix read a turn.
-    config.peer_suffixes = 128  # Suffixes that the peer with a cached prefix reads a turn.
-    config.peer_batch = 32  # Prompts a batch of theirs.
-    config.agreement = 4  # Prompts whose log-probabilities are compared with PyTorch's; 0: it has the same shape, but weights of its own.
+    # torch_… where torch is installed, llama_cached where there are a GGUF file and llama-cpp-python.
+    config.peers = ("jax_one", "jax_batched", "torch_one", "torch_cached", "llama_cached")
+    config.peer_prompts = 8  # Whole prompts that peers without a shared prefix read per turn.
+    config.peer_suffixes = 128  # Suffixes that peers with a cached prefix read per turn.
+    config.peer_batch = 32  # Prompts per batch of theirs.
+    # Whole prompts whose log-probabilities are compared with PyTorch's, beside batches; 0: nothing is compared, and PyTorch has
+    # random weights of its own (those of a GGUF file it has always).
+    config.agreement = 4
+    config.llama_python = (
+        ""  # Path of a Python that has llama-cpp-python; empty: this one. JAX and PyTorch are not needed there.
+    )
+    config.llama_threads = 0  # Threads of llama.cpp; 0: one per core.
 
     config.kinds = ("dense", "factored")  # Datastores to search.
     config.direction = "forward"  # forward or released KL.

@@ -30,7 +30,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.datastore.memory_mb = 512.0  # What the reported search may take on each device, in MB of 2**20 bytes.
     config.direction = "forward"  # forward, or released: factored anchors twice as big, which serve both directions.
 
-    config.model = ""  # A Hub name (gpt2-xl, facebook/opt-6.7b) or a Hugging Face folder; empty: the shipped model.
+    config.model = "smollm2"  # smollm2, tiny, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file.
     config.revision = ""  # Branch, tag or commit on the Hub.
     config.dtype = "float32"  # float32, the reference, or bfloat16, for accelerators.
     config.batch = 0  # Packed tokens that go through the model at a time, in each data shard; 0: what suits the device.
@@ -53,7 +53,9 @@ def get_config() -> ml_collections.ConfigDict:
     config.drop_duplicates = False  # Leave out train rows that repeat, contradict each other or are test rows.
 
     config.shots = 32  # Train rows a class.
-    config.demo_shots = -1  # Of these, demonstrations a class; -1: M_T, what the context holds.
+    config.demo_shots = (
+        -1
+    )  # Of these, demonstrations per class; -1: M_T, what the context holds (2 beyond 2,048 tokens).
     config.seeds = (1,)  # One seed: its demonstrations stand before every anchor.
     config.truncation = "left"  # Of prompts longer than the context: left (as published), error, or drop.
     config.label_token = "last"  # The token by which a label word is read: last (released code) or first (paper).

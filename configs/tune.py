@@ -12,7 +12,7 @@ import ml_collections
 
 def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
-    config.model = ""  # A Hub name (gpt2-xl, facebook/opt-6.7b) or a Hugging Face folder; empty: the shipped model.
+    config.model = "smollm2"  # smollm2, tiny, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file.
     config.revision = ""  # Branch, tag or commit on the Hub.
     config.dtype = "float32"  # float32, the reference, or bfloat16, for accelerators.
     config.batch = 0  # Packed tokens that go through the model at a time, in each data shard; 0: what suits the device.
@@ -27,7 +27,9 @@ def get_config() -> ml_collections.ConfigDict:
     config.encoding = "utf-8"  # Of train_file.
     config.restore_dropped = False  # Put train_dropped.jsonl back: the train file as published.
 
-    config.demo_shots = (-1,)  # Demonstrations a class to try, a pass each; -1: what the context holds.
+    config.demo_shots = (
+        -1,
+    )  # Demonstrations per class to try, a pass each; -1: M_T, what the context holds (2 beyond 2,048 tokens).
     config.k = (1, 3, 5, 7, 9, 15, 25, 51)  # Neighbours to try.
     config.tie_break = "lowest"  # Equal votes: lowest class index, or nearest neighbour.
     config.truncation = "left"  # Of prompts longer than the context: left (as published) or error.

@@ -2,6 +2,7 @@
 
 python experiments/benchmark.py
 python experiments/benchmark.py --config.mode=construction --config.model_shape=gpt2-xl --config.anchors=0
+python experiments/benchmark.py --config.mode=construction --config.gguf=smollm2 --config.llama_python=llama/bin/python
 """
 
 import pathlib

@@ -1,6 +1,7 @@
 """The language-model pass: prompts → states, the statistics from which every next-token distribution follows."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 import time
@@ -15,6 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import errors, likelihood, parallel, programs
 from knnprompt_jax.models import attention, checkpoints, decoder, registry
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
@@ -28,7 +31,7 @@ Progress = Callable[[int, int], None]
 class States:
     """One row a prompt: the head's input `hidden_NE` and the log-partition `log_z_N` in nats, both float32.
 
-    log p(v) = w_v · h − log Z, with w_v the rows of the head. A pass leaves its rows split over the devices of the mesh;
+    log p(v) = w_v · h − log Z, with w_v the rows of the head (`models.head`). A pass leaves its rows split over the devices of the mesh;
     a selection of rows lies whole on each of them.
     """
 
@@ -101,14 +104,15 @@ class LanguageModel:
     @classmethod
     def from_pretrained(
         cls,
-        name_or_folder: str | os.PathLike[str],
+        name_or_path: str | os.PathLike[str],
         dtype: str = "float32",
         revision: str | None = None,
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
     ) -> "LanguageModel":
-        """Loads a GPT-2 or OPT from a Hub name or a Hugging Face folder, in float32 (the reference) or bfloat16 (for accelerators).
+        """Loads a decoder of any family of `registry.DECODERS`, in float32 (the reference) or bfloat16 (for accelerators).
 
+        The name is "smollm2" or "tiny", a Hugging Face folder, a GGUF file, a Hub name, or one with a file: "owner/name:file.gguf".
         Each process reads only the slices of its devices of the mesh.
 
         Raises:
@@ -117,23 +121,22 @@ class LanguageModel:
         """
         if dtype not in DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(DTYPES)}")
-        name_or_folder = str(name_or_folder)
+        name = str(name_or_path)
         mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
-        config, folder = registry.describe(name_or_folder, revision)
-        model = checkpoints.load(folder, config, DTYPES[dtype], parallel.placement(config, mesh))
-        fingerprint = checkpoints.fingerprint(folder, config)
-        return cls(model, load_tokenizer(folder), name_or_folder, fingerprint, step_tokens, mesh)
+        config, path = registry.describe(name, revision)
+        model = checkpoints.load(path, config, DTYPES[dtype], parallel.placement(config, mesh))
+        fingerprint = checkpoints.fingerprint(path, config)
+        return cls(model, load_tokenizer(path), name, fingerprint, step_tokens, mesh)
 
     @property
     def context(self) -> int:
         """Tokens the model can read."""
         return self.config.num_positions
 
-    @property
-    def head_VE(self) -> Array:
-        """The head: row v gives token v's logit as an inner product with a hidden state."""
-        head: Any = self._params["tokens" if self.config.tied_head else "head"]
-        return head[...]
+    @functools.cached_property
+    def head(self) -> head_lib.Head:
+        """What makes next-token logits of hidden states."""
+        return nnx.merge(self._graph, self._params).head
 
     def states(
         self,
@@ -162,7 +165,7 @@ class LanguageModel:
             indices.append(group.index)
             outputs += self._read(packed, progress, "suffixes", programs.read_suffixes, keep_prefix=keep_prefix)
         if not outputs:
-            return States(jnp.zeros((0, self.config.embed_width)), jnp.zeros(0))
+            return States(jnp.zeros((0, self.config.state_width)), jnp.zeros(0))
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
         rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
         self.statistics.seconds += time.monotonic() - started
@@ -247,7 +250,7 @@ class LanguageModel:
                 return output
         raise errors.UserError(
             f"{self.name}: some next-token distributions are not finite: the weights are damaged, or overflow in "
-            f"{self.head_VE.dtype}"
+            f"{self.head.rows_VE.dtype}"
         )
 
     def _call(self, name: str, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
@@ -269,8 +272,21 @@ class LanguageModel:
         self.statistics.slots += packed.tokens_TBS.size
 
 
-def load_tokenizer(folder: pathlib.Path) -> Any:
-    """The tokenizer of a Hugging Face folder, which runs no code of the folder's."""
+def load_tokenizer(path: pathlib.Path) -> Any:
+    """The tokenizer of a Hugging Face folder or a GGUF file; no code of theirs runs.
+
+    Raises:
+        UserError: there is none, or it ends every text with a token, after which no model says what comes next.
+    """
+    tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _of_folder(path)
+    ids = tokenizer("a")["input_ids"]
+    if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+        ending = tokenizer.convert_ids_to_tokens(ids[-1])
+        raise errors.UserError(f"{path}: its tokenizer ends every text with {ending!r}: set add_eos_token to false")
+    return tokenizer
+
+
+def _of_folder(folder: pathlib.Path) -> Any:
     import transformers
 
     try:

@@ -23,12 +23,17 @@ DATA, MODEL = AXES = ("data", "model")
 WEIGHT_AXES = types.MappingProxyType(
     {
         "tokens": ("vocabulary",),
-        "head": ("vocabulary",),
-        "blocks.attention.qkv_kernel": (None, None, None, "heads"),
-        "blocks.attention.qkv_bias": (None, None, "heads"),
+        "head_rows": ("vocabulary",),
+        "head_bias": ("vocabulary",),
+        "blocks.attention.q_kernel": (None, None, "heads"),
+        "blocks.attention.q_bias": (None, "heads"),
+        "blocks.attention.kv_kernel": (None, None, None, "kv_heads"),
+        "blocks.attention.kv_bias": (None, None, "kv_heads"),
         "blocks.attention.out_kernel": (None, "heads"),
         "blocks.mlp.up_kernel": (None, None, "mlp"),
         "blocks.mlp.up_bias": (None, "mlp"),
+        "blocks.mlp.gate_up_kernel": (None, None, None, "mlp"),
+        "blocks.mlp.gate_up_bias": (None, None, "mlp"),
         "blocks.mlp.down_kernel": (None, "mlp"),
     }
 )
@@ -97,15 +102,24 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
 
 
 def check(config: config_lib.DecoderConfig, mesh: Mesh) -> None:
-    """Raises UserError, with the sizes that would do, where the model's heads or MLP cannot be split over the mesh."""
-    sizes = {"heads": config.num_heads, "MLP columns": config.mlp_width}
+    """Raises UserError, with the sizes that would do, where the model's heads or MLP cannot be split over the mesh.
+
+    Key and value heads may be fewer than the shards, if they divide them: then several shards keep the same one.
+    """
     model = mesh.shape[MODEL]
-    if uneven := [f"{size} {name}" for name, size in sizes.items() if size % model]:
-        common = np.gcd.reduce(list(sizes.values()))
-        would = [size for size in range(1, len(jax.devices()) + 1) if common % size == 0]
+    if uneven := _uneven(config, model):
+        would = [size for size in range(1, len(jax.devices()) + 1) if not _uneven(config, size)]
         raise errors.UserError(
             f"mesh.model={model} does not divide the model's {' and '.join(uneven)}: choose from {_listed(would)}"
         )
+
+
+def _uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
+    sizes = {"heads": config.num_heads, "MLP columns": config.mlp_width}
+    uneven = [f"{size} {name}" for name, size in sizes.items() if size % model]
+    kv_heads = config.num_kv_heads
+    fit = kv_heads % model == 0 or model % kv_heads == 0
+    return uneven if fit or uneven else [f"{kv_heads} key and value heads"]
 
 
 def splits_vocabulary(config: config_lib.DecoderConfig, mesh: Mesh) -> bool:
@@ -122,7 +136,8 @@ def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], N
     """
     check(config, mesh)
     vocabulary = MODEL if splits_vocabulary(config, mesh) else None
-    mesh_axes = {"heads": MODEL, "mlp": MODEL, "vocabulary": vocabulary, None: None}
+    kv_heads = MODEL if config.num_kv_heads % mesh.shape[MODEL] == 0 else None
+    mesh_axes = {"heads": MODEL, "kv_heads": kv_heads, "mlp": MODEL, "vocabulary": vocabulary, None: None}
     return lambda path: NamedSharding(mesh, P(*(mesh_axes[axis] for axis in WEIGHT_AXES.get(path, ()))))
 
 

@@ -21,7 +21,7 @@ STEPS_PER_CALL = 4
 def read_prefix(
     graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array
 ) -> attention.Prefix:
-    with jax.named_scope("prefix"):
+    with jax.named_scope("prefix"), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
     heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))
     k_LHPK, v_LHPK = (jax.lax.with_sharding_constraint(array, heads) for array in (prefix.k, prefix.v))

@@ -32,15 +32,16 @@ def small_decoder() -> Callable:
 
     from knnprompt_jax.models import config, decoder
 
-    sizes = {"vocab_size": 211, "width": 30, "num_layers": 3, "num_heads": 5, "mlp_width": 41, "num_positions": 307}
-    switches = {"position_offset": 2, "activation": "relu", "norm_first": False, "final_norm": False}
+    sizes = {"vocab_size": 211, "width": 30, "num_layers": 3, "num_heads": 5, "num_kv_heads": 5, "head_size": 6}
+    sizes |= {"mlp_width": 41, "num_positions": 307, "attention_scale": 6**-0.5}
+    switches = {"position_offset": 2, "activation": "relu", "norm_places": ("after",), "final_norm": False}
     configs = {
         "gpt2": config.DecoderConfig("gpt2", **sizes, embed_width=30),
         "opt-350m": config.DecoderConfig("opt", **sizes, embed_width=17, **switches),
     }
 
     def make(shape: str, dtype: jnp.dtype = jnp.float32) -> decoder.Decoder:
-        model, rng = decoder.Decoder(configs[shape], nnx.Rngs(0), dtype), np.random.default_rng(0)
+        model, rng = decoder.Decoder(configs[shape], nnx.Rngs(0), dtype), np.random.default_rng(1)
         for path, leaf in nnx.to_flat_state(nnx.state(model)):
             noise = rng.normal(size=leaf.shape)
             values = 1 + 0.3 * noise if path[-1] == "scale" else (0.5 if len(path) == 1 else 0.25) * noise
@@ -54,7 +55,7 @@ def small_decoder() -> Callable:
 def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     """41 anchors and 67 queries of the small GPT-2, 4 classes: states by our pass, log-probabilities by NumPy in float64.
 
-    Has `head_VE`, `label_ids`, the states `anchors` and `queries`, their classes `y_N` and `y_Q`, `logp_NV` and `logp_QV`.
+    Has `head`, `label_ids`, the states `anchors` and `queries`, their classes `y_N` and `y_Q`, `logp_NV` and `logp_QV`.
     """
     import jax
     import numpy as np
@@ -66,11 +67,11 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     tokens_NT = rng.integers(0, model.config.vocab_size, (41 + 67, 31)).astype(np.int32)
     group = layout.PromptGroup(tokens_NT[0, :0], tuple(tokens_NT), np.arange(len(tokens_NT)))
     states = lm.LanguageModel(model, range(211)).states(layout.Prompts((group,), len(tokens_NT)))
-    logits_NV = np.asarray(jax.jit(model)(tokens_NT)[:, -1], np.float64) @ np.asarray(model.head_VE, np.float64).T
+    logits_NV = np.asarray(jax.jit(model)(tokens_NT)[:, -1], np.float64) @ np.asarray(model.head.rows_VE, np.float64).T
     logp_NV = logits_NV - np.log(np.exp(logits_NV).sum(-1, keepdims=True))
     classes = rng.integers(0, 4, len(tokens_NT))
     return types.SimpleNamespace(
-        head_VE=model.head_VE,
+        head=model.head,
         label_ids=[138, 93, 198, 7],
         **{"anchors": states[:41], "y_N": classes[:41], "logp_NV": logp_NV[:41]},
         **{"queries": states[41:], "y_Q": classes[41:], "logp_QV": logp_NV[41:]},

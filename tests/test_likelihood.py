@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, likelihood, lm
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models import vocabulary
 
 SHAPES = ["gpt2", "opt-350m"]
@@ -66,7 +67,7 @@ def plain(log_probabilities, texts):
 
 def read_by(model):
     """One sequence at a time through the plain causal pass, padded on the right; logits and softmax in NumPy."""
-    read, head_VE = jax.jit(model), np.asarray(model.head_VE, np.float64)
+    read, head_VE = jax.jit(model), np.asarray(model.head.rows_VE, np.float64)
 
     def log_probabilities(tokens):
         padded_T = np.pad(tokens, (0, -len(tokens) % 77))
@@ -94,8 +95,8 @@ FAMILIES = [
 def test_attention_logits_whose_exponentials_overflow(small_decoder):
     """Scores are as those of whole texts then too."""
     model = small_decoder("gpt2")
-    kernel = model.blocks.attention.qkv_kernel
-    kernel.set_value(kernel[...].at[:, :, :2].multiply(7))
+    kernel = model.blocks.attention.q_kernel
+    kernel.set_value(49 * kernel[...])
     family = make_family(61, [(5, 3), (2, 7), (11, 1)] * 7)
     ours = language_model(model)
     got = ours.log_likelihoods(likelihood.lay_out([family], 307))
@@ -152,7 +153,7 @@ def test_one_token_is_what_states_say(small_decoder):
     ours, family = language_model(model), make_family(37, [(5, 1), (2, 1), (13, 1)])
     continuations = likelihood.lay_out([family], 307)
     states = ours.states(lm.layout.Prompts(continuations.groups, 3))
-    log_p_NV = log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(ours.head_VE, np.float64).T)
+    log_p_NV = log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(ours.head.rows_VE, np.float64).T)
     want = [log_p_NV[i, target] for i, target in enumerate(family.targets)]
     assert_all_close(ours.log_likelihoods(continuations), want)
 
@@ -207,13 +208,13 @@ def test_any_tile(tile, scale):
     head_VE[:, 3] -= 40 * scale  # All logits far from 0, as those of trained models are.
     tokens_J = np.arange(23) * 10 % 211
     want_J = log_softmax(h_JE.astype(np.float64) @ head_VE.T.astype(np.float64))[np.arange(23), tokens_J]
-    got_J = vocabulary.log_probabilities(h_JE, head_VE, tokens_J, tile)
+    got_J = vocabulary.log_probabilities(h_JE, head_lib.Head(jnp.asarray(head_VE)), tokens_J, tile)
     np.testing.assert_allclose(got_J, want_J, rtol=1e-4, atol=1e-4 * scale)
 
 
 def test_memory_does_not_grow_with_tokens_times_vocabulary():
     num_tokens, size, width = 509, 50257, 13
-    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((num_tokens, width), (size, width))]
+    states, rows = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((num_tokens, width), (size, width)))
     tokens_J = jax.ShapeDtypeStruct((num_tokens,), jnp.int32)
-    compiled = jax.jit(vocabulary.log_probabilities).lower(*shapes, tokens_J).compile()
+    compiled = jax.jit(vocabulary.log_probabilities).lower(states, head_lib.Head(rows), tokens_J).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 4 * num_tokens * size / 4

@@ -74,10 +74,10 @@ def predictions(model, states):
     labels_N = np.arange(NUM_ANCHORS) % len(LABEL_IDS)
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
     methods = {
-        direction: knn_prompting.KNNPrompting(model.head_VE, LABEL_IDS, direction=direction)
+        direction: knn_prompting.KNNPrompting(model.head, LABEL_IDS, direction=direction)
         for direction in knn_prompting.DIRECTIONS
     }
-    methods["icl"] = in_context.InContextLearning(model.head_VE, LABEL_IDS)
+    methods["icl"] = in_context.InContextLearning(model.head, LABEL_IDS)
     return {name: method.fit(anchors, labels_N).predict(queries).tolist() for name, method in methods.items()}
 
 
@@ -195,8 +195,8 @@ def test_the_packing_has_no_say(small_decoder, shape):
 def test_attention_logits_whose_exponentials_overflow(small_decoder, shape):
     """The safe program takes over and gives what reading whole prompts gives."""
     model = small_decoder(shape)
-    kernel = model.blocks.attention.qkv_kernel
-    kernel.set_value(kernel[...].at[:, :, :2].multiply(7))
+    kernel = model.blocks.attention.q_kernel
+    kernel.set_value(49 * kernel[...])
     prompts, sequences = make_prompts(num_truncated=0)
     ours = language_model(model)
     for _ in range(2):
@@ -258,11 +258,11 @@ def test_bfloat16_stays_near(small_decoder, shape):
     expected = states_of(language_model(small_decoder(shape)), prompts)
     model = language_model(small_decoder(shape, jnp.bfloat16))
     got = states_of(model, prompts)
-    assert model.head_VE.dtype == jnp.bfloat16
+    assert model.head.rows_VE.dtype == jnp.bfloat16
     assert got.hidden_NE.dtype == got.log_z_N.dtype == jnp.float32
     error = np.linalg.norm(got.hidden_NE - expected.hidden_NE, axis=-1)
     assert np.median(error / np.linalg.norm(expected.hidden_NE, axis=-1)) < 0.05
-    log_z_N = jax.nn.logsumexp(got.hidden_NE @ model.head_VE.astype(jnp.float32).T, -1)
+    log_z_N = jax.nn.logsumexp(got.hidden_NE @ model.head.rows_VE.astype(jnp.float32).T, -1)
     np.testing.assert_allclose(got.log_z_N, log_z_N, atol=TOLERANCE)
 
 

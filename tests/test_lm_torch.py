@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the published procedure runs in PyTorch")
 transformers = pytest.importorskip("transformers")
 
-from knnprompt_jax import demo  # noqa: E402
 from knnprompt_jax.evaluation import main_job, settings  # noqa: E402
+from knnprompt_jax.models import shipped  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
 
 SHOTS, EVALUATION_ROWS, SEEDS = 6, 40, (1, 2)
@@ -93,7 +93,7 @@ def task(request):
 
 @pytest.fixture
 def tokenizer(task, request):
-    folder = demo.model_folder() if task == "demo" else request.getfixturevalue("shared") / "tokenizers" / "gpt2"
+    folder = shipped.locate("tiny") if task == "demo" else request.getfixturevalue("shared") / "tokenizers" / "gpt2"
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import demo, lm
+from knnprompt_jax import lm
 from knnprompt_jax.datastore import manifest, storage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -55,7 +55,7 @@ def test_two_processes_build_one_store(tmp_path):
     manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "two")]
     for field in ("provenance", "kind", "options", "class_counts", "anchors"):
         assert manifests[0][field] == manifests[1][field]
-    head_VE = lm.LanguageModel.from_pretrained(str(demo.model_folder())).head_VE
+    head_VE = lm.LanguageModel.from_pretrained("tiny").head
     ours, theirs = (
         storage.open_folder(tmp_path / name, manifest.read(tmp_path / name).provenance).load(head_VE)
         for name in ("one", "two")

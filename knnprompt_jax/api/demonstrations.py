@@ -39,5 +39,5 @@ def draw(
 
 def _most(task: Task, examples: Sequence[Example], model: lm_lib.LanguageModel) -> int:
     counted = [example for members in splits.group_by_class(examples).values() for example in members[:_COUNTED]]
-    limit = statistics.compute_max_shots(task, counted, model.tokenize, model.context)
+    limit = statistics.compute_m_t(task, counted, model.tokenize, model.context)
     return limit.m_t if round(100 * limit.truncated) <= statistics.MAX_TRUNCATION_PERCENT else 0

@@ -159,7 +159,7 @@ class KNNPrompting(scikit.Classifier):
         except errors.UserError:
             label_ids = None
         anchors = tuple(self.anchors_.values())
-        return tuning.tune(self.task, anchors, store, self.lm.head_VE, label_ids, ks, self.tie_break)
+        return tuning.tune(self.task, anchors, store, self.lm.head, label_ids, ks, self.tie_break)
 
     def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
         """The neighbours of one text or row, and the tokens that most tell it from each of them.
@@ -170,7 +170,7 @@ class KNNPrompting(scikit.Classifier):
         store, (query,) = self._fitted_store(), inputs.queries(self.task, [text])
         states = parallel.replicate(self._read([query]))
         found = self._search(states, self.k)
-        logp_V = np.asarray(representations.log_probabilities(self.lm.head_VE, states))[0]
+        logp_V = np.asarray(representations.log_probabilities(self.lm.head, states))[0]
         neighbours = explanation.neighbours(
             store, found, logp_V, self.anchors_, self._value, num_tokens, self.lm.tokenizer.decode
         )
@@ -225,7 +225,7 @@ class KNNPrompting(scikit.Classifier):
             if getattr(self, name) not in choices:
                 raise errors.UserError(f"{name}={getattr(self, name)!r}: choose from {', '.join(choices)}")
         return knn_prompting.KNNPrompting(
-            self.lm.head_VE,
+            self.lm.head,
             self._label_ids(),
             k=self.k,
             direction=self.direction,

@@ -94,7 +94,7 @@ def load_store(
     """
     folder, mesh = _absolute(folder), model.mesh if model.mesh.size > 1 else None
     saved = storage.open_folder(folder / _STORE, _provenance(content, model, label_ids))
-    store = saved.load(model.head_VE, mesh=mesh, memory_mb=content.parameters["memory_mb"])
+    store = saved.load(model.head, mesh=mesh, memory_mb=content.parameters["memory_mb"])
     ids, classes = inputs.numbers_of(content.anchors), inputs.classes_of(content.task, content.anchors)
     if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
         raise errors.UserError(f"{folder}: the datastore's anchors are not those of {_ROWS}")
@@ -106,7 +106,7 @@ def _provenance(content: Content, model: lm_lib.LanguageModel, label_ids: Sequen
         model.name,
         model.fingerprint,
         model.tokenizer,
-        str(model.head_VE.dtype),
+        str(model.head.rows_VE.dtype),
         content.task,
         label_ids,
         content.demonstrations,

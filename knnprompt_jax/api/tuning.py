@@ -4,13 +4,13 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-import jax
 import numpy as np
 
 from knnprompt_jax import errors, knn
 from knnprompt_jax.api import leave_one_out
 from knnprompt_jax.datastore import codec, representations, stores
 from knnprompt_jax.evaluation import tables
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.tasks.task import Example, Task
 
 KS = (1, 3, 5, 7, 9, 15, 25, 51)
@@ -83,7 +83,7 @@ def tune(
     task: Task,
     anchors: Sequence[Example],
     store: stores.Store,
-    head_VE: jax.Array,
+    head: head_lib.Head,
     label_ids: Sequence[int] | None,
     ks: Sequence[int] = KS,
     tie_break: str = "lowest",
@@ -92,7 +92,7 @@ def tune(
 
     Args:
       anchors: those of the store, in its order.
-      head_VE: the model's head.
+      head: the model's head.
       label_ids: the token of each class, if they differ; otherwise label words are not compared.
 
     Raises:
@@ -104,7 +104,7 @@ def tune(
     states = leave_one_out.states_of(store)
     whole = stores.build(
         "factored",
-        head_VE,
+        head,
         states,
         store.labels_N.tolist(),
         label_ids or store.codec.label_ids,

@@ -6,7 +6,8 @@ from typing import Any
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.api import estimator, models, tuning
+from knnprompt_jax.api import estimator, tuning
+from knnprompt_jax.models import shipped
 from knnprompt_jax.tasks import catalogue, sources
 
 
@@ -14,7 +15,7 @@ from knnprompt_jax.tasks import catalogue, sources
 class TuningSettings:
     """See configs/tune.py for each option's meaning."""
 
-    model: str = ""
+    model: str = shipped.DEFAULT
     revision: str = ""
     dtype: str = "float32"
     batch: int = 0
@@ -62,11 +63,7 @@ def run(settings: TuningSettings) -> dict[int, tuning.Tuning]:
         "step_tokens": settings.batch or None,
         "mesh": parallel.make_mesh(settings.mesh_data, settings.mesh_model),
     }
-    model = (
-        lm_lib.LanguageModel.from_pretrained(settings.model, **options)
-        if settings.model
-        else models.demo_model(**options)
-    )
+    model = lm_lib.LanguageModel.from_pretrained(settings.model, **options)
     found = {}
     for shots in settings.demo_shots:
         classifier = estimator.KNNPrompting(

@@ -52,6 +52,10 @@ class MatrixProducts:
         """FLOP/s of the faster shape, from the median seconds of `turns`."""
         return max(flops / seconds[name] for name, flops in self._flops.items())
 
+    def at_widths(self, seconds: Mapping[str, float]) -> float:
+        """FLOP/s of the model's widths, which must have been given."""
+        return list(self.rates(seconds).values())[-1]
+
     def rates(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """FLOP/s by shape."""
         return {name.removeprefix(PREFIX): flops / seconds[name] for name, flops in self._flops.items()}

@@ -6,28 +6,39 @@ from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import lm
-from knnprompt_jax.benchmark import ceilings, flops, peers, timing, workloads
+from knnprompt_jax.benchmark import (
+    agreement,
+    ceilings,
+    flops,
+    jax_peers,
+    other_libraries,
+    peers,
+    subjects,
+    timing,
+    workloads,
+)
 from knnprompt_jax.benchmark import settings as settings_lib
-from knnprompt_jax.models import config as config_lib
 
 OURS = "ours"
 
 
-def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConfig) -> dict[str, Any]:
+def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> dict[str, Any]:
     """Times whole passes over the workload; turns of ours, of the peers and of matrix products take each other's place."""
-    workload = workloads.make(settings, config)
-    decoder, model = workloads.language_model(settings, config)
+    workload = workloads.make(settings, subject)
+    decoder, model = workloads.language_model(settings, subject)
     model.states(workload.prompts)
     first = dataclasses.replace(model.statistics)
     peak_bytes, peak_of = timing.peak_bytes()
     sampled = peers.sample(workload, settings)
-    products = ceilings.MatrixProducts(lm.DTYPES[settings.dtype], settings.ceiling_side, model.step_tokens, config)
+    products = ceilings.MatrixProducts(
+        lm.DTYPES[settings.dtype], settings.ceiling_side, model.step_tokens, subject.config
+    )
     ours = peers.Peer(workload.prompts.num_prompts, timing.stopwatch(lambda: model.states(workload.prompts)))
-    with peers.in_torch(decoder, sampled, settings) as (torch_peers, process):
-        contenders = {OURS: ours, **peers.in_jax(decoder, sampled, settings), **torch_peers}
+    with other_libraries.start(decoder, subject, sampled, settings) as running:
+        contenders = {OURS: ours, **jax_peers.make(decoder, sampled, settings), **running.ready}
         turns = {name: peer.turn for name, peer in contenders.items()} | products.turns
         rounds = timing.interleave(turns, settings.repetitions)
-        agreement = peers.agreement(model, sampled, settings, process) if process and settings.agreement else {}
+        found = agreement.measure(model, sampled, settings, running) if settings.agreement else {}
     seconds = {name: statistics.median(values) for name, values in rounds.items()}
     return {
         "workload": _describe(workload),
@@ -40,8 +51,25 @@ def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConf
         "peak_bytes_of": peak_of,
         **_speed(workload, model, seconds, products),
         "peers": _compare(contenders, seconds),
-        "agreement": agreement,
+        "absent": running.absent,
+        "llama": _llama(subject, settings, running),
+        "agreement": found,
         "seconds": rounds,
+    }
+
+
+def _llama(
+    subject: subjects.Subject, settings: settings_lib.BenchmarkSettings, running: other_libraries.Running
+) -> dict[str, Any]:
+    """What must be said beside llama.cpp's numbers; empty if it did not run."""
+    if not running.llama_version:
+        return {}
+    return {
+        "version": running.llama_version,
+        "threads": other_libraries.num_threads(settings),
+        "stored": list(subject.stored),
+        "quantised": subject.is_quantised,
+        "dtype_of_others": settings.dtype,
     }
 
 
@@ -61,18 +89,21 @@ def _speed(
     seconds: Mapping[str, float],
     products: ceilings.MatrixProducts,
 ) -> dict[str, Any]:
-    own, peak = seconds[OURS], products.peak(seconds) * model.mesh.size
+    own, devices = seconds[OURS], model.mesh.size
+    peak, at_widths = products.peak(seconds) * devices, products.at_widths(seconds) * devices
     needed = flops.needed(model.config, workload.prompts.groups)
     all_blocks = flops.all_blocks(model.config, workload.prompts.groups)
     return {
         "anchors_per_second": workload.prompts.num_prompts / own,
         "suffix_tokens_per_second": workload.num_suffix_tokens / own,
-        "devices": model.mesh.size,
+        "devices": devices,
         "matrix_products": products.rates(seconds),
         "peak_flops_per_second": peak,
         "flops_needed": needed,
         "flops_per_second": needed / own,
         "share_of_peak": needed / own / peak,
+        "widths_flops_per_second": at_widths,
+        "share_of_widths": needed / own / at_widths,
         "flops_all_blocks": all_blocks,
         "share_of_peak_all_blocks": all_blocks / own / peak,
     }

@@ -1,7 +1,7 @@
 """How many floating-point operations a pass needs; a multiplication and an addition are two.
 
 Counted are matrix products and attention over the tokens that a query may read, padding and masked pairs not.
-Normalisation, activations and softmax are left out.
+Normalisation, activations, rotations and softmax are left out, and windows count as if they held everything.
 """
 
 from collections.abc import Sequence
@@ -46,16 +46,18 @@ def all_blocks(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptG
 
 def _block(config: config_lib.DecoderConfig) -> int:
     """Matrix products of one token in one block: query, key, value and output projections, MLP."""
-    return 2 * (4 * config.width**2 + 2 * config.width * config.mlp_width)
+    queries = config.width * config.num_heads * config.head_size
+    mlp = (3 if config.gated_mlp else 2) * config.width * config.mlp_width
+    return 2 * (2 * queries + mlp) + _keys_and_values(config)
 
 
 def _keys_and_values(config: config_lib.DecoderConfig) -> int:
-    return 2 * 2 * config.width**2
+    return 2 * 2 * config.width * config.num_kv_heads * config.head_size
 
 
 def _attention(config: config_lib.DecoderConfig, pairs: int) -> int:
     """Logits and weighted sums of so many (query, key) pairs in one block, all heads."""
-    return 4 * config.width * pairs
+    return 4 * config.num_heads * config.head_size * pairs
 
 
 def _distinct(group: layout.PromptGroup) -> tuple[int, int]:

@@ -5,7 +5,7 @@ import statistics
 from typing import Any
 
 from knnprompt_jax import parallel
-from knnprompt_jax.benchmark import flops, timing, workloads
+from knnprompt_jax.benchmark import flops, subjects, timing, workloads
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import packing
@@ -13,15 +13,15 @@ from knnprompt_jax.prompts import packing
 ANCHORS, PREFIX = "anchors", "prefix_tokens"
 
 
-def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConfig) -> dict[str, Any]:
+def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> dict[str, Any]:
     """Two series over drawn lengths: more anchors after one prefix, and the fewest anchors after longer prefixes."""
     fewest = min(settings.growth_anchors)
     series = {
         ANCHORS: [(count, settings.prefix_tokens) for count in settings.growth_anchors],
         PREFIX: [(fewest, prefix) for prefix in settings.growth_prefixes],
     }
-    made = {size: workloads.synthetic(settings, config, *size) for sizes in series.values() for size in sizes}
-    _, model = workloads.language_model(settings, config)
+    made = {size: workloads.synthetic(settings, subject, *size) for sizes in series.values() for size in sizes}
+    _, model = workloads.language_model(settings, subject)
     # One shape for all numbers of anchors: they must share a compilation, as the chunks of one datastore do.
     common = packing.choose_shape(
         [group for size in series[ANCHORS] for group in made[size].prompts.groups],
@@ -33,10 +33,10 @@ def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConf
         str(size): timing.stopwatch(functools.partial(model.states, made[size].prompts, shapes[size])) for size in made
     }
     rounds = timing.interleave(turns, settings.repetitions)
-    rows = {size: _row(config, made[size], size, statistics.median(rounds[str(size)])) for size in made}
+    rows = {size: _row(subject.config, made[size], size, statistics.median(rounds[str(size)])) for size in made}
     peak_bytes, peak_of = timing.peak_bytes()
     return {
-        "model_shape": settings.model_shape,
+        "model_shape": subject.name,
         "suffix_tokens": settings.suffix_tokens,
         **{name: [rows[size] for size in sizes] for name, sizes in series.items()},
         "compilations": model.statistics.compilations,

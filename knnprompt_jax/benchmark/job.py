@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Any
 
-from knnprompt_jax.benchmark import construction, growth, report, search, workloads
+from knnprompt_jax.benchmark import construction, growth, report, search, subjects
 from knnprompt_jax.benchmark import settings as settings_lib
+from knnprompt_jax.models import registry
 
 _MODES = {"construction": construction.run, "search": search.run, "growth": growth.run}
 
@@ -15,13 +16,18 @@ def run(settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
     Raises:
         UserError: on settings that cannot work, and on a peer that fails.
     """
-    config = workloads.model_config(settings)
+    subject = subjects.choose(settings)
     result: dict[str, Any] = {
         "environment": report.environment(),
         "settings": dataclasses.asdict(settings),
-        "model": {"shape": settings.model_shape, "parameters": config.num_parameters, **dataclasses.asdict(config)},
+        "model": {
+            "shape": subject.name,
+            "stored": list(subject.stored),
+            "parameters": registry.num_parameters(subject.config),
+            **dataclasses.asdict(subject.config),
+        },
     }
     for mode, measure in _MODES.items():
         if settings.mode in (mode, "all"):
-            result[mode] = measure(settings, config)
+            result[mode] = measure(settings, subject)
     return result

@@ -67,7 +67,7 @@ def write_checkpoint(folder: pathlib.Path, gigabytes: float, kind: str) -> int:
     """An OPT of width 1,280 with float32 weights of at least so many bytes, in files of 300 MB; returns their bytes."""
     hf = {"model_type": "opt", "hidden_size": WIDTH, "ffn_dim": 4 * WIDTH, "num_attention_heads": HEADS}
     layers = 1
-    while 4 * registry.config_from_hf({**hf, "num_hidden_layers": layers}).num_parameters < gigabytes * 1e9:
+    while 4 * registry.num_parameters(registry.config_from_hf({**hf, "num_hidden_layers": layers})) < gigabytes * 1e9:
         layers += 1
     hf["num_hidden_layers"] = layers
     folder.mkdir(parents=True)
@@ -76,6 +76,7 @@ def write_checkpoint(folder: pathlib.Path, gigabytes: float, kind: str) -> int:
     abstract = nnx.state(nnx.eval_shape(lambda: family.module(config, nnx.Rngs(0))))
     leaves = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(abstract)}
     table = family.flax_table if kind == "msgpack" else family.table
+    assert table  # OPT has both.
     rng = np.random.default_rng(0)
     weight_map: dict[str, str] = {}
     for number, pieces in enumerate(_shards(conversion.expand(table, config, leaves)), 1):

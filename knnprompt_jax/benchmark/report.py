@@ -15,7 +15,7 @@ import jax
 from knnprompt_jax.benchmark import peers, search
 from knnprompt_jax.evaluation import tables
 
-_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "torch", "transformers")
+_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "torch", "transformers", "gguf")
 Result = Mapping[str, Any]
 
 
@@ -47,11 +47,9 @@ def render(result: Result) -> str:
     """The tables of all modes that ran."""
     where = result["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
-    sections = [
-        f"{result['model']['shape']}, {result['settings']['dtype']}, {where['device']} ({where['host']})\n{versions}"
-    ]
+    sections = [f"{_model(result)}, {result['settings']['dtype']}, {where['device']} ({where['host']})\n{versions}"]
     if "construction" in result:
-        sections.append(_construction(result["construction"], result["settings"]["peers"]))
+        sections.append(_construction(result["construction"]))
     if "search" in result:
         sections.append(_search(result["search"]))
     if "growth" in result:
@@ -59,7 +57,13 @@ def render(result: Result) -> str:
     return "\n\n".join(sections)
 
 
-def _construction(found: Result, wanted: Sequence[str]) -> str:
+def _model(result: Result) -> str:
+    model = result["model"]
+    weights = f"a GGUF file's weights ({', '.join(model['stored'])})" if model["stored"] else "random weights"
+    return f"{model['shape']}, {model['parameters'] / 1e6:,.1f} million parameters, {weights}"
+
+
+def _construction(found: Result) -> str:
     work = found["workload"]
     rows = [
         ["anchors/s", f"{found['anchors_per_second']:,.1f}"],
@@ -72,6 +76,8 @@ def _construction(found: Result, wanted: Sequence[str]) -> str:
             f"{found['peak_flops_per_second'] / 1e9:,.1f}",
         ],
         ["share of the peak, operations that are needed", f"{found['share_of_peak']:.1%}"],
+        ["GFLOP/s of products of the model's widths", f"{found['widths_flops_per_second'] / 1e9:,.1f}"],
+        ["share of those, operations that are needed", f"{found['share_of_widths']:.1%}"],
         ["share of the peak, every suffix's tokens in all blocks counted", f"{found['share_of_peak_all_blocks']:.1%}"],
         ["compilations", str(found["compilations"])],
         ["compile time, s", f"{found['compile_seconds']:.2f}"],
@@ -89,14 +95,34 @@ def _construction(found: Result, wanted: Sequence[str]) -> str:
         "",
         tables.render(["", "prompts a turn", "prompts/s", "ours: times faster"], compared),
     ]
-    if absent := [peers.TITLES[name] for name in wanted if name not in found["peers"]]:
-        lines.append(f"PyTorch is not installed, hence without: {'; '.join(absent)}.")
     lines += [
-        f"Log-probabilities of {other['prompts']} prompts with the same weights differ by "
-        f"{other['max_abs_difference']:.1e} at most: {peers.TITLES[name]}"
-        for name, other in found["agreement"].items()
+        f"Without {'; '.join(peers.TITLES[name] for name, other in found['absent'].items() if other == reason)}: {reason}."
+        for reason in dict.fromkeys(found["absent"].values())
     ]
+    if found["llama"]:
+        lines.append(_llama(found["llama"]))
+    lines += [_agreement(name, other) for name, other in found["agreement"].items()]
     return "\n".join(lines)
+
+
+def _llama(found: Result) -> str:
+    activations = ", and activations in 8 bits where they meet quantised ones" if found["quantised"] else ""
+    return (
+        f"llama.cpp (llama-cpp-python {found['version']}, {found['threads']} threads) computes with the file's weights as stored "
+        f"({', '.join(found['stored'])}){activations}; all others with the same weights as {found['dtype_of_others']}."
+    )
+
+
+def _agreement(name: str, found: Result) -> str:
+    if "kl_mean" in found:
+        return (
+            f"Distributions of {found['prompts']} prompts have a KL divergence from ours of {found['kl_mean']:.1e} nats "
+            f"on average, {found['kl_max']:.1e} at most: {peers.TITLES[name]}"
+        )
+    return (
+        f"Log-probabilities of {found['prompts']} prompts with the same weights differ by "
+        f"{found['max_abs_difference']:.1e} at most: {peers.TITLES[name]}"
+    )
 
 
 def _search(found: Result) -> str:

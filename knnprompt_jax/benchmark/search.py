@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, knn, lm
-from knnprompt_jax.benchmark import ceilings, timing, torch_process
+from knnprompt_jax.benchmark import ceilings, peer_process, subjects, timing
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.datastore import searching, stores
-from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 FEWEST, GROWTH = 1024, 4  # Anchors of the smallest store, and by how much the next is larger.
@@ -22,24 +22,25 @@ NUM_CLASSES = 2
 LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, as of trained models.
 
 
-def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConfig) -> dict[str, Any]:
+def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> dict[str, Any]:
     """Every kind, from 1,024 anchors by fours to what fits in `max_store_gb`, for every number of queries.
 
     Raises:
         UserError: an unknown kind, or a kind of which not even the smallest store fits.
     """
-    head_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.embed_width))
-    head_VE *= LOGIT_SCALE / config.embed_width**0.5
-    sizes = {kind: _sizes(settings, head_VE, kind) for kind in settings.kinds}
+    config = subject.config
+    rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
+    head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
+    sizes = {kind: _sizes(settings, head, kind) for kind in settings.kinds}
     products = ceilings.MatrixProducts(jnp.float32, settings.ceiling_side)
     peak = products.peak(timing.medians(products.turns, settings.repetitions))
     bandwidth = ceilings.bandwidth(settings.ceiling_side, settings.repetitions)
     rows = []
-    with_torch = torch_process.installed() and bool({*settings.peers} & {*settings_lib.TORCH_PEERS})
-    with torch_process.start() if with_torch else contextlib.nullcontext() as process:
+    with_torch = peer_process.TORCH.installed() and bool({*settings.peers} & {*settings_lib.TORCH_PEERS})
+    with peer_process.start(peer_process.TORCH) if with_torch else contextlib.nullcontext() as process:
         for kind in settings.kinds:
             for anchors in sizes[kind]:
-                rows += _measure(settings, head_VE, kind, anchors, process)
+                rows += _measure(settings, head, kind, anchors, process)
     for row in rows:
         bounds = {"bandwidth": row["bytes_read"] / bandwidth, "matrix products": row["flops"] / peak}
         row["bound"] = max(bounds, key=lambda name: bounds[name])
@@ -47,8 +48,8 @@ def run(settings: settings_lib.BenchmarkSettings, config: config_lib.DecoderConf
     return {"direction": settings.direction, "peak_flops_per_second": peak, "bytes_per_second": bandwidth, "rows": rows}
 
 
-def _sizes(settings: settings_lib.BenchmarkSettings, head_VE: Array, kind: str) -> list[int]:
-    each = _store(settings, head_VE, kind, 1).bytes_per_anchor
+def _sizes(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str) -> list[int]:
+    each = _store(settings, head, kind, 1).bytes_per_anchor
     most = min(settings.max_anchors, int(settings.max_store_gb * 1e9 / each))
     sizes = [FEWEST * GROWTH**step for step in range(20) if FEWEST * GROWTH**step <= most]
     if not sizes:
@@ -61,18 +62,18 @@ def _sizes(settings: settings_lib.BenchmarkSettings, head_VE: Array, kind: str) 
 
 def _measure(
     settings: settings_lib.BenchmarkSettings,
-    head_VE: Array,
+    head: head_lib.Head,
     kind: str,
     anchors: int,
-    process: torch_process.TorchProcess | None,
+    process: peer_process.PeerProcess | None,
 ) -> list[dict[str, Any]]:
     """A row for each number of queries."""
-    store = _store(settings, head_VE, kind, anchors)
+    store = _store(settings, head, kind, anchors)
     references = jax.tree.leaves(_references(settings, store))
     width = max(leaf.shape[-1] for leaf in references if leaf.ndim > 1)
     rows = []
     for count in settings.queries:
-        turns = _turns(settings, store, _states(head_VE, count, 2))
+        turns = _turns(settings, store, _states(head, count, 2))
         keys_NW, queries_QW = _numbers(anchors, width), _numbers(count, width)
         turns[NUMPY] = timing.stopwatch(functools.partial(np.matmul, keys_NW, queries_QW.T))
         if process:
@@ -111,20 +112,20 @@ def _references(settings: settings_lib.BenchmarkSettings, store: stores.Store) -
     return store.codec.references(store.anchors.keys, "distribution", settings.direction)
 
 
-def _store(settings: settings_lib.BenchmarkSettings, head_VE: Array, kind: str, anchors: int) -> stores.Store:
+def _store(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int) -> stores.Store:
     options: dict[str, Any] = {"released": settings.direction == "released"} if kind == "factored" else {}
     labels_N = np.arange(anchors) % NUM_CLASSES
-    return stores.build(kind, head_VE, _states(head_VE, anchors, 1), labels_N, range(NUM_CLASSES), **options)
+    return stores.build(kind, head, _states(head, anchors, 1), labels_N, range(NUM_CLASSES), **options)
 
 
-def _states(head_VE: Array, count: int, seed: int) -> lm.States:
-    hidden_NE = jax.random.normal(jax.random.key(seed), (count, head_VE.shape[1]))
-    return lm.States(hidden_NE, _log_partitions(head_VE, hidden_NE))
+def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:
+    hidden_NE = jax.random.normal(jax.random.key(seed), (count, head.rows_VE.shape[1]))
+    return lm.States(hidden_NE, _log_partitions(head, hidden_NE))
 
 
 @jax.jit
-def _log_partitions(head_VE: Array, hidden_NE: Array) -> Array:
-    return jax.lax.map(lambda h_E: jax.nn.logsumexp(head_VE @ h_E), hidden_NE, batch_size=min(64, len(hidden_NE)))
+def _log_partitions(head: head_lib.Head, hidden_NE: Array) -> Array:
+    return jax.lax.map(lambda h_E: jax.nn.logsumexp(head.logits(h_E)), hidden_NE, batch_size=min(64, len(hidden_NE)))
 
 
 def _numbers(rows: int, width: int) -> np.ndarray:

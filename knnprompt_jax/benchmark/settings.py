@@ -7,7 +7,9 @@ from knnprompt_jax import errors, lm
 MODES = ("construction", "search", "growth", "all")
 JAX_PEERS = ("jax_one", "jax_batched")
 TORCH_PEERS = ("torch_one", "torch_cached")
-PEERS = JAX_PEERS + TORCH_PEERS
+LLAMA_PEERS = ("llama_cached",)
+PEERS = JAX_PEERS + TORCH_PEERS + LLAMA_PEERS
+_SIZES = ("width", "layers", "heads", "head_size", "vocab_size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +21,9 @@ class BenchmarkSettings:
     width: int = 0
     layers: int = 0
     heads: int = 0
+    head_size: int = 0
     vocab_size: int = 0
+    gguf: str = ""
     dtype: str = "float32"
     batch: int = 0
     mesh_data: int = 0
@@ -41,6 +45,8 @@ class BenchmarkSettings:
     peer_suffixes: int = 128
     peer_batch: int = 32
     agreement: int = 4
+    llama_python: str = ""
+    llama_threads: int = 0
     kinds: tuple[str, ...] = ("dense", "factored")
     direction: str = "forward"
     queries: tuple[int, ...] = (1, 256)
@@ -66,11 +72,13 @@ class BenchmarkSettings:
         positive = ("shots", "repetitions", "peer_prompts", "peer_suffixes", "peer_batch", "k", "suffix_tokens")
         for name in (*positive, "queries", "growth_anchors"):
             self._check_least(name, 1)
-        for name in ("width", "layers", "heads", "vocab_size", "batch", "demo_shots", "anchors", "prefix_tokens"):
+        for name in (*_SIZES, "batch", "demo_shots", "anchors", "prefix_tokens"):
             self._check_least(name, 0)
-        for name in ("ceiling_side", "agreement", "growth_prefixes"):
+        for name in ("ceiling_side", "agreement", "llama_threads", "growth_prefixes"):
             self._check_least(name, 0)
-        if self.task and not (self.tokenizer and (self.data_dir or self.task == "demo")):
+        if replaced := [name for name in _SIZES if getattr(self, name) and self.gguf]:
+            raise errors.UserError(f"gguf={self.gguf!r} has its own sizes; leave out {', '.join(replaced)}")
+        if self.task and not ((self.tokenizer or self.gguf) and (self.data_dir or self.task == "demo")):
             raise errors.UserError(
                 f"task={self.task!r} needs data_dir and tokenizer; without a task, lengths are drawn"
             )

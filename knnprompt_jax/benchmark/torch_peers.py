@@ -1,18 +1,15 @@
 """The procedures of other code, in PyTorch, in a process of its own: two libraries in one process steal each other's cores.
 
-Run as a module. Reads a JSON object a line from standard input, {"do": name, ...}, and answers each with one on standard
-output: {"seconds": …}, or {"error": …} where it failed.
+Run as a module; `answering` says how it is spoken to.
 """
 
 import copy
-import json
-import os
-import sys
-import time
 from typing import Any
 
 import torch
 import transformers
+
+from knnprompt_jax.benchmark import answering
 
 Numbers = list[list[int]]
 
@@ -59,7 +56,10 @@ class Peers:
         ends_B = torch.tensor([len(suffix) - 1 for suffix in suffixes], device=self.device)
         past = None if self._prefix is None else _expanded(self._prefix, len(suffixes))
         hidden_BSE = self._model.base_model(tokens_BS, past_key_values=past, use_cache=past is not None)[0]
-        return self._model.lm_head(hidden_BSE[rows, ends_B]).float().log_softmax(-1).cpu()
+        logits_BV = self._model.get_output_embeddings()(hidden_BSE[rows, ends_B]).float()
+        if cap := getattr(self._model.config, "final_logit_softcapping", None):  # Gemma 2.
+            logits_BV = cap * (logits_BV / cap).tanh()
+        return logits_BV.log_softmax(-1).cpu()
 
     def save(self, of: str, limit: int, path: str) -> None:
         """Writes what a procedure makes of its first prompts or batches: log-probabilities [N, V], as a raw float32 file."""
@@ -75,7 +75,10 @@ class Peers:
 
 
 def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.DynamicCache:
-    """The cache with a batch axis, as views: the forward pass copies them once, when it appends to them."""
+    """The cache with a batch axis, as views: the forward pass copies them once, when it appends to them.
+
+    Layers with a window keep its keys and values only, and count what they have read in a number that is copied with them.
+    """
     cache = copy.copy(prefix)
     layers: list[Any] = [copy.copy(layer) for layer in prefix.layers]
     cache.layers = layers
@@ -85,26 +88,11 @@ def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.Dyn
     return cache
 
 
-def _answer(peers: Peers, do: str, **arguments: Any) -> dict[str, Any]:
-    started = time.perf_counter()
-    try:
-        with torch.inference_mode():
-            getattr(peers, do)(**arguments)
-        if peers.device.type == "cuda":
-            torch.cuda.synchronize()
-    except Exception as error:  # Whatever went wrong, the other process has to learn of it.
-        return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-    return {"seconds": time.perf_counter() - started}
-
-
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    sys.stdout = sys.stderr  # What libraries print is no answer.
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    peers = Peers()
-    for line in sys.stdin:
-        print(json.dumps(_answer(peers, **json.loads(line))), file=answers)
+    with torch.inference_mode():
+        answering.serve(Peers(), torch.cuda.synchronize if torch.cuda.is_available() else lambda: None)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 import abc
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from knnprompt_jax import lm
 from knnprompt_jax.datastore import representations
+from knnprompt_jax.models import head as head_lib
 
 
 class StateClassifier(abc.ABC):
@@ -35,11 +35,11 @@ class StateClassifier(abc.ABC):
 class LabelWordClassifier(StateClassifier):
     """A method that sees of the model only how probable it finds the label words."""
 
-    def __init__(self, head_VE: jax.Array, label_ids: Sequence[int]):
-        self.head_VE, self.label_ids = head_VE, label_ids
+    def __init__(self, head: head_lib.Head, label_ids: Sequence[int]):
+        self.head, self.label_ids = head, label_ids
         self.classes_ = np.arange(len(label_ids))
 
     def label_log_probabilities(self, states: lm.States) -> np.ndarray:
         """log p of the label words [N, C] in nats, float64, not normalised over them."""
-        log_p_NC = representations.label_log_probabilities(self.head_VE, states, self.label_ids)
+        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_ids)
         return np.asarray(log_p_NC, np.float64)

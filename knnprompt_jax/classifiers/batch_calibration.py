@@ -26,7 +26,7 @@ class BatchCalibration(base.LabelWordClassifier):
 
 def fitted(context: method.Context) -> BatchCalibration:
     """The batch is all evaluation rows."""
-    return BatchCalibration(context.head_VE, context.label_ids).fit(context.states[method.queries])
+    return BatchCalibration(context.head, context.label_ids).fit(context.states[method.queries])
 
 
 METHODS = (method.on_states("batch_calibration", "Batch Calibration", fitted, check=method.label_words_are_tokens),)

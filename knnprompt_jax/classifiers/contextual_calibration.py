@@ -7,12 +7,12 @@ Section 5: W = diag(p_cf)⁻¹, b = 0, with p_cf from "N/A", "" and "[MASK]" in 
 import functools
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifiers import base, method
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.tasks.task import Example
 
 CONTENT_FREE = ("N/A", "", "[MASK]")
@@ -34,14 +34,14 @@ class ContextualCalibration(base.LabelWordClassifier):
     """argmax of p(label) / p_cf(label), and times its frequency among the train rows with prior "trainset"."""
 
     def __init__(
-        self, head_VE: jax.Array, label_ids: Sequence[int], content_free: lm.States, *, prior: str = "balanced"
+        self, head: head_lib.Head, label_ids: Sequence[int], content_free: lm.States, *, prior: str = "balanced"
     ):
         """`content_free` are the states of content-free queries after the same demonstrations; prior: one of `PRIORS`.
 
         Raises:
             UserError: unknown prior.
         """
-        super().__init__(head_VE, label_ids)
+        super().__init__(head, label_ids)
         if prior not in PRIORS:
             raise errors.UserError(f"prior={prior!r}: choose from {', '.join(PRIORS)}")
         self.content_free, self.prior = content_free, prior
@@ -65,7 +65,7 @@ def fitted(context: method.Context, *, prior: str = "balanced") -> ContextualCal
     """`trainset` frequencies are those of all train rows of the split, demonstrations and anchors."""
     split = context.problem.split
     classifier = ContextualCalibration(
-        context.head_VE, context.label_ids, context.states[content_free_queries], prior=prior
+        context.head, context.label_ids, context.states[content_free_queries], prior=prior
     )
     return classifier.fit(y=context.classes([*split.demonstrations, *split.anchors]))
 

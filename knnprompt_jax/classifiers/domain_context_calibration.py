@@ -27,7 +27,7 @@ def domain_queries(problem: method.Problem) -> list[Example]:
 
 def fitted(context: method.Context) -> contextual_calibration.ContextualCalibration:
     return contextual_calibration.ContextualCalibration(
-        context.head_VE, context.label_ids, context.states[domain_queries]
+        context.head, context.label_ids, context.states[domain_queries]
     ).fit()
 
 

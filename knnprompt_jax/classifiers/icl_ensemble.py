@@ -75,7 +75,7 @@ def _states(context: method.Context, sets: Sequence[Sequence[Example]]) -> Itera
 
 
 def _label_log_probabilities(context: method.Context, states: lm.States) -> np.ndarray:
-    log_p_QC = representations.label_log_probabilities(context.head_VE, states, context.label_ids)
+    log_p_QC = representations.label_log_probabilities(context.head, states, context.label_ids)
     return special.log_softmax(np.asarray(log_p_QC, np.float64), axis=-1)
 
 

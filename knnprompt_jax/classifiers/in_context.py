@@ -8,13 +8,14 @@ import numpy as np
 from knnprompt_jax import lm
 from knnprompt_jax.classifiers import base
 from knnprompt_jax.datastore import representations
+from knnprompt_jax.models import head as head_lib
 
 
 class InContextLearning(base.StateClassifier):
     """argmax over the label words' next-token probabilities. The demonstrations are in the prompts; anchors are not used."""
 
-    def __init__(self, head_VE: jax.Array, label_ids: Sequence[int]):
-        self.head_VE, self.label_ids = head_VE, label_ids
+    def __init__(self, head: head_lib.Head, label_ids: Sequence[int]):
+        self.head, self.label_ids = head, label_ids
         self.classes_ = np.arange(len(label_ids))
 
     def fit(self, states: lm.States | None = None, y: np.ndarray | None = None) -> "InContextLearning":
@@ -22,4 +23,4 @@ class InContextLearning(base.StateClassifier):
 
     def predict_proba(self, states: lm.States) -> np.ndarray:
         """Probabilities of the label words, normalised over them."""
-        return np.asarray(jax.nn.softmax(representations.label_log_probabilities(self.head_VE, states, self.label_ids)))
+        return np.asarray(jax.nn.softmax(representations.label_log_probabilities(self.head, states, self.label_ids)))

@@ -9,6 +9,7 @@ import numpy as np
 from knnprompt_jax import errors, knn, lm
 from knnprompt_jax.classifiers import base
 from knnprompt_jax.datastore import centroids, codec, dense, representations, searching, stores
+from knnprompt_jax.models import head as head_lib
 
 DIRECTIONS = codec.DIRECTIONS
 TIE_BREAKS = ("lowest", "nearest")
@@ -28,7 +29,7 @@ class KNNPrompting(base.StateClassifier):
 
     def __init__(
         self,
-        head_VE: jax.Array,
+        head: head_lib.Head,
         label_ids: Sequence[int],
         *,
         k: int = K,
@@ -70,7 +71,7 @@ class KNNPrompting(base.StateClassifier):
             raise errors.UserError(
                 f"centroid={centroid!r} averages distributions: choose representation distribution or partial"
             )
-        self.head_VE, self.label_ids = head_VE, label_ids
+        self.head, self.label_ids = head, label_ids
         self.k, self.tie_break, self.weights, self.centroid = k, tie_break, weights, centroid
         self.direction, self.representation = direction, representation
         self.kind, self.key_dtype, self.memory_mb, self.on_host = kind, key_dtype, memory_mb, on_host
@@ -84,13 +85,13 @@ class KNNPrompting(base.StateClassifier):
         else:
             options = {"released": self.direction == "released"}
         options |= {"key_dtype": self.key_dtype, "memory_mb": self.memory_mb, "on_host": self.on_host}
-        return self.use(stores.build(self.kind, self.head_VE, states, y, self.label_ids, **options))
+        return self.use(stores.build(self.kind, self.head, states, y, self.label_ids, **options))
 
     def use(self, store: stores.Store) -> "KNNPrompting":
         """Takes the anchors of a datastore that there is already."""
         self.datastore = store
         if self.centroid != "none":
-            self.datastore = centroids.of(store, self.centroid, self.head_VE, self.representation)
+            self.datastore = centroids.of(store, self.centroid, self.head, self.representation)
         return self
 
     def partial_fit(self, states: lm.States, y: np.ndarray) -> "KNNPrompting":

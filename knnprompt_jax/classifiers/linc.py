@@ -17,6 +17,7 @@ from scipy import special
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifiers import base, contextual_calibration, method
+from knnprompt_jax.models import head as head_lib
 
 EPOCHS, LEARNING_RATE, ROWS = 15, 0.015, 100
 
@@ -26,7 +27,7 @@ class LinearProbeCalibration(base.LabelWordClassifier):
 
     def __init__(
         self,
-        head_VE: jax.Array,
+        head: head_lib.Head,
         label_ids: Sequence[int],
         content_free: lm.States,
         *,
@@ -40,7 +41,7 @@ class LinearProbeCalibration(base.LabelWordClassifier):
         Raises:
             UserError: a number that is too small.
         """
-        super().__init__(head_VE, label_ids)
+        super().__init__(head, label_ids)
         for name, value, least in (("epochs", epochs, 1), ("learning_rate", learning_rate, 0), ("rows", rows, 1)):
             if not value >= least:
                 raise errors.UserError(f"{name}={value}: at least {least} is needed")
@@ -70,7 +71,7 @@ def fitted(
     context: method.Context, *, epochs: int = EPOCHS, learning_rate: float = LEARNING_RATE, rows: int = ROWS
 ) -> LinearProbeCalibration:
     classifier = LinearProbeCalibration(
-        context.head_VE,
+        context.head,
         context.label_ids,
         context.states[contextual_calibration.content_free_queries],
         epochs=epochs,

@@ -19,6 +19,7 @@ import numpy as np
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifiers import base, method
+from knnprompt_jax.models import head as head_lib
 
 REPRESENTATIONS = ("hidden", "log_probabilities")
 INVERSE_PENALTY = 1000.0  # About scikit-learn's default on standardised inputs as wide as GPT-2's states.
@@ -29,7 +30,7 @@ class LinearProbe(base.StateClassifier):
 
     def __init__(
         self,
-        head_VE: jax.Array,
+        head: head_lib.Head,
         num_classes: int,
         *,
         representation: str = "hidden",
@@ -44,7 +45,7 @@ class LinearProbe(base.StateClassifier):
             raise errors.UserError(f"representation={representation!r}: choose from {', '.join(REPRESENTATIONS)}")
         if not inverse_penalty > 0:
             raise errors.UserError(f"inverse_penalty={inverse_penalty}: a positive number is needed")
-        self.head_VE, self.representation, self.inverse_penalty = head_VE, representation, inverse_penalty
+        self.head, self.representation, self.inverse_penalty = head, representation, inverse_penalty
         self.classes_ = np.arange(num_classes)
 
     def fit(self, states: lm.States, y: np.ndarray) -> "LinearProbe":
@@ -73,7 +74,7 @@ class LinearProbe(base.StateClassifier):
         if self.representation == "hidden":
             return hidden_NE
         # The head's mean row changes no distribution; without it, log Z is small and what is summed over V is well scaled.
-        log_z_N = np.asarray(states.log_z_N, np.float64) - hidden_NE @ np.asarray(_mean_row(self.head_VE), np.float64)
+        log_z_N = np.asarray(states.log_z_N, np.float64) - hidden_NE @ np.asarray(_mean_row(self.head), np.float64)
         return np.column_stack([hidden_NE, log_z_N])
 
     def _scale(self, centred_NE: np.ndarray) -> np.ndarray:
@@ -81,11 +82,9 @@ class LinearProbe(base.StateClassifier):
         if self.representation == "hidden":
             return np.diag(1 / _nonzero(centred_NE.std(0))) / np.sqrt(centred_NE.shape[1])
         covariance_EE = centred_NE.T @ centred_NE / len(centred_NE)
-        product_EE = np.asarray(
-            _standardised_product(self.head_VE, jnp.asarray(covariance_EE, jnp.float32)), np.float64
-        )
+        product_EE = np.asarray(_standardised_product(self.head, jnp.asarray(covariance_EE, jnp.float32)), np.float64)
         eigenvalues_E, vectors_EE = np.linalg.eigh(product_EE)
-        return np.sqrt(eigenvalues_E.clip(0) / len(self.head_VE))[:, None] * vectors_EE.T
+        return np.sqrt(eigenvalues_E.clip(0) / len(self.head))[:, None] * vectors_EE.T
 
     def _standardise(self, inputs_NE: np.ndarray) -> np.ndarray:
         return (inputs_NE - self.mean_E) @ self.scale_EE.T
@@ -95,7 +94,7 @@ def fitted(
     context: method.Context, *, representation: str = "hidden", inverse_penalty: float = INVERSE_PENALTY
 ) -> LinearProbe:
     classifier = LinearProbe(
-        context.head_VE, context.num_classes, representation=representation, inverse_penalty=inverse_penalty
+        context.head, context.num_classes, representation=representation, inverse_penalty=inverse_penalty
     )
     return classifier.fit(context.states[method.anchors], context.y)
 
@@ -117,16 +116,16 @@ def _nonzero(deviation: np.ndarray) -> np.ndarray:
 
 
 @jax.jit
-def _mean_row(head_VE: jax.Array) -> jax.Array:
-    return head_VE.astype(jnp.float32).mean(0)
+def _mean_row(head: head_lib.Head) -> jax.Array:
+    return head.rows_VE.astype(jnp.float32).mean(0)
 
 
 @jax.jit
-def _standardised_product(head_VE: jax.Array, covariance_EE: jax.Array) -> jax.Array:
+def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.Array:
     """Σ_v a_v a_vᵀ / σ_v² [E + 1, E + 1], with σ_v² = a_vᵀ S a_v the variance of log p(v) over the anchors."""
     with jax.default_matmul_precision("highest"):
-        head_VE = head_VE.astype(jnp.float32)
-        a_VE = jnp.column_stack([head_VE - head_VE.mean(0), -jnp.ones(len(head_VE))])
+        rows_VE = head.rows_VE.astype(jnp.float32)
+        a_VE = jnp.column_stack([rows_VE - rows_VE.mean(0), -jnp.ones(len(rows_VE))])
         variance_V = ((a_VE @ covariance_EE) * a_VE).sum(-1)
         a_VE = a_VE / jnp.sqrt(jnp.where(variance_V > 0, variance_V, 1.0))[:, None]
         return a_VE.T @ a_VE

@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifiers import base
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -64,8 +64,8 @@ class Context:
     states: Mapping[Prompts, lm.States]
 
     @property
-    def head_VE(self) -> jax.Array:
-        return self.model.head_VE
+    def head(self) -> head_lib.Head:
+        return self.model.head
 
     @property
     def label_ids(self) -> list[int]:

@@ -43,7 +43,7 @@ def log_probabilities(context: method.Context) -> np.ndarray:
     labels = label_tokens(context.problem)
     first_ids = [int(tokens[0]) for tokens in labels]
     states = context.states[method.queries]
-    log_p_QC = np.asarray(representations.label_log_probabilities(context.head_VE, states, first_ids), np.float64)
+    log_p_QC = np.asarray(representations.label_log_probabilities(context.head, states, first_ids), np.float64)
     longer = [label for label, tokens in enumerate(labels) if len(tokens) > 1]
     if longer:
         log_p_QC[:, longer] += _continued(context, [labels[label] for label in longer])

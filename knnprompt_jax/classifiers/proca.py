@@ -10,12 +10,12 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from scipy import optimize
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifiers import base, method
+from knnprompt_jax.models import head as head_lib
 
 RESTARTS = 100
 
@@ -23,9 +23,9 @@ RESTARTS = 100
 class PrototypicalCalibration(base.LabelWordClassifier):
     """The label of the likeliest cluster."""
 
-    def __init__(self, head_VE: jax.Array, label_ids: Sequence[int], *, restarts: int = RESTARTS, seed: int = 0):
+    def __init__(self, head: head_lib.Head, label_ids: Sequence[int], *, restarts: int = RESTARTS, seed: int = 0):
         """Raises UserError where there is no restart."""
-        super().__init__(head_VE, label_ids)
+        super().__init__(head, label_ids)
         if restarts < 1:
             raise errors.UserError(f"restarts={restarts}: at least 1 is needed")
         self.restarts, self.seed = restarts, seed
@@ -52,7 +52,7 @@ class PrototypicalCalibration(base.LabelWordClassifier):
 
 def fitted(context: method.Context, *, restarts: int = RESTARTS) -> PrototypicalCalibration:
     """The anchors, without their labels, are the rows to estimate from."""
-    classifier = PrototypicalCalibration(context.head_VE, context.label_ids, restarts=restarts, seed=context.seed)
+    classifier = PrototypicalCalibration(context.head, context.label_ids, restarts=restarts, seed=context.seed)
     return classifier.fit(context.states[method.anchors])
 
 

@@ -7,7 +7,7 @@ from knnprompt_jax.classifiers import in_context, knn_prompting, method
 
 
 def fitted_icl(context: method.Context) -> in_context.InContextLearning:
-    return in_context.InContextLearning(context.head_VE, context.label_ids).fit()
+    return in_context.InContextLearning(context.head, context.label_ids).fit()
 
 
 def fitted_knn(
@@ -24,7 +24,7 @@ def fitted_knn(
     # Where label words are not read, only their number counts: they may well share tokens.
     reads_words = representation.startswith("partial")
     classifier = knn_prompting.KNNPrompting(
-        context.head_VE,
+        context.head,
         context.label_ids if reads_words else range(context.num_classes),
         k=min(knn_prompting.published_k(k, split.shots - split.demo_shots), len(split.anchors)),
         direction=direction,

@@ -63,7 +63,7 @@ def build_resumable(
             saved = _finished(folder, provenance, anchors, kind, options)
             _clear(unfinished, plan)
             mesh = model.mesh if model.mesh.size > 1 else None
-            return saved.load(model.head_VE, mesh=mesh, on_host=on_host, memory_mb=memory_mb)
+            return saved.load(model.head, mesh=mesh, on_host=on_host, memory_mb=memory_mb)
         except errors.UserError:
             if not overwrite:
                 raise
@@ -74,7 +74,7 @@ def build_resumable(
     rows = parallel.by_rows(model.mesh, prompts.num_prompts).spec
     states = jax.tree.map(lambda array: parallel.put(array, model.mesh, rows), chunks.read_all(unfinished, count))
     options |= {"ids": ids, "on_host": on_host, "memory_mb": memory_mb}
-    store = stores.build(kind, model.head_VE, states, labels, provenance.label_ids, **options)
+    store = stores.build(kind, model.head, states, labels, provenance.label_ids, **options)
     storage.save(folder, store, provenance, overwrite, anchors)
     _clear(unfinished, plan)
     return store

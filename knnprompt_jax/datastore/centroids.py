@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax.datastore import dense, placement, stores
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 ROWS = 64
 
 
-def of(store: stores.Store, kind: str, head_VE: Array, representation: str = "distribution") -> stores.Store:
+def of(store: stores.Store, kind: str, head: head_lib.Head, representation: str = "distribution") -> stores.Store:
     """A dense store of the centroids of the classes that have anchors; see `dense.Datastore.centroids` for the kinds.
 
     A mean of distributions over V tokens is taken of 64 anchors at a time.
@@ -24,14 +25,14 @@ def of(store: stores.Store, kind: str, head_VE: Array, representation: str = "di
     else:
         keys_NC = store.codec.references(store.unpadded.keys, representation, "forward")
         keys_CV = dense.Datastore(jnp.asarray(keys_NC), jnp.asarray(store.labels_N)).centroids(kind).keys_NV
-    codec = dense.Codec(head_VE, store.codec.label_ids, representation=representation)
+    codec = dense.Codec(head, store.codec.label_ids, representation=representation)
     anchors = placement.Anchors(dense.Keys(keys_CV), jnp.asarray(classes))
     return stores.Store(codec, anchors, classes, memory_mb=store.memory_mb)
 
 
 def _mean(store: stores.Store, members: np.ndarray, kind: str) -> Array:
     """The centroid [V] of some anchors, from blocks of one shape."""
-    total_V = jnp.full(len(store.codec.head_VE), -jnp.inf if kind == "arithmetic" else 0.0)
+    total_V = jnp.full(len(store.codec.head), -jnp.inf if kind == "arithmetic" else 0.0)
     for start in range(0, len(members), ROWS):
         block = np.resize(members[start : start + ROWS], ROWS)
         logk_nV = store.codec.distributions(placement.take(store.unpadded.keys, block))

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import jax
 
 from knnprompt_jax import lm
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 DIRECTIONS = ("forward", "released")
@@ -31,7 +32,7 @@ class Codec(Protocol):
         """The token by which each class is read."""
 
     @property
-    def head_VE(self) -> Array:
+    def head(self) -> head_lib.Head:
         """The head that it works with."""
 
     @property

@@ -11,6 +11,7 @@ from flax import struct
 
 from knnprompt_jax import errors, knn, lm
 from knnprompt_jax.datastore import representations as representations_lib
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 CENTROIDS = ("none", "arithmetic", "geometric")
@@ -33,7 +34,7 @@ class Codec:
     100, 100 and 95 % of the queries. (They lie closer in larger stores: with 16,384 anchors 97 % in float16, 89 % in bfloat16.)
     """
 
-    head_VE: Array
+    head: head_lib.Head
     label_ids: tuple[int, ...]
     key_dtype: str = "float32"
     representation: str = "distribution"
@@ -41,16 +42,16 @@ class Codec:
     keys_type: ClassVar[type] = Keys
 
     @classmethod
-    def make(cls, head_VE: Array, states: lm.States, label_ids: Sequence[int], **options: Any) -> "Codec":
+    def make(cls, head: head_lib.Head, states: lm.States, label_ids: Sequence[int], **options: Any) -> "Codec":
         del states
-        return cls(head_VE, tuple(label_ids), **options)
+        return cls(head, tuple(label_ids), **options)
 
     @classmethod
     def restore(
-        cls, head_VE: Array, constants: Mapping[str, Array], label_ids: Sequence[int], **options: Any
+        cls, head: head_lib.Head, constants: Mapping[str, Array], label_ids: Sequence[int], **options: Any
     ) -> "Codec":
         del constants
-        return cls(head_VE, tuple(label_ids), **options)
+        return cls(head, tuple(label_ids), **options)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class Codec:
 
     def queries(self, states: lm.States, representation: str, direction: str) -> Array:
         del direction
-        return representations_lib.represent(self.head_VE, states, representation, self.label_ids)
+        return representations_lib.represent(self.head, states, representation, self.label_ids)
 
     def references(self, keys: Keys, representation: str, direction: str) -> Array:
         del direction

@@ -31,6 +31,7 @@ from flax import struct
 from knnprompt_jax import errors, knn, lm
 from knnprompt_jax.datastore import representations as representations_lib
 from knnprompt_jax.datastore import rows
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 
@@ -81,21 +82,21 @@ class Codec:
     representations: ClassVar[tuple[str, ...]] = representations_lib.REPRESENTATIONS
 
     @classmethod
-    def make(cls, head_VE: Array, states: lm.States, label_ids: Sequence[int], **options: Any) -> "Codec":
+    def make(cls, head: head_lib.Head, states: lm.States, label_ids: Sequence[int], **options: Any) -> "Codec":
         """A codec whose centre is the mean of the states."""
-        return cls(_make_frame(head_VE, states.hidden_NE.mean(0)), tuple(label_ids), **options)
+        return cls(_make_frame(_linear(head), states.hidden_NE.mean(0)), tuple(label_ids), **options)
 
     @classmethod
     def restore(
-        cls, head_VE: Array, constants: Mapping[str, Array], label_ids: Sequence[int], **options: Any
+        cls, head: head_lib.Head, constants: Mapping[str, Array], label_ids: Sequence[int], **options: Any
     ) -> "Codec":
         """The codec with these `constants`, of the same head."""
-        centred_VE = head_VE.astype(jnp.float32) - constants["shift_E"]
+        centred_VE = _linear(head).astype(jnp.float32) - constants["shift_E"]
         return cls(Frame(head_VE=centred_VE, **constants), tuple(label_ids), **options)
 
     @property
-    def head_VE(self) -> Array:
-        return self.frame.head_VE
+    def head(self) -> head_lib.Head:
+        return head_lib.Head(self.frame.head_VE)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -141,6 +142,20 @@ class Codec:
 
     def distributions(self, keys: Keys) -> Array:
         return rows.map_rows(_log_probabilities, self.frame, keys)
+
+
+def _linear(head: head_lib.Head) -> Array:
+    """The rows of a head whose logits are linear in the state.
+
+    Raises:
+        UserError: they are capped, so that a divergence is no inner product of states.
+    """
+    if head.cap is not None:
+        raise errors.UserError(
+            f"kind='factored': this model caps its logits at {head.cap:g}, so that its divergences are no inner products; "
+            "choose kind='dense'"
+        )
+    return head.rows_VE
 
 
 @jax.jit

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.datastore import rows
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 REPRESENTATIONS = ("distribution", "partial", "partial_raw", "hidden")
 ROWS_PER_TILE = rows.ROWS_PER_TILE
 
 
-def represent(head_VE: Array, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
+def represent(head: head_lib.Head, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
     """The keys of prompts, one row each, float32.
 
     - "distribution": log-probabilities of all V tokens, the paper's method;
@@ -24,29 +25,29 @@ def represent(head_VE: Array, states: lm.States, representation: str, label_ids:
         UserError: unknown representation.
     """
     if representation == "distribution":
-        return log_probabilities(head_VE, states)
+        return log_probabilities(head, states)
     if representation == "hidden":
         return states.hidden_NE
     if representation not in REPRESENTATIONS:
         raise errors.UserError(f"representation={representation!r}: choose from {', '.join(REPRESENTATIONS)}")
-    partial_NC = label_log_probabilities(head_VE, states, label_ids)
+    partial_NC = label_log_probabilities(head, states, label_ids)
     return jax.nn.log_softmax(partial_NC) if representation == "partial" else partial_NC
 
 
-def log_probabilities(head_VE: Array, states: lm.States) -> Array:
+def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
     """log p [N, V] in nats, normalised to float32's last digit; tile by tile, so that only the result has size N · V."""
-    return rows.map_rows(_log_probabilities, head_VE, states)
+    return rows.map_rows(_log_probabilities, head, states)
 
 
-def label_log_probabilities(head_VE: Array, states: lm.States, label_ids: Sequence[int]) -> Array:
+def label_log_probabilities(head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> Array:
     """log p of the label words alone, [N, C] in nats."""
-    return rows.map_rows(_label_log_probabilities, head_VE, states, tuple(label_ids))
+    return rows.map_rows(_label_log_probabilities, head, states, tuple(label_ids))
 
 
-def _log_probabilities(head_VE: Array, state: lm.States) -> Array:
-    logits_V = head_VE.astype(jnp.float32) @ state.hidden_NE - state.log_z_N
+def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:
+    logits_V = head.logits(state.hidden_NE) - state.log_z_N
     return logits_V - jax.nn.logsumexp(logits_V)
 
 
-def _label_log_probabilities(head_VE: Array, state: lm.States, label_ids: tuple[int, ...]) -> Array:
-    return head_VE[jnp.array(label_ids)].astype(jnp.float32) @ state.hidden_NE - state.log_z_N
+def _label_log_probabilities(head: head_lib.Head, state: lm.States, label_ids: tuple[int, ...]) -> Array:
+    return head.take(jnp.array(label_ids)).logits(state.hidden_NE) - state.log_z_N

@@ -70,7 +70,7 @@ def make_plan(
         UserError: they are too few for one query and one anchor.
     """
     query, key = _shapes(codec, anchors, question)
-    encoding = rows.working_bytes(len(codec.head_VE))
+    encoding = rows.working_bytes(len(codec.head))
     query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
     left = memory - encoding
     block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
@@ -139,7 +139,7 @@ def _search(
 def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, question: Question) -> tuple[Any, Any]:
     """What a query and an anchor become in the search, as abstract arrays."""
     how = (question.representation, question.direction)
-    width = codec.head_VE.shape[1]
+    width = codec.head.rows_VE.shape[1]
     state = jax.eval_shape(lambda: lm.States(jnp.zeros((1, width), jnp.float32), jnp.zeros(1, jnp.float32)))
     query = jax.eval_shape(lambda state: codec.queries(state, *how), state)
     return query, jax.eval_shape(lambda keys: codec.references(keys, *how), _resized(anchors.keys, 1))

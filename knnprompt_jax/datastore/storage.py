@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 from knnprompt_jax import errors, parallel
 from knnprompt_jax.datastore import atomic, placement, searching, stores
 from knnprompt_jax.datastore import manifest as manifest_lib
+from knnprompt_jax.models import head as head_lib
 
 ARRAYS = "arrays"
 
@@ -103,7 +104,7 @@ class Saved:
 
     def load(
         self,
-        head_VE: jax.Array,
+        head: head_lib.Head,
         *,
         mesh: Mesh | None = None,
         on_host: bool = False,
@@ -111,13 +112,13 @@ class Saved:
     ) -> stores.Store:
         """The store on the default device, split by row over a mesh, or in host memory; wherever it was saved from.
 
-        `head_VE` is the head of the model that made the anchors.
+        `head` is the head of the model that made the anchors.
         """
         manifest = self.manifest
         arrays = _restore(self.folder / ARRAYS, manifest.arrays, mesh, on_host)
         place = functools.partial(parallel.put, mesh=mesh, spec=P()) if mesh else jnp.asarray
         codec = stores.KINDS[manifest.kind].restore(
-            parallel.replicate(head_VE),
+            parallel.replicate(head),
             {name: place(array) for name, array in arrays["constants"].items()},
             manifest.provenance.label_ids,
             **manifest.options,

@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from knnprompt_jax import errors, knn, lm, parallel
 from knnprompt_jax.datastore import codec as codec_lib
 from knnprompt_jax.datastore import dense, factored, placement, searching
+from knnprompt_jax.models import head as head_lib
 
 KINDS: dict[str, Any] = {"dense": dense.Codec, "factored": factored.Codec}
 MEMORY_MB = 512.0
@@ -129,7 +130,7 @@ class Store:
 
 def build(
     kind: str,
-    head_VE: jax.Array,
+    head: head_lib.Head,
     states: lm.States,
     labels: Sequence[int] | np.ndarray,
     label_ids: Sequence[int],
@@ -143,7 +144,7 @@ def build(
 
     Args:
         kind: "dense" or "factored".
-        head_VE: the model's head; a whole copy, centred for "factored", comes to each device.
+        head: the model's head; a whole copy, centred for "factored", comes to each device.
         label_ids: the token by which each class is read, for the representations "partial" and "partial_raw".
         ids: the anchors' own numbers; by default 0 … N − 1.
         options: `key_dtype` of either kind; `representation` of "dense"; `released` of "factored", which keeps what that
@@ -156,7 +157,7 @@ def build(
     if not len(states):
         raise errors.UserError("a datastore needs at least one anchor")
     mesh = _mesh(states)
-    codec = KINDS[kind].make(parallel.replicate(head_VE), states, label_ids, **options)
+    codec = KINDS[kind].make(parallel.replicate(head), states, label_ids, **options)
     anchors = _encode(codec, states, labels, mesh, on_host)
     ids_N = np.arange(len(states)) if ids is None else np.asarray(ids)
     _check_ids(ids_N, len(states))

@@ -62,7 +62,7 @@ def run(settings: settings_lib.BuildSettings) -> Result:
             store = _build(prepared, provenance, model, report)
     question = searching.Question(min(knn_prompting.K, len(store)))
     counts = np.bincount(store.labels_N, minlength=prepared.task.num_classes).tolist()
-    options: tuple[Any, ...] = (*model.head_VE.shape, store.codec.key_dtype, settings.direction == "released")
+    options: tuple[Any, ...] = (*model.head.rows_VE.shape, store.codec.key_dtype, settings.direction == "released")
     return Result(
         prepared=prepared,
         class_counts=dict(zip(prepared.task.labels, counts, strict=True)),

@@ -45,7 +45,7 @@ def open_saved(prepared: preparation.Prepared[settings_lib.DatastoreSettings]) -
 def load(saved: storage.Saved, model: lm.LanguageModel, settings: settings_lib.DatastoreSettings) -> stores.Store:
     """The store where the job wants it."""
     on_host, memory_mb = settings.datastore_placement == "host", settings.datastore_memory_mb
-    return saved.load(model.head_VE, mesh=mesh_of(model), on_host=on_host, memory_mb=memory_mb)
+    return saved.load(model.head, mesh=mesh_of(model), on_host=on_host, memory_mb=memory_mb)
 
 
 def mesh_of(model: lm.LanguageModel) -> Mesh | None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from knnprompt_jax import lm, parallel, progress
@@ -15,6 +14,7 @@ from knnprompt_jax.classifiers import method as method_lib
 from knnprompt_jax.datastore import storage, stores
 from knnprompt_jax.evaluation import datastores, preparation, records, tables
 from knnprompt_jax.evaluation import settings as settings_lib
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks import task as task_lib
 
@@ -79,10 +79,10 @@ def _check(prepared: Prepared, saved: storage.Saved | None) -> None:
         saved.check(question)
 
 
-def _make_knn(prepared: Prepared, head_VE: jax.Array, anchor_shots: int) -> knn_prompting.KNNPrompting:
+def _make_knn(prepared: Prepared, head: head_lib.Head, anchor_shots: int) -> knn_prompting.KNNPrompting:
     settings = prepared.settings
     return knn_prompting.KNNPrompting(
-        head_VE,
+        head,
         prepared.label_ids,
         k=knn_prompting.published_k(settings.k, anchor_shots),
         direction=settings.direction,
@@ -113,8 +113,8 @@ def _classify(
         counts = {label: counts[label]._replace(anchors=number) for label, number in zip(counts, numbers, strict=True)}
         anchors, anchor_shots = (), max(numbers)
     y = np.array([prepared.task.class_index(example.label) for example in anchors])
-    icl = in_context.InContextLearning(model.head_VE, prepared.label_ids)
-    knn = _make_knn(prepared, model.head_VE, anchor_shots)
+    icl = in_context.InContextLearning(model.head, prepared.label_ids)
+    knn = _make_knn(prepared, model.head, anchor_shots)
     fits: dict[str, Callable[[], Any]] = {
         ICL: icl.fit,
         KNN: lambda: knn.use(store) if store else knn.fit(states[: len(anchors)], y),

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from absl import logging
 
-from knnprompt_jax import demo, errors, lm
+from knnprompt_jax import errors, lm
 from knnprompt_jax.evaluation import settings as settings_lib
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import registry
@@ -78,7 +78,7 @@ def gather(settings: settings_lib.JobSettings) -> Material:
     """
     task = catalogue.get(settings.task)
     train, evaluation = load_rows(settings, task)
-    model_config, folder = registry.describe(settings.model or str(demo.model_folder()), settings.revision or None)
+    model_config, folder = registry.describe(settings.model, settings.revision or None)
     tokenize = layout.tokenize_with(lm.load_tokenizer(folder))
     demo_shots = settings.demo_shots
     if demo_shots < 0:
@@ -86,7 +86,7 @@ def gather(settings: settings_lib.JobSettings) -> Material:
     drawn = [
         splits.draw(train, task, shots=settings.shots, demo_shots=demo_shots, seed=seed) for seed in settings.seeds
     ]
-    return Material(task, train, evaluation, drawn, tokenize, settings.model or "demo", folder, model_config)
+    return Material(task, train, evaluation, drawn, tokenize, settings.model, folder, model_config)
 
 
 def prepare(settings: SettingsT, asked: Asked = anchors_and_evaluation) -> Prepared[SettingsT]:
@@ -147,13 +147,13 @@ def max_demo_shots(
     tokenize: layout.Tokenize,
     config: config_lib.DecoderConfig,
 ) -> int:
-    """M_T: the paper's where it has one for this context and vocabulary, otherwise by the same rule."""
+    """M_T: the paper's where it has one for this context and vocabulary, otherwise by the same rule, or 2 in long contexts."""
     published = (
         statistics.max_shots_in_context(task.name, config.num_positions)
         if config.vocab_size in (50257, 50272)
         else None
     )
-    return published or statistics.compute_max_shots(task, train, tokenize, config.num_positions, evaluation).m_t
+    return published or statistics.compute_m_t(task, train, tokenize, config.num_positions, evaluation).m_t
 
 
 def default_demo_shots(

@@ -61,7 +61,7 @@ class Record:
         own = [self.settings, self.fingerprint, self.experiment, dict(self.cell)]
         key = json.dumps(own, sort_keys=True, default=str)
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-        model = pathlib.PurePath(self.model).name or "demo"
+        model = pathlib.PurePath(self.model).name
         return f"{self.task}-{model}-{self.method}-m{self.shots}-d{self.demo_shots}-seed{self.seed}-{digest}.json"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifiers import knn_prompting
 from knnprompt_jax.datastore import building, codec, dense, representations, stores
+from knnprompt_jax.models import shipped
 from knnprompt_jax.prompts import layout
 
 PLACEMENTS = ("device", "host")
@@ -16,7 +17,7 @@ PLACEMENTS = ("device", "host")
 class JobSettings:
     """What to classify with which model, and on what; see configs/knn_prompting.py for each option's meaning."""
 
-    model: str = ""
+    model: str = shipped.DEFAULT
     revision: str = ""
     dtype: str = "float32"
     batch: int = 0
@@ -47,6 +48,8 @@ class JobSettings:
         self._check_least(shots=1, demo_shots=-1, batch=0)
         if bool(self.train_file) != bool(self.eval_file):
             raise errors.UserError("train_file and eval_file go together: give both files or neither")
+        if not self.model:
+            raise errors.UserError(f"model='': choose {', '.join(shipped.SHIPPED)}, a folder, a file or a Hub name")
         if not self.seeds:
             raise errors.UserError("seeds=(): at least one seed is needed")
 

@@ -13,6 +13,7 @@ from flax import struct
 
 from knnprompt_jax import parallel
 from knnprompt_jax.models import dropout as dropout_lib
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
@@ -24,7 +25,7 @@ LOGITS_ON_CPU, LOGITS_ON_ACCELERATOR = 6 * 2**20, 2**28
 
 @struct.dataclass
 class Prefix:
-    """Keys and values of the shared prefix: one layer's [H, P, K], or all layers' with a leading L.
+    """Keys and values of the shared prefix: one layer's [G, P, K], or all layers' with a leading L.
 
     Positions from `length` on are padding.
     """
@@ -34,30 +35,54 @@ class Prefix:
     length: Array
 
 
+@struct.dataclass
+class Rule:
+    """How one layer's logits come about: multiplied by `scale`, capped softly at `cap`, and only over the last `window` tokens.
+
+    `window` counts the reading token itself; None where no layer's is shorter than what there is to read.
+    """
+
+    scale: Array | float
+    window: Array | None = None
+    cap: float | None = struct.field(pytree_node=False, default=None)
+
+    def scaled(self, queries: Array) -> Array:
+        return queries * jnp.asarray(self.scale, queries.dtype)
+
+    def masked(self, logits: Array, mask: Array) -> Array:
+        return jnp.where(mask, head_lib.soft_cap(logits, self.cap), MASKED)
+
+    def within(self, mask: Array, reader: Array, read: Array) -> Array:
+        """The mask without what lies before the window, given the positions of the tokens that read and are read."""
+        return mask if self.window is None else mask & (reader - read < self.window)
+
+
 def causal_attention(
     q_BTHK: Array,
-    k_BTHK: Array,
-    v_BTHK: Array,
-    scale: Array | float,
+    k_BTGK: Array,
+    v_BTGK: Array,
+    rule: Rule,
     dropout: dropout_lib.Dropout = dropout_lib.OFF,
 ) -> Array:
     """Plain causal attention over whole sequences, in blocks of queries that meet only the keys before their end."""
-    q_BTHK = q_BTHK * jnp.asarray(scale, q_BTHK.dtype)
+    (batch, length, heads, size), kv_heads = q_BTHK.shape, k_BTGK.shape[2]
+    q_BTGMK = rule.scaled(q_BTHK).reshape(batch, length, kv_heads, heads // kv_heads, size)
 
     @functools.partial(jax.checkpoint, static_argnums=(3,))
-    def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array, start: int) -> Array:
-        logits_BHTT = jnp.einsum("bthk,bshk->bhts", q_BTHK, k_BTHK, preferred_element_type=jnp.float32)
-        mask_TT = jnp.arange(k_BTHK.shape[1]) <= start + jnp.arange(q_BTHK.shape[1])[:, None]
-        weights_BHTT = dropout.at(start)(jax.nn.softmax(jnp.where(mask_TT, logits_BHTT, MASKED)))
-        return _mix(weights_BHTT, v_BTHK, "bhts,bshk->bthk").astype(q_BTHK.dtype)
+    def attend(q_BTGMK: Array, k_BTGK: Array, v_BTGK: Array, start: int) -> Array:
+        logits_BGMTT = jnp.einsum("btgmk,bsgk->bgmts", q_BTGMK, k_BTGK, preferred_element_type=jnp.float32)
+        reader_T1, read_T = start + jnp.arange(q_BTGMK.shape[1])[:, None], jnp.arange(k_BTGK.shape[1])
+        mask_TT = rule.within(read_T <= reader_T1, reader_T1, read_T)
+        weights_BGMTT = dropout.at(start)(jax.nn.softmax(rule.masked(logits_BGMTT, mask_TT)))
+        return _mix(weights_BGMTT, v_BTGK, "bgmts,bsgk->btgmk").astype(q_BTGMK.dtype)
 
-    starts = range(0, q_BTHK.shape[1], QUERY_BLOCK) or [0]  # An empty prefix is one empty block.
-    ends = [min(start + QUERY_BLOCK, q_BTHK.shape[1]) for start in starts]
+    starts = range(0, length, QUERY_BLOCK) or [0]  # An empty prefix is one empty block.
+    ends = [min(start + QUERY_BLOCK, length) for start in starts]
     read = [
-        attend(q_BTHK[:, start:end], k_BTHK[:, :end], v_BTHK[:, :end], start)
+        attend(q_BTGMK[:, start:end], k_BTGK[:, :end], v_BTGK[:, :end], start)
         for start, end in zip(starts, ends, strict=True)
     ]
-    return jnp.concatenate(read, 1)
+    return jnp.concatenate(read, 1).reshape(batch, length, heads, size)
 
 
 def padded_attention(
@@ -92,80 +117,95 @@ def readable_at(ends_J: Array, stops_BS: Array) -> Array:
 
 def shared_prefix_attention(
     q_BSHK: Array,
-    k_BTHK: Array,
-    v_BTHK: Array,
+    k_BTGK: Array,
+    v_BTGK: Array,
     mask_BST: Array,
+    positions_BS: Array,
     prefix: Prefix,
-    scale: Array | float,
+    rule: Rule,
     safe: bool,
 ) -> Array:
     """What each query reads from the prefix and from those tokens of its row that the mask allows, [B, S, H, K].
 
-    Heads are taken a few at a time, each with all queries, so that the logits [H, B · S, P] never exist for all of them, and
-    what a matrix product does once with its right operand serves as many rows as there are.
+    The M = H / G query heads of a key head are more queries of that head: its keys and values are never repeated. Key heads are
+    taken a few at a time, each with all queries, so that the logits [H, B · S, P] never exist for all of them, and what a matrix
+    product does once with its right operand serves as many rows as there are.
 
-    Softmax is the same whatever is subtracted from all logits of a query. `safe` subtracts their maximum, which takes a
-    pass over the prefix's logits, 5 % of a whole pass of the model on two CPU cores. Otherwise it is the maximum over the
-    row's own tokens alone: as exact, but where a logit of the prefix exceeds it by more than about 80, exponentials
-    overflow, and the query reads NaN.
+    `positions_BS` are those of the queries. Softmax is the same whatever is subtracted from all logits of a query. `safe`
+    subtracts their maximum, which takes a pass over the prefix's logits, 5 % of a whole pass of the model on two CPU cores.
+    Otherwise it is the maximum over the row's own tokens alone: as exact, but where a logit of the prefix exceeds it by more
+    than about 80, exponentials overflow, and the query reads NaN.
     """
     batch, width, heads, size = q_BSHK.shape
-    q_BSHK = q_BSHK * jnp.asarray(scale, q_BSHK.dtype)
+    kv_heads = k_BTGK.shape[2]
+    queries = heads // kv_heads
     shards = jax.sharding.get_abstract_mesh().shape.get(parallel.MODEL, 1)
-    logits_a_head = batch * width * (k_BTHK.shape[1] + prefix.k.shape[1])
-    together = heads_together(heads // shards, logits_a_head)
-    count = heads // shards // together
+    logits_per_head = queries * batch * width * (k_BTGK.shape[1] + prefix.k.shape[1])
+    together = heads_together(kv_heads // shards, logits_per_head)
+    count = kv_heads // shards // together
 
-    def in_groups(array_H: Array) -> Array:
-        """The heads of each shard in groups, of which those of all shards go together: [G, shards · together, …]."""
-        array_MGH = array_H.reshape(shards, count, together, *array_H.shape[1:])
-        return jnp.moveaxis(array_MGH, 1, 0).reshape(count, shards * together, *array_H.shape[1:])
+    def in_groups(array_G: Array) -> Array:
+        """The key heads of each shard in groups, of which those of all shards go together: [count, shards · together, …]."""
+        grouped = array_G.reshape(shards, count, together, *array_G.shape[1:])
+        return jnp.moveaxis(grouped, 1, 0).reshape(count, shards * together, *array_G.shape[1:])
 
-    own = [jnp.moveaxis(array, 2, 0) for array in (q_BSHK, k_BTHK, v_BTHK)]
+    q_BSGMK = rule.scaled(q_BSHK).reshape(batch, width, kv_heads, queries, size)
+    q_GBQK = jnp.einsum("bsgmk->gbmsk", q_BSGMK).reshape(kv_heads, batch, queries * width, size)
+    own = [q_GBQK, *(jnp.moveaxis(array, 2, 0) for array in (k_BTGK, v_BTGK))]
     groups = [in_groups(array) for array in (*own, prefix.k, prefix.v)]
-    attend = functools.partial(_attend_heads, mask_BST=mask_BST, length=prefix.length, safe=safe)
-    read_GHBSK = jax.lax.map(lambda group: attend(*group), groups)
-    read_GMHBSK = read_GHBSK.reshape(count, shards, together, batch, width, size)
-    return jnp.moveaxis(read_GMHBSK, (1, 0, 2), (2, 3, 4)).reshape(batch, width, heads, size)
+    mask_BQT = jnp.tile(mask_BST, (1, queries, 1))
+    far_mask = jnp.arange(prefix.k.shape[1]) < prefix.length
+    if rule.window is not None:
+        positions_BQ1 = jnp.tile(positions_BS, (1, queries))[..., None]
+        far_mask = rule.within(far_mask, positions_BQ1, jnp.arange(prefix.k.shape[1]))
+        far_mask = far_mask.reshape(batch * queries * width, prefix.k.shape[1])
+    attend = functools.partial(_attend_heads, mask_BQT=mask_BQT, far_mask=far_mask, rule=rule, safe=safe)
+    read = jax.lax.map(lambda group: attend(*group), groups)
+    read = read.reshape(count, shards, together, batch, queries, width, size)
+    return jnp.einsum("cnobmsk->bsncomk", read).reshape(batch, width, heads, size)
 
 
-def heads_together(heads: int, logits_a_head: int) -> int:
+def heads_together(heads: int, logits_per_head: int) -> int:
     """The most heads that divide all of a device's and whose logits are few enough; at least one."""
     limit = LOGITS_ON_CPU if jax.default_backend() == "cpu" else LOGITS_ON_ACCELERATOR
-    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_a_head <= limit))
+    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_per_head <= limit))
 
 
 def _attend_heads(
-    q_HBSK: Array,
-    k_HBTK: Array,
-    v_HBTK: Array,
-    k_HPK: Array,
-    v_HPK: Array,
+    q_GBQK: Array,
+    k_GBTK: Array,
+    v_GBTK: Array,
+    k_GPK: Array,
+    v_GPK: Array,
     *,
-    mask_BST: Array,
-    length: Array,
+    mask_BQT: Array,
+    far_mask: Array,
+    rule: Rule,
     safe: bool,
 ) -> Array:
-    """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy."""
-    heads, batch, width, size = q_HBSK.shape
-    own_HBST = jnp.einsum("hbsk,hbtk->hbst", q_HBSK, k_HBTK, preferred_element_type=jnp.float32)
-    own_HBST = jnp.where(mask_BST, own_HBST, MASKED)
-    if not k_HPK.shape[1]:
-        return _mix(jax.nn.softmax(own_HBST), v_HBTK, "hbst,hbtk->hbsk").astype(q_HBSK.dtype)
-    far_HSP = jnp.einsum("hsk,hpk->hsp", q_HBSK.reshape(heads, -1, size), k_HPK, preferred_element_type=jnp.float32)
-    far_HSP = jnp.where(jnp.arange(k_HPK.shape[1]) < length, far_HSP, MASKED)
-    top_HBS = own_HBST.max(-1)
+    """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy.
+
+    Q counts the queries of a row, S for each query head; `far_mask` is [P], or [B · Q, P] where there is a window.
+    """
+    heads, batch, queries, size = q_GBQK.shape
+    own_GBQT = jnp.einsum("gbqk,gbtk->gbqt", q_GBQK, k_GBTK, preferred_element_type=jnp.float32)
+    own_GBQT = rule.masked(own_GBQT, mask_BQT)
+    if not k_GPK.shape[1]:
+        return _mix(jax.nn.softmax(own_GBQT), v_GBTK, "gbqt,gbtk->gbqk").astype(q_GBQK.dtype)
+    far_GQP = jnp.einsum("gqk,gpk->gqp", q_GBQK.reshape(heads, -1, size), k_GPK, preferred_element_type=jnp.float32)
+    far_GQP = rule.masked(far_GQP, far_mask)
+    top_GBQ = own_GBQT.max(-1)
     if safe:
-        top_HBS = jnp.maximum(top_HBS, far_HSP.max(-1).reshape(heads, batch, width))
+        top_GBQ = jnp.maximum(top_GBQ, far_GQP.max(-1).reshape(heads, batch, queries))
     else:
-        top_HBS = jnp.where(top_HBS > MASKED, top_HBS, -MASKED)  # Padding has no token of its own and reads nothing.
-    own_HBST = jnp.exp(own_HBST - top_HBS[..., None])
-    far_HSP = jnp.exp(far_HSP - top_HBS.reshape(heads, -1, 1))
-    total_HBS = own_HBST.sum(-1) + far_HSP.sum(-1).reshape(heads, batch, width)
-    total_HBS = jnp.where(jnp.isfinite(total_HBS), jnp.maximum(total_HBS, 1), jnp.nan)  # The top alone gives 1.
-    far_HSK = _mix(far_HSP, v_HPK, "hsp,hpk->hsk")
-    read_HBSK = _mix(own_HBST, v_HBTK, "hbst,hbtk->hbsk") + far_HSK.reshape(heads, batch, width, size)
-    return (read_HBSK / total_HBS[..., None]).astype(q_HBSK.dtype)
+        top_GBQ = jnp.where(top_GBQ > MASKED, top_GBQ, -MASKED)  # Padding has no token of its own and reads nothing.
+    own_GBQT = jnp.exp(own_GBQT - top_GBQ[..., None])
+    far_GQP = jnp.exp(far_GQP - top_GBQ.reshape(heads, -1, 1))
+    total_GBQ = own_GBQT.sum(-1) + far_GQP.sum(-1).reshape(heads, batch, queries)
+    total_GBQ = jnp.where(jnp.isfinite(total_GBQ), jnp.maximum(total_GBQ, 1), jnp.nan)  # The top alone gives 1.
+    far_GQK = _mix(far_GQP, v_GPK, "gqp,gpk->gqk")
+    read_GBQK = _mix(own_GBQT, v_GBTK, "gbqt,gbtk->gbqk") + far_GQK.reshape(heads, batch, queries, size)
+    return (read_GBQK / total_GBQ[..., None]).astype(q_GBQK.dtype)
 
 
 def _mix(weights: Array, values: Array, equation: str) -> Array:

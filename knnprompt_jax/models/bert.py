@@ -20,18 +20,13 @@ class EncoderConfig(config_lib.DecoderConfig):
 
     num_types: int = 2
     activation: str = "gelu"
-    norm_first: bool = False
+    norm_places: tuple[str, ...] = (config_lib.AFTER,)
     final_norm: bool = False
     norm_epsilon: float = 1e-12
 
     @property
     def axes(self) -> dict[str, int]:
         return super().axes | {"t": self.num_types}
-
-    @property
-    def num_parameters(self) -> int:
-        """Parameters of the whole model, pooler included."""
-        return super().num_parameters + (self.num_types + 2) * self.width + self.width * (self.width + 1)
 
 
 class Encoder(nnx.Module):
@@ -45,7 +40,7 @@ class Encoder(nnx.Module):
         self.tokens = layers._normal(rngs, (config.vocab_size, config.width), param_dtype)
         self.positions = layers._normal(rngs, (config.num_positions, config.width), param_dtype)
         self.types = layers._normal(rngs, (config.num_types, config.width), param_dtype)
-        self.embedding_norm = layers.LayerNorm(config.width, config.norm_epsilon, param_dtype)
+        self.embedding_norm = layers.norm(config, param_dtype)
         self.pooler_kernel = layers._normal(rngs, (config.width, config.width), param_dtype)
         self.pooler_bias = layers._zeros((config.width,), param_dtype)
 
@@ -78,10 +73,10 @@ class Encoder(nnx.Module):
             own = dropout.at(layer)
 
             def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array) -> Array:
-                scale, weights_dropout = self.config.head_size**-0.5, own.at(dropout_lib.WEIGHTS)
+                scale, weights_dropout = self.config.attention_scale, own.at(dropout_lib.WEIGHTS)
                 return attention.padded_attention(q_BTHK, k_BTHK, v_BTHK, lengths_B, scale, weights_dropout)
 
-            return block(x_BTD, attend, own)[0], None
+            return block(x_BTD, attend, dropout=own)[0], None
 
         stack = self.blocks, jnp.arange(self.config.num_layers)
         x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, stack)
@@ -93,34 +88,39 @@ class Encoder(nnx.Module):
         return jnp.tanh(hidden_BTD[:, 0] @ kernel_DD + bias_D)
 
 
-def config_from_hf(hf: hf_config.Json) -> EncoderConfig:
+def config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
     """The encoder that a config.json describes; absent keys take the values `transformers` gives them.
 
     Raises:
         UserError: a switch that changes the model and is not supported here, or a size that is none.
     """
-    hf_config.require(hf, "is_decoder", False)
-    hf_config.require(hf, "add_cross_attention", False)
-    hf_config.choice(hf, "position_embedding_type", "absolute", ("absolute",))
-    width = hf_config.size(hf, "hidden_size", 768)
+    hf.require("is_decoder", False)
+    hf.require("add_cross_attention", False)
+    hf.choice("position_embedding_type", "absolute", ("absolute",))
+    hf.value("tie_word_embeddings")  # Of the head for masked words, which is not read.
+    width = hf.size("hidden_size", 768)
+    heads = hf.divisor("num_attention_heads", width, 12)
     return EncoderConfig(
         family="bert",
-        vocab_size=hf_config.size(hf, "vocab_size", 30522),
+        vocab_size=hf.size("vocab_size", 30522),
         width=width,
-        num_layers=hf_config.size(hf, "num_hidden_layers", 12),
-        num_heads=hf_config.divisor(hf, "num_attention_heads", 12, width),
-        mlp_width=hf_config.size(hf, "intermediate_size", 3072),
-        num_positions=hf_config.size(hf, "max_position_embeddings", 512),
+        num_layers=hf.size("num_hidden_layers", 12),
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_size=width // heads,
+        mlp_width=hf.size("intermediate_size", 3072),
+        num_positions=hf.size("max_position_embeddings", 512),
         embed_width=width,
-        num_types=hf_config.size(hf, "type_vocab_size", 2),
-        activation=hf_config.choice(hf, "hidden_act", "gelu", layers.ACTIVATIONS),
-        norm_epsilon=hf_config.number(hf, "layer_norm_eps", 1e-12),
+        attention_scale=(width // heads) ** -0.5,
+        num_types=hf.size("type_vocab_size", 2),
+        activation=hf.choice("hidden_act", "gelu", layers.ACTIVATIONS),
+        norm_epsilon=hf.number("layer_norm_eps", 1e-12),
     )
 
 
-def _published(width: int, num_layers: int, num_heads: int) -> EncoderConfig:
-    sizes = {"hidden_size": width, "num_hidden_layers": num_layers, "num_attention_heads": num_heads}
-    return config_from_hf({**sizes, "intermediate_size": 4 * width})
+def _published(width: int, num_layers: int, num_heads: int) -> hf_config.Json:
+    sizes = {"model_type": "bert", "hidden_size": width, "num_hidden_layers": num_layers}
+    return {**sizes, "num_attention_heads": num_heads, "intermediate_size": 4 * width}
 
 
 PUBLISHED = {
@@ -146,12 +146,12 @@ TABLE = conversion.Table(
         Rule("embeddings.token_type_embeddings.weight", "types", "t d -> t d"),
         Rule("embeddings.LayerNorm.weight", "embedding_norm.scale", "d -> d"),
         Rule("embeddings.LayerNorm.bias", "embedding_norm.bias", "d -> d"),
-        Rule(_SELF + "query.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 0),
-        Rule(_SELF + "key.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 1),
-        Rule(_SELF + "value.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 2),
-        Rule(_SELF + "query.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 0),
-        Rule(_SELF + "key.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 1),
-        Rule(_SELF + "value.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 2),
+        Rule(_SELF + "query.weight", "blocks.attention.q_kernel", "(h k) d -> d h k"),
+        Rule(_SELF + "key.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 0),
+        Rule(_SELF + "value.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 1),
+        Rule(_SELF + "query.bias", "blocks.attention.q_bias", "(h k) -> h k"),
+        Rule(_SELF + "key.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
+        Rule(_SELF + "value.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
         Rule("encoder.layer.{layer}.attention.output.dense.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
         Rule("encoder.layer.{layer}.attention.output.dense.bias", "blocks.attention.out_bias", "d -> d"),
         Rule("encoder.layer.{layer}.attention.output.LayerNorm.weight", "blocks.attention_norm.scale", "d -> d"),
@@ -177,12 +177,12 @@ FLAX_TABLE = conversion.Table(
         Rule("embeddings.token_type_embeddings.embedding", "types", "t d -> t d"),
         Rule("embeddings.LayerNorm.scale", "embedding_norm.scale", "d -> d"),
         Rule("embeddings.LayerNorm.bias", "embedding_norm.bias", "d -> d"),
-        Rule(_SELF + "query.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 0),
-        Rule(_SELF + "key.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 1),
-        Rule(_SELF + "value.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 2),
-        Rule(_SELF + "query.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 0),
-        Rule(_SELF + "key.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 1),
-        Rule(_SELF + "value.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 2),
+        Rule(_SELF + "query.kernel", "blocks.attention.q_kernel", "d (h k) -> d h k"),
+        Rule(_SELF + "key.kernel", "blocks.attention.kv_kernel", "d (n g k) -> d n g k", 0),
+        Rule(_SELF + "value.kernel", "blocks.attention.kv_kernel", "d (n g k) -> d n g k", 1),
+        Rule(_SELF + "query.bias", "blocks.attention.q_bias", "(h k) -> h k"),
+        Rule(_SELF + "key.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
+        Rule(_SELF + "value.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
         Rule("encoder.layer.{layer}.attention.output.dense.kernel", "blocks.attention.out_kernel", "(h k) d -> h k d"),
         Rule("encoder.layer.{layer}.attention.output.dense.bias", "blocks.attention.out_bias", "d -> d"),
         Rule("encoder.layer.{layer}.attention.output.LayerNorm.scale", "blocks.attention_norm.scale", "d -> d"),

@@ -19,6 +19,7 @@ from flax import nnx
 from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import conversion, hf_config, registry, tensor_files
+from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
 # From the path of a weight ("blocks.mlp.up_kernel") to where it lies.
@@ -29,9 +30,9 @@ _COMPARED_ROWS = 4096
 
 
 def load(
-    folder: pathlib.Path, config: config_lib.DecoderConfig, dtype: jnp.dtype, placement: Placement | None = None
+    source: pathlib.Path, config: config_lib.DecoderConfig, dtype: jnp.dtype, placement: Placement | None = None
 ) -> registry.Model:
-    """The model whose weights the folder holds, as `dtype`; without `placement` on the first device.
+    """The model whose weights a folder or GGUF file holds, as `dtype`; without `placement` on the first device.
 
     Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices.
 
@@ -40,18 +41,17 @@ def load(
             values that are not finite.
     """
     placement = placement or (lambda path: jax.sharding.SingleDeviceSharding(jax.local_devices()[0]))
-    module = registry.FAMILIES[config.family].module
-    graph, abstract = nnx.split(nnx.eval_shape(lambda: module(config, nnx.Rngs(0), dtype)))
+    graph, abstract = nnx.split(registry.abstract(config, dtype))
     leaves = {".".join(map(str, path)): variable for path, variable in nnx.to_flat_state(abstract)}
     try:
-        sources = _match(folder, config, leaves)
-        if config.tied_head and "head" in sources:
-            _check_tied(sources["head"][0], sources["tokens"][0])
+        sources = _match(source, config, leaves)
+        if config.tied_head and "head_rows" in sources:
+            _check_tied(sources["head_rows"][0], sources["tokens"][0])
         for path, leaf in leaves.items():
             read = functools.partial(_read_box, sources[path], leaf.shape, leaf.dtype)
             leaf.set_value(jax.make_array_from_callback(leaf.shape, placement(path), read))
     finally:
-        tensor_files.release()
+        _release()
     return nnx.merge(graph, abstract)
 
 
@@ -61,12 +61,11 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
     `hf` must be a config.json that describes `model`.
     """
     family = registry.FAMILIES[model.config.family]
-    if family.config_from_hf(hf) != model.config:
+    if registry.config_from_hf({**hf, "model_type": model.config.family}, registry.FAMILIES) != model.config:
         raise ValueError("the config.json to be written does not describe the model")
     leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
-    pieces = conversion.expand(family.table, model.config, arrays)
-    tensors = {piece.theirs: piece.export(arrays[piece.ours]) for piece in pieces}
+    tensors = dict(conversion.export(conversion.expand(family.table, model.config, arrays), arrays))
     described = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
     described |= {"architectures": [family.architecture], "model_type": model.config.family}
     described |= {"torch_dtype": jnp.dtype(dtype).name}
@@ -77,54 +76,85 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
         path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
-def fingerprint(folder: pathlib.Path, config: config_lib.DecoderConfig) -> str:
-    """SHA-256 (hex) over the configuration and every tensor's name, shape, type and some bytes.
+def fingerprint(path: pathlib.Path, config: config_lib.DecoderConfig) -> str:
+    """SHA-256 (hex) over the configuration and every tensor's name, shape, type and some bytes; of a GGUF file, its tokenizer too.
 
     The bytes are the first and last 1,024 and up to 61 between: another training step changes them all, a change to
     a few weights by hand may go unseen.
     """
     digest = hashlib.sha256(repr(config).encode())
-    for tensor in sorted(tensor_files.read(tensor_files.find(folder)), key=lambda tensor: tensor.key):
-        digest.update(f"{tensor.key} {tensor.shape} {tensor.dtype}".encode())
-        bytes_n = tensor.view().reshape(-1).view(np.uint8)
+    for described, bytes_n in _stored(path):
+        digest.update(described)
         for sample in (bytes_n[:1024], bytes_n[-1024:], bytes_n[:: len(bytes_n) // 61 + 1]):
             digest.update(sample.tobytes())
-    tensor_files.release()
+    for part in gguf_tensors.fingerprint_parts(path) if _is_gguf(path) else ():
+        digest.update(part)
+    _release()
     return digest.hexdigest()
 
 
-def _match(folder: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:
+def _stored(path: pathlib.Path) -> Iterator[tuple[bytes, np.ndarray]]:
+    """What each tensor is, in words, and its bytes, by name."""
+    if _is_gguf(path):
+        yield from gguf_tensors.stored(path)
+        return
+    for tensor in sorted(tensor_files.read(tensor_files.find(path)), key=lambda tensor: tensor.key):
+        yield f"{tensor.key} {tensor.shape} {tensor.dtype}".encode(), tensor.view().reshape(-1).view(np.uint8)
+
+
+def _is_gguf(path: pathlib.Path) -> bool:
+    return path.suffix == ".gguf"
+
+
+def _release() -> None:
+    tensor_files.release()
+    gguf_tensors.release()
+
+
+def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:
     """The tensors that make up each leaf, all names and shapes checked; a tied model may bring a head."""
-    files = tensor_files.find(folder)
-    family = registry.FAMILIES[config.family]
-    table = family.flax_table if files[0].suffix == ".msgpack" else family.table
-    pieces = conversion.expand(table, config, {*leaves, "head"})
-    wanted = {table.bare(piece.theirs): piece for piece in pieces}
+    files = [path] if _is_gguf(path) else tensor_files.find(path)
+    table = _table(config, files[0])
+    pieces = conversion.expand(table, config, {*leaves, "head_rows"})
+    wanted = collections.defaultdict(list)
+    for piece in pieces:
+        wanted[table.bare(piece.theirs)].append(piece)
+    names = dict.fromkeys(piece.theirs for piece in pieces)
     found = collections.defaultdict(list)
-    for tensor in tensor_files.read(files):
+    for tensor in gguf_tensors.read_tensors(path, names) if _is_gguf(path) else tensor_files.read(files):
         if not table.is_buffer(key := table.bare(tensor.key)):
             found[key].append(tensor)
-    optional = {key for key, piece in wanted.items() if piece.ours == "head" and config.tied_head}
+    optional = {key for key, (piece, *_) in wanted.items() if piece.ours == "head_rows" and config.tied_head}
     problems = _problems(wanted, found, optional)
     if problems:
-        raise errors.UserError(f"{folder}: the weights are not those of its config.json: {'; '.join(problems)}")
+        raise errors.UserError(f"{path}: the weights are not those of its config.json: {'; '.join(problems)}")
     sources = collections.defaultdict(list)
     for key, tensors in found.items():
-        sources[wanted[key].ours].append((wanted[key], tensors[0]))
+        for piece in wanted[key]:
+            sources[piece.ours].append((piece, tensors[0]))
     return sources
 
 
+def _table(config: config_lib.DecoderConfig, file: pathlib.Path) -> conversion.Table:
+    family = registry.FAMILIES[config.family]
+    if file.suffix != ".msgpack":
+        return family.table
+    if family.flax_table is None:
+        raise errors.UserError(f"{file}: Flax files of {config.family} models were never published; use safetensors")
+    return family.flax_table
+
+
 def _problems(
-    wanted: dict[str, conversion.Piece], found: dict[str, list[tensor_files.Tensor]], optional: set[str]
+    wanted: dict[str, list[conversion.Piece]], found: dict[str, list[tensor_files.Tensor]], optional: set[str]
 ) -> list[str]:
     misshapen = [
-        f"{tensor.key} is {tensor.dtype}{list(tensor.shape)} and should be {list(wanted[key].shape)}"
+        f"{tensor.key} is {tensor.dtype}{list(tensor.shape)} and should be {list(wanted[key][0].shape)}"
         for key, (tensor, *_) in found.items()
-        if key in wanted and (tensor.shape != wanted[key].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
+        if key in wanted and (tensor.shape != wanted[key][0].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
     ]
     kinds = {
         "unknown": [tensors[0].key for key, tensors in found.items() if key not in wanted],
-        "missing": [piece.theirs for key, piece in wanted.items() if key not in found and key not in optional],
+        "missing": [piece.theirs for key, (piece, *_) in wanted.items() if key not in found and key not in optional],
         "duplicate": [" = ".join(tensor.key for tensor in tensors) for tensors in found.values() if len(tensors) > 1],
         "misshapen": misshapen,
     }

@@ -1,14 +1,29 @@
-"""The one description of a decoder that GPT-2 and OPT share."""
+"""The one description of a decoder: every family is a set of these values."""
 
 import dataclasses
+
+from knnprompt_jax.models import rotary as rotary_lib
+
+# "rms" scales by its weight, "rms_plus_one" by 1 + its weight (Gemma).
+NORMS = ("layer", "rms", "rms_plus_one")
+# Where attention and MLP are normalised: their input (each with a norm of its own, or both with one), their output, or the sum of
+# that and the residual.
+BEFORE, BEFORE_BOTH, OUTPUT, AFTER = NORM_PLACES = ("before", "before_both", "output", "after")
+# Queries and keys may be normalised within each head (Qwen3), or across all heads (OLMo 2).
+QK_NORMS = ("", "head", "all")
 
 
 @dataclasses.dataclass(frozen=True)
 class DecoderConfig:
-    """Shapes and switches of a decoder-only transformer with learned positions.
+    """Shapes and switches of a decoder-only transformer.
 
-    `family` is the Hugging Face `model_type`; sizes give the axes V, D, E, L, H and F, and `num_positions` the context in
-    tokens.
+    `family` is the Hugging Face `model_type`; sizes give the axes V, D, E, L, H, G, K and F, and `num_positions` the context in
+    tokens. `position_table` says whether positions are learned vectors, the first at row `position_offset`; otherwise `rotary`
+    holds one or more tables of frequencies, of which layer l uses number `rotary_of_layer[l]` (all use the first if that is
+    empty). `windows[l]` is how many tokens back layer l reads, itself included; 0, or no tuple, is all of them.
+
+    `attention_scale` multiplies attention's logits, which are then capped softly at ± `attention_cap`; `logit_cap` does the
+    same to the logits of the vocabulary. `embed_scale` multiplies embeddings, after it was rounded to their dtype.
     """
 
     family: str
@@ -16,21 +31,34 @@ class DecoderConfig:
     width: int
     num_layers: int
     num_heads: int
+    num_kv_heads: int
+    head_size: int
     mlp_width: int
     num_positions: int
     embed_width: int
+    attention_scale: float
+    position_table: bool = True
     position_offset: int = 0
+    rotary: tuple[rotary_lib.Frequencies, ...] = ()
+    rotary_of_layer: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
     activation: str = "gelu_new"
-    norm_first: bool = True
-    final_norm: bool = True
+    gated_mlp: bool = False
+    parallel_residual: bool = False
+    norm: str = "layer"
+    norm_places: tuple[str, ...] = (BEFORE,)
     norm_epsilon: float = 1e-5
+    final_norm: bool = True
+    qk_norm: str = ""
+    qkv_bias: bool = True
+    out_bias: bool = True
+    mlp_bias: bool = True
+    head_bias: bool = False
     scale_by_layer: bool = False
-    scale_by_head: bool = True
+    embed_scale: float = 1.0
+    attention_cap: float | None = None
+    logit_cap: float | None = None
     tied_head: bool = True
-
-    @property
-    def head_size(self) -> int:
-        return self.width // self.num_heads
 
     @property
     def axes(self) -> dict[str, int]:
@@ -41,6 +69,7 @@ class DecoderConfig:
             "e": self.embed_width,
             "d": self.width,
             "h": self.num_heads,
+            "g": self.num_kv_heads,
             "k": self.head_size,
             "f": self.mlp_width,
         }
@@ -51,10 +80,6 @@ class DecoderConfig:
         return self.embed_width != self.width
 
     @property
-    def num_parameters(self) -> int:
-        """Parameters of the whole model; a tied head counts once."""
-        block = 4 * self.width * (self.width + 1) + 2 * self.width * self.mlp_width + self.mlp_width + 5 * self.width
-        tables = self.vocab_size * self.embed_width * (1 if self.tied_head else 2)
-        positions = (self.num_positions + self.position_offset) * self.width
-        projections = 2 * self.width * self.embed_width if self.has_projections else 0
-        return self.num_layers * block + tables + positions + projections + (2 * self.width if self.final_norm else 0)
+    def state_width(self) -> int:
+        """Numbers in a hidden state: those that the head reads, with a 1 for its bias if it has one."""
+        return self.embed_width + self.head_bias

@@ -1,14 +1,15 @@
 """Weights under other names: what a conversion table is, and the tensors it expects of a model.
 
 A table is data, read in both directions: an einops pattern turns into its reverse when its sides are swapped.
-Axes are named by the package's letters in lower case (v m e d h k f), n for the parts query, key and value, and t for
-BERT's token types.
+Axes are named by the package's letters in lower case (v m e d h g k f); n is the place among parts that we keep in one array,
+j the axis along which they keep several of ours in one tensor, and t is for BERT's token types.
 """
 
 import dataclasses
+import itertools
 import math
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import einops
 import numpy as np
@@ -20,7 +21,8 @@ from knnprompt_jax.models import config as config_lib
 class Rule:
     """One kind of tensor: its name there (`{layer}` for each block), our path, the pattern from theirs to ours.
 
-    `part` says which of query, key and value the tensor is where these are stored apart;
+    `part` says which part of our array the tensor is: key or value, gate or up. Where their tensor holds several of ours, `fused`
+    gives the sizes along its axis j, as letters of axes or "1", and `segment` which of them is ours.
     `prefixed`, whether the whole name starts with the table's prefix.
     """
 
@@ -29,6 +31,8 @@ class Rule:
     pattern: str
     part: int | None = None
     prefixed: bool = True
+    fused: tuple[str, ...] = ()
+    segment: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +59,10 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """One tensor of a model: the box of our (stacked) array `ours` that starts at `start` and has shape `box`."""
+    """One tensor of a model, or a segment of it: the box of our (stacked) array `ours` that starts at `start` and has shape `box`.
+
+    `shape` is that of their whole tensor. Rearranged by the pattern, `segment` cuts it along its axis number `axis`.
+    """
 
     theirs: str
     ours: str
@@ -64,41 +71,68 @@ class Piece:
     shape: tuple[int, ...]
     pattern: str
     sizes: Mapping[str, int]
+    axis: int
+    segment: slice
 
     def import_view(self, array: np.ndarray) -> np.ndarray:
         """Their tensor as a box of ours; a view wherever NumPy can give one."""
-        return einops.rearrange(array, self.pattern, **self.sizes).reshape(self.box)
+        whole = einops.rearrange(array, self.pattern, **self.sizes)
+        return whole[(slice(None),) * self.axis + (self.segment,)].reshape(self.box)
 
-    def export(self, array: np.ndarray) -> np.ndarray:
-        """Their tensor, cut from the whole of our array."""
+    def cut(self, array: np.ndarray) -> np.ndarray:
+        """The box of ours in the arrangement of the pattern's right side."""
         box = array[tuple(slice(start, start + size) for start, size in zip(self.start, self.box, strict=True))]
-        left, right = self.pattern.split(" -> ")
-        box = box.reshape([self.sizes[axis] for axis in right.split()])
-        return np.ascontiguousarray(einops.rearrange(box, f"{right} -> {left}", **self.sizes))
+        shape = [self.sizes[axis] for axis in self.pattern.split(" -> ")[1].split()]
+        if shape:
+            shape[self.axis] = self.segment.stop - self.segment.start
+        return box.reshape(shape)
+
+
+def export(pieces: Iterable[Piece], arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Their tensors by name, from the whole of our arrays."""
+    ordered = sorted(pieces, key=lambda piece: (piece.theirs, piece.segment.start))
+    for name, group in itertools.groupby(ordered, key=lambda piece: piece.theirs):
+        members = list(group)
+        whole = np.concatenate([piece.cut(arrays[piece.ours]) for piece in members], members[0].axis)
+        left, right = members[0].pattern.split(" -> ")
+        yield (
+            name,
+            np.ascontiguousarray(
+                einops.rearrange(whole, f"{right} -> {left}", **members[0].sizes).reshape(members[0].shape)
+            ),
+        )
 
 
 def expand(table: Table, config: config_lib.DecoderConfig, leaves: Container[str]) -> list[Piece]:
-    """Every tensor that the table expects of a model with these leaves, under its whole name."""
+    """Every tensor that the table expects of a model with these leaves, under its whole name; each segment of a fused one."""
     pieces = []
     for rule in table.rules:
         if rule.ours in leaves:
             name = table.prefixes[0] + rule.theirs if rule.prefixed else rule.theirs
             layers = range(config.num_layers) if "{layer}" in name else [None]
-            pieces += [_piece(name, rule, layer, _sizes(config, rule)) for layer in layers]
+            pieces += [_piece(name, rule, layer, config.axes) for layer in layers]
     return pieces
 
 
-def _sizes(config: config_lib.DecoderConfig, rule: Rule) -> dict[str, int]:
-    sizes = config.axes | {"n": 3 if rule.part is None else 1}
-    return {axis: size for axis, size in sizes.items() if axis in rule.pattern}
-
-
-def _piece(name: str, rule: Rule, layer: int | None, sizes: dict[str, int]) -> Piece:
+def _piece(name: str, rule: Rule, layer: int | None, axes: Mapping[str, int]) -> Piece:
     left, right = rule.pattern.split(" -> ")
-    start = [rule.part or 0 if axis == "n" else 0 for axis in right.split()]
-    box = [sizes[axis] for axis in right.split()]
+    segments = [1 if size == "1" else axes[size] for size in rule.fused]
+    sizes = {**axes, "n": 1, "j": sum(segments)}
+    sizes = {axis: size for axis, size in sizes.items() if axis in rule.pattern}
+    axis = right.split().index("j") if rule.fused else 0
+    first = sum(segments[: rule.segment])
+    segment = slice(first, first + segments[rule.segment]) if rule.fused else slice(0, sizes[right.split()[0]])
+    start, box = [], []
+    for letter in right.split():
+        is_place = letter == "n" or (letter == "j" and rule.fused[0] == "1")
+        if is_place and rule.part is None:
+            continue
+        start.append(rule.part or 0 if is_place else 0)
+        box.append(segment.stop - segment.start if letter == "j" else sizes[letter])
     if layer is not None:
         start, box = [layer, *start], [1, *box]
     groups = re.findall(r"\(.*?\)|\w", left)
     shape = tuple(math.prod(sizes[axis] for axis in re.findall(r"\w", group)) for group in groups)
-    return Piece(name.format(layer=layer), rule.ours, tuple(start), tuple(box), shape, rule.pattern, sizes)
+    return Piece(
+        name.format(layer=layer), rule.ours, tuple(start), tuple(box), shape, rule.pattern, sizes, axis, segment
+    )

@@ -1,14 +1,18 @@
-"""The decoder: embeddings, stacked blocks under one scan, final normalisation, tied head. GPT-2 and OPT are its configurations."""
+"""The decoder: embeddings, stacked blocks under one scan, final normalisation, head. Every family is a configuration of it."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from knnprompt_jax.models import attention, layers, vocabulary
+from knnprompt_jax import parallel
+from knnprompt_jax.models import attention, layers, rotary, vocabulary
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
+from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
+UNLIMITED = 2**30  # Tokens: the window of a layer that reads everything.
 
 
 class Decoder(nnx.Module):
@@ -20,16 +24,18 @@ class Decoder(nnx.Module):
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
         self.config = config
         self.tokens = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
-        self.positions = layers._normal(
-            rngs, (config.num_positions + config.position_offset, config.width), param_dtype, 0.01
-        )
+        if config.position_table:
+            rows = config.num_positions + config.position_offset
+            self.positions = layers._normal(rngs, (rows, config.width), param_dtype, 0.01)
         if config.has_projections:
             self.project_in = layers._normal(rngs, (config.embed_width, config.width), param_dtype)
             self.project_out = layers._normal(rngs, (config.width, config.embed_width), param_dtype)
         if config.final_norm:
-            self.final_norm = layers.LayerNorm(config.width, config.norm_epsilon, param_dtype)
+            self.final_norm = layers.norm(config, param_dtype)
         if not config.tied_head:
-            self.head = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
+            self.head_rows = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
+        if config.head_bias:
+            self.head_bias = layers._zeros((config.vocab_size,), param_dtype)
 
         @nnx.split_rngs(splits=config.num_layers)
         @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None})
@@ -40,27 +46,33 @@ class Decoder(nnx.Module):
 
     def __call__(self, tokens_BT: Array, remat: bool = False, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
         """Hidden states [B, T, E] (float32) of whole sequences, causally; `remat` recomputes blocks in the backward pass."""
-        x_BTD = dropout.at(self.config.num_layers)(self._embed(tokens_BT, jnp.arange(tokens_BT.shape[1])))
+        positions_T = jnp.arange(tokens_BT.shape[1])
+        x_BTD = dropout.at(self.config.num_layers)(self._embed(tokens_BT, positions_T))
+        rotation = self._rotations(positions_T[None])
 
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
             own = dropout.at(layer)
-            return block(x_BTD, self._causal(layer, own), own)[0], None
+            return block(x_BTD, self._causal(layer, len(positions_T), own), self._rotate(rotation, layer), own)[0], None
 
         x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, self._stack())
         return self._finish(x_BTD)
 
     def read_prefix(self, tokens_P: Array, length: Array) -> attention.Prefix:
-        """Keys and values [L, H, P, K] of a prefix, once for all prompts; tokens from `length` on are padding."""
-        x_1PD = self._embed(tokens_P[None], jnp.arange(tokens_P.shape[0]))
+        """Keys and values [L, G, P, K] of a prefix, once for all prompts; tokens from `length` on are padding."""
+        positions_P = jnp.arange(tokens_P.shape[0])
+        x_1PD = self._embed(tokens_P[None], positions_P)
+        rotation = self._rotations(positions_P[None])
 
-        def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, Array]:
+        def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, tuple[Array, Array]]:
             block, layer = block_and_layer
-            x_1PD, kv_1PnHK = block(x_1PD, self._causal(layer))
-            return x_1PD, jnp.einsum("pnhk->nhpk", kv_1PnHK[0])
+            attend = self._causal(layer, len(positions_P))
+            x_1PD, *kv = block(x_1PD, attend, self._rotate(rotation, layer))
+            k_GPK, v_GPK = (jnp.moveaxis(for_shards(array)[0], 1, 0) for array in kv)
+            return x_1PD, (k_GPK, v_GPK)
 
-        _, kv_LnHPK = jax.lax.scan(body, x_1PD, self._stack())
-        return attention.Prefix(kv_LnHPK[:, 0], kv_LnHPK[:, 1], length)
+        _, (k_LGPK, v_LGPK) = jax.lax.scan(body, x_1PD, self._stack())
+        return attention.Prefix(k_LGPK, v_LGPK, length)
 
     def read_suffixes(
         self,
@@ -78,10 +90,15 @@ class Decoder(nnx.Module):
         Unless `safe`, a state may be NaN where attention logits are very large (see `attention.shared_prefix_attention`).
         """
         last = self.config.num_layers - 1
+        rotation = self._rotations(positions_BS)
         x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, safe, last)
-        attend = self._after_prefix(last, attention.readable_at(ends_J, stops_BS)[None], prefix, safe)
-        x_1TD = x_BSD.reshape(1, -1, x_BSD.shape[-1])
-        return self._finish(self._block(last).at(x_1TD, ends_J, attend))[0]
+        x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
+        mask_1JT = attention.readable_at(ends_J, stops_BS)[None]
+        attend = self._after_prefix(last, mask_1JT, positions_1T[:, ends_J], positions_1T, prefix, safe)
+        rotate_T, rotate_J = (
+            self._rotate(rotation, last, tokens) for tokens in (jnp.arange(positions_1T.size), ends_J)
+        )
+        return self._finish(self._block(last).at(x_1TD, ends_J, attend, rotate_T, rotate_J))[0]
 
     def score_suffixes(
         self,
@@ -100,15 +117,19 @@ class Decoder(nnx.Module):
         """
         x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, safe, self.config.num_layers)
         h_JE = self._finish(x_BSD.reshape(-1, x_BSD.shape[-1])[ends_J])
-        return vocabulary.log_probabilities(h_JE, self.head_VE, targets_J)
+        return vocabulary.log_probabilities(h_JE, self.head, targets_J)
 
     def logits(self, h_NE: Array) -> Array:
         """Next-token logits [N, V] in float32."""
-        return jnp.einsum("...e,ve->...v", h_NE.astype(jnp.float32), self.head_VE.astype(jnp.float32))
+        return self.head.logits(h_NE)
 
     @property
-    def head_VE(self) -> Array:
-        return self.tokens[...] if self.config.tied_head else self.head[...]
+    def head(self) -> head_lib.Head:
+        """What makes logits of states; a bias is one more column, which meets the 1 at the end of every state."""
+        rows_VE = self.tokens[...] if self.config.tied_head else self.head_rows[...]
+        if self.config.head_bias:
+            rows_VE = jnp.concatenate([rows_VE, self.head_bias[...][:, None]], -1)
+        return head_lib.Head(rows_VE, self.config.logit_cap)
 
     def _through_blocks(
         self,
@@ -120,26 +141,45 @@ class Decoder(nnx.Module):
         num_blocks: int,
     ) -> Array:
         """Activations [B, S, D] of packed rows after the first blocks."""
-        mask_BSS = attention.readable(stops_BS)
+        mask_BSS, rotation = attention.readable(stops_BS), self._rotations(positions_BS)
 
         def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
-            return self._block(layer)(x_BSD, self._after_prefix(layer, mask_BSS, prefix, safe))[0], None
+            attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, safe)
+            return self._block(layer)(x_BSD, attend, self._rotate(rotation, layer))[0], None
 
         return jax.lax.scan(body, self._embed(tokens_BS, positions_BS), jnp.arange(num_blocks))[0]
 
-    def _after_prefix(self, layer: Array | int, mask_BST: Array, prefix: attention.Prefix, safe: bool) -> layers.Attend:
+    def _after_prefix(
+        self,
+        layer: Array | int,
+        mask_BST: Array,
+        positions_BS: Array,
+        positions_BT: Array,
+        prefix: attention.Prefix,
+        safe: bool,
+    ) -> layers.Attend:
         own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
-        return lambda q, k, v: attention.shared_prefix_attention(q, k, v, mask_BST, own, self._scale(layer), safe)
+        rule = self._rule(layer, prefix.k.shape[2] + positions_BT.shape[1])
+        mask_BST = rule.within(mask_BST, positions_BS[:, :, None], positions_BT[:, None])
+
+        def attend(q: Array, k: Array, v: Array) -> Array:
+            k, v = for_shards(k), for_shards(v)
+            return attention.shared_prefix_attention(q, k, v, mask_BST, positions_BS, own, rule, safe)
+
+        return attend
 
     def _embed(self, tokens: Array, positions: Array) -> Array:
         x = self.tokens[...][tokens]
+        if self.config.embed_scale != 1:
+            x = x * jnp.asarray(self.config.embed_scale, x.dtype)
         if self.config.has_projections:
             x = x @ self.project_in[...]
-        return x + self.positions[...][positions + self.config.position_offset]
+        return x + self.positions[...][positions + self.config.position_offset] if self.config.position_table else x
 
     def _finish(self, x: Array) -> Array:
         x = self.final_norm(x) if self.config.final_norm else x.astype(jnp.float32)
-        return x @ self.project_out[...].astype(jnp.float32) if self.config.has_projections else x
+        x = x @ self.project_out[...].astype(jnp.float32) if self.config.has_projections else x
+        return jnp.concatenate([x, jnp.ones_like(x[..., :1])], -1) if self.config.head_bias else x
 
     def _stack(self) -> tuple[layers.Block, Array]:
         return self.blocks, jnp.arange(self.config.num_layers)
@@ -148,10 +188,37 @@ class Decoder(nnx.Module):
         """The block of one layer, cut from the stack; indexing (not slicing the stack) keeps a single copy of the weights."""
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
-    def _causal(self, layer: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> layers.Attend:
-        own = dropout.at(dropout_lib.WEIGHTS)
-        return lambda q, k, v: attention.causal_attention(q, k, v, self._scale(layer), own)
+    def _causal(self, layer: Array | int, length: int, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> layers.Attend:
+        rule, own = self._rule(layer, length), dropout.at(dropout_lib.WEIGHTS)
+        return lambda q, k, v: attention.causal_attention(q, k, v, rule, own)
 
-    def _scale(self, layer: Array | int) -> Array | float:
-        scale = self.config.head_size**-0.5 if self.config.scale_by_head else 1.0
-        return scale / (layer + 1) if self.config.scale_by_layer else scale
+    def _rule(self, layer: Array | int, reach: int) -> attention.Rule:
+        """How a layer attends where there are at most `reach` tokens to read."""
+        scale: Array | float = self.config.attention_scale
+        if self.config.scale_by_layer:
+            scale = scale / (layer + 1)
+        windows_L = np.array([window or UNLIMITED for window in self.config.windows])
+        window = jnp.asarray(windows_L)[layer] if (windows_L < reach).any() else None
+        return attention.Rule(scale, window, self.config.attention_cap)
+
+    def _rotations(self, positions_BS: Array) -> rotary.Rotation | None:
+        return rotary.rotations(self.config.rotary, positions_BS) if self.config.rotary else None
+
+    def _rotate(
+        self, rotations: rotary.Rotation | None, layer: Array | int, tokens_J: Array | None = None
+    ) -> layers.Rotate:
+        """The rotation of a layer, of all tokens or of some (flat indices)."""
+        if rotations is None:
+            return layers.unrotated
+        tables_L = np.array(self.config.rotary_of_layer or (0,) * self.config.num_layers)
+        table = jnp.asarray(tables_L)[layer] if len(self.config.rotary) > 1 else 0
+        rotation = jax.tree.map(lambda tables: tables[table], rotations)
+        return rotation if tokens_J is None else rotation.at(tokens_J)
+
+
+def for_shards(array_BTGK: Array) -> Array:
+    """Keys or values with as many heads as the mesh has shards of the model, where they are fewer: each shard then has the head
+    that its queries read."""
+    shards = jax.sharding.get_abstract_mesh().shape.get(parallel.MODEL, 1)
+    heads = array_BTGK.shape[2]
+    return array_BTGK if heads >= shards else jnp.repeat(array_BTGK, shards // heads, axis=2)

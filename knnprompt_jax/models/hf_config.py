@@ -1,13 +1,126 @@
-"""Reading a Hugging Face config.json: its values, checked one by one."""
+"""Reading a Hugging Face config.json: its values, checked one by one, and no key passed over in silence."""
 
 import json
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from knnprompt_jax import errors
 
-Json = dict[str, Any]
+Json = Mapping[str, Any]
+# Keys that change nothing of what a frozen model computes: names, token numbers, training, generation, other heads.
+_HARMLESS = """
+    _attn_implementation _flash_attn_2_enabled _name_or_path activation_dropout architectures attention_dropout
+    attention_probs_dropout_prob attn_implementation attn_pdrop auto_map begin_suppress_tokens bos_token_id
+    cache_implementation chat_template classifier_activation classifier_dropout directionality do_sample dropout
+    dtype embd_pdrop eos_token_id gradient_checkpointing hidden_dropout hidden_dropout_prob id2label init_std
+    initializer_range is_llama_config label2id layerdrop model_type n_ctx pad_token_id pooler_fc_size
+    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix problem_type
+    reorder_and_upcast_attn resid_pdrop sep_token_id suppress_tokens task_specific_params tokenizer_class
+    torch_dtype transformers.js_config transformers_version unsloth_fixed unsloth_version use_cache
+    vocab_size_or_config_json_file
+"""
+_HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_forward")
+
+
+class Fields:
+    """The keys of a config.json; each is read by what it means, and `refuse_unread` names those that nobody read."""
+
+    def __init__(self, hf: Json):
+        self._hf = hf
+        self._read: set[str] = set()
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """A positive whole number; null counts as absent. Without a default the key must be there."""
+        value = self._required(key) if default is None else self.value(key, default)
+        if type(value) is not int or value < 1:
+            raise errors.UserError(f"config.json: {key}={value!r} is not a positive whole number")
+        return value
+
+    def divisor(self, key: str, total: int, default: int | None = None) -> int:
+        """A positive whole number that divides `total`."""
+        value = self.size(key, default)
+        if total % value:
+            raise errors.UserError(f"config.json: {key}={value} does not divide {total}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number."""
+        value = self._required(key) if default is None else self.value(key, default)
+        if type(value) not in (int, float) or not 0 < value < float("inf"):
+            raise errors.UserError(f"config.json: {key}={value!r} is not a positive number")
+        return float(value)
+
+    def optional_number(self, key: str) -> float | None:
+        """A positive number, or None where the key is absent or null."""
+        return None if self.value(key) is None else self.number(key)
+
+    def switch(self, key: str, default: bool) -> bool:
+        value = self.value(key, default)
+        if type(value) is not bool:
+            raise errors.UserError(f"config.json: {key}={value!r} is neither true nor false")
+        return value
+
+    def choice(self, key: str, default: str, choices: Collection[str]) -> str:
+        value = self.value(key, default)
+        if not isinstance(value, str) or value not in choices:
+            raise errors.UserError(
+                f"config.json: {key}={value!r} is not supported; choices: {', '.join(sorted(choices))}"
+            )
+        return value
+
+    def require(self, key: str, supported: Any) -> None:
+        """Refuses a key whose other settings give a model that is not supported; the supported one is the default."""
+        if (value := self.value(key, supported)) != supported or type(value) is not type(supported):
+            raise errors.UserError(f"config.json: {key}={value!r} is not supported; only {key}={supported!r} is")
+
+    def per_layer(self, key: str, layers: int, choices: Collection[Any]) -> list[Any] | None:
+        """One of `choices` for each layer; None where the key is absent or null."""
+        value = self.value(key)
+        if value is not None and not (
+            isinstance(value, list) and len(value) == layers and all(member in choices for member in value)
+        ):
+            raise errors.UserError(
+                f"config.json: {key}={value!r} is not {layers} of {', '.join(map(str, choices))}, one for each layer"
+            )
+        return value
+
+    def table(self, key: str) -> Json | None:
+        """An object; None where the key is absent or null."""
+        value = self.value(key)
+        if value is not None and not isinstance(value, dict):
+            raise errors.UserError(f"config.json: {key}={value!r} is no object")
+        return value
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there, be it null."""
+        return key in self._hf
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """Whatever stands there; null counts as absent."""
+        self._read.add(key)
+        value = self._hf.get(key)
+        return default if value is None else value
+
+    def refuse_unread(self) -> None:
+        """Raises UserError for keys that mean something to a model and that nobody has read: they might change it."""
+        unread = [
+            f"{key}={str(value)[:40]}"
+            for key, value in self._hf.items()
+            if key not in self._read
+            and key not in _HARMLESS.split()
+            and not key.startswith(_HARMLESS_PREFIXES)
+            and value is not None
+            and value is not False
+            and value not in ({}, [])
+        ]
+        if unread:
+            raise errors.UserError(f"config.json: {', '.join(unread)}: not supported, and it may change the model")
+
+    def _required(self, key: str) -> Any:
+        if (value := self.value(key)) is None:
+            raise errors.UserError(f"config.json: {key} is missing")
+        return value
 
 
 def read(folder: pathlib.Path) -> Json:
@@ -34,52 +147,3 @@ def read_object(path: pathlib.Path) -> Json:
     if not isinstance(hf, dict):
         raise errors.UserError(f"{path}: holds no JSON object")
     return hf
-
-
-def size(hf: Json, key: str, default: int) -> int:
-    """A positive whole number; null counts as absent."""
-    value = _get(hf, key, default)
-    if type(value) is not int or value < 1:
-        raise errors.UserError(f"config.json: {key}={value!r} is not a positive whole number")
-    return value
-
-
-def divisor(hf: Json, key: str, default: int, total: int) -> int:
-    """A positive whole number that divides `total`."""
-    value = size(hf, key, default)
-    if total % value:
-        raise errors.UserError(f"config.json: {key}={value} does not divide the width {total}")
-    return value
-
-
-def number(hf: Json, key: str, default: float) -> float:
-    """A positive number."""
-    value = _get(hf, key, default)
-    if type(value) not in (int, float) or not value > 0:
-        raise errors.UserError(f"config.json: {key}={value!r} is not a positive number")
-    return float(value)
-
-
-def switch(hf: Json, key: str, default: bool) -> bool:
-    value = _get(hf, key, default)
-    if type(value) is not bool:
-        raise errors.UserError(f"config.json: {key}={value!r} is neither true nor false")
-    return value
-
-
-def choice(hf: Json, key: str, default: str, choices: Collection[str]) -> str:
-    value = _get(hf, key, default)
-    if not isinstance(value, str) or value not in choices:
-        raise errors.UserError(f"config.json: {key}={value!r} is not supported; choices: {', '.join(sorted(choices))}")
-    return value
-
-
-def require(hf: Json, key: str, supported: bool) -> None:
-    """Refuses a switch whose other setting gives a model that is not supported; the supported one is the default."""
-    if switch(hf, key, supported) is not supported:
-        raise errors.UserError(f"config.json: {key}={not supported} is not supported; only {key}={supported} is")
-
-
-def _get(hf: Json, key: str, default: Any) -> Any:
-    value = hf.get(key)
-    return default if value is None else value

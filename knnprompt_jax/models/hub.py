@@ -1,5 +1,6 @@
-"""From a model's name to a folder: a local one, or a download from the Hugging Face Hub in one weight format."""
+"""From a model's name to its files: local or shipped ones, or a download from the Hugging Face Hub in one weight format."""
 
+import glob
 import os
 import pathlib
 
@@ -7,38 +8,79 @@ import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
 from knnprompt_jax import errors, hub_client
-from knnprompt_jax.models import hub_files, tensor_files
+from knnprompt_jax.models import hub_files, shipped, tensor_files
 
 _TIMEOUT_SECONDS = 10.0
 
 
-def resolve(name_or_folder: str, revision: str | None = None, config_only: bool = False) -> pathlib.Path:
-    """The folder of a model: `name_or_folder` itself if it is one, otherwise the Hub's snapshot of that name.
+def resolve(name_or_path: str, revision: str | None = None, config_only: bool = False) -> pathlib.Path:
+    """Where a model lies: its folder, or its `.gguf` file, which holds all of it.
 
-    Downloads config, tokenizer and one format of the weights (`config_only`: config.json alone), compares them with the
-    Hub's checksums, and goes on where an earlier download broke off. Where the Hub gives nothing, the cache serves.
+    A folder or a `.gguf` file is found first, and of a folder whose only weights are one `.gguf` file that file; then comes a
+    shipped model by its name, then the Hub's snapshot of "owner/name", or of "owner/name:file.gguf" that file alone.
+
+    Downloads config, tokenizer and one format of the weights (`config_only`: config.json alone; a `.gguf` file comes whole),
+    compares them with the Hub's checksums, and goes on where an earlier download broke off. Where the Hub gives nothing, the
+    cache serves.
 
     Args:
         revision: branch, tag or commit on the Hub.
 
     Raises:
-        UserError: no such folder, model or revision, no right to read it, a file that is missing or not what the Hub lists,
-            or neither Hub nor cache has it.
+        UserError: no such folder, file, model or revision, several `.gguf` files to choose from, no right to read it, a file
+            that is missing or not what the Hub lists, or neither Hub nor cache has it.
     """
-    folder = pathlib.Path(name_or_folder).expanduser()
-    if folder.is_dir():
-        return folder
-    if _looks_like_path(name_or_folder):
-        raise errors.UserError(f"no such folder: {name_or_folder}")
-    what = f"model {name_or_folder!r}" + (f", revision {revision!r}," if revision else "")
+    local = _local(name_or_path)
+    if local is not None:
+        return local
+    name, file = _parts(name_or_path)
+    folder = _snapshot(name, revision, hub_files.Selection(file, config_only))
+    return folder / file if file else folder
+
+
+def _local(name: str) -> pathlib.Path | None:
+    """The model of a path or a shipped name; none if the name may be one on the Hub."""
+    path = pathlib.Path(name).expanduser()
+    if path.is_dir():
+        return _only_gguf(path) or path
+    if path.suffix == ".gguf" and path.is_file():
+        return path
+    if name in shipped.SHIPPED:
+        return shipped.locate(name)
+    if _looks_like_path(_parts(name)[0]):
+        what = "folder or .gguf file" if path.exists() else "folder" if path.suffix != ".gguf" else "file"
+        raise errors.UserError(f"no such {what}: {name}")
+    return None
+
+
+def _only_gguf(folder: pathlib.Path) -> pathlib.Path | None:
+    """The one `.gguf` file of a folder that has no other weights."""
+    names = sorted(path.name for path in folder.iterdir())
+    found = [name for name in names if name.endswith(".gguf")]
+    if not found or tensor_files.pick(names):
+        return None
+    if len(found) > 1:
+        raise errors.UserError(f"{folder}: {len(found)} .gguf files, name one: {', '.join(found)}")
+    return folder / found[0]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The name on the Hub, and the file that it names after a colon or none."""
+    head, colon, file = name.rpartition(":")
+    return (head, file) if colon and file.endswith(".gguf") else (name, "")
+
+
+def _snapshot(name: str, revision: str | None, selection: hub_files.Selection) -> pathlib.Path:
+    """The folder with the selected files of a model on the Hub."""
+    what = f"model {name!r}" + (f", revision {revision!r}," if revision else "")
     try:
-        return hub_client.patiently(lambda: _download(name_or_folder, revision, config_only))
+        return hub_client.patiently(lambda: _download(name, revision, selection))
     except hub_errors.HFValidationError:
-        raise errors.UserError(f"{name_or_folder!r} is neither a folder nor a possible Hub name (owner/name)") from None
+        raise errors.UserError(f"{name!r} is neither a folder nor a possible Hub name (owner/name)") from None
     except hub_files.Unusable as error:
         raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
     except (OSError, hub_errors.HTTPError) as error:
-        found = _from_cache(name_or_folder, revision, config_only)
+        found = _from_cache(name, revision, selection)
         if found is None:
             raise errors.UserError(
                 f"{what} is no local folder and not in the cache, and {hub_client.reason(error)}"
@@ -52,12 +94,13 @@ def _looks_like_path(name: str) -> bool:
     )
 
 
-def _download(name: str, revision: str | None, config_only: bool) -> pathlib.Path:
+def _download(name: str, revision: str | None, selection: hub_files.Selection) -> pathlib.Path:
     api = huggingface_hub.HfApi()
     info = api.model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
-    files = hub_files.wanted([sibling.rfilename for sibling in info.siblings or []], config_only)
+    files = selection.of([sibling.rfilename for sibling in info.siblings or []])
     cached = [huggingface_hub.try_to_load_from_cache(name, file, revision=info.sha) for file in files]
-    folder = pathlib.Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=files))
+    patterns = [glob.escape(file) for file in files]
+    folder = pathlib.Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
     if not all(isinstance(path, str) for path in cached):
         # Of the commit that was downloaded: a branch may have moved since.
         listed = api.model_info(name, revision=folder.name, timeout=_TIMEOUT_SECONDS, files_metadata=True)
@@ -65,17 +108,20 @@ def _download(name: str, revision: str | None, config_only: bool) -> pathlib.Pat
     return folder
 
 
-def _from_cache(name: str, revision: str | None, config_only: bool) -> pathlib.Path | None:
+def _from_cache(name: str, revision: str | None, selection: hub_files.Selection) -> pathlib.Path | None:
     """The snapshot in the cache, unless it lacks a file that a run reads."""
     try:
         listed = huggingface_hub.get_cached_repo_tree(name, revision=revision)
-        files = hub_files.wanted([file.path for file in listed], config_only)
+        files = selection.of([file.path for file in listed])
     except (hub_errors.CachedRepoTreeNotFoundError, hub_files.Unusable):  # Other programs may have filled the cache.
-        files = [hub_files.CONFIG]
+        files = [selection.file or hub_files.CONFIG]
     try:
-        found = huggingface_hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=files)
-        if not config_only:
-            tensor_files.find(pathlib.Path(found))
-        return pathlib.Path(found)
+        patterns = [glob.escape(file) for file in files]
+        found = pathlib.Path(
+            huggingface_hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=patterns)
+        )
+        if not selection.file and not selection.config_only:
+            tensor_files.find(found)
+        return found if all((found / file).is_file() for file in files) else None
     except (OSError, errors.UserError):
         return None

@@ -1,5 +1,6 @@
 """The files of a Hub model that a run reads, and whether they arrived as the Hub lists them."""
 
+import dataclasses
 import hashlib
 import os
 import pathlib
@@ -16,26 +17,50 @@ class Unusable(Exception):
     """What the Hub has of the model, or sent of it, is of no use."""
 
 
-def wanted(files: list[str], config_only: bool) -> list[str]:
-    """Of all files of a repository: config.json alone, or with it everything small at the top and the preferred weights.
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """What a run reads of a repository: `file` alone, config.json alone, or with it all that is small and the weights."""
 
-    Raises:
-        Unusable: there is no config.json, or no weights.
-    """
+    file: str = ""
+    config_only: bool = False
+
+    def of(self, files: list[str]) -> list[str]:
+        """The selected ones of all files of a repository.
+
+        Raises:
+            Unusable: there is no such file, no config.json, or no weights.
+        """
+        if not self.file:
+            return _wanted(files, self.config_only)
+        if self.file not in files:
+            choices = ", ".join(_ggufs(files)) or "none"
+            raise Unusable(f"it has no file {self.file}; choices: {choices}")
+        return [self.file]
+
+
+def _wanted(files: list[str], config_only: bool) -> list[str]:
+    """Config.json alone, or with it everything small at the top and the preferred weights."""
+    hint = f"name one of its files, such as owner/name:{_ggufs(files)[0]}" if _ggufs(files) else ""
     if CONFIG not in files:
-        raise Unusable(f"it has no {CONFIG}: choose another model")
+        raise Unusable(f"it has no {CONFIG}: {hint or 'choose another model'}")
     if config_only:
         return [CONFIG]
     top = [file for file in files if "/" not in file]
     weights = tensor_files.pick(top)
     if weights is None:
-        raise Unusable(f"it has no weights ({', '.join(tensor_files.FORMATS)}): choose another model or revision")
+        raise Unusable(
+            f"it has no weights ({', '.join(tensor_files.FORMATS)}): {hint or 'choose another model or revision'}"
+        )
     small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
     small += [file for file in files if file.endswith("_Pooling/config.json")]  # Of sentence encoders.
     if not weights.endswith(".index.json"):
         return [*small, weights]
     stem, suffix = os.path.splitext(weights.removesuffix(".index.json"))
     return [*small, weights, *(file for file in top if file.startswith(f"{stem}-") and file.endswith(suffix))]
+
+
+def _ggufs(files: list[str]) -> list[str]:
+    return [file for file in files if file.endswith(".gguf")]
 
 
 def check(folder: pathlib.Path, listed: Iterable[hf_api.RepoSibling]) -> None:

@@ -11,15 +11,23 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
 
 Array = jax.Array
-# Takes queries, keys and values [B, S, H, K] of one layer; returns what each token reads, [B, S, H, K].
+# Takes queries [B, S, H, K], keys and values [B, T, G, K] of one layer; returns what each token reads, [B, S, H, K].
 Attend = Callable[[Array, Array, Array], Array]
+# Gives queries or keys [B, S, H, K] their positions.
+Rotate = Callable[[Array], Array]
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
     "gelu_pytorch_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
 }
+
+
+def unrotated(x_BSHK: Array) -> Array:
+    """Queries and keys of a model whose positions are in its embeddings."""
+    return x_BSHK
 
 
 def _normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: jnp.dtype, scale: float = 0.02) -> nnx.Param:
@@ -30,87 +38,151 @@ def _zeros(shape: tuple[int, ...], dtype: jnp.dtype) -> nnx.Param:
     return nnx.Param(jnp.zeros(shape, dtype))
 
 
-class LayerNorm(nnx.Module):
-    """Layer normalisation over the last axis, computed in float32 whatever the input; the caller casts."""
+class Norm(nnx.Module):
+    """Normalisation over the last axes, as many as its shape has, computed in float32 whatever the input; the caller casts."""
 
-    def __init__(self, width: int, epsilon: float, dtype: jnp.dtype):
-        self.scale = nnx.Param(jnp.ones((width,), dtype))
-        self.bias = _zeros((width,), dtype)
-        self.epsilon = epsilon
+    def __init__(self, shape: tuple[int, ...], kind: str, epsilon: float, dtype: jnp.dtype):
+        """`kind` is one of `config.NORMS`."""
+        self.kind, self.epsilon, self.axes = kind, epsilon, tuple(range(-len(shape), 0))
+        self.scale = nnx.Param(jnp.full(shape, kind != "rms_plus_one", dtype))
+        if kind == "layer":
+            self.bias = _zeros(shape, dtype)
 
     def __call__(self, x: Array) -> Array:
         x = x.astype(jnp.float32)
-        centred = x - x.mean(-1, keepdims=True)
-        variance = jnp.square(centred).mean(-1, keepdims=True)
-        normed = centred * jax.lax.rsqrt(variance + self.epsilon)
-        return normed * self.scale[...].astype(jnp.float32) + self.bias[...].astype(jnp.float32)
+        if self.kind == "layer":
+            x = x - x.mean(self.axes, keepdims=True)
+        normed = x * jax.lax.rsqrt(jnp.square(x).mean(self.axes, keepdims=True) + self.epsilon)
+        scale = self.scale[...].astype(jnp.float32)
+        normed = normed * (1 + scale if self.kind == "rms_plus_one" else scale)
+        return normed + self.bias[...].astype(jnp.float32) if self.kind == "layer" else normed
+
+
+def norm(config: config_lib.DecoderConfig, dtype: jnp.dtype) -> Norm:
+    """A normalisation of activations, of the model's kind."""
+    return Norm((config.width,), config.norm, config.norm_epsilon, dtype)
 
 
 class Attention(nnx.Module):
-    """The projections of multi-head attention; how tokens attend is the caller's `Attend`."""
+    """The projections of attention, with as many key and value heads as query heads or fewer; how tokens attend is the caller's."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
-        width, heads, size = config.width, config.num_heads, config.head_size
-        self.qkv_kernel = _normal(rngs, (width, 3, heads, size), dtype)
-        self.qkv_bias = _zeros((3, heads, size), dtype)
+        width, heads, kv_heads, size = config.width, config.num_heads, config.num_kv_heads, config.head_size
+        self.q_kernel = _normal(rngs, (width, heads, size), dtype)
+        self.kv_kernel = _normal(rngs, (width, 2, kv_heads, size), dtype)
         self.out_kernel = _normal(rngs, (heads, size, width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
-        self.out_bias = _zeros((width,), dtype)
+        self.has_bias, self.has_out_bias, self.has_norm = config.qkv_bias, config.out_bias, bool(config.qk_norm)
+        if self.has_bias:
+            self.q_bias = _zeros((heads, size), dtype)
+            self.kv_bias = _zeros((2, kv_heads, size), dtype)
+        if self.has_out_bias:
+            self.out_bias = _zeros((width,), dtype)
+        if self.has_norm:
+            shapes = [(size,), (size,)] if config.qk_norm == "head" else [(heads, size), (kv_heads, size)]
+            self.q_norm, self.k_norm = (Norm(shape, config.norm, config.norm_epsilon, dtype) for shape in shapes)
 
-    def project(self, x_BSD: Array, parts: slice = slice(0, 3)) -> Array:
-        """Queries, keys and values (or the named parts of them) in one product: [B, S, 3, H, K]."""
-        return jnp.einsum("bsd,dnhk->bsnhk", x_BSD, self.qkv_kernel[...][:, parts]) + self.qkv_bias[...][parts]
+    def queries(self, x_BSD: Array, rotate: Rotate) -> Array:
+        """Queries [B, S, H, K], with their positions."""
+        q_BSHK = jnp.einsum("bsd,dhk->bshk", x_BSD, self.q_kernel[...])
+        if self.has_bias:
+            q_BSHK = q_BSHK + self.q_bias[...]
+        if self.has_norm:
+            q_BSHK = self.q_norm(q_BSHK).astype(x_BSD.dtype)
+        return rotate(q_BSHK)
+
+    def keys_and_values(self, x_BSD: Array, rotate: Rotate) -> tuple[Array, Array]:
+        """Keys, with their positions, and values in one product: two of [B, S, G, K]."""
+        kv_BSnGK = jnp.einsum("bsd,dngk->bsngk", x_BSD, self.kv_kernel[...])
+        if self.has_bias:
+            kv_BSnGK = kv_BSnGK + self.kv_bias[...]
+        k_BSGK, v_BSGK = kv_BSnGK[:, :, 0], kv_BSnGK[:, :, 1]
+        if self.has_norm:
+            k_BSGK = self.k_norm(k_BSGK).astype(x_BSD.dtype)
+        return rotate(k_BSGK), v_BSGK
 
     def output(self, read_BSHK: Array) -> Array:
-        return jnp.einsum("bshk,hkd->bsd", read_BSHK, self.out_kernel[...]) + self.out_bias[...]
+        out_BSD = jnp.einsum("bshk,hkd->bsd", read_BSHK, self.out_kernel[...])
+        return out_BSD + self.out_bias[...] if self.has_out_bias else out_BSD
 
 
 class MLP(nnx.Module):
-    """Two dense layers with an activation between."""
+    """Two dense layers with an activation between; where it is gated, the activated half multiplies the other."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
-        self.up_kernel = _normal(rngs, (config.width, config.mlp_width), dtype)
-        self.up_bias = _zeros((config.mlp_width,), dtype)
+        if config.gated_mlp:
+            self.gate_up_kernel = _normal(rngs, (config.width, 2, config.mlp_width), dtype)
+        else:
+            self.up_kernel = _normal(rngs, (config.width, config.mlp_width), dtype)
         self.down_kernel = _normal(rngs, (config.mlp_width, config.width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
-        self.down_bias = _zeros((config.width,), dtype)
-        self.activation = config.activation
+        self.activation, self.is_gated, self.has_bias = config.activation, config.gated_mlp, config.mlp_bias
+        if self.has_bias:
+            if config.gated_mlp:
+                self.gate_up_bias = _zeros((2, config.mlp_width), dtype)
+            else:
+                self.up_bias = _zeros((config.mlp_width,), dtype)
+            self.down_bias = _zeros((config.width,), dtype)
 
     def __call__(self, x_BSD: Array) -> Array:
-        hidden_BSF = ACTIVATIONS[self.activation](x_BSD @ self.up_kernel[...] + self.up_bias[...])
-        return hidden_BSF @ self.down_kernel[...] + self.down_bias[...]
+        out_BSD = (self._gated(x_BSD) if self.is_gated else self._plain(x_BSD)) @ self.down_kernel[...]
+        return out_BSD + self.down_bias[...] if self.has_bias else out_BSD
+
+    def _plain(self, x_BSD: Array) -> Array:
+        up_BSF = x_BSD @ self.up_kernel[...]
+        return ACTIVATIONS[self.activation](up_BSF + self.up_bias[...] if self.has_bias else up_BSF)
+
+    def _gated(self, x_BSD: Array) -> Array:
+        up_BSnF = jnp.einsum("bsd,dnf->bsnf", x_BSD, self.gate_up_kernel[...])
+        if self.has_bias:
+            up_BSnF = up_BSnF + self.gate_up_bias[...]
+        return ACTIVATIONS[self.activation](up_BSnF[:, :, 0]) * up_BSnF[:, :, 1]
 
 
 class Block(nnx.Module):
-    """One transformer block, normalised before each part (GPT-2, OPT) or after it (OPT-350m)."""
+    """One transformer block: attention and MLP, one after the other or (`parallel_residual`) side by side on the same input."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
-        self.attention_norm = LayerNorm(config.width, config.norm_epsilon, dtype)
+        self.places, self.is_parallel = config.norm_places, config.parallel_residual
         self.attention = Attention(config, rngs, dtype)
-        self.mlp_norm = LayerNorm(config.width, config.norm_epsilon, dtype)
         self.mlp = MLP(config, rngs, dtype)
-        self.norm_first = config.norm_first
+        if config_lib.BEFORE in self.places or config_lib.AFTER in self.places:
+            self.attention_norm, self.mlp_norm = norm(config, dtype), norm(config, dtype)
+        if config_lib.BEFORE_BOTH in self.places:
+            self.input_norm = norm(config, dtype)
+        if config_lib.OUTPUT in self.places:
+            self.attention_output_norm, self.mlp_output_norm = norm(config, dtype), norm(config, dtype)
 
     def __call__(
-        self, x_BSD: Array, attend: Attend, dropout: dropout_lib.Dropout = dropout_lib.OFF
-    ) -> tuple[Array, Array]:
-        """All tokens through the block. Returns the new [B, S, D] and this layer's keys and values [B, S, 2, H, K]."""
-        qkv_BSnHK = self.attention.project(self._before(self.attention_norm, x_BSD))
-        read_BSHK = attend(*(qkv_BSnHK[:, :, part] for part in range(3)))
-        return self._finish(x_BSD, read_BSHK, dropout), qkv_BSnHK[:, :, 1:]
+        self, x_BSD: Array, attend: Attend, rotate: Rotate = unrotated, dropout: dropout_lib.Dropout = dropout_lib.OFF
+    ) -> tuple[Array, Array, Array]:
+        """All tokens through the block. Returns the new [B, S, D] and this layer's keys and values, [B, S, G, K] each."""
+        normed_BSD = self._before("attention", x_BSD)
+        k_BSGK, v_BSGK = self.attention.keys_and_values(normed_BSD, rotate)
+        read_BSHK = attend(self.attention.queries(normed_BSD, rotate), k_BSGK, v_BSGK)
+        return self._finish(x_BSD, read_BSHK, dropout), k_BSGK, v_BSGK
 
-    def at(self, x_1TD: Array, ends_J: Array, attend: Attend) -> Array:
+    def at(self, x_1TD: Array, ends_J: Array, attend: Attend, rotate: Rotate, rotate_ends: Rotate) -> Array:
         """Only the tokens `ends_J` come out, [1, J, D]: what a last block needs. Keys and values are those of all tokens."""
         x_1JD = x_1TD[:, ends_J]
-        q_1JHK = self.attention.project(self._before(self.attention_norm, x_1JD), slice(0, 1))[:, :, 0]
-        kv_1TnHK = self.attention.project(self._before(self.attention_norm, x_1TD), slice(1, 3))
-        return self._finish(x_1JD, attend(q_1JHK, kv_1TnHK[:, :, 0], kv_1TnHK[:, :, 1]))
+        q_1JHK = self.attention.queries(self._before("attention", x_1JD), rotate_ends)
+        k_1TGK, v_1TGK = self.attention.keys_and_values(self._before("attention", x_1TD), rotate)
+        return self._finish(x_1JD, attend(q_1JHK, k_1TGK, v_1TGK))
 
     def _finish(self, x: Array, read: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
-        x = self._after(self.attention_norm, x + dropout.at(dropout_lib.READ)(self.attention.output(read)))
-        mlp = dropout.at(dropout_lib.MLP)(self.mlp(self._before(self.mlp_norm, x)))
-        return self._after(self.mlp_norm, x + mlp)
+        attended = self._output("attention", dropout.at(dropout_lib.READ)(self.attention.output(read)))
+        summed = x + attended if self.is_parallel else self._after("attention", x + attended)
+        mlp = self.mlp(self._before("mlp", x if self.is_parallel else summed))
+        return self._after("mlp", summed + self._output("mlp", dropout.at(dropout_lib.MLP)(mlp)))
 
-    def _before(self, norm: LayerNorm, x: Array) -> Array:
-        return norm(x).astype(x.dtype) if self.norm_first else x
+    def _before(self, part: str, x: Array) -> Array:
+        if config_lib.BEFORE_BOTH in self.places:
+            return self._normed("input_norm", x)
+        return self._normed(f"{part}_norm", x) if config_lib.BEFORE in self.places else x
 
-    def _after(self, norm: LayerNorm, x: Array) -> Array:
-        return x if self.norm_first else norm(x).astype(x.dtype)
+    def _output(self, part: str, x: Array) -> Array:
+        return self._normed(f"{part}_output_norm", x) if config_lib.OUTPUT in self.places else x
+
+    def _after(self, part: str, x: Array) -> Array:
+        return self._normed(f"{part}_norm", x) if config_lib.AFTER in self.places else x
+
+    def _normed(self, name: str, x: Array) -> Array:
+        return getattr(self, name)(x).astype(x.dtype)

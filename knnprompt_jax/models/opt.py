@@ -10,36 +10,40 @@ from knnprompt_jax.models.conversion import Rule
 POSITION_OFFSET = 2
 
 
-def config_from_hf(hf: hf_config.Json) -> config_lib.DecoderConfig:
+def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """The decoder that a config.json describes; absent keys take the values `transformers` gives them.
 
     Raises:
         UserError: a switch that changes the model and is not supported here, or a size that is none.
     """
-    hf_config.require(hf, "enable_bias", True)
-    hf_config.require(hf, "layer_norm_elementwise_affine", True)
-    width = hf_config.size(hf, "hidden_size", 768)
-    norm_first = hf_config.switch(hf, "do_layer_norm_before", True)
+    hf.require("enable_bias", True)
+    hf.require("layer_norm_elementwise_affine", True)
+    width = hf.size("hidden_size", 768)
+    heads = hf.divisor("num_attention_heads", width, 12)
+    norm_first = hf.switch("do_layer_norm_before", True)
     return config_lib.DecoderConfig(
         family="opt",
-        vocab_size=hf_config.size(hf, "vocab_size", 50272),
+        vocab_size=hf.size("vocab_size", 50272),
         width=width,
-        num_layers=hf_config.size(hf, "num_hidden_layers", 12),
-        num_heads=hf_config.divisor(hf, "num_attention_heads", 12, width),
-        mlp_width=hf_config.size(hf, "ffn_dim", 3072),
-        num_positions=hf_config.size(hf, "max_position_embeddings", 2048),
-        embed_width=hf_config.size(hf, "word_embed_proj_dim", width),
+        num_layers=hf.size("num_hidden_layers", 12),
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_size=width // heads,
+        mlp_width=hf.size("ffn_dim", 3072),
+        num_positions=hf.size("max_position_embeddings", 2048),
+        embed_width=hf.size("word_embed_proj_dim", width),
+        attention_scale=(width // heads) ** -0.5,
         position_offset=POSITION_OFFSET,
-        activation=hf_config.choice(hf, "activation_function", "relu", layers.ACTIVATIONS),
-        norm_first=norm_first,
-        final_norm=norm_first and not hf_config.switch(hf, "_remove_final_layer_norm", False),
-        tied_head=hf_config.switch(hf, "tie_word_embeddings", True),
+        activation=hf.choice("activation_function", "relu", layers.ACTIVATIONS),
+        norm_places=(config_lib.BEFORE if norm_first else config_lib.AFTER,),
+        final_norm=not hf.switch("_remove_final_layer_norm", False) and norm_first,
+        tied_head=hf.switch("tie_word_embeddings", True),
     )
 
 
-def _published(width: int, num_layers: int, num_heads: int, **others: Any) -> config_lib.DecoderConfig:
-    widths = {"hidden_size": width, "ffn_dim": 4 * width}
-    return config_from_hf({**widths, "num_hidden_layers": num_layers, "num_attention_heads": num_heads, **others})
+def _published(width: int, num_layers: int, num_heads: int, **others: Any) -> hf_config.Json:
+    widths = {"model_type": "opt", "hidden_size": width, "ffn_dim": 4 * width}
+    return {**widths, "num_hidden_layers": num_layers, "num_attention_heads": num_heads, **others}
 
 
 PUBLISHED = {
@@ -64,12 +68,12 @@ TABLE = conversion.Table(
         Rule("project_out.weight", "project_out", "e d -> d e"),
         Rule("layers.{layer}.self_attn_layer_norm.weight", "blocks.attention_norm.scale", "d -> d"),
         Rule("layers.{layer}.self_attn_layer_norm.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule("layers.{layer}.self_attn.q_proj.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 0),
-        Rule("layers.{layer}.self_attn.k_proj.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 1),
-        Rule("layers.{layer}.self_attn.v_proj.weight", "blocks.attention.qkv_kernel", "(n h k) d -> d n h k", 2),
-        Rule("layers.{layer}.self_attn.q_proj.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 0),
-        Rule("layers.{layer}.self_attn.k_proj.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 1),
-        Rule("layers.{layer}.self_attn.v_proj.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 2),
+        Rule("layers.{layer}.self_attn.q_proj.weight", "blocks.attention.q_kernel", "(h k) d -> d h k"),
+        Rule("layers.{layer}.self_attn.k_proj.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 0),
+        Rule("layers.{layer}.self_attn.v_proj.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 1),
+        Rule("layers.{layer}.self_attn.q_proj.bias", "blocks.attention.q_bias", "(h k) -> h k"),
+        Rule("layers.{layer}.self_attn.k_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
+        Rule("layers.{layer}.self_attn.v_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
         Rule("layers.{layer}.self_attn.out_proj.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
         Rule("layers.{layer}.self_attn.out_proj.bias", "blocks.attention.out_bias", "d -> d"),
         Rule("layers.{layer}.final_layer_norm.weight", "blocks.mlp_norm.scale", "d -> d"),
@@ -80,7 +84,7 @@ TABLE = conversion.Table(
         Rule("layers.{layer}.fc2.bias", "blocks.mlp.down_bias", "d -> d"),
         Rule("final_layer_norm.weight", "final_norm.scale", "d -> d"),
         Rule("final_layer_norm.bias", "final_norm.bias", "d -> d"),
-        Rule("lm_head.weight", "head", "v e -> v e", prefixed=False),
+        Rule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False),
     ),
 )
 
@@ -95,12 +99,12 @@ FLAX_TABLE = conversion.Table(
         Rule("project_out.kernel", "project_out", "d e -> d e"),
         Rule("layers.{layer}.self_attn_layer_norm.scale", "blocks.attention_norm.scale", "d -> d"),
         Rule("layers.{layer}.self_attn_layer_norm.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule("layers.{layer}.self_attn.q_proj.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 0),
-        Rule("layers.{layer}.self_attn.k_proj.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 1),
-        Rule("layers.{layer}.self_attn.v_proj.kernel", "blocks.attention.qkv_kernel", "d (n h k) -> d n h k", 2),
-        Rule("layers.{layer}.self_attn.q_proj.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 0),
-        Rule("layers.{layer}.self_attn.k_proj.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 1),
-        Rule("layers.{layer}.self_attn.v_proj.bias", "blocks.attention.qkv_bias", "(n h k) -> n h k", 2),
+        Rule("layers.{layer}.self_attn.q_proj.kernel", "blocks.attention.q_kernel", "d (h k) -> d h k"),
+        Rule("layers.{layer}.self_attn.k_proj.kernel", "blocks.attention.kv_kernel", "d (n g k) -> d n g k", 0),
+        Rule("layers.{layer}.self_attn.v_proj.kernel", "blocks.attention.kv_kernel", "d (n g k) -> d n g k", 1),
+        Rule("layers.{layer}.self_attn.q_proj.bias", "blocks.attention.q_bias", "(h k) -> h k"),
+        Rule("layers.{layer}.self_attn.k_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
+        Rule("layers.{layer}.self_attn.v_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
         Rule("layers.{layer}.self_attn.out_proj.kernel", "blocks.attention.out_kernel", "(h k) d -> h k d"),
         Rule("layers.{layer}.self_attn.out_proj.bias", "blocks.attention.out_bias", "d -> d"),
         Rule("layers.{layer}.final_layer_norm.scale", "blocks.mlp_norm.scale", "d -> d"),
@@ -111,6 +115,6 @@ FLAX_TABLE = conversion.Table(
         Rule("layers.{layer}.fc2.bias", "blocks.mlp.down_bias", "d -> d"),
         Rule("final_layer_norm.scale", "final_norm.scale", "d -> d"),
         Rule("final_layer_norm.bias", "final_norm.bias", "d -> d"),
-        Rule("lm_head.kernel", "head", "e v -> v e", prefixed=False),
+        Rule("lm_head.kernel", "head_rows", "e v -> v e", prefixed=False),
     ),
 )

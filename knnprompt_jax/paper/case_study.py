@@ -91,7 +91,7 @@ def _make(record: records.Record, context: method.Context) -> CaseStudy:
 
 def _points(context: method.Context, states: lm.States) -> np.ndarray:
     """Principal components, from the inner products of all pairs: there are fewer prompts than tokens."""
-    roots_NV = np.exp(np.asarray(representations.log_probabilities(context.head_VE, states), np.float64) / 2)
+    roots_NV = np.exp(np.asarray(representations.log_probabilities(context.head, states), np.float64) / 2)
     roots_NV -= roots_NV.mean(0)
     variances, axes = np.linalg.eigh(roots_NV @ roots_NV.T)
     kept = slice(-1, -1 - min(COMPONENTS, len(axes)), -1)

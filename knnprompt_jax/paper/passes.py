@@ -10,6 +10,7 @@ import numpy as np
 
 from knnprompt_jax.classifiers import method, registry
 from knnprompt_jax.evaluation import records
+from knnprompt_jax.models import registry as models
 from knnprompt_jax.paper import cells, own_passes, subjects
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.tasks.task import Example
@@ -66,7 +67,7 @@ class Pass:
     @property
     def work(self) -> float:
         """What it costs beside other models' passes."""
-        return self.cost.tokens * float(self.subject.model.config.num_parameters)
+        return self.cost.tokens * float(models.num_parameters(self.subject.model.config))
 
 
 def of_subject(

@@ -8,6 +8,7 @@ from typing import Any
 from knnprompt_jax import errors
 from knnprompt_jax.classifiers import knn_prompting, registry
 from knnprompt_jax.evaluation import settings as settings_lib
+from knnprompt_jax.models import shipped
 from knnprompt_jax.tasks import catalogue
 
 EXPERIMENTS = (
@@ -17,7 +18,6 @@ EXPERIMENTS = (
 )
 FULL, FEW_SHOT = REGIMES = ("full", "few-shot")
 PRIOR_SETTINGS = ("A", "B", "C")
-DEMO = "demo"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class GridSettings:
         for name in self.method_names:
             registry.get(name)
         self.shard_numbers  # noqa: B018 (raises)
-        self.job(DEMO, "")
+        self.job(catalogue.DEMO)
 
     @property
     def task_names(self) -> list[str]:
@@ -97,7 +97,7 @@ class GridSettings:
     @property
     def model_names(self) -> list[str]:
         """Hub names or folders; empty for the shipped model."""
-        return ["" if name == DEMO else name for name in _names(self.models)]
+        return _names(self.models)
 
     @property
     def method_names(self) -> list[str]:
@@ -115,7 +115,7 @@ class GridSettings:
             raise errors.UserError(f"shard={self.shard!r}: write it as i/n with i from 1 to n, as in 3/8")
         return int(found[1]) - 1, int(found[2])
 
-    def job(self, task: str, model: str) -> settings_lib.JobSettings:
+    def job(self, task: str, model: str = shipped.DEFAULT) -> settings_lib.JobSettings:
         """The settings of one task and model that rows and weights are loaded by."""
         own = {field.name for field in dataclasses.fields(self)} - {"seeds", "shots", "demo_shots"}
         shared = [field.name for field in dataclasses.fields(settings_lib.JobSettings) if field.name in own]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import demo, lm
+from knnprompt_jax import lm
 from knnprompt_jax.classifiers import method, registry
 from knnprompt_jax.evaluation import preparation
 from knnprompt_jax.models import checkpoints
@@ -68,15 +68,15 @@ class Subject:
 def load_rows(settings: settings_lib.GridSettings, name: str) -> draws.Rows:
     """The task's rows, those to classify limited as the settings say."""
     task = catalogue.get(name)
-    train, evaluation = preparation.load_rows(settings.job(name, ""), task)
+    train, evaluation = preparation.load_rows(settings.job(name), task)
     return draws.Rows(task, train, evaluation[: settings.rows or None])
 
 
 def load_model(name: str, revision: str = "", families: Collection[str] = models.LANGUAGE_MODELS) -> Model:
-    """The model's description, tokenizer and fingerprint; an empty name is the shipped model."""
-    config, folder = models.describe(name or str(demo.model_folder()), revision or None, families)
+    """The model's description, tokenizer and fingerprint."""
+    config, folder = models.describe(name, revision or None, families)
     tokenize = layout.tokenize_with(lm.load_tokenizer(folder))
-    return Model(name or settings_lib.DEMO, folder, config, checkpoints.fingerprint(folder, config), tokenize)
+    return Model(name, folder, config, checkpoints.fingerprint(folder, config), tokenize)
 
 
 def make_subject(settings: settings_lib.GridSettings, rows: draws.Rows, model: Model) -> Subject:

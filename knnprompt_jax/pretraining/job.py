@@ -9,6 +9,7 @@ import tokenizers
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import registry
 from knnprompt_jax.pretraining import bpe, export, text, trainer
 
 
@@ -52,16 +53,9 @@ class PretrainSettings:
 
     @property
     def model_config(self) -> config_lib.DecoderConfig:
-        return config_lib.DecoderConfig(
-            family="gpt2",
-            vocab_size=self.vocab_size,
-            width=self.width,
-            num_layers=self.layers,
-            num_heads=self.heads,
-            mlp_width=4 * self.width,
-            num_positions=self.context,
-            embed_width=self.width,
-        )
+        shape = {"n_embd": self.width, "n_layer": self.layers, "n_head": self.heads}
+        shape |= {"vocab_size": self.vocab_size, "n_positions": self.context}
+        return registry.config_from_hf({"model_type": "gpt2", **shape})
 
     @property
     def train_config(self) -> trainer.TrainConfig:

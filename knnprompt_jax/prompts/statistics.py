@@ -16,6 +16,9 @@ from knnprompt_jax.tasks.task import Example, Task
 NUM_DRAWS = 100
 MAX_TRUNCATION_PERCENT = 5
 DEMO_SHOTS = (1, 2, 4, 8, 16, 32)
+# Contexts longer than the paper's would hold hundreds of demonstrations: each prompt would read thousands of tokens before its own,
+# and few train rows would be left as anchors. There, M_T is at most so many per class.
+LONGEST_PUBLISHED_CONTEXT, SHOTS_IN_LONG_CONTEXTS = 2048, 2
 
 _PUBLISHED_CONTEXTS = (1024, 2048)
 _PUBLISHED_M_T = {
@@ -76,6 +79,20 @@ def compute_max_shots(
       UserError: where there is no train row.
     """
     return _limits(task, train, train if queries is None else queries, tokenize, [context])[context]
+
+
+def compute_m_t(
+    task: Task,
+    train: Sequence[Example],
+    tokenize: Tokenize,
+    context: int,
+    queries: Sequence[Example] | None = None,
+) -> ShotLimit:
+    """The limit in contexts as long as the paper's, and at most 2 demonstrations per class in longer ones; see `compute_max_shots`."""
+    limit = compute_max_shots(task, train, tokenize, min(context, LONGEST_PUBLISHED_CONTEXT), queries)
+    if context <= LONGEST_PUBLISHED_CONTEXT:
+        return limit
+    return limit._replace(m_t=min(limit.m_t, SHOTS_IN_LONG_CONTEXTS))
 
 
 def describe(

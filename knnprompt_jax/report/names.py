@@ -34,7 +34,7 @@ HEADERS = {
     "centroid": "Anchors",
     "k": "k",
 }
-_SHIPPED = "demo"
+_SHIPPED = {"tiny": "the tiny model", "smollm2": "SmolLM2-135M"}
 _CENTROIDS = {"none": "all", "arithmetic": "class mean", "geometric": "class geometric mean"}
 _LOOKS = {
     "knn": 0,
@@ -73,11 +73,9 @@ def method(name: str) -> str:
 
 def model(name: str) -> str:
     """The model's name, and the size by which the paper calls it."""
-    if published.model_of(name) == _SHIPPED:
-        return "the shipped model"
     sizes = {known: size for size, known in published.SIZES.items()}
     short = published.model_of(name)
-    return f"{short} ({sizes[short]})" if short in sizes else short
+    return f"{short} ({sizes[short]})" if short in sizes else _SHIPPED.get(short, short)
 
 
 def plain(name: str) -> str:

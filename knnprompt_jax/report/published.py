@@ -66,7 +66,7 @@ def method_of(name: str) -> str:
 
 def model_of(name: str) -> str:
     """A model's name without its owner or folders, as the paper's models are called here."""
-    return pathlib.PurePath(name).name.lower() or "demo"
+    return pathlib.PurePath(name).name.lower()
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from knnprompt_jax import tasks
 
 @pytest.fixture(scope="session")
 def model() -> "kp.LanguageModel":
-    return kp.demo_model()
+    return kp.demo_model("tiny")
 
 
 @pytest.fixture(scope="session")

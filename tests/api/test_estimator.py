@@ -20,7 +20,7 @@ def log_p(classifier, texts):
         np.zeros(0, np.int32), tuple(np.array(one, np.int32) for one in tokens), np.arange(len(texts))
     )
     states = model.states(layout.Prompts((whole,), len(texts)))
-    logits_NV = np.asarray(states.hidden_NE, np.float64) @ np.asarray(model.head_VE, np.float64).T
+    logits_NV = np.asarray(states.hidden_NE, np.float64) @ np.asarray(model.head.rows_VE, np.float64).T
     logits_NV -= logits_NV.max(-1, keepdims=True)
     return logits_NV - np.log(np.exp(logits_NV).sum(-1, keepdims=True))
 

@@ -57,7 +57,7 @@ def test_accuracies_are_those_of_fitting_anew_without_the_row(model, whole):
 
 @pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
 def test_states_come_back_from_the_store(fitted, key_dtype):
-    states, head_VE = fitted._read(list(fitted.anchors_.values())), fitted.lm.head_VE
+    states, head_VE = fitted._read(list(fitted.anchors_.values())), fitted.lm.head
     store = stores.build("factored", head_VE, states, fitted.store_.labels_N, range(6), key_dtype=key_dtype)
     back = leave_one_out.states_of(store)
     logits_NV = np.asarray(back.hidden_NE, np.float64) @ np.asarray(head_VE, np.float64).T

@@ -1,5 +1,9 @@
 """A shape so small that every mode ends in seconds."""
 
+import functools
+import pathlib
+from collections.abc import Callable
+
 import pytest
 
 TINY = {
@@ -15,3 +19,31 @@ TINY = {
 def tiny() -> dict:
     """Settings of a benchmark of next to nothing."""
     return dict(TINY)
+
+
+@pytest.fixture(scope="session")
+def make_llama_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., pathlib.Path]:
+    """`make_llama_file("Q4_1")` writes a tiny random Llama whose matrices are stored so, and that says it has no tokenizer.
+
+    With `tokenizer=None` it does not even say that, which llama.cpp refuses. Its weights are large, so that distributions are
+    peaked and depend on the whole text.
+    """
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    from tests.models import gguf_writer
+
+    @functools.cache
+    def write(kind: str, tokenizer: str | None = "no_vocab") -> pathlib.Path:
+        path = tmp_path_factory.mktemp("gguf") / f"{kind}.gguf"
+        values = gguf_writer.metadata("llama") | {"tokenizer.ggml.model": tokenizer}
+        arrays = gguf_writer.tensors("llama", gguf_writer.make("llama"))
+        arrays = {name: array * 10 if array.ndim > 1 else array for name, array in arrays.items()}
+        gguf_writer.write_file(path, "llama", values, arrays, kind)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def llama_file(make_llama_file: Callable[..., pathlib.Path]) -> pathlib.Path:
+    """A tiny Llama in 4 bits a weight."""
+    return make_llama_file("Q4_1")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.benchmark import flops
-from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout
 
@@ -23,9 +22,10 @@ def make_groups(*sizes, alike=False):
 
 def token_by_token(config, groups):
     """(needed, all_blocks): every matrix product of every token written out."""
-    width, pairs_cost = config.width, 4 * config.width
-    project = 2 * width * width  # One of query, key, value, output.
-    mlp = 2 * 2 * width * config.mlp_width
+    width, pairs_cost = config.width, 4 * config.num_heads * config.head_size
+    query = output = 2 * width * config.num_heads * config.head_size
+    key = value = 2 * width * config.num_kv_heads * config.head_size
+    mlp = (3 if config.gated_mlp else 2) * 2 * width * config.mlp_width
     head, bridge = 2 * config.vocab_size * config.embed_width, 2 * width * config.embed_width * config.has_projections
     needed = plain = 0
     for group in groups:
@@ -33,26 +33,27 @@ def token_by_token(config, groups):
         for token in range(prefix):
             needed += bridge
             for layer in range(config.num_layers):
-                needed += 2 * project
+                needed += key + value
                 if layer < config.num_layers - 1:
-                    needed += 2 * project + mlp + pairs_cost * (token + 1)
+                    needed += query + output + mlp + pairs_cost * (token + 1)
         leads = {tuple(suffix[: token + 1]) for suffix in group.suffixes for token in range(len(suffix))}
         for lead in leads:
             needed += bridge
             for layer in range(config.num_layers):
-                needed += 2 * project
+                needed += key + value
                 if layer < config.num_layers - 1:
-                    needed += 2 * project + mlp + pairs_cost * (prefix + len(lead))
+                    needed += query + output + mlp + pairs_cost * (prefix + len(lead))
         for suffix in group.suffixes:
             for token in range(len(suffix)):
-                plain += config.num_layers * (4 * project + mlp + pairs_cost * (prefix + token + 1))
-            needed += 2 * project + mlp + pairs_cost * (prefix + len(suffix)) + head + bridge
+                plain += config.num_layers * (query + key + value + output + mlp + pairs_cost * (prefix + token + 1))
+            needed += query + output + mlp + pairs_cost * (prefix + len(suffix)) + head + bridge
             plain += head
     return needed, plain
 
 
 def test_by_hand():
-    config = config_lib.DecoderConfig("gpt2", 11, 6, 2, 3, 10, 29, 6)
+    sizes = {"vocab_size": 11, "n_embd": 6, "n_layer": 2, "n_head": 3, "n_inner": 10, "n_positions": 29}
+    config = registry.config_from_hf({"model_type": "gpt2", **sizes})
     groups = make_groups((3, [2, 1]))
     # A block: 2 · (4 · 6² + 2 · 6 · 10) = 528 a token, of which keys and values 144; attention 24 a pair; the head 132.
     first_block = 6 * 528 + 24 * ((1 + 2 + 3) + (4 + 5) + 4)
@@ -61,7 +62,7 @@ def test_by_hand():
     assert flops.all_blocks(config, groups) == 2 * (3 * 528 + 24 * (4 + 5 + 4)) + 2 * 132 == 4056
 
 
-@pytest.mark.parametrize("shape", ["gpt2", "facebook/opt-350m"])
+@pytest.mark.parametrize("shape", ["gpt2", "facebook/opt-350m", "HuggingFaceTB/SmolLM2-135M", "Qwen/Qwen3-0.6B"])
 @pytest.mark.parametrize("alike", [False, True])
 @pytest.mark.parametrize("sizes", [[(61, [13, 1, 7])], [(0, [5])], [(17, [2, 3]), (0, [23, 19])]])
 def test_token_by_token(shape, sizes, alike):
@@ -73,5 +74,5 @@ def test_agrees_with_the_parameters():
     """Without attention and prefix, two operations a weight of the blocks and the head."""
     config = registry.published("gpt2")
     done = flops.all_blocks(config, make_groups((0, [1])))
-    weights = config.num_parameters - config.num_positions * config.width
+    weights = registry.num_parameters(config) - config.num_positions * config.width
     assert done == pytest.approx(2 * weights, rel=0.01)

@@ -7,27 +7,12 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax import errors
-from knnprompt_jax.benchmark import peers, settings, workloads
-from knnprompt_jax.models import registry
-
-
-@pytest.mark.parametrize("name", ["gpt2-xl", "opt-350m", "facebook/opt-13b"])
-def test_every_published_shape_has_its_name(name):
-    config = workloads.model_config(settings.BenchmarkSettings(model_shape=name))
-    assert config in (registry.PUBLISHED.get(name), registry.PUBLISHED.get(f"facebook/{name}"))
-
-
-def test_own_sizes_replace_the_shape_s(tiny):
-    config = workloads.model_config(settings.BenchmarkSettings(model_shape="opt-350m", **tiny))
-    assert (config.width, config.embed_width, config.mlp_width, config.num_layers) == (20, 20, 80, 3)
-    assert (config.num_heads, config.vocab_size, config.num_positions) == (5, 101, 2048)
+from knnprompt_jax.benchmark import peers, settings, subjects, workloads
 
 
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"model_shape": "gpt5"}, "no published shape is called 'gpt5'; choices: "),
-        ({"heads": 7}, "heads=7 does not divide the width 20"),
         ({"prefix_tokens": 1020}, "1020 prefix tokens and 7 of a suffix do not fit: gpt2 reads 1024 tokens"),
         ({"mode": "speed"}, "mode='speed': choose from construction, search, growth, all"),
         ({"peers": ("torch",)}, "peers='torch': choose from jax_one"),
@@ -39,13 +24,13 @@ def test_own_sizes_replace_the_shape_s(tiny):
 def test_mistakes(tiny, wrong, message):
     with pytest.raises(errors.UserError, match=message):
         own = settings.BenchmarkSettings(**{**tiny, **wrong})
-        workloads.make(own, workloads.model_config(own))
+        workloads.make(own, subjects.choose(own))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_are_random_in_their_own_dtype(tiny, dtype):
     own = settings.BenchmarkSettings(**tiny, dtype=dtype)
-    model, _ = workloads.language_model(own, workloads.model_config(own))
+    model, _ = workloads.language_model(own, subjects.choose(own))
     leaves = dict(nnx.to_flat_state(nnx.state(model)))
     assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(model))} == {jnp.dtype(dtype)}
     stacked = np.asarray(leaves["blocks", "mlp", "up_kernel"][...], np.float32)
@@ -53,9 +38,15 @@ def test_weights_are_random_in_their_own_dtype(tiny, dtype):
     assert np.asarray(leaves["final_norm", "scale"][...], np.float32).mean() == pytest.approx(1, abs=0.02)
 
 
+def test_norms_that_add_one_have_weights_about_zero(tiny):
+    own = settings.BenchmarkSettings(**tiny | {"heads": 4, "head_size": 6}, model_shape="gemma-3-270m")
+    model, _ = workloads.language_model(own, subjects.choose(own))
+    assert np.asarray(model.final_norm.scale[...]).mean() == pytest.approx(0, abs=0.02)
+
+
 def test_drawn_lengths(tiny):
     own = settings.BenchmarkSettings(**tiny | {"anchors": 2003, "suffix_tokens": 29.4})
-    workload = workloads.make(own, workloads.model_config(own))
+    workload = workloads.make(own, subjects.choose(own))
     lengths = [len(suffix) for suffix in workload.largest.suffixes]
     assert len(workload.largest.prefix_P) == 37 and len(lengths) == workload.prompts.num_prompts == 2003
     assert np.mean(lengths) == pytest.approx(29.4, rel=0.05)
@@ -68,7 +59,7 @@ def test_task_rows(shared):
     """TREC's published rows at seed 1 with 8 demonstrations a class: the lengths that are known of its prompts."""
     places = {"data_dir": str(shared / "data"), "tokenizer": str(shared / "tokenizers" / "gpt2")}
     own = settings.BenchmarkSettings(task="trec", anchors=0, restore_dropped=True, **places)
-    workload = workloads.make(own, workloads.model_config(own))
+    workload = workloads.make(own, subjects.choose(own))
     assert len(workload.largest.prefix_P) == 928 and workload.prompts.num_truncated == 0
     assert workload.num_suffix_tokens / workload.prompts.num_prompts == pytest.approx(14.5, abs=0.1)
 
@@ -77,7 +68,7 @@ def test_samples_have_the_mix_of_lengths(tiny):
     own = settings.BenchmarkSettings(
         **tiny | {"anchors": 997, "suffix_tokens": 29.4, "peer_prompts": 20, "peer_suffixes": 100, "peer_batch": 10}
     )
-    workload = workloads.make(own, workloads.model_config(own))
+    workload = workloads.make(own, subjects.choose(own))
     sampled = peers.sample(workload, own)
     mean = workload.num_suffix_tokens / 997
     assert len(sampled.prompts) == 20 and sampled.num_suffixes == 100 and len(sampled.batches) == 10

@@ -8,6 +8,7 @@ import pytest
 
 from knnprompt_jax import lm
 from knnprompt_jax.classifiers import method
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -21,7 +22,7 @@ def _log_softmax(logits_NV: np.ndarray) -> np.ndarray:
 class Synthetic:
     """A random head, N anchors around a mean state for each class, Q queries, and three content-free prompts."""
 
-    head_VE: np.ndarray
+    head: head_lib.Head
     label_ids: list[int]
     y: np.ndarray
     anchors: lm.States
@@ -30,7 +31,7 @@ class Synthetic:
 
     def log_p(self, states: lm.States) -> np.ndarray:
         """log p [N, V] in float64, from hidden states and head alone."""
-        return _log_softmax(np.asarray(states.hidden_NE, np.float64) @ self.head_VE.astype(np.float64).T)
+        return _log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(self.head.rows_VE, np.float64).T)
 
     def p_labels(self, states: lm.States) -> np.ndarray:
         """Probabilities of the label words [N, C], not normalised over them."""
@@ -53,7 +54,7 @@ def synthetic() -> Synthetic:
         return lm.States(jnp.asarray(hidden_NE), jnp.asarray(log_z_N, jnp.float32))
 
     return Synthetic(
-        head_VE=head_VE,
+        head=head_lib.Head(jnp.asarray(head_VE)),
         label_ids=[7, 199, 0, 61, 113],
         y=y,
         anchors=states(means_CE[y] + 0.6 * rng.normal(size=(len(y), width))),

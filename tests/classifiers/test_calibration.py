@@ -19,7 +19,7 @@ def bias_C(synthetic):
 
 def contextual(synthetic, **options):
     return contextual_calibration.ContextualCalibration(
-        synthetic.head_VE, synthetic.label_ids, synthetic.content_free, **options
+        synthetic.head, synthetic.label_ids, synthetic.content_free, **options
     )
 
 
@@ -64,7 +64,7 @@ def test_domain_queries(problem):
 def test_batch_calibration(synthetic):
     log_p_QC = np.log(synthetic.p_labels(synthetic.queries))
     scores_QC = log_p_QC - log_p_QC.mean(0)
-    classifier = batch_calibration.BatchCalibration(synthetic.head_VE, synthetic.label_ids).fit(synthetic.queries)
+    classifier = batch_calibration.BatchCalibration(synthetic.head, synthetic.label_ids).fit(synthetic.queries)
     np.testing.assert_allclose(classifier.predict_proba(synthetic.queries), normalised(np.exp(scores_QC)), rtol=2e-4)
     np.testing.assert_array_equal(classifier.predict(synthetic.queries), scores_QC.argmax(-1))
     assert classifier.score(synthetic.queries, scores_QC.argmax(-1)) == 1.0
@@ -72,7 +72,7 @@ def test_batch_calibration(synthetic):
 
 def test_batch_of_one_is_a_tie_that_the_lowest_class_wins(synthetic):
     query = synthetic.queries[4:5]
-    classifier = batch_calibration.BatchCalibration(synthetic.head_VE, synthetic.label_ids).fit(query)
+    classifier = batch_calibration.BatchCalibration(synthetic.head, synthetic.label_ids).fit(query)
     np.testing.assert_allclose(classifier.predict_proba(query), np.full((1, 5), 0.2), atol=1e-12)
     assert classifier.predict(query) == [0]
 
@@ -80,5 +80,5 @@ def test_batch_of_one_is_a_tie_that_the_lowest_class_wins(synthetic):
 @pytest.mark.parametrize("kind", [contextual_calibration.ContextualCalibration, batch_calibration.BatchCalibration])
 def test_one_class_only(synthetic, kind):
     extra = [synthetic.content_free] if kind is contextual_calibration.ContextualCalibration else []
-    classifier = kind(synthetic.head_VE, [7], *extra).fit(synthetic.queries)
+    classifier = kind(synthetic.head, [7], *extra).fit(synthetic.queries)
     np.testing.assert_array_equal(classifier.predict_proba(synthetic.queries), np.ones((13, 1)))

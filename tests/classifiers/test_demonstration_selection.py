@@ -140,7 +140,7 @@ def icl(model: lm.LanguageModel, decoder, prompt: str, label_ids: list[int], con
     padded = np.zeros((1, context), np.int32)  # One shape; what follows the last token has no say.
     padded[0, : len(tokens)] = tokens
     hidden_E = decoder(padded)[0, len(tokens) - 1]
-    log_p_V = jax.nn.log_softmax(hidden_E @ model.head_VE.T)
+    log_p_V = jax.nn.log_softmax(hidden_E @ model.head.rows_VE.T)
     p_C = np.exp(np.asarray(log_p_V)[label_ids])
     return p_C / p_C.sum()
 

@@ -6,8 +6,7 @@ from flax import nnx
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifiers import fine_tuning, method
-from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import decoder
+from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.pretraining import bpe, export
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -28,8 +27,8 @@ def rows(count: int, seed: int) -> list[Example]:
 def context(tmp_path_factory) -> method.Context:
     folder, examples = tmp_path_factory.mktemp("model"), rows(40, 1)
     tokenizer = bpe.train([example.fields["sentence"] for example in examples] * 3, 290)
-    sizes = {"vocab_size": tokenizer.get_vocab_size(), "width": 24, "num_layers": 2, "num_heads": 3, "mlp_width": 44}
-    config = config_lib.DecoderConfig("gpt2", **sizes, num_positions=64, embed_width=24)
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 44}
+    config = registry.config_from_hf({"model_type": "gpt2", **sizes, "n_positions": 64})
     export.export(folder, decoder.Decoder(config, nnx.Rngs(3)), tokenizer, "float32")
     task = Task("weather", ("sentence",), "{sentence}:", ("0", "1"), ("bad", "good"))
     split = splits.draw(examples, task, shots=8, demo_shots=2, seed=1)

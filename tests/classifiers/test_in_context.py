@@ -6,7 +6,7 @@ from knnprompt_jax.classifiers import in_context
 
 
 def test_the_most_probable_label_word_decides(decoded):
-    method = in_context.InContextLearning(decoded.head_VE, decoded.label_ids)
+    method = in_context.InContextLearning(decoded.head, decoded.label_ids)
     words_QC = np.exp(decoded.logp_QV)[:, decoded.label_ids]
     want_Q = words_QC.argmax(-1)
     assert len(set(want_Q)) > 1, "predictions must vary for this to test anything"
@@ -15,7 +15,7 @@ def test_the_most_probable_label_word_decides(decoded):
 
 
 def test_probabilities_are_normalised_over_the_label_words(decoded):
-    method = in_context.InContextLearning(decoded.head_VE, decoded.label_ids)
+    method = in_context.InContextLearning(decoded.head, decoded.label_ids)
     words_QC = np.exp(decoded.logp_QV)[:, decoded.label_ids]
     np.testing.assert_allclose(
         method.predict_proba(decoded.queries), words_QC / words_QC.sum(-1, keepdims=True), atol=1e-5
@@ -23,7 +23,7 @@ def test_probabilities_are_normalised_over_the_label_words(decoded):
 
 
 def test_anchors_are_not_used(decoded):
-    method = in_context.InContextLearning(decoded.head_VE, decoded.label_ids)
+    method = in_context.InContextLearning(decoded.head, decoded.label_ids)
     before = method.predict_proba(decoded.queries)
     assert method.fit(decoded.anchors, decoded.y_N) is method
     np.testing.assert_array_equal(method.predict_proba(decoded.queries), before)
@@ -32,7 +32,7 @@ def test_anchors_are_not_used(decoded):
 def test_classes_are_those_of_the_label_words_in_order(decoded):
     """Reordering the label words reorders the classes."""
     forwards, backwards = (
-        in_context.InContextLearning(decoded.head_VE, decoded.label_ids[::step]).predict(decoded.queries)
+        in_context.InContextLearning(decoded.head, decoded.label_ids[::step]).predict(decoded.queries)
         for step in (1, -1)
     )
     np.testing.assert_array_equal(forwards, 3 - backwards)

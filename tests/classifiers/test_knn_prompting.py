@@ -12,7 +12,7 @@ MARGIN = 1e-4  # Nats; float32 cannot be relied on to rank what is nearer in flo
 
 
 def make(decoded, **options):
-    return knn_prompting.KNNPrompting(decoded.head_VE, decoded.label_ids, **options)
+    return knn_prompting.KNNPrompting(decoded.head, decoded.label_ids, **options)
 
 
 def restrict(logp, decoded, representation):

@@ -30,7 +30,7 @@ def reference(synthetic, y):
 
 def fit(synthetic, y, **options):
     classifier = linc.LinearProbeCalibration(
-        synthetic.head_VE, synthetic.label_ids, synthetic.content_free, **OPTIONS | options
+        synthetic.head, synthetic.label_ids, synthetic.content_free, **OPTIONS | options
     )
     return classifier.fit(synthetic.anchors, y)
 
@@ -56,6 +56,6 @@ def test_without_steps_it_is_the_slope_of_contextual_calibration(synthetic):
 
 
 def test_one_class_only(synthetic):
-    classifier = linc.LinearProbeCalibration(synthetic.head_VE, [7], synthetic.content_free)
+    classifier = linc.LinearProbeCalibration(synthetic.head, [7], synthetic.content_free)
     classifier.fit(synthetic.anchors, np.zeros(103, int))
     np.testing.assert_array_equal(classifier.predict_proba(synthetic.queries), np.ones((13, 1)))

@@ -25,7 +25,7 @@ def test_is_logistic_regression_on_standardised_inputs(synthetic, representation
     regression = linear_model.LogisticRegression(C=inverse_penalty / inputs_NV.shape[1], max_iter=5000, tol=1e-7)
     want = pipeline.make_pipeline(preprocessing.StandardScaler(), regression).fit(inputs_NV, synthetic.y[rows])
     classifier = linear_probe.LinearProbe(
-        synthetic.head_VE, 5, representation=representation, inverse_penalty=inverse_penalty
+        synthetic.head, 5, representation=representation, inverse_penalty=inverse_penalty
     ).fit(synthetic.anchors[rows], synthetic.y[rows])
     p_QC = classifier.predict_proba(synthetic.queries)
     want_QC = want.predict_proba(inputs(synthetic, synthetic.queries, representation))
@@ -37,7 +37,7 @@ def test_is_logistic_regression_on_standardised_inputs(synthetic, representation
 def test_standardised_log_probabilities_keep_their_inner_products(synthetic):
     log_p_NV = synthetic.log_p(synthetic.anchors)
     want_NV = (log_p_NV - log_p_NV.mean(0)) / log_p_NV.std(0) / np.sqrt(211)
-    classifier = linear_probe.LinearProbe(synthetic.head_VE, 5, representation="log_probabilities")
+    classifier = linear_probe.LinearProbe(synthetic.head, 5, representation="log_probabilities")
     classifier.fit(synthetic.anchors, synthetic.y)
     got_NE = classifier._standardise(classifier._inputs(synthetic.anchors))
     assert got_NE.shape == (103, 18)
@@ -46,7 +46,7 @@ def test_standardised_log_probabilities_keep_their_inner_products(synthetic):
 
 @pytest.mark.parametrize("representation", linear_probe.REPRESENTATIONS)
 def test_one_class_and_one_anchor(synthetic, representation):
-    classifier = linear_probe.LinearProbe(synthetic.head_VE, 3, representation=representation)
+    classifier = linear_probe.LinearProbe(synthetic.head, 3, representation=representation)
     classifier.fit(synthetic.anchors[:1], np.array([1]))
     np.testing.assert_array_equal(classifier.predict_proba(synthetic.queries), np.tile([0.0, 1.0, 0.0], (13, 1)))
 
@@ -61,4 +61,4 @@ def test_one_class_and_one_anchor(synthetic, representation):
 )
 def test_mistakes(synthetic, options, message):
     with pytest.raises(errors.UserError, match=message):
-        linear_probe.LinearProbe(synthetic.head_VE, 3, **options)
+        linear_probe.LinearProbe(synthetic.head, 3, **options)

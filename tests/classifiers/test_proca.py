@@ -16,7 +16,7 @@ RESTARTS = 3
 
 @pytest.fixture(scope="module")
 def classifier(synthetic):
-    return proca.PrototypicalCalibration(synthetic.head_VE, synthetic.label_ids, restarts=RESTARTS, seed=1).fit(
+    return proca.PrototypicalCalibration(synthetic.head, synthetic.label_ids, restarts=RESTARTS, seed=1).fit(
         synthetic.anchors
     )
 
@@ -56,15 +56,15 @@ def test_posterior_of_equally_weighted_gaussians(synthetic, classifier):
 
 
 def test_is_seeded(synthetic, classifier):
-    again = proca.PrototypicalCalibration(synthetic.head_VE, synthetic.label_ids, restarts=RESTARTS, seed=1)
+    again = proca.PrototypicalCalibration(synthetic.head, synthetic.label_ids, restarts=RESTARTS, seed=1)
     again.fit(synthetic.anchors, np.zeros(103, int))
     np.testing.assert_array_equal(again.predict_proba(synthetic.queries), classifier.predict_proba(synthetic.queries))
 
 
 def test_one_class_and_equal_rows(synthetic):
-    one = proca.PrototypicalCalibration(synthetic.head_VE, [7], restarts=RESTARTS).fit(synthetic.anchors)
+    one = proca.PrototypicalCalibration(synthetic.head, [7], restarts=RESTARTS).fit(synthetic.anchors)
     np.testing.assert_allclose(one.predict_proba(synthetic.queries), np.ones((13, 1)))
-    equal = proca.PrototypicalCalibration(synthetic.head_VE, [7, 199], restarts=RESTARTS)
+    equal = proca.PrototypicalCalibration(synthetic.head, [7, 199], restarts=RESTARTS)
     equal.fit(synthetic.anchors[np.zeros(4, int)])
     assert np.isfinite(equal.predict_proba(synthetic.queries)).all()
 
@@ -72,4 +72,4 @@ def test_one_class_and_equal_rows(synthetic):
 @pytest.mark.parametrize(("rows", "label_ids", "least"), [(4, [1, 2, 3, 4, 5], 5), (1, [1], 2)])
 def test_too_few_rows(synthetic, rows, label_ids, least):
     with pytest.raises(errors.UserError, match=f"{rows} anchors: at least {least} are needed"):
-        proca.PrototypicalCalibration(synthetic.head_VE, label_ids).fit(synthetic.anchors[:rows])
+        proca.PrototypicalCalibration(synthetic.head, label_ids).fit(synthetic.anchors[:rows])

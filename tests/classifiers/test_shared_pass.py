@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from knnprompt_jax import demo, errors, lm, progress
+from knnprompt_jax import errors, lm, progress
 from knnprompt_jax.classifiers import method, registry, shared_pass
-from knnprompt_jax.models import config, decoder
+from knnprompt_jax.models import decoder, shipped
+from knnprompt_jax.models import registry as models
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue, sources, splits
 from knnprompt_jax.tasks.task import Example
 from tests.classifiers import whole_texts
 
 pytest.importorskip("sklearn")
-SIZES = {"vocab_size": 5120, "width": 12, "num_layers": 2, "num_heads": 3, "mlp_width": 20, "embed_width": 12}
+SIZES = {"vocab_size": 5120, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_inner": 20}
 CONTEXT = 331
 FAST = {"proca": {"restarts": 2}}
 # Label words are single tokens here, so that "icl_multi_token" reads states alone as well; an ensemble cannot.
@@ -29,7 +30,8 @@ SOME = ["icl", "contextual_calibration", "knn", "linear_probe"]
 
 @pytest.fixture(scope="module")
 def decoder_model():
-    model = decoder.Decoder(config.DecoderConfig("gpt2", **SIZES, num_positions=CONTEXT), nnx.Rngs(0))
+    config = models.config_from_hf({"model_type": "gpt2", **SIZES, "n_positions": CONTEXT})
+    model = decoder.Decoder(config, nnx.Rngs(0))
     rng = np.random.default_rng(0)
     for path, leaf in nnx.to_flat_state(nnx.state(model)):
         # Distributions that are peaked and depend on the text.
@@ -40,7 +42,7 @@ def decoder_model():
 
 @pytest.fixture(scope="module")
 def model(decoder_model):
-    return lm.LanguageModel(decoder_model, lm.load_tokenizer(demo.model_folder()), step_tokens=512)
+    return lm.LanguageModel(decoder_model, lm.load_tokenizer(shipped.locate("tiny")), step_tokens=512)
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax import demo, lm
+from knnprompt_jax import lm
 from knnprompt_jax.classifiers import method, shared_pass
-from knnprompt_jax.models import config, decoder
+from knnprompt_jax.models import decoder, registry, shipped
 from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -34,9 +34,9 @@ SENTENCES = (
 @functools.cache
 def model() -> lm.LanguageModel:
     """Weights are large, so that distributions are peaked and depend on the whole text."""
-    tokenizer = lm.load_tokenizer(demo.model_folder())
-    sizes = {"width": 14, "num_layers": 2, "num_heads": 2, "mlp_width": 19, "embed_width": 14}
-    shape = config.DecoderConfig("gpt2", vocab_size=len(tokenizer), num_positions=CONTEXT, **sizes)
+    tokenizer = lm.load_tokenizer(shipped.locate("tiny"))
+    sizes = {"n_embd": 14, "n_layer": 2, "n_head": 2, "n_inner": 19, "vocab_size": len(tokenizer)}
+    shape = registry.config_from_hf({"model_type": "gpt2", "n_positions": CONTEXT, **sizes})
     weights, rng = decoder.Decoder(shape, nnx.Rngs(0)), np.random.default_rng(0)
     for path, leaf in nnx.to_flat_state(nnx.state(weights)):
         noise = rng.normal(size=leaf.shape) * (0.5 if len(path) == 1 else 0.6)
@@ -52,7 +52,7 @@ def tokens(text: str) -> list[int]:
 def _reader() -> tuple:
     own = model()
     weights = nnx.merge(own._graph, own._params)
-    return jax.jit(weights), np.asarray(weights.head_VE, np.float64)
+    return jax.jit(weights), np.asarray(weights.head.rows_VE, np.float64)
 
 
 def log_p(before: Sequence[int], after: Sequence[int]) -> np.ndarray:

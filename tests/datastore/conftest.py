@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import lm
+from knnprompt_jax.models import head as head_lib
 
 VOCABULARY, WIDTH = 4999, 97
 SHIFT = -90.0  # Logits of trained models lie about here.
@@ -16,7 +17,7 @@ SHIFT = -90.0  # Logits of trained models lie about here.
 class World:
     """A head, and anchors and queries as states, log-probabilities and divergences in float64."""
 
-    head_VE: np.ndarray
+    head: head_lib.Head
     anchors: lm.States
     queries: lm.States
     labels_N: np.ndarray
@@ -47,7 +48,9 @@ def make_world(
 
     head_VE = head_VE.astype(np.float32)
     (anchors, logk_NV), (queries, logp_QV) = (_states(head_VE, draw(count)) for count in (num_anchors, num_queries))
-    return World(head_VE, anchors, queries, rng.integers(0, 5, num_anchors), logk_NV, logp_QV)
+    return World(
+        head_lib.Head(jnp.asarray(head_VE)), anchors, queries, rng.integers(0, 5, num_anchors), logk_NV, logp_QV
+    )
 
 
 def _states(head_VE: np.ndarray, hidden_NE: np.ndarray) -> tuple[lm.States, np.ndarray]:

@@ -3,12 +3,14 @@
 import pathlib
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from knnprompt_jax import lm
 from knnprompt_jax.datastore import building, manifest, storage, stores
-from knnprompt_jax.models import config, decoder
+from knnprompt_jax.models import decoder, registry
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout
 
 NUM_PROMPTS, CHUNK, SIZES = 101, 11, (31, 47)
@@ -20,8 +22,8 @@ PROVENANCE = manifest.Provenance(
 
 
 def make_model() -> lm.LanguageModel:
-    sizes = {"vocab_size": 211, "width": 30, "num_layers": 2, "num_heads": 5, "mlp_width": 41, "num_positions": 101}
-    model = decoder.Decoder(config.DecoderConfig("gpt2", **sizes, embed_width=30), nnx.Rngs(0))
+    sizes = {"vocab_size": 211, "n_embd": 30, "n_layer": 2, "n_head": 5, "n_inner": 41, "n_positions": 101}
+    model = decoder.Decoder(registry.config_from_hf({"model_type": "gpt2", **sizes}), nnx.Rngs(0))
     return lm.LanguageModel(model, range(211), step_tokens=256)
 
 
@@ -48,7 +50,7 @@ def make_store(size: int) -> stores.Store:
     rng = np.random.default_rng(size)
     states = lm.States(rng.normal(size=(size, 30)).astype(np.float32), np.zeros(size, np.float32))
     head_VE = rng.normal(size=(211, 30)).astype(np.float32)
-    return stores.build("dense", head_VE, states, np.arange(size) % 3, PROVENANCE.label_ids)
+    return stores.build("dense", head_lib.Head(jnp.asarray(head_VE)), states, np.arange(size) % 3, PROVENANCE.label_ids)
 
 
 if __name__ == "__main__":

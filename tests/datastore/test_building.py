@@ -64,9 +64,9 @@ def wait_for(condition, process):
 def test_it_is_the_store_of_the_states(model, whole):
     folder, store = whole
     states, ids = model.states(killed.make_prompts()), killed.PROVENANCE.label_ids
-    at_once = stores.build("factored", model.head_VE, states, np.arange(killed.NUM_PROMPTS) % 3, ids)
+    at_once = stores.build("factored", model.head, states, np.arange(killed.NUM_PROMPTS) % 3, ids)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), store.anchors.keys, at_once.anchors.keys)
-    check_equal(storage.open_folder(folder, killed.PROVENANCE).load(model.head_VE), store)
+    check_equal(storage.open_folder(folder, killed.PROVENANCE).load(model.head), store)
     assert [path.name for path in folder.parent.iterdir()] == ["store"]
 
 
@@ -90,7 +90,7 @@ def test_killed_at_random_moments_it_ends_the_same(model, whole, tmp_path):
     assert len(kills) == 3
     with start("build", folder) as process:
         assert process.wait() == 0
-    loaded = storage.open_folder(folder, killed.PROVENANCE).load(model.head_VE)
+    loaded = storage.open_folder(folder, killed.PROVENANCE).load(model.head)
     check_equal(loaded, whole[1])
     assert {path.name for path in tmp_path.iterdir()} == {"store", "store-compiled"}
 
@@ -106,7 +106,7 @@ def test_overwriting_killed_at_random_moments(tmp_path):
         time.sleep(rng.uniform(0, 0.6))
         assert process.poll() is None
         kill(process)
-        found = storage.open_folder(folder, killed.PROVENANCE).load(both[31].codec.head_VE)
+        found = storage.open_folder(folder, killed.PROVENANCE).load(both[31].codec.head)
         check_equal(found, both[len(found)])
 
 

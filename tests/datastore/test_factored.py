@@ -1,7 +1,6 @@
 """The factored store against float64: divergences, neighbours, and all that reads the same states."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,12 +14,12 @@ WORST = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-1}  # Nats, by key_dty
 
 @pytest.fixture(scope="module")
 def store(world):
-    return stores.build("factored", world.head_VE, world.anchors, world.labels_N, LABEL_IDS, released=True)
+    return stores.build("factored", world.head, world.anchors, world.labels_N, LABEL_IDS, released=True)
 
 
 @pytest.fixture(scope="module")
 def dense_store(world):
-    return stores.build("dense", world.head_VE, world.anchors, world.labels_N, LABEL_IDS)
+    return stores.build("dense", world.head, world.anchors, world.labels_N, LABEL_IDS)
 
 
 def all_distances(store, states, direction, representation="distribution"):
@@ -44,7 +43,7 @@ def check_neighbours(indices_Qk, want_QN):
 @pytest.mark.parametrize("direction", ["forward", "released"])
 def test_distances_are_the_divergences(world, direction, key_dtype):
     options = {"released": True, "key_dtype": key_dtype}
-    store = stores.build("factored", world.head_VE, world.anchors, world.labels_N, LABEL_IDS, **options)
+    store = stores.build("factored", world.head, world.anchors, world.labels_N, LABEL_IDS, **options)
     want_QN = world.divergences(direction)
     got_QN = all_distances(store, world.queries, direction)
     np.testing.assert_allclose(got_QN, want_QN, atol=WORST[key_dtype], rtol=0)
@@ -64,7 +63,7 @@ def test_appended_anchors_far_from_the_centre_are_as_good(world, direction):
     """The centre is that of one class's anchors; all others come later."""
     first_n, later_n = np.flatnonzero(world.labels_N == 0), np.flatnonzero(world.labels_N != 0)
     first, later = world.anchors[first_n], world.anchors[later_n]
-    store = stores.build("factored", world.head_VE, first, world.labels_N[first_n], LABEL_IDS, released=True)
+    store = stores.build("factored", world.head, first, world.labels_N[first_n], LABEL_IDS, released=True)
     keys = np.asarray(store.anchors.keys.hidden_NE)
     store = store.append(later, world.labels_N[later_n])
     np.testing.assert_array_equal(np.asarray(store.anchors.keys.hidden_NE)[: len(first_n)], keys)
@@ -102,7 +101,7 @@ def test_centroids_are_those_of_the_definition(world, store, kind, representatio
     else:
         mean_CV = np.stack([rows_NV.mean(0) for rows_NV in members])
         want_CV = mean_CV - np.log(np.exp(mean_CV).sum(-1, keepdims=True))
-    got = centroids.of(store, kind, jnp.asarray(world.head_VE), representation)
+    got = centroids.of(store, kind, world.head, representation)
     np.testing.assert_allclose(got.anchors.keys.values_NV, want_CV, atol=5e-5, rtol=0)
     found = got.search(world.queries, 1, "forward", representation)
     logp_QV = world.logp_QV if representation == "distribution" else world.logp_QV[:, LABEL_IDS]
@@ -112,8 +111,8 @@ def test_centroids_are_those_of_the_definition(world, store, kind, representatio
 
 
 def test_memory_of_an_anchor(world, store, dense_store):
-    vocabulary, width = world.head_VE.shape
-    forward = stores.build("factored", world.head_VE, world.anchors, world.labels_N, LABEL_IDS)
+    vocabulary, width = world.head.rows_VE.shape
+    forward = stores.build("factored", world.head, world.anchors, world.labels_N, LABEL_IDS)
     assert dense_store.bytes_per_anchor == 4 * vocabulary
     assert forward.bytes_per_anchor == 4 * (width + 1)
     assert store.bytes_per_anchor == 8 * (width + 1)
@@ -131,7 +130,7 @@ def test_released_queries_cost_nothing_over_the_vocabulary(world, store):
 
 
 def test_the_released_direction_must_be_kept(world):
-    store = stores.build("factored", world.head_VE, world.anchors, world.labels_N, LABEL_IDS)
+    store = stores.build("factored", world.head, world.anchors, world.labels_N, LABEL_IDS)
     with pytest.raises(errors.UserError, match="direction='released': this factored store was made without it"):
         store.search(world.queries, 3, "released")
 
@@ -139,4 +138,4 @@ def test_the_released_direction_must_be_kept(world):
 def test_states_beyond_float16_are_refused(world):
     far = world.anchors.replace(hidden_NE=world.anchors.hidden_NE.at[7, 3].set(1e6))
     with pytest.raises(errors.UserError, match="key_dtype='float16': some states exceed its range"):
-        stores.build("factored", world.head_VE, far, world.labels_N, LABEL_IDS, key_dtype="float16")
+        stores.build("factored", world.head, far, world.labels_N, LABEL_IDS, key_dtype="float16")

@@ -11,7 +11,7 @@ LABEL_IDS = (3, 5, 7, 11, 13)
 
 
 def build(world, kind="factored", **options):
-    return stores.build(kind, world.head_VE, world.anchors, world.labels_N, LABEL_IDS, **options)
+    return stores.build(kind, world.head, world.anchors, world.labels_N, LABEL_IDS, **options)
 
 
 @pytest.mark.parametrize("direction", ["forward", "released"])

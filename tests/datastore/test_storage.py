@@ -42,11 +42,11 @@ KINDS = {
 def build(world, rows=slice(None), kind="dense", **options):
     anchors, labels_N = world.anchors[rows], world.labels_N[rows]
     ids = 10 + 3 * np.arange(len(labels_N))
-    return stores.build(kind, world.head_VE, anchors, labels_N, PROVENANCE.label_ids, ids=ids, **options)
+    return stores.build(kind, world.head, anchors, labels_N, PROVENANCE.label_ids, ids=ids, **options)
 
 
 def load(folder, world, **where):
-    return storage.open_folder(folder, PROVENANCE).load(world.head_VE, **where)
+    return storage.open_folder(folder, PROVENANCE).load(world.head, **where)
 
 
 def check_equal(got, want):
@@ -187,7 +187,7 @@ def test_appending_and_removing_is_building_at_once(name, on_host, world, tmp_pa
     found = storage.open_folder(folder, PROVENANCE)
     kept_n = np.setdiff1d(np.arange(211), [0, 149])
     assert list(found.manifest.class_counts.values()) == np.bincount(world.labels_N[kept_n]).tolist()
-    changed, at_once = found.load(world.head_VE), build(world, kept_n, **KINDS[name])
+    changed, at_once = found.load(world.head), build(world, kept_n, **KINDS[name])
     np.testing.assert_array_equal(changed.labels_N, at_once.labels_N)
     if name == "dense":  # A factored store keeps the centre of its first anchors.
         np.testing.assert_allclose(changed.anchors.keys.values_NV, at_once.anchors.keys.values_NV, atol=1e-5)

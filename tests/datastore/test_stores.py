@@ -21,7 +21,7 @@ def store(request, world):
 
 def build(world, kind, rows=slice(None), **options):
     anchors, labels_N = world.anchors[rows], world.labels_N[rows]
-    return stores.build(kind, world.head_VE, anchors, labels_N, LABEL_IDS, **KINDS.get(kind, {}), **options)
+    return stores.build(kind, world.head, anchors, labels_N, LABEL_IDS, **KINDS.get(kind, {}), **options)
 
 
 def check_same(found, wanted, world, direction):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import decoder
+from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.pretraining import bpe, export
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
@@ -34,16 +33,8 @@ def world(tmp_path_factory) -> pathlib.Path:
         (folder / "data" / "mr" / f"{split}.jsonl").write_text(lines, encoding="utf-8")
     texts = [f"Review: {row['sentence']}\nSentiment: negative positive\n\n" for row in _rows(60, 1)]
     tokenizer = bpe.train(texts * 3, 311)
-    config = config_lib.DecoderConfig(
-        family="gpt2",
-        vocab_size=tokenizer.get_vocab_size(),
-        width=24,
-        num_layers=2,
-        num_heads=3,
-        mlp_width=44,
-        num_positions=128,
-        embed_width=24,
-    )
+    sizes = {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 44, "n_positions": 128}
+    config = registry.config_from_hf({"model_type": "gpt2", "vocab_size": tokenizer.get_vocab_size(), **sizes})
     model = decoder.Decoder(config, nnx.Rngs(3))
     for path, weight in nnx.to_flat_state(nnx.state(model)):
         # Peaked distributions that depend on the text: neighbours which float32 can rank.

@@ -30,7 +30,7 @@ def built(shared, tmp_path_factory):
 
 
 def load(folder: pathlib.Path, world):
-    head_VE = lm.LanguageModel.from_pretrained(str(world / "model")).head_VE
+    head_VE = lm.LanguageModel.from_pretrained(str(world / "model")).head
     return storage.open_folder(folder, manifest.read(folder).provenance).load(head_VE)
 
 

@@ -56,7 +56,7 @@ def _published(model, rows, tests, seed):
         assert len(ids) <= model.context
         padded = np.pad(ids, (0, model.context - len(ids)))  # On the right, where no token before it looks.
         hidden = np.asarray(read(padded[None])[0, len(ids) - 1], np.float64)
-        logits = np.asarray(decoder.head_VE, np.float64) @ hidden
+        logits = np.asarray(decoder.head.rows_VE, np.float64) @ hidden
         exps = np.exp(logits - logits.max())
         return exps / exps.sum()
 

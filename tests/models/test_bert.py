@@ -157,10 +157,10 @@ def test_no_language_model(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(bert.PUBLISHED))
 def test_published_sizes(name):
-    config = bert.PUBLISHED[name]
+    config = registry.config_from_hf(bert.PUBLISHED[name], registry.ENCODERS)
     abstract = nnx.eval_shape(lambda: bert.Encoder(config, nnx.Rngs(0)))
     leaves = {".".join(path): leaf.shape for path, leaf in nnx.to_flat_state(nnx.state(abstract))}
-    assert sum(map(math.prod, leaves.values())) == PARAMETERS[name] == config.num_parameters
+    assert sum(map(math.prod, leaves.values())) == PARAMETERS[name] == registry.num_parameters(config)
     for table in (bert.TABLE, bert.FLAX_TABLE):
         sizes = dict.fromkeys(leaves, 0)
         for piece in conversion.expand(table, config, leaves):

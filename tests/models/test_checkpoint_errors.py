@@ -143,13 +143,13 @@ def test_bin_without_torch(pair, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "llama"}, "model_type='llama' is not supported; choices: gpt2, opt"),
+        ({"model_type": "gemma3"}, "model_type='gemma3' is not supported; choices: gpt2, opt, llama, mistral, qwen2, "),
         ({"model_type": None}, "model_type=None is not supported"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is not supported"),
         ({"add_cross_attention": True}, "add_cross_attention=True is not supported; only add_cross_attention=False is"),
-        ({"activation_function": "silu"}, "activation_function='silu' is not supported; choices: gelu, gelu_new, "),
+        ({"activation_function": "tanh"}, "activation_function='tanh' is not supported; choices: gelu, gelu_new, "),
         ({"activation_function": ["relu"]}, "is not supported; choices: gelu"),
-        ({"n_head": 4}, "n_head=4 does not divide the width 35"),
+        ({"n_head": 4}, "n_head=4 does not divide 35"),
         ({"n_layer": 0}, "n_layer=0 is not a positive whole number"),
         ({"n_embd": "35"}, "n_embd='35' is not a positive whole number"),
         ({"layer_norm_epsilon": -1}, "layer_norm_epsilon=-1 is not a positive number"),

@@ -27,12 +27,15 @@ SAFETENSORS = ["model.safetensors"]
 FLAX = ["flax_model.msgpack.index.json", "flax_model-00001-of-00002.msgpack", "flax_model-00002-of-00002.msgpack"]
 TORCH = ["pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
 OTHERS = ["README.md", "onnx/config.json", "onnx/model.safetensors", "rust_model.ot", "tf_model.h5"]
+GGUF = ["model.Q4_0.gguf", "sub/model [x].Q8_0.gguf"]
+LARGE = (*hub_server.LARGE, ".gguf")
 BYTES = np.random.default_rng(0).bytes(90_001)
 
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """A Hub with the model owner/name, and an empty cache."""
+    monkeypatch.setattr(hub_server, "LARGE", LARGE)
     with hub_server.serving() as server:
         hub_server.connect(server, str(tmp_path / "cache"), monkeypatch)
         publish(server, SMALL + SAFETENSORS)
@@ -40,7 +43,7 @@ def server(tmp_path, monkeypatch):
 
 
 def publish(server: hub_server.Hub, files: list[str], **options: object) -> None:
-    contents = {file: BYTES if file.endswith(hub_server.LARGE) else f"{{}}{file}".encode() for file in files}
+    contents = {file: BYTES if file.endswith(LARGE) else f"{{}}{file}".encode() for file in files}
     server.repositories["models/owner/name"] = hub_server.Repository(
         {**contents, "config.json": b'{"model_type": "gpt2"}'}, **options
     )
@@ -93,6 +96,80 @@ def test_folder_comes_first(server, tmp_path, monkeypatch):
     for name in ("./nowhere", "/nowhere/else", "~/nowhere", "a/b/c", "nowhere/"):
         assert message(name) == f"no such folder: {name}"
     assert not server.requests
+
+
+def test_shipped_models_and_local_files_come_before_the_hub(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert (hub.resolve("tiny") / "config.json").is_file() and hub.resolve("smollm2").suffix == ".gguf"
+    (tmp_path / "a.gguf").write_bytes(b"x")
+    assert hub.resolve("a.gguf", config_only=True).samefile(tmp_path / "a.gguf")
+    assert hub.resolve(str(tmp_path / "a.gguf")) == tmp_path / "a.gguf"
+    (tmp_path / "tiny").mkdir()
+    assert hub.resolve("tiny").samefile(tmp_path / "tiny")
+    (tmp_path / "notes.txt").write_bytes(b"x")
+    assert message("./b.gguf") == "no such file: ./b.gguf"
+    assert message("notes.txt") == "no such folder or .gguf file: notes.txt"
+    assert not server.requests
+
+
+def test_a_folder_with_one_gguf_file_is_that_file(server, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("README.md", "config.json", "one.gguf"):
+        (folder / name).write_bytes(b"x")
+    assert hub.resolve(str(folder)) == hub.resolve(str(folder), config_only=True) == folder / "one.gguf"
+    (folder / "two.gguf").write_bytes(b"x")
+    assert message(str(folder)) == f"{folder}: 2 .gguf files, name one: one.gguf, two.gguf"
+    (folder / "model.safetensors").write_bytes(b"x")
+    assert hub.resolve(str(folder)) == folder
+
+
+@pytest.mark.parametrize("file", GGUF)
+def test_one_file_of_a_repository(server, file):
+    publish(server, SMALL + GGUF + SAFETENSORS, revisions=("main", "v1.0"))
+    found = hub.resolve(f"owner/name:{file}", "v1.0")
+    assert found.read_bytes() == BYTES and found.name == pathlib.PurePath(file).name
+    assert sum(server.asked().values()) == 1
+    server.requests.clear()
+    assert hub.resolve(f"owner/name:{file}", config_only=True) == found
+    assert not server.asked()
+
+
+def test_one_file_that_is_not_there(server):
+    publish(server, SMALL + GGUF)
+    assert message("owner/name:other.gguf") == (
+        f"model 'owner/name' cannot be used from the Hub: it has no file other.gguf; choices: {', '.join(GGUF)}"
+    )
+    publish(server, SMALL)
+    assert message("owner/name:../other.gguf").endswith("it has no file ../other.gguf; choices: none")
+    assert message("a/b/c:other.gguf") == "no such file: a/b/c:other.gguf"
+
+
+def test_a_repository_of_gguf_files_alone_asks_for_one(server):
+    publish(server, SMALL + GGUF)
+    hint = "name one of its files, such as owner/name:model.Q4_0.gguf"
+    assert message("owner/name").endswith(f"pytorch_model.bin): {hint}")
+    server.repositories["models/owner/name"].files.pop("config.json")
+    assert message("owner/name").endswith(f"it has no config.json: {hint}")
+
+
+def test_one_file_with_a_wrong_checksum(server):
+    publish(server, SMALL + GGUF)
+    server.fail("GET /stored/", alter=True)
+    assert f"{GGUF[0]} arrived with another checksum than listed, and was removed" in message(f"owner/name:{GGUF[0]}")
+    assert hub.resolve(f"owner/name:{GGUF[0]}").read_bytes() == BYTES
+
+
+@pytest.mark.parametrize("with_list", [False, True])
+def test_cache_serves_one_file(server, monkeypatch, with_list):
+    publish(server, SMALL + GGUF)
+    file = hub.resolve(f"owner/name:{GGUF[1]}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    if not with_list:
+        shutil.rmtree(file.parents[3] / "trees")  # As other programs fill the cache.
+    assert hub.resolve(f"owner/name:{GGUF[1]}") == file
+    assert "not in the cache, and HF_HUB_OFFLINE is set" in message(f"owner/name:{GGUF[0]}")
+    assert "not in the cache, and HF_HUB_OFFLINE is set" in message("owner/name")
 
 
 def test_a_token_opens_private_models_and_stays_with_the_hub(server, monkeypatch):
@@ -235,9 +312,9 @@ def test_offline_mode_asks_nothing(server, monkeypatch):
 
 def test_weights_of_unsupported_models_are_not_fetched(server):
     publish(server, SMALL + SAFETENSORS)
-    server.repositories["models/owner/name"].files["config.json"] = b'{"model_type": "llama"}'
+    server.repositories["models/owner/name"].files["config.json"] = b'{"model_type": "mamba"}'
     with pytest.raises(
-        errors.UserError, match="owner/name: config.json: model_type='llama' is not supported; choices: gpt2"
+        errors.UserError, match="owner/name: config.json: model_type='mamba' is not supported; choices: gpt2"
     ):
         registry.describe("owner/name")
     assert set(server.asked()) == {"config.json"}

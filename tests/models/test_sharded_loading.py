@@ -20,7 +20,7 @@ from knnprompt_jax.models import checkpoints, registry
 SPECS = {
     "blocks.mlp.up_kernel": P(None, None, "model"),
     "blocks.mlp.down_kernel": P(None, "model"),
-    "blocks.attention.qkv_kernel": P(None, None, None, "model"),
+    "blocks.attention.kv_kernel": P(None, None, None, "model"),
     "blocks.attention.out_kernel": P(None, "model", None, "data"),
     "blocks.mlp_norm.scale": P("data"),
     "tokens": P(("data", "model")),

@@ -16,6 +16,9 @@ from knnprompt_jax.models import checkpoints, msgpack_index, registry, tensor_fi
 from tests.models import torch_models  # noqa: E402
 
 SHAPES = ["gpt2", "gpt2-untied", "opt", "opt-350m", "opt-untied"]
+# Of the families that never had files of Flax.
+NEWER_SHAPES = ["llama-biases", "mistral", "qwen2-tied", "qwen3", "gemma2", "gemma3", "gpt_neox", "gpt_neox-tied"]
+NEWER_SHAPES += ["olmo2", "phi", "phi-tied", "phi3", "phi3-tied", "smollm3"]
 TOKENS_BT = np.random.default_rng(1).integers(0, 53, (2, 23))
 
 
@@ -25,14 +28,30 @@ def _assert_same(one, other) -> None:
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize("layout", sorted(torch_models.FORMATS))
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [
+        *((shape, layout) for shape in SHAPES for layout in sorted(torch_models.FORMATS)),
+        *((shape, layout) for shape in NEWER_SHAPES for layout in ("safetensors", "torch")),
+    ],
+)
 def test_formats_load_alike(pair, tmp_path, shape, layout, sharded):
     model, want = pair(shape)
     torch_models.FORMATS[layout](model, tmp_path, sharded)
     files = tensor_files.find(tmp_path)
     assert (len(files) > 1) == sharded
     _assert_same(torch_models.load(tmp_path), want)
+
+
+@pytest.mark.parametrize("shape", ["llama", "gpt_neox"])
+def test_flax_files_of_newer_families_are_refused(pair, tmp_path, shape):
+    model, _ = pair(shape)
+    torch_models.write_flax(model, tmp_path, sharded=False)
+    family = model.config.model_type
+    with pytest.raises(
+        errors.UserError, match=f"flax_model.msgpack: Flax files of {family} models were never published"
+    ):
+        torch_models.load(tmp_path)
 
 
 def test_preferred_format(pair, tmp_path):
@@ -101,8 +120,14 @@ def test_views_are_lazy(pair, tmp_path, layout):
     assert isinstance(view, np.memmap) == (layout != "torch")
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        *((shape, dtype) for shape in SHAPES for dtype in (jnp.float32, jnp.bfloat16, jnp.float16)),
+        *((shape, jnp.float32) for shape in NEWER_SHAPES),
+        ("smollm3", jnp.bfloat16),
+    ],
+)
 def test_export_loads_in_transformers(pair, tmp_path, shape, dtype):
     model, ours = pair(shape)
     hf = model.config.to_dict()
@@ -114,9 +139,11 @@ def test_export_loads_in_transformers(pair, tmp_path, shape, dtype):
     )
     assert type(again) is type(model)
     assert not any(report.values()), report
-    rounded = copy.deepcopy(model).to(getattr(torch, jnp.dtype(dtype).name))
-    assert again.dtype == rounded.dtype
-    want_BTV = torch_models.log_probabilities(rounded.float(), TOKENS_BT)
+    assert again.dtype == getattr(torch, jnp.dtype(dtype).name)
+    rounded = copy.deepcopy(model)
+    for weight in rounded.parameters():  # Buffers, such as frequencies, stay in float32.
+        weight.data = weight.data.to(again.dtype).float()
+    want_BTV = torch_models.log_probabilities(rounded, TOKENS_BT)
     np.testing.assert_allclose(torch_models.log_probabilities(again.eval().float(), TOKENS_BT), want_BTV, atol=1e-6)
 
 

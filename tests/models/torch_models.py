@@ -12,27 +12,13 @@ import transformers
 from flax import serialization, traverse_util
 
 from knnprompt_jax.models import checkpoints, decoder, registry
+from tests.models.shapes import SHAPES
 
-SIZES = {"gpt2": {"n_embd": 35, "n_head": 5, "n_layer": 2, "n_inner": 41, "n_positions": 29}}
-SIZES["opt"] = {
-    **{"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "ffn_dim": 41},
-    **{"max_position_embeddings": 29},
-}
-SPECIAL = {"vocab_size": 53, "bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
-SHAPES = {
-    "gpt2": transformers.GPT2Config(**SIZES["gpt2"], **SPECIAL),
-    "gpt2-scaled-by-layer": transformers.GPT2Config(
-        **SIZES["gpt2"], **SPECIAL, scale_attn_by_inverse_layer_idx=True, activation_function="gelu"
-    ),
-    "gpt2-unscaled": transformers.GPT2Config(**SIZES["gpt2"], **SPECIAL, scale_attn_weights=False),
-    "gpt2-untied": transformers.GPT2Config(**SIZES["gpt2"], **SPECIAL, tie_word_embeddings=False),
-    "opt": transformers.OPTConfig(**SIZES["opt"], **SPECIAL),
-    "opt-350m": transformers.OPTConfig(**SIZES["opt"], **SPECIAL, do_layer_norm_before=False, word_embed_proj_dim=11),
-    "opt-no-final-norm": transformers.OPTConfig(**SIZES["opt"], **SPECIAL, _remove_final_layer_norm=True),
-    "opt-even": transformers.OPTConfig(
-        **{**SIZES["opt"], "hidden_size": 34, "num_attention_heads": 2, "ffn_dim": 46}, **{**SPECIAL, "vocab_size": 52}
-    ),
-    "opt-untied": transformers.OPTConfig(**SIZES["opt"], **SPECIAL, tie_word_embeddings=False),
+# What old files hold that is no weight; those of most families hold frequencies.
+BUFFERS = {
+    "opt": ["decoder.version"],
+    "gpt2": ["h.0.attn.bias", "h.0.attn.masked_bias"],
+    "gpt_neox": [f"layers.1.attention.{name}" for name in ("bias", "masked_bias", "rotary_emb.inv_freq")],
 }
 
 
@@ -43,10 +29,11 @@ def make(shape: str) -> transformers.PreTrainedModel:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
-            is_norm = re.search(r"ln_|layer_norm", name) and name.endswith("weight")
+            is_norm = re.search(r"ln_|norm", name) and name.endswith("weight")
             table = re.search(r"wte|wpe|embed|lm_head", name)
-            scale = 0.5 if table else 0.25
-            weight.copy_((1 + 0.3 * noise if is_norm else scale * noise).half().float())
+            scale = 0.5 if table else 1.5 / model.config.hidden_size**0.5
+            center = 0 if model.config.model_type.startswith("gemma") else 1  # Gemma adds the 1 itself.
+            weight.copy_((center + 0.3 * noise if is_norm else scale * noise).half().float())
     return model
 
 
@@ -57,11 +44,16 @@ def log_probabilities(model: transformers.PreTrainedModel, tokens_BT: np.ndarray
 
 
 def state(model: transformers.PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The tensors of a published file: no head where it is tied."""
-    tensors = {key: value.contiguous() for key, value in model.state_dict().items()}
+    """The tensors of a published file, under its names: no head where it is tied."""
+    tensors = {published_name(model, key): value.contiguous() for key, value in model.state_dict().items()}
     if model.config.tie_word_embeddings:
-        del tensors["lm_head.weight"]
+        del tensors[published_name(model, "lm_head.weight")]
     return tensors
+
+
+def published_name(model: transformers.PreTrainedModel, key: str) -> str:
+    """The name of a tensor in files; `transformers` calls GPT-NeoX's head otherwise in memory."""
+    return key.replace("lm_head", "embed_out") if model.config.model_type == "gpt_neox" else key
 
 
 def write_safetensors(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
@@ -69,13 +61,10 @@ def write_safetensors(model: transformers.PreTrainedModel, folder: pathlib.Path,
 
 
 def write_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
-    """float16, and with the names of the old files: OPT's begin at `decoder.`, GPT-2's have no prefix but masks."""
-    tensors = {re.sub(r"^(model|transformer)\.", "", key): value.half() for key, value in state(model).items()}
-    if model.config.model_type == "opt":
-        tensors["decoder.version"] = torch.tensor([3.0])
-    else:
-        tensors["h.0.attn.bias"] = torch.ones(1, 1, 29, 29).tril().to(torch.uint8)
-        tensors["h.0.attn.masked_bias"] = torch.tensor(-1e4)
+    """float16, and with the names of old files: no prefix (OPT's begin at `decoder.`), but masks and rotary frequencies."""
+    tensors = {re.sub(r"^(model|transformer|gpt_neox)\.", "", key): value.half() for key, value in state(model).items()}
+    for name in BUFFERS.get(model.config.model_type, ["layers.1.self_attn.rotary_emb.inv_freq"]):
+        tensors[name] = torch.ones(1, 1, 29, 29).tril().to(torch.uint8)
     _write(tensors, folder, sharded, "pytorch_model", ".bin", torch.save)
     model.config.save_pretrained(folder)
 

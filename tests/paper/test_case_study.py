@@ -46,7 +46,7 @@ def _distributions(planned, problem):
         np.zeros(0, np.int32), tuple(np.array(own, np.int32) for own in tokens), np.arange(len(tokens))
     )
     states = model.states(layout.Prompts((group,), len(tokens)))
-    return np.exp(np.asarray(representations.log_probabilities(model.head_VE, states), np.float64))
+    return np.exp(np.asarray(representations.log_probabilities(model.head, states), np.float64))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04 cut short"])

@@ -20,11 +20,16 @@ NUM_PROMPTS, NUM_ANCHORS = 48, 19  # The states split eight ways, the anchors do
 # Which dimension of each weight is split over `model`.
 SPLIT = {
     "tokens": 0,
-    "blocks.attention.qkv_kernel": 3,
-    "blocks.attention.qkv_bias": 2,
+    "blocks.attention.q_kernel": 2,
+    "blocks.attention.q_bias": 1,
+    "blocks.attention.kv_kernel": 3,
+    "blocks.attention.kv_bias": 2,
     "blocks.attention.out_kernel": 1,
     "blocks.mlp.up_kernel": 2,
     "blocks.mlp.up_bias": 1,
+    "blocks.mlp.gate_up_kernel": 3,
+    "head_rows": 0,
+    "head_bias": 0,
     "blocks.mlp.down_kernel": 1,
 }
 
@@ -32,6 +37,8 @@ SPLIT = {
 def check_weights(model: decoder.Decoder, original: decoder.Decoder, mesh: jax.sharding.Mesh) -> None:
     """Every device has its own part of every weight and no more."""
     split = SPLIT if model.config.vocab_size % mesh.shape["model"] == 0 else {**SPLIT, "tokens": None}
+    if model.config.num_kv_heads % mesh.shape["model"]:
+        split = split | {"blocks.attention.kv_kernel": None, "blocks.attention.kv_bias": None}
     originals = {".".join(path): leaf[...] for path, leaf in nnx.to_flat_state(nnx.state(original))}
     for path, leaf in nnx.to_flat_state(nnx.state(model)):
         path, array = ".".join(path), leaf[...]
@@ -55,6 +62,13 @@ def check_states(states: lm.States, mesh: jax.sharding.Mesh) -> None:
 def check_collectives(model: lm.LanguageModel) -> None:
     """A data shard never waits for another. Over `model` the pass sums, and gathers where the vocabulary is whole; no head moves."""
     programs = [program.as_text() for (name, *_), program in model._compiled.items() if name == "suffixes"]
+    data, shards = model.mesh.devices.shape
+    over_model = np.arange(data * shards).reshape(data, shards).tolist()
+    groups = set(re.findall(r"replica_groups=(\S+?), ", "".join(programs)))
+    assert groups <= {
+        str(over_model).replace("[", "{").replace("]", "}").replace(" ", ""),
+        f"[{data},{shards}]<=[{data * shards}]",
+    }, groups
     collectives = set(re.findall(r"(all-\w+|collective-\w+|reduce-scatter)\(", "".join(programs)))
     assert len(programs) == 1
     whole = not parallel.splits_vocabulary(model.config, model.mesh)
@@ -67,7 +81,7 @@ def check_stores(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray]
     found = []
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
     for kind in stores.KINDS:
-        store = stores.build(kind, model.head_VE, anchors, np.arange(NUM_ANCHORS) % 4, small.LABEL_IDS)
+        store = stores.build(kind, model.head, anchors, np.arange(NUM_ANCHORS) % 4, small.LABEL_IDS)
         share = -(-NUM_ANCHORS // model.mesh.size)
         for array in jax.tree.leaves(store.anchors):
             starts = sorted(shard.index[0].start or 0 for shard in array.addressable_shards)
@@ -93,8 +107,8 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
 def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[int]]:
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
     methods = {
-        "icl": in_context.InContextLearning(model.head_VE, small.LABEL_IDS),
-        "knn": knn_prompting.KNNPrompting(model.head_VE, small.LABEL_IDS),
+        "icl": in_context.InContextLearning(model.head, small.LABEL_IDS),
+        "knn": knn_prompting.KNNPrompting(model.head, small.LABEL_IDS),
     }
     classes_N = np.arange(NUM_ANCHORS) % len(small.LABEL_IDS)
     return {name: method.fit(anchors, classes_N).predict(queries).tolist() for name, method in methods.items()}

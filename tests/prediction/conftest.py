@@ -26,7 +26,7 @@ def classifier() -> KNNPrompting:
     train = [json.loads(line) for line in text.splitlines()]
     task = catalogue.get("demo")
     few = [row for label in task.labels for row in [row for row in train if str(row["label"]) == label][:SHOTS]]
-    model: lm.LanguageModel = models.demo_model()
+    model: lm.LanguageModel = models.demo_model("tiny")
     return KNNPrompting(model, task, demo_shots=1).fit(few, [row["label"] for row in few])
 
 

@@ -1,0 +1,112 @@
+"""llama.cpp on a GGUF file, in a process of its own, of any Python that has llama-cpp-python; JAX and PyTorch are not needed.
+
+Run as a module; `answering` says how it is spoken to. Tokens come from outside: the file's tokenizer is not used.
+"""
+
+import ctypes
+from collections.abc import Sequence
+
+import llama_cpp
+import numpy as np
+
+from knnprompt_jax.benchmark import answering
+
+_PREFIX = 0  # The sequence that holds the prefix; suffix i of a batch is sequence i + 1.
+
+
+class Peers:
+    """Suffixes that share the cells of the prefix's keys and values: a batch is one call of `llama_decode`."""
+
+    def load(
+        self,
+        file: str,
+        threads: int,
+        prefix: list[int],
+        batches: list[list[list[int]]],
+        micro_batch: int = 512,
+        flash_attention: bool = True,
+    ) -> None:
+        """Takes the model of a GGUF file and what it is to read: `batches` hold suffixes of `prefix`.
+
+        Args:
+          file: the model; its quantised weights are multiplied as llama.cpp does it, by activations in 8 bits.
+          threads: how many compute.
+          prefix: the tokens that every prompt begins with; read here, once.
+          batches: lists of suffixes; each suffix has at least one token.
+          micro_batch: how many tokens go through a layer together; llama.cpp cuts a batch into such pieces.
+          flash_attention: the fused product, else scores of all pairs in memory.
+
+        Raises:
+          RuntimeError: the file cannot be read, or the context does not fit in memory.
+        """
+        self._prefix_tokens, self._batches = len(prefix), batches
+        num_tokens = max(sum(map(len, suffixes)) for suffixes in batches)
+        num_suffixes = max(map(len, batches))
+        model = llama_cpp.llama_model_load_from_file(file.encode(), llama_cpp.llama_model_default_params())
+        if not model:
+            raise RuntimeError(f"{file}: llama.cpp cannot load it")
+        self._vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+        kind = llama_cpp.llama_context_default_params()
+        kind.n_ctx = len(prefix) + num_tokens
+        kind.n_batch = max(len(prefix), num_tokens)
+        kind.n_ubatch = min(micro_batch, kind.n_batch)
+        kind.n_seq_max = kind.n_outputs_max = 1 + num_suffixes
+        kind.n_threads = kind.n_threads_batch = threads
+        kind.flash_attn_type = int(flash_attention)
+        kind.kv_unified = True  # Else each sequence would have a copy of the prefix.
+        self._context = llama_cpp.llama_init_from_model(model, kind)
+        if not self._context:
+            raise RuntimeError(f"{file}: llama.cpp has no room for {kind.n_ctx} tokens of keys and values")
+        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._input = llama_cpp.llama_batch_init(kind.n_batch, 0, 1)
+        self._share(prefix, num_suffixes)
+
+    def llama_cached(self, limit: int | None = None) -> list[np.ndarray]:
+        """The log-probabilities [batch, V] after each suffix, of each batch; float32.
+
+        The prefix itself is read beforehand: a turn is a sample, of which its share would be next to nothing.
+        """
+        return [self._read(suffixes) for suffixes in self._batches[:limit]]
+
+    def save(self, of: str, limit: int, path: str) -> None:
+        """Writes what a procedure makes of its first batches: log-probabilities [N, V], as a raw float32 file."""
+        np.concatenate(getattr(self, of)(limit)).tofile(path)
+
+    def _share(self, prefix: list[int], num_suffixes: int) -> None:
+        if not prefix:
+            return
+        self._decode([prefix], first_sequence=_PREFIX, first_position=0, outputs=False)
+        for sequence in range(1, num_suffixes + 1):
+            llama_cpp.llama_memory_seq_cp(self._memory, _PREFIX, sequence, -1, -1)
+
+    def _read(self, suffixes: Sequence[list[int]]) -> np.ndarray:
+        ends = self._decode(suffixes, first_sequence=1, first_position=self._prefix_tokens, outputs=True)
+        logits_BV = np.stack([self._logits(end) for end in ends])
+        for sequence in range(1, len(suffixes) + 1):
+            llama_cpp.llama_memory_seq_rm(self._memory, sequence, self._prefix_tokens, -1)
+        logits_BV -= logits_BV.max(-1, keepdims=True)
+        return logits_BV - np.log(np.exp(logits_BV).sum(-1, keepdims=True))
+
+    def _decode(self, texts: Sequence[list[int]], first_sequence: int, first_position: int, outputs: bool) -> list[int]:
+        """Reads one text a sequence; returns each text's last place in the batch, where its logits are if asked for."""
+        batch, place, ends = self._input, 0, []
+        for sequence, tokens in enumerate(texts, first_sequence):
+            for position, token in enumerate(tokens, first_position):
+                batch.token[place], batch.pos[place], batch.logits[place] = token, position, 0
+                batch.n_seq_id[place], batch.seq_id[place][0] = 1, sequence
+                place += 1
+            ends.append(place - 1)
+            batch.logits[place - 1] = outputs
+        batch.n_tokens = place
+        if status := llama_cpp.llama_decode(self._context, batch):
+            raise RuntimeError(f"llama_decode of {place} tokens: status {status}")
+        return ends
+
+    def _logits(self, place: int) -> np.ndarray:
+        """The logits [V] of a place in the last batch, as a view."""
+        pointer = llama_cpp.llama_get_logits_ith(self._context, place)
+        return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._vocab_size,))
+
+
+if __name__ == "__main__":
+    answering.serve(Peers())

@@ -1,0 +1,143 @@
+"""The peers that run in processes of their own: PyTorch with the same weights, llama.cpp with the same GGUF file."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from knnprompt_jax.benchmark import peer_process, peers, subjects
+from knnprompt_jax.benchmark import settings as settings_lib
+from knnprompt_jax.models import checkpoints, decoder
+
+_VERSION = "import importlib.metadata as metadata; print(metadata.version('llama-cpp-python'))"
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """Peers that are ready for their turns with the process of each, and those that are absent with the reason.
+
+    `llama_version` is that of llama-cpp-python, where it runs.
+    """
+
+    ready: dict[str, peers.Peer] = dataclasses.field(default_factory=dict)
+    processes: dict[str, peer_process.PeerProcess] = dataclasses.field(default_factory=dict)
+    absent: dict[str, str] = dataclasses.field(default_factory=dict)
+    llama_version: str = ""
+
+
+@contextlib.contextmanager
+def start(
+    model: decoder.Decoder,
+    subject: subjects.Subject,
+    sampled: peers.Sample,
+    settings: settings_lib.BenchmarkSettings,
+) -> Iterator[Running]:
+    """Starts those that the settings ask for and that there are; they end with the context.
+
+    Raises:
+        UserError: a process that cannot start, or that fails to take the model.
+    """
+    with_torch = [name for name in settings_lib.TORCH_PEERS if name in settings.peers]
+    with_llama = [name for name in settings_lib.LLAMA_PEERS if name in settings.peers]
+    reasons = dict.fromkeys(with_torch, _no_torch(subject)) | dict.fromkeys(with_llama, _no_llama(subject, settings))
+    absent = {name: reason for name, reason in reasons.items() if reason}
+    version = ""
+    with contextlib.ExitStack() as stack:
+        processes: dict[str, peer_process.PeerProcess] = {}
+        if ready := [name for name in with_torch if name not in absent]:
+            torch = stack.enter_context(peer_process.start(peer_process.TORCH))
+            _load_torch(torch, model, subject, sampled, settings)
+            processes |= dict.fromkeys(ready, torch)
+        if ready := [name for name in with_llama if name not in absent]:
+            llama = stack.enter_context(peer_process.start(peer_process.LLAMA, settings.llama_python))
+            _load_llama(llama, subject, sampled, settings)
+            processes |= dict.fromkeys(ready, llama)
+            version = _llama_version(settings)
+        counts = {name: sampled.num_suffixes for name in processes} | {"torch_one": len(sampled.prompts)}
+        turns = {name: peers.Peer(counts[name], process.turn(name)) for name, process in processes.items()}
+        yield Running(turns, processes, absent, version)
+
+
+def num_threads(settings: settings_lib.BenchmarkSettings) -> int:
+    """How many threads llama.cpp has: by default one per core that this process may use."""
+    return settings.llama_threads or len(os.sched_getaffinity(0))
+
+
+def export(folder: pathlib.Path, model: decoder.Decoder, subject: subjects.Subject, weights: bool) -> None:
+    """Writes what `transformers` needs to have the same model: config.json and, if asked for, the weights."""
+    hf = {**subject.hf, "pad_token_id": None}  # Some families' own would be beyond a replaced vocabulary.
+    if weights:
+        checkpoints.save(folder, model, hf, jnp.float32)
+    else:
+        (folder / "config.json").write_text(json.dumps(hf), encoding="utf-8")
+
+
+def _no_torch(subject: subjects.Subject) -> str:
+    if not peer_process.TORCH.installed():
+        return "PyTorch is not installed"
+    if subject.hf.get("rope_factors"):
+        return "transformers cannot divide rotary frequencies as this file's rope_freqs.weight asks"
+    return ""
+
+
+def _no_llama(subject: subjects.Subject, settings: settings_lib.BenchmarkSettings) -> str:
+    if subject.file is None:
+        return "llama.cpp reads GGUF files and option gguf names none"
+    if not settings.llama_python and not peer_process.LLAMA.installed():
+        return "llama-cpp-python is not installed and option llama_python names no Python that has it"
+    return ""
+
+
+def _load_torch(
+    process: peer_process.PeerProcess,
+    model: decoder.Decoder,
+    subject: subjects.Subject,
+    sampled: peers.Sample,
+    settings: settings_lib.BenchmarkSettings,
+) -> None:
+    weights = settings.agreement > 0 or subject.file is not None
+    with tempfile.TemporaryDirectory() as folder:
+        export(pathlib.Path(folder), model, subject, weights)
+        process.ask(
+            "load",
+            folder=folder,
+            dtype=settings.dtype,
+            weights=weights,
+            prompts=_lists(sampled.prompts),
+            prefix=sampled.prefix_P.tolist(),
+            batches=[_lists(batch) for batch in sampled.batches],
+        )
+
+
+def _load_llama(
+    process: peer_process.PeerProcess,
+    subject: subjects.Subject,
+    sampled: peers.Sample,
+    settings: settings_lib.BenchmarkSettings,
+) -> None:
+    assert subject.file  # Else the peer is absent.
+    process.ask(
+        "load",
+        file=str(subject.file.resolve()),
+        threads=num_threads(settings),
+        prefix=sampled.prefix_P.tolist(),
+        batches=[_lists(batch) for batch in sampled.batches],
+    )
+
+
+def _llama_version(settings: settings_lib.BenchmarkSettings) -> str:
+    python = settings.llama_python or sys.executable
+    done = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True)
+    return done.stdout.strip() or "of unknown version"
+
+
+def _lists(arrays: Sequence[np.ndarray]) -> list[list[int]]:
+    return [array.tolist() for array in arrays]

@@ -1,0 +1,126 @@
+"""The head of a GGUF file: its metadata, and where each tensor lies.
+
+The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3. `gguf.GGUFReader` makes an
+array of every single token and never ends on a count that the file cannot hold, so the head is read here.
+"""
+
+import dataclasses
+import functools
+import math
+import mmap
+import os
+import pathlib
+import struct
+from typing import Any
+
+import gguf
+
+from knnprompt_jax import errors
+from knnprompt_jax.models.gguf import cursor as gguf_cursor
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_QUANTISATIONS = {kind.value: kind for kind in gguf.GGMLQuantizationType}
+_MAX_DIMENSIONS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One tensor of a file: its shape with the longest stride first, as NumPy has it, and its bytes."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: gguf.GGMLQuantizationType
+    offset: int
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Header:
+    """What a file says of itself. Metadata are int, float, bool, str, lists of str and arrays of numbers."""
+
+    file: pathlib.Path
+    metadata: dict[str, Any]
+    tensors: dict[str, Entry]
+
+
+def read(file: pathlib.Path) -> Header:
+    """The head of a file; the last one read is kept until the file changes.
+
+    Raises:
+        UserError: no such file, no GGUF file, an unknown version, truncated or corrupt, or one part of several.
+    """
+    try:
+        stat = os.stat(file)
+        return _read(pathlib.Path(file), stat.st_size, stat.st_mtime_ns)
+    except errors.UserError:
+        raise
+    except (OSError, ValueError, struct.error) as error:
+        raise errors.UserError(f"{file}: truncated or corrupt: {error}".splitlines()[0]) from None
+
+
+@functools.lru_cache(maxsize=1)
+def _read(file: pathlib.Path, size: int, changed: int) -> Header:
+    if not size:
+        raise ValueError("it is empty")
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        cursor = gguf_cursor.Cursor(data)
+        _check_format(file, cursor)
+        num_tensors, num_values = cursor.count(24), cursor.count(13)
+        metadata: dict[str, Any] = {}
+        for _ in range(num_values):
+            key = cursor.text()
+            if key in metadata:
+                raise ValueError(f"it has two metadata values {key!r}")
+            metadata[key] = cursor.value()
+        if metadata.get("split.count", 1) not in (0, 1):
+            raise errors.UserError(
+                f"{file}: one of {metadata['split.count']} parts; join them with `llama-gguf-split --merge` first"
+            )
+        return Header(file, metadata, _read_entries(file, cursor, num_tensors, metadata))
+
+
+def _check_format(file: pathlib.Path, cursor: gguf_cursor.Cursor) -> None:
+    if (magic := cursor.take(4)) != _MAGIC:
+        raise errors.UserError(f"{file}: no GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
+    version = cursor.number("<u4")
+    if version not in _VERSIONS:
+        reason = "big-endian, which is not supported" if not version & 0xFFFF else f"of GGUF version {version}"
+        raise errors.UserError(
+            f"{file}: {reason}; supported: little-endian, version {' or '.join(map(str, _VERSIONS))}"
+        )
+
+
+def _read_entries(
+    file: pathlib.Path, cursor: gguf_cursor.Cursor, num_tensors: int, metadata: dict[str, Any]
+) -> dict[str, Entry]:
+    """The tensors' places; their offsets count from the end of the head, rounded up to the alignment."""
+    entries = [_read_entry(file, cursor) for _ in range(num_tensors)]
+    alignment = metadata.get("general.alignment", gguf.GGUF_DEFAULT_ALIGNMENT)
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"general.alignment={alignment!r} is no power of two")
+    start = math.ceil(cursor.at / alignment) * alignment
+    placed = {entry.name: dataclasses.replace(entry, offset=start + entry.offset) for entry in entries}
+    if len(placed) != len(entries):
+        raise ValueError("it has two tensors of the same name")
+    for entry in placed.values():
+        if entry.offset % alignment or entry.offset + entry.num_bytes > cursor.size:
+            end = entry.offset + entry.num_bytes
+            raise ValueError(f"it has {cursor.size} bytes, and tensor {entry.name} lies at {entry.offset} to {end}")
+    return placed
+
+
+def _read_entry(file: pathlib.Path, cursor: gguf_cursor.Cursor) -> Entry:
+    name = cursor.text()
+    num_dimensions = cursor.number("<u4")
+    if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
+        raise ValueError(f"tensor {name} has {num_dimensions} dimensions")
+    shape = tuple(reversed([cursor.number("<u8") for _ in range(num_dimensions)]))
+    number, offset = cursor.number("<u4"), cursor.number("<u8")
+    if number not in _QUANTISATIONS:
+        raise errors.UserError(f"{file}: tensor {name} has the unknown quantisation type number {number}")
+    kind = _QUANTISATIONS[number]
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    if not all(shape) or shape[-1] % block:
+        raise ValueError(f"tensor {name} has shape {list(shape)}, which {kind.name} cannot have")
+    return Entry(name, shape, kind, offset, math.prod(shape) // block * block_bytes)

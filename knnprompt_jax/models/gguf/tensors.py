@@ -1,0 +1,114 @@
+"""Tensors of a GGUF file under their Hugging Face names and in Hugging Face's layout, one by one."""
+
+import functools
+import pathlib
+from collections.abc import Iterable, Iterator
+
+import gguf
+import numpy as np
+
+from knnprompt_jax import errors
+from knnprompt_jax.models import tensor_files
+from knnprompt_jax.models.gguf import fields as gguf_fields
+from knnprompt_jax.models.gguf import header as gguf_header
+from knnprompt_jax.models.gguf import layouts as gguf_layouts
+from knnprompt_jax.models.gguf import values as gguf_values
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "gptneox", "gpt2")
+# Tensors that say how rotary positions turn; `gguf_config` reads them.
+OF_THE_CONFIG = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+_SUFFIXES = (".weight", ".bias")
+
+
+def open_fields(file: pathlib.Path) -> gguf_fields.Fields:
+    """The metadata of a file.
+
+    Raises:
+        UserError: as `gguf_header.read`, or an architecture that is not supported.
+    """
+    fields = gguf_fields.Fields(gguf_header.read(file))
+    if fields.arch not in ARCHITECTURES:
+        raise errors.UserError(
+            f"{file}: architecture {fields.arch!r} is not supported; choices: {', '.join(ARCHITECTURES)}"
+        )
+    return fields
+
+
+def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor_files.Tensor]:
+    """All tensors of the file, from its head alone.
+
+    A view is in Hugging Face's layout. Quantised numbers are float32, and a view dequantises its whole tensor; only the last
+    such array is kept, until `release`.
+
+    Args:
+        hf_names: whole names that the model expects; a tensor that none of them stands for keeps its name in the file.
+
+    Raises:
+        UserError: the file cannot be used: see `gguf_header.read`; or an architecture, a quantisation or a number of heads
+            that cannot be.
+    """
+    fields = open_fields(file)
+    names = _names(fields, hf_names)
+    for entry in fields.header.tensors.values():
+        if entry.name not in OF_THE_CONFIG:
+            yield _tensor(fields, entry, names.get(entry.name, entry.name))
+
+
+def release() -> None:
+    """Forgets the array that was dequantised last."""
+    _compute.cache_clear()
+
+
+def stored(file: pathlib.Path) -> Iterator[tuple[bytes, np.ndarray]]:
+    """Of each tensor its name, shape and type in words, and its bytes as stored, mapped: enough for a fingerprint."""
+    header = gguf_header.read(file)
+    for entry in sorted(header.tensors.values(), key=lambda entry: entry.name):
+        yield f"{entry.name} {entry.shape} {entry.type.name}".encode(), gguf_values.stored(header, entry)
+
+
+def fingerprint_parts(file: pathlib.Path) -> Iterator[bytes]:
+    """What decides the tokens beside the tensors: the tokenizer's metadata, and how many rows the vocabulary has."""
+    header = gguf_header.read(file)
+    for key in sorted(key for key in header.metadata if key.startswith("tokenizer.ggml.")):
+        value = header.metadata[key]
+        yield (
+            f"{key} {value.dtype} {value.tolist()}".encode()
+            if isinstance(value, np.ndarray)
+            else f"{key} {value!r}".encode()
+        )
+    rows = header.tensors["token_embd.weight"].shape if "token_embd.weight" in header.tensors else ()
+    yield f"token_embd.weight {rows}".encode()
+
+
+def _names(fields: gguf_fields.Fields, hf_names: Iterable[str]) -> dict[str, str]:
+    """From names in the file to those expected."""
+    arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == fields.arch)
+    table = gguf.get_tensor_name_map(arch, gguf_fields.num_layers(fields))
+    names: dict[str, str] = {}
+    for hf_name in hf_names:
+        suffix = next((suffix for suffix in _SUFFIXES if hf_name.endswith(suffix)), "")
+        name = table.get_name(hf_name.removesuffix(suffix))
+        if name is not None and names.setdefault(name + suffix, hf_name) != hf_name:
+            raise ValueError(f"{hf_name} and {names[name + suffix]} would both be {name + suffix}")
+    return names
+
+
+def _tensor(fields: gguf_fields.Fields, entry: gguf_header.Entry, key: str) -> tensor_files.Tensor:
+    layout = gguf_layouts.of(fields, entry)
+    dtype = gguf_values.dtype(fields.header, entry)
+    shape = entry.shape[::-1] if layout and layout.transposes else entry.shape
+    if layout is None and not gguf_values.is_quantised(entry):
+        view = functools.partial(gguf_values.read, fields.header, entry)
+    else:
+        view = functools.partial(_compute, fields.header, entry, layout)
+    dtype = np.dtype(np.float32) if layout and layout.calculates else dtype
+    return tensor_files.Tensor(fields.header.file, key, shape, dtype, view)
+
+
+@functools.lru_cache(maxsize=1)
+def _compute(header: gguf_header.Header, entry: gguf_header.Entry, layout: gguf_layouts.Layout | None) -> np.ndarray:
+    """Kept because the shards of one array are asked for one after the other."""
+    array = gguf_values.read(header, entry)
+    array = layout.restore(array) if layout else array
+    array.flags.writeable = False
+    return array

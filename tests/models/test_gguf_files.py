@@ -1,0 +1,177 @@
+"""GGUF files give the tensors and the config.json of the models of `transformers` that they were made from."""
+
+import functools
+
+import gguf
+import ml_dtypes
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the models to be read are made with PyTorch")
+import transformers  # noqa: E402
+
+from knnprompt_jax.models.gguf import config as gguf_config  # noqa: E402
+from knnprompt_jax.models.gguf import tensors as gguf_tensors  # noqa: E402
+from tests.models import gguf_writer  # noqa: E402
+
+SHAPES = sorted(gguf_writer.CONFIGS)
+TOKENS_BT = torch.tensor(np.random.default_rng(1).integers(0, 101, (2, 53)))
+make = functools.cache(gguf_writer.make)
+
+
+def read(file, shape):
+    """All tensors by name, asked for under the names of `transformers`."""
+    found = list(gguf_tensors.read_tensors(file, gguf_writer.names(shape).values()))
+    assert len({tensor.key for tensor in found}) == len(found)
+    return {tensor.key: tensor for tensor in found}
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request):
+    return request.param
+
+
+@pytest.fixture
+def file(shape, tmp_path):
+    gguf_writer.write(tmp_path / "model.gguf", shape, make(shape))
+    return tmp_path / "model.gguf"
+
+
+def test_float32_is_exact(file, shape):
+    want, found = gguf_writer.make_state(make(shape)), read(file, shape)
+    assert set(found) == set(want)
+    for name, tensor in found.items():
+        view = tensor.view()
+        assert (tensor.shape, tensor.dtype) == (view.shape, view.dtype) == (want[name].shape, np.float32)
+        np.testing.assert_array_equal(view, want[name], err_msg=name)
+
+
+def test_the_model_of_the_file_is_the_model(file, shape):
+    """`transformers` builds the same function from the config.json and the tensors."""
+    model, config = make(shape), gguf_config.config_json(file)
+    if "rope_factors" in config:  # No key of `transformers`.
+        config["rope_scaling"] = model.config.rope_parameters
+        del config["rope_factors"]
+    again = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**config), attn_implementation="eager"
+    ).eval()
+    state = {name: torch.tensor(np.array(tensor.view())) for name, tensor in read(file, shape).items()}
+    state = {
+        name.replace("embed_out", "lm_head"): value for name, value in state.items()
+    }  # As `transformers` renames it.
+    missing, unknown = again.load_state_dict(state, strict=False)
+    assert not unknown and set(missing) <= {"lm_head.weight"}
+    again.tie_weights()
+    with torch.no_grad():
+        torch.testing.assert_close(again(TOKENS_BT).logits, model(TOKENS_BT).logits, rtol=0, atol=0)
+
+
+IGNORED = {"architectures", "dtype", "transformers_version", "bos_token_id", "eos_token_id", "pad_token_id"}
+
+
+def test_config_is_the_config(file, shape):
+    want, config = make(shape).config.to_dict(), gguf_config.config_json(file)
+    if "rope_factors" in config:
+        config["rope_scaling"] = make(shape).config.rope_parameters
+        want["rope_factors"] = config["rope_factors"]
+    found = transformers.AutoConfig.for_model(**config).to_dict()
+    different = {
+        key: (found.get(key), want.get(key)) for key in found.keys() | want.keys() if found.get(key) != want.get(key)
+    }
+    assert set(different) <= IGNORED | DERIVED.get(shape, set()), different
+
+
+# Which `to_dict` repeats beside the scaling that has it, too.
+DERIVED = {"phi3": {"partial_rotary_factor"}}
+
+
+def test_rope_factors_are_those_of_llama3(tmp_path):
+    gguf_writer.write(tmp_path / "m.gguf", "llama-3.1", make("llama-3.1"))
+    config = gguf_config.config_json(tmp_path / "m.gguf")
+    assert "rope_scaling" not in config
+    size = config["head_dim"]
+    plain = config["rope_theta"] ** (-np.arange(0, size, 2) / size)
+    want = make("llama-3.1").model.rotary_emb.inv_freq.numpy()
+    np.testing.assert_allclose(plain / np.array(config["rope_factors"]), want, rtol=1e-6)
+    assert len(set(config["rope_factors"])) > 2
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"])
+@pytest.mark.parametrize("shape", ["llama", "gptneox", "gpt2"])
+def test_quantised_as_gguf_dequantises(tmp_path, shape, kind):
+    """The converter quantises its own layout, so the expected numbers go through that layout too."""
+    model = make(shape)
+    gguf_writer.write(tmp_path / "q.gguf", shape, model, kind)
+    laid_out = gguf_writer.tensors(shape, model)
+    rounded = {}
+    for name, array in laid_out.items():
+        quantisation = gguf_writer.kind_of(array, kind)
+        rounded[name] = gguf.quants.dequantize(gguf.quants.quantize(array, quantisation), quantisation)
+    gguf_writer.write_file(tmp_path / "f.gguf", gguf_writer.arch_of(shape), gguf_writer.metadata(shape), rounded)
+    plain = {"F16": np.float16, "BF16": ml_dtypes.bfloat16}.get(kind, np.float32)
+    want = read(tmp_path / "f.gguf", shape)
+    for name, tensor in read(tmp_path / "q.gguf", shape).items():
+        view = tensor.view()
+        assert view.dtype == tensor.dtype == (plain if view.ndim == 2 else np.float32)
+        np.testing.assert_array_equal(view.astype(np.float32), want[name].view(), err_msg=name)
+    assert any(gguf_writer.kind_of(array, kind).name == kind for array in laid_out.values())
+
+
+@pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0"])
+def test_norms_of_gemma_are_float32_whatever_is_stored(tmp_path, kind):
+    arrays = {name: array.reshape(1, -1) if "norm" in name else array for name, array in ARRAYS().items()}
+    gguf_writer.write_file(tmp_path / "g.gguf", "gemma2", gguf_writer.metadata("gemma2"), arrays, kind)
+    tensor = read(tmp_path / "g.gguf", "gemma2")["model.norm.weight"]
+    assert tensor.dtype == tensor.view().dtype == np.float32
+
+
+def ARRAYS():
+    return gguf_writer.tensors("gemma2", make("gemma2"))
+
+
+def test_unknown_tensors_keep_their_names(tmp_path):
+    arrays = gguf_writer.tensors("llama", make("llama")) | {"blk.1.attn_rot.weight": np.ones((2, 3), np.float32)}
+    gguf_writer.write_file(tmp_path / "m.gguf", "llama", gguf_writer.metadata("llama"), arrays)
+    assert set(read(tmp_path / "m.gguf", "llama")) - set(gguf_writer.make_state(make("llama"))) == {
+        "blk.1.attn_rot.weight"
+    }
+
+
+def test_plain_views_map_the_file_and_computed_ones_are_shared_until_release(tmp_path):
+    gguf_writer.write(tmp_path / "m.gguf", "llama", make("llama"))
+    tensors = read(tmp_path / "m.gguf", "llama")
+    assert isinstance(tensors["model.embed_tokens.weight"].view(), np.memmap)
+    query = tensors["model.layers.1.self_attn.q_proj.weight"]
+    first = query.view()
+    assert query.view() is first and not first.flags.writeable
+    gguf_tensors.release()
+    assert query.view() is not first
+    np.testing.assert_array_equal(query.view(), first)
+
+
+def test_fingerprint_parts_tell_vocabularies_apart(tmp_path):
+    arrays = {"token_embd.weight": np.ones((5, 32), np.float32)}
+
+    def parts(values, **changes):
+        gguf_writer.write_file(tmp_path / "m.gguf", "llama", values, arrays | changes)
+        return b"\n".join(gguf_tensors.fingerprint_parts(tmp_path / "m.gguf"))
+
+    values = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.scores": [0.0, -1.0], "general.name": "x"}
+    first = parts(values)
+    assert parts(values) == first == parts(values | {"general.name": "y"})
+    others = [
+        parts(values | {"tokenizer.ggml.tokens": ["a", "c"]}),
+        parts(values | {"tokenizer.ggml.scores": [0.0, -2.0]}),
+        parts(values | {"tokenizer.ggml.add_bos_token": True}),
+        parts(values, **{"token_embd.weight": np.ones((7, 32), np.float32)}),
+    ]
+    assert len({first, *others}) == 5
+
+
+def test_stored_bytes_are_those_of_the_file(tmp_path):
+    gguf_writer.write(tmp_path / "m.gguf", "llama", make("llama"), "Q8_0")
+    said = dict(gguf_tensors.stored(tmp_path / "m.gguf"))
+    embeddings = gguf_writer.tensors("llama", make("llama"))["token_embd.weight"]
+    want = gguf.quants.quantize(embeddings, gguf.GGMLQuantizationType.Q8_0)
+    np.testing.assert_array_equal(said[b"token_embd.weight (101, 96) Q8_0"], want.reshape(-1))
+    assert list(said) == sorted(said)
