@@ -17,17 +17,16 @@ import ml_collections
 def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
     config.mode = "all"  # construction, search, growth or all.
-    config.model_shape = (
-        "gpt2"  # A published size of any family: gpt2-xl, opt-6.7b, Llama-3.2-1B, Qwen3-0.6B, gemma-2-2b …
-    )
-    config.width = 0  # Sizes that replace the shape's; 0: its own. MLPs keep their width per width of the blocks ...
+    config.model_shape = "gpt2"  # A published size of any family, say opt-6.7b, Llama-3.2-1B, Qwen3-0.6B or gemma-2-2b.
+    # Sizes that replace the shape's; 0: its own. MLPs keep their width per width of the blocks, keys and values the number of
+    # query heads that share them.
+    config.width = 0
     config.layers = 0
-    config.heads = 0  # ... and keys and values the number of query heads that share them.
+    config.heads = 0
     config.head_size = 0  # In families where heads need not share the width: Qwen3, Gemma and those like Llama.
     config.vocab_size = 0
-    config.gguf = (
-        ""  # Instead of a shape and random weights: a GGUF file by its path, or "smollm2" for the packaged one.
-    )
+    # Instead of a shape with random weights: a GGUF file by its path, or "smollm2" for the packaged one.
+    config.gguf = ""
     config.dtype = "float32"  # float32 or bfloat16.
     config.batch = 0  # Packed tokens that go through the model at a time, in each data shard; 0: what suits the device.
     config.mesh = ml_collections.ConfigDict()

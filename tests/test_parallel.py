@@ -30,6 +30,20 @@ def test_meshes_of_eight_devices():
     assert run.stdout.split("\n") == ["opt 1 1", "opt 8 1", "opt 1 8", "opt 2 4", "gpt2 1 1", "gpt2 2 4", ""]
 
 
+def test_families_on_meshes_of_eight_devices():
+    """Grouped heads, also where key heads are fewer than shards; windows, caps, norms across heads."""
+    program = [sys.executable, str(ROOT / "tests" / "parallel" / "grouped.py")]
+    run = subprocess.run(program, env=environment(8), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    meshes = {
+        "llama over 2": ["1 1", "2 4", "1 8", "8 1"],
+        "phi over 2": ["1 1", "2 4"],
+        "mistral over 2": ["1 1", "1 8"],
+    }
+    meshes |= dict.fromkeys(("olmo2 over 4", "gemma2 over 2", "llama over 4"), ["1 1", "2 4"])
+    assert run.stdout.split("\n") == [*(f"{name} {mesh}" for name, sizes in meshes.items() for mesh in sizes), ""]
+
+
 def test_saved_stores_on_meshes_of_eight_devices():
     """Saved from one mesh and loaded onto another, or into host memory."""
     program = [sys.executable, str(ROOT / "tests" / "parallel" / "saved_stores.py")]
@@ -41,7 +55,13 @@ def test_saved_stores_on_meshes_of_eight_devices():
 
 def test_two_processes_build_one_store(tmp_path):
     """Two processes × two devices write the store that one process does, whole and once."""
-    options = ["--config.shots=5", "--config.demo_shots=2", "--config.chunk=7", "--config.datastore.kind=factored"]
+    options = [
+        "--config.model=tiny",
+        "--config.shots=5",
+        "--config.demo_shots=2",
+        "--config.chunk=7",
+        "--config.datastore.kind=factored",
+    ]
     one = start(1, "experiments/build_datastore.py", *options, f"--config.store={tmp_path}/one")
     joined = ["--config.mesh.model=2", f"--config.store={tmp_path}/two", *distributed_options()]
     two = [
@@ -67,7 +87,7 @@ def test_two_processes_build_one_store(tmp_path):
 
 def test_two_processes_predict_what_one_does(tmp_path):
     """Two processes × two devices; the first alone prints and writes."""
-    options = ["--config.shots=3", "--config.demo_shots=1", "--config.seeds=(1,)"]
+    options = ["--config.model=tiny", "--config.shots=3", "--config.demo_shots=1", "--config.seeds=(1,)"]
     one = start(1, "experiments/knn_prompting.py", *options, f"--config.output={tmp_path}/one")
     joined = ["--config.mesh.model=2", f"--config.output={tmp_path}/two", *distributed_options()]
     two = [

@@ -27,10 +27,10 @@ class Running:
     `llama_version` is that of llama-cpp-python, where it runs.
     """
 
-    ready: dict[str, peers.Peer] = dataclasses.field(default_factory=dict)
-    processes: dict[str, peer_process.PeerProcess] = dataclasses.field(default_factory=dict)
-    absent: dict[str, str] = dataclasses.field(default_factory=dict)
-    llama_version: str = ""
+    ready: dict[str, peers.Peer]
+    processes: dict[str, peer_process.PeerProcess]
+    absent: dict[str, str]
+    llama_version: str
 
 
 @contextlib.contextmanager

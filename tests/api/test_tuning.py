@@ -116,7 +116,7 @@ def test_the_job_prints_a_table_for_each_number_of_demonstrations(tmp_path):
     rows = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {"task": str(tmp_path / "talk.yaml"), "train_file": str(tmp_path / "train.jsonl")}
-    found = tuning_job.run(tuning_job.TuningSettings(**files, demo_shots=(0, 1), k=(1, 3)))
+    found = tuning_job.run(tuning_job.TuningSettings(model="tiny", **files, demo_shots=(0, 1), k=(1, 3)))
     assert [one.num_anchors for one in found.values()] == [11, 9]
     told = tuning_job.summarize(found)
     assert "demo_shots=0: accuracy" in told and "demo_shots=1: accuracy" in told and "best of all: demo_shots=" in told

@@ -35,7 +35,7 @@ def positive(numbers, *names):
 
 
 def test_construction(tiny, tmp_path):
-    record, text = run(tiny, tmp_path, mode="construction")
+    record, text = run(tiny, tmp_path, mode="construction", peers=(*tiny["peers"], "llama_cached"))
     found = record["construction"]
     assert positive(
         found, "anchors_per_second", "suffix_tokens_per_second", "flops_per_second", "peak_flops_per_second"
@@ -50,7 +50,8 @@ def test_construction(tiny, tmp_path):
     assert set(found["peers"]) == {"ours", "jax_one", "jax_batched"}
     assert found["peers"]["jax_one"]["prompts"] == 5 and found["peers"]["ours"]["ours_is_times_faster"] == 1
     assert all(len(turns) == 2 for turns in found["seconds"].values())
-    assert found["absent"] == found["agreement"] == found["llama"] == {}
+    assert found["share_of_widths"] >= found["share_of_peak"] and found["agreement"] == found["llama"] == {}
+    assert set(found["absent"]) == {"llama_cached"} and "Without llama.cpp, cached prefix" in text
     assert "anchors/s" in text and "JAX, one full prompt at a time" in text and "growth" not in record
 
 

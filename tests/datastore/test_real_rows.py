@@ -20,7 +20,7 @@ def read(request, shared, tmp_path_factory):
     shutil.copy(shared / "data" / task / "train.jsonl", folder / task)
     lines = (shared / "data" / task / "dev_subsample.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / task / "dev_subsample.jsonl").write_text("".join(lines[:ROWS]), encoding="utf-8")
-    job = settings.RunSettings(task=task, data_dir=str(folder), shots=16, demo_shots=2, seeds=(1,))
+    job = settings.RunSettings(model="tiny", task=task, data_dir=str(folder), shots=16, demo_shots=2, seeds=(1,))
     prepared = preparation.prepare(job)
     model = lm.LanguageModel.from_pretrained("tiny")
     [run] = prepared.runs

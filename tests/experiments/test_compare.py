@@ -37,7 +37,7 @@ def test_help_lists_every_option():
 
 
 def test_the_embedded_default(tmp_path):
-    """Two methods on the shipped model and task, few shots and one seed."""
+    """Two methods on the default model and the shipped task, few shots and one seed."""
     done = start(
         "--config.methods=hidden_centroids,knn",
         "--config.options.knn.k=1",

@@ -30,7 +30,7 @@ def start(*options: str) -> subprocess.Popen:
         (["--config.methods=bert"], "unknown method 'bert': choose from icl"),
         (["--config.tasks=poems"], "unknown task 'poems'; choose from sst2"),
         (["--config.shard=3/2"], "shard='3/2': write it as i/n"),
-        (["--config.models=demo", "--config.tasks=demo", "--config.seeds=()"], "few_shot: nothing to run"),
+        (["--config.models=tiny", "--config.tasks=demo", "--config.seeds=()"], "few_shot: nothing to run"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(options, message):

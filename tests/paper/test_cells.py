@@ -9,7 +9,7 @@ from knnprompt_jax.paper import cells, draws, settings
 
 def grid(experiment="robustness", methods="icl,knn", **axes):
     given = {"seeds": (1,), "shots": (4, 8)} | axes
-    return settings.GridSettings(experiment=experiment, tasks="mr", models="demo", methods=methods, **given)
+    return settings.GridSettings(experiment=experiment, tasks="mr", models="tiny", methods=methods, **given)
 
 
 def listed(given, rows, most=4):

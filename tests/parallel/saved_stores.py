@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.datastore import manifest, storage, stores
+from knnprompt_jax.models import head as head_lib
 
 NUM_ANCHORS, VOCABULARY, WIDTH = 19, 101, 13  # Neither eight nor four divides the anchors.
 MESHES = {"1x1": None, "8x1": (8, 1), "1x8": (1, 8), "2x4": (2, 4), "1x2": (1, 2)}
@@ -39,8 +40,9 @@ def check_places(store: stores.Store, mesh: Mesh | None) -> None:
 
 
 def check(kind: str, source: str, targets: list[str], folder: pathlib.Path) -> None:
-    head_VE = np.random.default_rng(0).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
-    store = stores.build(kind, head_VE, make_states(NUM_ANCHORS, 1), np.arange(NUM_ANCHORS) % 3, PROVENANCE.label_ids)
+    rows_VE = np.random.default_rng(0).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
+    head = head_lib.Head(rows_VE)
+    store = stores.build(kind, head, make_states(NUM_ANCHORS, 1), np.arange(NUM_ANCHORS) % 3, PROVENANCE.label_ids)
     store = store.on_device(make_mesh(source))
     check_places(store, make_mesh(source))
     storage.save(folder, store, PROVENANCE)
@@ -48,7 +50,7 @@ def check(kind: str, source: str, targets: list[str], folder: pathlib.Path) -> N
     want = store.search(queries, 5)
     for target in [*targets, "host"]:
         mesh = None if target == "host" else make_mesh(target)
-        loaded = storage.open_folder(folder, PROVENANCE).load(head_VE, mesh=mesh, on_host=target == "host")
+        loaded = storage.open_folder(folder, PROVENANCE).load(head, mesh=mesh, on_host=target == "host")
         if target != "host":
             check_places(loaded, mesh)
         ours, theirs = (jax.tree.map(np.asarray, one.unpadded) for one in (loaded, store))

@@ -70,7 +70,7 @@ def test_writes_the_page_and_every_table_and_writes_the_same_again(results, page
 
 def test_a_model_that_the_paper_does_not_have_is_said_plainly(make_record, tmp_path):
     for seed in (1, 2):
-        made = make_record("few_shot", "trec", "knn", 8, seed, model="demo")
+        made = make_record("few_shot", "trec", "knn", 8, seed, model="tiny")
         records.write(tmp_path / "results" / "few_shot", made)
     text = job.run(str(tmp_path / "results"), str(tmp_path / "page")).read_text(encoding="utf-8")
     assert "These runs are of the shipped model, which the paper has no results of" in text
