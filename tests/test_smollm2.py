@@ -26,6 +26,7 @@ ROUNDING = 1e-4
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory) -> transformers.PreTrainedModel:
     """`transformers`' own reading of the file, in float32."""
+    torch.set_num_threads(1)  # Other tests run beside this one, and threads that wait for a core spin.
     folder = tmp_path_factory.mktemp("smollm2")
     shutil.copy(shipped.locate("smollm2"), folder / "model.gguf")
     options = {"gguf_file": "model.gguf", "dtype": torch.float32, "local_files_only": True}

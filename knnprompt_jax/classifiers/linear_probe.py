@@ -39,10 +39,16 @@ class LinearProbe(base.StateClassifier):
         """`inverse_penalty` is scikit-learn's C.
 
         Raises:
-            UserError: unknown representation, or a penalty that is not positive.
+            UserError: unknown representation, one that needs a linear head with a head that caps its logits, or a penalty that
+                is not positive.
         """
         if representation not in REPRESENTATIONS:
             raise errors.UserError(f"representation={representation!r}: choose from {', '.join(REPRESENTATIONS)}")
+        if representation == "log_probabilities" and head is not None and head.cap is not None:
+            raise errors.UserError(
+                f"representation={representation!r}: this model caps its logits at {head.cap:g}, so that they are no linear "
+                "function of states; choose representation='hidden'"
+            )
         if not inverse_penalty > 0:
             raise errors.UserError(f"inverse_penalty={inverse_penalty}: a positive number is needed")
         self.head, self.representation, self.inverse_penalty = head, representation, inverse_penalty

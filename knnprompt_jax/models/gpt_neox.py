@@ -65,6 +65,7 @@ _KERNEL, _BIAS, _EACH = "(h j k) d -> d j h k", "(h j k) -> j h k", ("1", "1", "
 TABLE = conversion.Table(
     prefixes=("gpt_neox.",),
     buffers=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
+    endings={"lm_head.weight": "embed_out.weight"},  # What `transformers` calls the head in memory.
     rules=(
         Rule("embed_in.weight", "tokens", "v e -> v e"),
         Rule(_LAYER + "input_layernorm.weight", "blocks.attention_norm.scale", "d -> d"),

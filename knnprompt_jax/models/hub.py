@@ -47,7 +47,7 @@ def _local(name: str) -> pathlib.Path | None:
         return path
     if name in shipped.SHIPPED:
         return shipped.locate(name)
-    if _looks_like_path(_parts(name)[0]):
+    if _looks_like_path(_parts(name)[0]) or (path.suffix == ".gguf" and ":" not in name):
         what = "folder or .gguf file" if path.exists() else "folder" if path.suffix != ".gguf" else "file"
         raise errors.UserError(f"no such {what}: {name}")
     return None

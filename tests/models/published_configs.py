@@ -164,8 +164,27 @@ _SMOLLM3 = {
     **{"tie_word_embeddings": True, "torch_dtype": "bfloat16", "transformers_version": "4.54.0.dev0"},
     **{"use_cache": True, "use_sliding_window": False, "vocab_size": 128256},
 }
+_GPT2_MEDIUM = {
+    **{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1},
+    **{"bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02},
+    **{"layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 1024, "n_head": 16, "n_layer": 24},
+    **{"n_positions": 1024, "n_special": 0, "predict_special_tokens": True, "resid_pdrop": 0.1},
+    **{"summary_activation": None, "summary_first_dropout": 0.1, "summary_proj_to_labels": True},
+    **{"summary_type": "cls_index", "summary_use_proj": True, "vocab_size": 50257},
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+}
+_OPT = {
+    **{"_name_or_path": "facebook/opt-350m", "activation_dropout": 0.0, "activation_function": "relu"},
+    **{"architectures": ["OPTForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 2, "do_layer_norm_before": False},
+    **{"dropout": 0.1, "eos_token_id": 2, "ffn_dim": 4096, "hidden_size": 1024, "init_std": 0.02, "layerdrop": 0.0},
+    **{"max_position_embeddings": 2048, "model_type": "opt", "num_attention_heads": 16, "num_hidden_layers": 24},
+    **{"pad_token_id": 1, "prefix": "</s>", "torch_dtype": "float16", "transformers_version": "4.20.0.dev0"},
+    **{"use_cache": True, "vocab_size": 50272, "word_embed_proj_dim": 512},
+}
 
 CONFIGS: dict[str, dict[str, Any]] = {
+    "gpt2-medium": _GPT2_MEDIUM,
+    "facebook/opt-350m": _OPT,
     "meta-llama/Llama-3.1-8B": _LLAMA31,
     "huggyllama/llama-7b": _LLAMA1,
     "HuggingFaceTB/SmolLM2-135M": _SMOLLM2,

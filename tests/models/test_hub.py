@@ -108,6 +108,7 @@ def test_shipped_models_and_local_files_come_before_the_hub(server, tmp_path, mo
     assert hub.resolve("tiny").samefile(tmp_path / "tiny")
     (tmp_path / "notes.txt").write_bytes(b"x")
     assert message("./b.gguf") == "no such file: ./b.gguf"
+    assert message("b.gguf") == "no such file: b.gguf"
     assert message("notes.txt") == "no such folder or .gguf file: notes.txt"
     assert not server.requests
 
