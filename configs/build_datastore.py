@@ -53,9 +53,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.drop_duplicates = False  # Leave out train rows that repeat, contradict each other or are test rows.
 
     config.shots = 32  # Train rows a class.
-    config.demo_shots = (
-        -1
-    )  # Of these, demonstrations per class; -1: M_T, what the context holds (2 beyond 2,048 tokens).
+    config.demo_shots = -1  # Of these, demonstrations per class; -1: M_T, what the context holds, or 2 in long ones.
     config.seeds = (1,)  # One seed: its demonstrations stand before every anchor.
     config.truncation = "left"  # Of prompts longer than the context: left (as published), error, or drop.
     config.label_token = "last"  # The token by which a label word is read: last (released code) or first (paper).

@@ -29,7 +29,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.demo_shots = (
         -1,
-    )  # Demonstrations per class to try, a pass each; -1: M_T, what the context holds (2 beyond 2,048 tokens).
+    )  # Demonstrations per class, a pass each; -1: M_T, what the context holds, or 2 in long ones.
     config.k = (1, 3, 5, 7, 9, 15, 25, 51)  # Neighbours to try.
     config.tie_break = "lowest"  # Equal votes: lowest class index, or nearest neighbour.
     config.truncation = "left"  # Of prompts longer than the context: left (as published) or error.

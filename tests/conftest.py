@@ -72,7 +72,7 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     classes = rng.integers(0, 4, len(tokens_NT))
     return types.SimpleNamespace(
         head=model.head,
-        label_ids=[138, 93, 198, 7],
+        label_ids=[193, 186, 102, 168],  # Likely tokens, so that distances by label words differ from anchor to anchor.
         **{"anchors": states[:41], "y_N": classes[:41], "logp_NV": logp_NV[:41]},
         **{"queries": states[41:], "y_Q": classes[41:], "logp_QV": logp_NV[41:]},
     )

@@ -19,7 +19,7 @@ def get_config(experiment: str) -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
     config.experiment = experiment
     config.tasks = TEN_TASKS  # Names with commas between them.
-    config.models = GPT2_XL  # Hub names or folders; demo: the shipped model.
+    config.models = GPT2_XL  # With commas: Hub names, folders, .gguf files, smollm2, tiny.
     config.methods = "icl,knn"  # Names with commas between them.
     config.shots = SHOTS  # Train rows a class, m.
     config.few_shots = ()  # More of them, in the few-shot regime.

@@ -96,7 +96,7 @@ class GridSettings:
 
     @property
     def model_names(self) -> list[str]:
-        """Hub names or folders; empty for the shipped model."""
+        """What `hub.resolve` takes."""
         return _names(self.models)
 
     @property

@@ -57,10 +57,10 @@ def test_accuracies_are_those_of_fitting_anew_without_the_row(model, whole):
 
 @pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
 def test_states_come_back_from_the_store(fitted, key_dtype):
-    states, head_VE = fitted._read(list(fitted.anchors_.values())), fitted.lm.head
-    store = stores.build("factored", head_VE, states, fitted.store_.labels_N, range(6), key_dtype=key_dtype)
+    states, head = fitted._read(list(fitted.anchors_.values())), fitted.lm.head
+    store = stores.build("factored", head, states, fitted.store_.labels_N, range(6), key_dtype=key_dtype)
     back = leave_one_out.states_of(store)
-    logits_NV = np.asarray(back.hidden_NE, np.float64) @ np.asarray(head_VE, np.float64).T
+    logits_NV = np.asarray(back.hidden_NE, np.float64) @ np.asarray(head.rows_VE, np.float64).T
     np.testing.assert_allclose(np.exp(logits_NV - np.asarray(back.log_z_N)[:, None]).sum(-1), 1, rtol=1e-4)
     np.testing.assert_allclose(back.hidden_NE, states.hidden_NE, atol=1e-4 if key_dtype == "float32" else 0.1)
 

@@ -183,8 +183,10 @@ PROGRAM = """
 import jax, numpy as np
 from flax import nnx
 from knnprompt_jax.finetuning import classifier, settings, texts, trainer
-from knnprompt_jax.models import bert
-config = bert.EncoderConfig("bert", 53, 35, 2, 5, 41, 37, 35)
+from knnprompt_jax.models import bert, registry
+sizes = {"vocab_size": 53, "hidden_size": 35, "num_hidden_layers": 2, "num_attention_heads": 5}
+sizes |= {"intermediate_size": 41, "max_position_embeddings": 37}
+config = registry.config_from_hf({"model_type": "bert", **sizes}, registry.ENCODERS)
 rng = np.random.default_rng(0)
 rows = texts.Texts(tuple(rng.integers(0, 53, n).tolist() for n in (3, 9, 17, 4, 30)), tuple([0] * n for n in (3, 9, 17, 4, 30)), 37)
 y, options = np.array([0, 1, 2, 1, 0]), settings.FineTuneConfig(steps=2, batch=6, learning_rate=1e-3)

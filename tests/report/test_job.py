@@ -73,7 +73,7 @@ def test_a_model_that_the_paper_does_not_have_is_said_plainly(make_record, tmp_p
         made = make_record("few_shot", "trec", "knn", 8, seed, model="tiny")
         records.write(tmp_path / "results" / "few_shot", made)
     text = job.run(str(tmp_path / "results"), str(tmp_path / "page")).read_text(encoding="utf-8")
-    assert "These runs are of the shipped model, which the paper has no results of" in text
+    assert "These runs are of the tiny model, which the paper has no results of" in text
     assert "a reference only" in text
     assert "Without records: Task statistics" in text
     assert 'class="within"' not in text
