@@ -3,7 +3,8 @@
 python experiments/compare.py
 python experiments/compare.py --config.methods=icl,knn,linear_probe --config.task=trec --config.data_dir=data
 
-Records are written as they come: --config.resume goes on after an interruption. experiments/tabulate.py puts several runs into tables.
+Records are written as they come: --config.resume goes on after an interruption.
+experiments/tabulate_records.py puts several runs into tables.
 """
 
 import dataclasses

@@ -68,7 +68,7 @@ class SentenceEncoder:
         if dtype not in lm.DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(lm.DTYPES)}")
         config, folder, recipe = describe(name_or_folder, pooling)
-        tokenizer = lm.load_tokenizer(folder)
+        tokenizer = lm.load_tokenizer(folder, of_prompts=False)
         recipe = dataclasses.replace(recipe, max_length=min(recipe.max_length, tokenizer.model_max_length))
         return cls(checkpoints.load(folder, config, lm.DTYPES[dtype]), tokenizer, recipe)
 

@@ -287,3 +287,30 @@ def test_unknown_dtype_is_refused_before_the_model_is_looked_for():
 def test_a_folder_without_tokenizer_is_refused(tmp_path):
     with pytest.raises(errors.UserError, match="no usable tokenizer"):
         lm.load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("$A x", "ends every text with 'x', after which no model says what comes next"),
+        ("b $A </s>", "ends every text with '</s>'"),
+        ("b b $A", "begins every text with 'b' twice"),
+        ("b $A", ""),
+    ],
+)
+def test_tokens_around_every_text(tmp_path, pattern, message):
+    import tokenizers
+    import transformers
+
+    words = {"a": 0, "b": 1, "x": 2, "</s>": 3, "?": 4}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
+    special = [(word, number) for word, number in words.items() if word in pattern.split()]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(pattern, special_tokens=special)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="?")
+    fast.save_pretrained(tmp_path)
+    if not message:
+        assert lm.load_tokenizer(tmp_path)("a")["input_ids"] == [1, 0]
+        return
+    with pytest.raises(errors.UserError, match=message):
+        lm.load_tokenizer(tmp_path)
+    assert lm.load_tokenizer(tmp_path, of_prompts=False)("a")["input_ids"]

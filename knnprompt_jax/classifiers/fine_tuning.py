@@ -50,7 +50,7 @@ def run(context: method.Context, *, model: str, checkpoints: str, **options: Any
     problem = context.problem
     config, name = configure(problem, **options), model or context.model.name
     shape, folder = registry.describe(name, families=tuple(registry.FAMILIES))
-    tokenizer, mesh = lm.load_tokenizer(folder), trainer.make_mesh(config.batch)
+    tokenizer, mesh = lm.load_tokenizer(folder, of_prompts=False), trainer.make_mesh(config.batch)
     backbone = weights.load(folder, shape, jnp.float32, lambda path: jax.NamedSharding(mesh, P()))
     network = classifier.SequenceClassifier(backbone, context.num_classes, nnx.Rngs(config.seed))
     pool = [*problem.split.demonstrations, *problem.split.anchors]

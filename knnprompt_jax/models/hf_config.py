@@ -24,6 +24,10 @@ _HARMLESS = """
 """
 _HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_forward")
 
+# A damaged number must not ask for more memory, or layers, than any model has.
+MOST, MOST_LAYERS, MOST_NUMBER = 2**31 - 1, 1000, 1e30
+_LAYERS = ("num_hidden_layers", "n_layer")
+
 
 class Fields:
     """The keys of a config.json; each is read by what it means, and `refuse_unread` names those that nobody read."""
@@ -37,6 +41,10 @@ class Fields:
         value = self._required(key) if default is None else self.value(key, default)
         if type(value) is not int or value < 1:
             raise errors.UserError(f"config.json: {key}={value!r} is not a positive whole number")
+        if value > (most := MOST_LAYERS if key in _LAYERS else MOST):
+            raise errors.UserError(
+                f"config.json: {key}={str(value)[:40]} is no size of a model; at most {most:,} is read"
+            )
         return value
 
     def divisor(self, key: str, total: int, default: int | None = None) -> int:
@@ -49,8 +57,10 @@ class Fields:
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number."""
         value = self._required(key) if default is None else self.value(key, default)
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
-            raise errors.UserError(f"config.json: {key}={value!r} is not a positive number")
+        if type(value) not in (int, float) or not 0 < value < MOST_NUMBER:
+            raise errors.UserError(
+                f"config.json: {key}={str(value)[:40]} is not a positive number below {MOST_NUMBER:g}"
+            )
         return float(value)
 
     def optional_number(self, key: str) -> float | None:

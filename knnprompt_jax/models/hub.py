@@ -40,11 +40,20 @@ def resolve(name_or_path: str, revision: str | None = None, config_only: bool = 
 
 def _local(name: str) -> pathlib.Path | None:
     """The model of a path or a shipped name; none if the name may be one on the Hub."""
-    path = pathlib.Path(name).expanduser()
-    if path.is_dir():
-        return _only_gguf(path) or path
-    if path.suffix == ".gguf" and path.is_file():
-        return path
+    if not name:
+        raise errors.UserError(f"model='': choose {', '.join(shipped.SHIPPED)}, a folder, a file or a Hub name")
+    try:
+        path = pathlib.Path(name).expanduser()
+        if path.is_dir():
+            return _only_gguf(path) or path
+        if path.suffix == ".gguf" and path.is_file():
+            return path
+    except errors.UserError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # A name too long, a home that is none, a zero byte.
+        raise errors.UserError(
+            f"model {name[:80]!r} is no path that can be read: {error}".splitlines()[0][:300]
+        ) from None
     if name in shipped.SHIPPED:
         return shipped.locate(name)
     if _looks_like_path(_parts(name)[0]) or (path.suffix == ".gguf" and ":" not in name):

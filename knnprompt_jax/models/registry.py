@@ -94,8 +94,13 @@ def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODE
     if hf.get("quantization_config") is not None:
         raise errors.UserError("config.json: quantization_config is not supported; only unquantised weights are")
     fields = hf_config.Fields(hf)
-    config = FAMILIES[name].config_from_hf(fields)
-    fields.refuse_unread()
+    try:
+        config = FAMILIES[name].config_from_hf(fields)
+        fields.refuse_unread()
+    except errors.UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        raise errors.UserError(f"config.json: it cannot be understood: {error}") from error
     return config
 
 
@@ -136,5 +141,6 @@ def describe(
         hf = gguf_config.config_json(path) if path.suffix == ".gguf" else hf_config.read(path)
         config = config_from_hf(hf, families)
     except errors.UserError as error:
-        raise errors.UserError(f"{name_or_folder}: {error}") from None
+        named = str(error).startswith(f"{path}: ")
+        raise errors.UserError(str(error) if named else f"{name_or_folder}: {error}") from None
     return config, hub.resolve(name_or_folder, revision)

@@ -49,5 +49,5 @@ def test_the_embedded_default(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Hidden Calibration" in done.stdout and "kNN Prompting" in done.stdout and "LM tokens" in done.stdout
     assert len(list(tmp_path.iterdir())) == 2
-    tables = start(f"--records={tmp_path}", "--markdown", binary="tabulate.py").stdout
+    tables = start(f"--records={tmp_path}", "--markdown", binary="tabulate_records.py").stdout
     assert "### 3 shots a class, 1 seed" in tables and "| Hidden Calibration | " in tables

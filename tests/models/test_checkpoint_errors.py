@@ -158,6 +158,10 @@ def test_bin_without_torch(pair, tmp_path, monkeypatch):
         ({"model_type": "opt", "layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine=False is not"),
         ({"n_positions": 31}, "wpe.weight is float32[29, 35] and should be [31, 35]"),
         ({"n_layer": 3}, "12 missing (transformer.h.2.ln_1.weight"),
+        ({"n_layer": 10**6}, "n_layer=1000000 is no size of a model; at most 1,000"),
+        ({"n_embd": 10**30}, "n_embd=1000000000000000000000000000000 is no size of a model"),
+        ({"layer_norm_epsilon": 10**400}, "is not a positive number below 1e+30"),
+        ({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "rope_scaling": {"type": ["linear"]}}, ""),
     ],
 )
 def test_config_that_is_not_supported(folder, change, message):

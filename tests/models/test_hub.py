@@ -109,6 +109,8 @@ def test_shipped_models_and_local_files_come_before_the_hub(server, tmp_path, mo
     (tmp_path / "notes.txt").write_bytes(b"x")
     assert message("./b.gguf") == "no such file: ./b.gguf"
     assert message("b.gguf") == "no such file: b.gguf"
+    assert message("a" * 300).startswith("model 'aaaa") and "File name too long" in message("a" * 300)
+    assert message("") == "model='': choose smollm2, tiny, a folder, a file or a Hub name"
     assert message("notes.txt") == "no such folder or .gguf file: notes.txt"
     assert not server.requests
 

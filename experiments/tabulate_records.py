@@ -1,7 +1,7 @@
 """Methods against tasks, for each number of shots, from a folder of records.
 
-python experiments/tabulate.py --records=results
-python experiments/tabulate.py --records=results --markdown
+python experiments/tabulate_records.py --records=results
+python experiments/tabulate_records.py --records=results --markdown
 """
 
 import pathlib
