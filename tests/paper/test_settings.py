@@ -34,5 +34,5 @@ def test_impossible_options_are_refused(grid, change, message):
 def test_names_are_read_from_lists(grid):
     given = dataclasses.replace(grid, tasks=" mr, trec,mr,", models="tiny,gpt2-xl", methods="knn", shard="3/8")
     assert given.task_names == ["mr", "trec"]
-    assert given.model_names == ["", "gpt2-xl"]
+    assert given.model_names == ["tiny", "gpt2-xl"]
     assert given.shard_numbers == (2, 8)
