@@ -44,11 +44,8 @@ class LinearProbe(base.StateClassifier):
         """
         if representation not in REPRESENTATIONS:
             raise errors.UserError(f"representation={representation!r}: choose from {', '.join(REPRESENTATIONS)}")
-        if representation == "log_probabilities" and head is not None and head.cap is not None:
-            raise errors.UserError(
-                f"representation={representation!r}: this model caps its logits at {head.cap:g}, so that they are no linear "
-                "function of states; choose representation='hidden'"
-            )
+        if head is not None:
+            _check_linear(representation, head.cap)
         if not inverse_penalty > 0:
             raise errors.UserError(f"inverse_penalty={inverse_penalty}: a positive number is needed")
         self.head, self.representation, self.inverse_penalty = head, representation, inverse_penalty
@@ -111,9 +108,24 @@ def check(problem: method.Problem) -> None:
     method.check_package("sklearn")
 
 
+def check_log_p(problem: method.Problem) -> None:
+    """The same, and for a model whose log-probabilities are no linear function of its states."""
+    check(problem)
+    _check_linear("log_probabilities", problem.logit_cap)
+
+
 def prepare(problem: method.Problem, **options: Any) -> None:
-    """Raises UserError on a value outside its choices."""
+    """Raises UserError on a value outside its choices, or one that the model does not allow."""
     LinearProbe(method.UNLOADED, problem.task.num_classes, **options)
+    _check_linear(options["representation"], problem.logit_cap)
+
+
+def _check_linear(representation: str, cap: float | None) -> None:
+    if representation == "log_probabilities" and cap is not None:
+        raise errors.UserError(
+            f"representation={representation!r}: this model caps its logits at {cap:g}, so that they are no linear "
+            "function of states; choose representation='hidden'"
+        )
 
 
 def _nonzero(deviation: np.ndarray) -> np.ndarray:
@@ -137,8 +149,10 @@ def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.
         return a_VE.T @ a_VE
 
 
-_declare = functools.partial(method.on_states, fitted=fitted, needs=(method.anchors,), check=check, prepare=prepare)
+_declare = functools.partial(method.on_states, fitted=fitted, needs=(method.anchors,), prepare=prepare)
 METHODS = (
-    _declare("linear_probe", "Linear probe, hidden states"),
-    _declare("linear_probe_log_p", "Linear probe, log-probabilities", representation="log_probabilities"),
+    _declare("linear_probe", "Linear probe, hidden states", check=check),
+    _declare(
+        "linear_probe_log_p", "Linear probe, log-probabilities", check=check_log_p, representation="log_probabilities"
+    ),
 )

@@ -22,7 +22,7 @@ class Problem:
     """One split of one task and the rows to classify: all that is known before any weight is loaded.
 
     `label_token` says by which of its tokens a label word is read, as for `layout.label_ids`; `truncation` what becomes of
-    prompts that are too long, as for `layout.lay_out`.
+    prompts that are too long, as for `layout.lay_out`; `logit_cap` at what the model caps its logits, if it does (see `models.head`).
     """
 
     task: Task
@@ -31,6 +31,7 @@ class Problem:
     tokenize: layout.Tokenize
     label_token: str = "last"
     truncation: str = "left"
+    logit_cap: float | None = None
 
     @functools.cached_property
     def label_ids(self) -> list[int]:

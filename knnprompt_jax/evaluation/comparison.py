@@ -79,7 +79,13 @@ def _plan(
     settings: ComparisonSettings, material: preparation.Material, split: splits.FewShotSplit, names: Sequence[str]
 ) -> shared_pass.Plan:
     problem = method.Problem(
-        material.task, split, material.evaluation, material.tokenize, settings.label_token, settings.truncation
+        task=material.task,
+        split=split,
+        evaluation=material.evaluation,
+        tokenize=material.tokenize,
+        label_token=settings.label_token,
+        truncation=settings.truncation,
+        logit_cap=material.model_config.logit_cap,
     )
     return shared_pass.plan(problem, names, material.model_config.num_positions, settings.options)
 

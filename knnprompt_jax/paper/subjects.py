@@ -62,7 +62,8 @@ class Subject:
     def problem(self, cell: cells.Cell) -> method.Problem:
         evaluation = draws.evaluation(self.rows, cell.test_share, cell.draw.seed)
         split = draws.split(self.rows, cell.draw)
-        return method.Problem(self.rows.task, split, evaluation, self.model.tokenize, self.label_token)
+        own: dict[str, Any] = {"label_token": self.label_token, "logit_cap": self.model.config.logit_cap}
+        return method.Problem(self.rows.task, split, evaluation, self.model.tokenize, **own)
 
 
 def load_rows(settings: settings_lib.GridSettings, name: str) -> draws.Rows:

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.classifiers import linear_probe
+from knnprompt_jax.classifiers import linear_probe, method, registry
 from knnprompt_jax.datastore import representations, stores
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.tasks import catalogue, sources, splits
 
 CAP, LABEL_IDS = 3.0, (5, 11, 97)
 
@@ -52,3 +53,18 @@ def test_what_needs_a_linear_head_refuses_it(capped):
         stores.build("factored", head, states[:19], np.arange(19) % 3, LABEL_IDS)
     with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose representation='hidden'"):
         linear_probe.LinearProbe(head, 3, representation="log_probabilities")
+
+
+def test_a_run_leaves_out_what_the_model_does_not_allow():
+    """Before any weight is loaded: of all methods with the reason, by name or by option as one error."""
+    task = catalogue.get("demo")
+    train = sources.load_rows(task, "train")
+    split = splits.draw(train, task, shots=3, demo_shots=1, seed=1)
+    problem = method.Problem(task, split, train[:3], lambda texts: [[*text.encode()] for text in texts], logit_cap=CAP)
+    chosen, reasons = registry.select(("all",), problem)
+    assert "caps its logits at 3" in reasons["linear_probe_log_p"]
+    assert "linear_probe" in {one.name for one in chosen}
+    with pytest.raises(errors.UserError, match="'linear_probe_log_p' does not apply: .*caps its logits"):
+        registry.select(("linear_probe_log_p",), problem)
+    with pytest.raises(errors.UserError, match="caps its logits"):
+        linear_probe.prepare(problem, representation="log_probabilities", inverse_penalty=1.0)
