@@ -16,6 +16,8 @@ SEE_DEMONSTRATIONS = (
     *("icl", "icl_multi_token", "contextual_calibration", "contextual_calibration_trainset", "batch_calibration"),
     *("noisy_channel", "noisy_channel_direct", "noisy_channel_direct_plus", "noisy_channel_ensemble"),
 )
+# Methods whose name says the direction of their divergence: a grid's own direction leaves them alone.
+FIXED_DIRECTION = ("knn_released",)
 UPPER_BOUND = "demonstration_upper_bound"
 CENTROIDS = {"knn_centroid": "arithmetic", "knn_centroid_geometric": "geometric"}
 
@@ -51,7 +53,7 @@ class Cell:
         given = dict(settings.options.get(self.method, {}))
         if "k" in dict(self.axes):
             given = {"k": dict(self.axes)["k"]}
-        if "direction" in self.declared.options:
+        if "direction" in self.declared.options and self.method not in FIXED_DIRECTION:
             given["direction"] = settings.direction
         return registry.with_options(self.declared, given)
 

@@ -58,6 +58,12 @@ def test_where_all_shots_are_demonstrations_in_context_learning_is_used_again(ro
     }
 
 
+@pytest.mark.parametrize("direction", ["forward", "released"])
+def test_a_grids_direction_leaves_the_method_alone_that_is_named_after_its_own(rows, direction):
+    *_, cell = cells.enumerate_cells(grid(methods="knn_released"), rows, 4)
+    assert cell.options(grid(direction=direction))["direction"] == "released"
+
+
 def test_prior_settings_skew_train_rows_test_rows_or_both(rows):
     given = grid("prior_reliance", shots=(4,), regime="few-shot", prior_settings="A,B,C", shares=(0.25,))
     found = {(dict(one.axes)["setting"], one.method): one for one in cells.enumerate_cells(given, rows, 2)}
