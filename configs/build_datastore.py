@@ -12,7 +12,7 @@ Every option can be given on the command line as --config.<option>=<value>.
 
 import ml_collections
 
-from knnprompt_jax.datastore import building
+from knnprompt_jax.store import building
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -9,7 +9,7 @@ Every option can be given on the command line as --config.<option>=<value>.
 
 import ml_collections
 
-from knnprompt_jax.classifiers import registry
+from knnprompt_jax.methods import registry
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -9,7 +9,7 @@ import pathlib
 
 from knnprompt_jax import app
 from knnprompt_jax.benchmark import job, report, settings
-from knnprompt_jax.evaluation import settings as settings_lib
+from knnprompt_jax.runs import settings as settings_lib
 
 _CONFIG = app.config_flag(__file__, "benchmark.py")
 

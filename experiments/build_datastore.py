@@ -5,7 +5,7 @@ python experiments/build_datastore.py --config.store=stores/trec --config.task=t
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.evaluation import datastore_job, settings
+from knnprompt_jax.runs import datastore_job, settings
 
 _CONFIG = app.config_flag(__file__, "build_datastore.py")
 

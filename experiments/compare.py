@@ -10,7 +10,7 @@ experiments/tabulate_records.py puts several runs into tables.
 import dataclasses
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.evaluation import comparison, overview, settings
+from knnprompt_jax.runs import comparison, overview, settings
 
 _CONFIG = app.config_flag(__file__, "compare.py")
 

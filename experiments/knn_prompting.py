@@ -5,7 +5,7 @@ python experiments/knn_prompting.py --config.model=gpt2-xl --config.task=trec --
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.evaluation import main_job, settings
+from knnprompt_jax.runs import main_job, settings
 
 _CONFIG = app.config_flag(__file__, "knn_prompting.py")
 

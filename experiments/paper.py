@@ -11,9 +11,9 @@ import dataclasses
 from absl import flags
 
 from knnprompt_jax import app
-from knnprompt_jax.evaluation import settings
 from knnprompt_jax.paper import job
 from knnprompt_jax.paper import settings as grid_settings
+from knnprompt_jax.runs import settings
 
 _CONFIG = app.config_flag(__file__, "paper/few_shot.py", base="knnprompt_jax/paper/base.py")
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and its cost, and run nothing.")

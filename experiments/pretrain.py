@@ -4,8 +4,8 @@ python experiments/pretrain.py --config.text=corpus/ --config.output=checkpoints
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.evaluation import settings
 from knnprompt_jax.pretraining import job
+from knnprompt_jax.runs import settings
 
 _CONFIG = app.config_flag(__file__, "pretrain.py")
 

@@ -9,7 +9,7 @@ import pathlib
 from absl import flags
 
 from knnprompt_jax import app
-from knnprompt_jax.evaluation import overview, records
+from knnprompt_jax.runs import overview, records
 
 _RECORDS = flags.DEFINE_string("records", "results", "Folder of the JSON records.")
 _MARKDOWN = flags.DEFINE_bool("markdown", False, "Print Markdown tables.")

@@ -8,7 +8,8 @@ import sys
 
 from absl import app, flags
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors
+from knnprompt_jax.models import tokenizers
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.tasks import catalogue, sources
 
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> None:
 def run() -> None:
     tasks = [catalogue.get(name) for name in _TASKS.value]
     contexts = _contexts()
-    tokenize = layout.tokenize_with(lm.load_tokenizer(pathlib.Path(_TOKENIZER.value)))
+    tokenize = layout.tokenize_with(tokenizers.load(pathlib.Path(_TOKENIZER.value)))
     print("M_T in brackets: the paper's")
     print(
         " | ".join(["task   ", "classes", "tokens", *(f"{context:5d}: max shots   M_T     " for context in contexts)])

@@ -5,8 +5,7 @@ python experiments/tune.py --config.task=my_task.yaml --config.train_file=train.
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.api import tuning_job
-from knnprompt_jax.evaluation import settings
+from knnprompt_jax.runs import settings, tuning_job
 
 _CONFIG = app.config_flag(__file__, "tune.py")
 

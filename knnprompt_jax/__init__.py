@@ -16,8 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from knnprompt_jax.api.estimator import KNNPrompting
-    from knnprompt_jax.api.models import demo_model
+    from knnprompt_jax.classifier.estimator import KNNPrompting
+    from knnprompt_jax.classifier.models import demo_model
     from knnprompt_jax.errors import UserError
     from knnprompt_jax.lm import LanguageModel
     from knnprompt_jax.tasks.task import Task

@@ -1,42 +1,20 @@
-"""Where arrays lie: one mesh, one table of logical axes; and how several processes start.
+"""Where arrays lie: one mesh for all of them; and how several processes start.
 
-Packed rows are split over the mesh axis `data`, weights over `model`, states and anchors over every device.
+Packed rows are split over the mesh axis `data`, weights over `model` (`models.sharding`), states and anchors over every device.
 Axis types are Auto: the compiler places what is not said here.
 """
 
-import types
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import errors
-from knnprompt_jax.models import config as config_lib
 
 DATA, MODEL = AXES = ("data", "model")
-# The logical axis of each dimension of a weight that is split; all other weights lie whole on every device.
-WEIGHT_AXES = types.MappingProxyType(
-    {
-        "tokens": ("vocabulary",),
-        "head_rows": ("vocabulary",),
-        "head_bias": ("vocabulary",),
-        "blocks.attention.q_kernel": (None, None, "heads"),
-        "blocks.attention.q_bias": (None, "heads"),
-        "blocks.attention.kv_kernel": (None, None, None, "kv_heads"),
-        "blocks.attention.kv_bias": (None, None, "kv_heads"),
-        "blocks.attention.out_kernel": (None, "heads"),
-        "blocks.mlp.up_kernel": (None, None, "mlp"),
-        "blocks.mlp.up_bias": (None, "mlp"),
-        "blocks.mlp.gate_up_kernel": (None, None, None, "mlp"),
-        "blocks.mlp.gate_up_bias": (None, None, "mlp"),
-        "blocks.mlp.down_kernel": (None, "mlp"),
-    }
-)
 # Seconds without a sign of life after which a process counts as dead and the others stop; and that one waits for the others at the end.
 HEARTBEAT_TIMEOUT, SHUTDOWN_TIMEOUT = 40, 30
 
@@ -90,7 +68,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     if data < 0 or model < 1 or data * model > len(devices) or (not data and model not in divisors):
         raise errors.UserError(
             f"mesh.data={data}, mesh.model={model}: there are {len(devices)} devices; choose mesh.model from "
-            f"{_listed(divisors)} with mesh.data=0 (all devices), or sizes whose product is at most {len(devices)}"
+            f"{listed(divisors)} with mesh.data=0 (all devices), or sizes whose product is at most {len(devices)}"
         )
     data = data or len(devices) // model
     if jax.process_count() > 1 and data * model < len(devices):
@@ -99,53 +77,6 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
         )
     used = devices[: data * model]
     return jax.make_mesh((data, model), AXES, axis_types=(AxisType.Auto,) * 2, devices=used)
-
-
-def check(config: config_lib.DecoderConfig, mesh: Mesh) -> None:
-    """Raises UserError, with the sizes that would do, where the model's heads or MLP cannot be split over the mesh.
-
-    Key and value heads may be fewer than the shards, if they divide them: then several shards keep the same one.
-    """
-    model = mesh.shape[MODEL]
-    if uneven := _uneven(config, model):
-        would = [size for size in range(1, len(jax.devices()) + 1) if not _uneven(config, size)]
-        raise errors.UserError(
-            f"mesh.model={model} does not divide the model's {' and '.join(uneven)}: choose from {_listed(would)}"
-        )
-
-
-def _uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
-    sizes = {"heads": config.num_heads, "MLP columns": config.mlp_width}
-    uneven = [f"{size} {name}" for name, size in sizes.items() if size % model]
-    kv_heads = config.num_kv_heads
-    fit = kv_heads % model == 0 or model % kv_heads == 0
-    return uneven if fit or uneven else [f"{kv_heads} key and value heads"]
-
-
-def splits_vocabulary(config: config_lib.DecoderConfig, mesh: Mesh) -> bool:
-    """Whether the rows of embeddings and head are split; otherwise every device has all of them."""
-    return config.vocab_size % mesh.shape[MODEL] == 0
-
-
-def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], NamedSharding]:
-    """Where each weight lies, by its path.
-
-    JAX splits a dimension evenly or not at all. So a vocabulary that does not divide (GPT-2's 50,257 is odd) lies whole on
-    every device, with its work, the logits, split by prompt instead: that is exact, and padding rows would be seen by all
-    who read the head.
-    """
-    check(config, mesh)
-    vocabulary = MODEL if splits_vocabulary(config, mesh) else None
-    kv_heads = MODEL if config.num_kv_heads % mesh.shape[MODEL] == 0 else None
-    mesh_axes = {"heads": MODEL, "kv_heads": kv_heads, "mlp": MODEL, "vocabulary": vocabulary, None: None}
-    return lambda path: NamedSharding(mesh, P(*(mesh_axes[axis] for axis in WEIGHT_AXES.get(path, ()))))
-
-
-def place(params: nnx.State, config: config_lib.DecoderConfig, mesh: Mesh) -> nnx.State:
-    """The weights where they belong; those that lie there already are not copied."""
-    place_of = placement(config, mesh)
-    flat = {path: jax.device_put(leaf, place_of(".".join(map(str, path)))) for path, leaf in nnx.to_flat_state(params)}
-    return nnx.from_flat_state(flat)
 
 
 def put(array: np.ndarray, mesh: Mesh, spec: P) -> jax.Array:
@@ -178,5 +109,5 @@ def replicate(tree: Any) -> Any:
     return jax.tree.map(everywhere, tree)
 
 
-def _listed(sizes: list[int]) -> str:
+def listed(sizes: list[int]) -> str:
     return ", ".join(map(str, sizes))

@@ -2,16 +2,19 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tqdm
 
-from knnprompt_jax import lm, parallel
+from knnprompt_jax import parallel
+
+Progress = Callable[[int, int], None]
+"""Called after each call into the device with the prompts and suffix tokens done since the last."""
 
 
 @contextlib.contextmanager
-def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[lm.Progress]:
-    """Shows `total` prompts on standard error (nothing where that is no terminal) and yields what `LanguageModel.states` reports to.
+def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Progress]:
+    """Shows `total` prompts on standard error (nothing where that is no terminal) and yields what `LanguageModel.states` calls.
 
     A bar with a title, one of many, goes away when it is full.
     """

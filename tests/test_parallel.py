@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import lm
-from knnprompt_jax.datastore import manifest, storage
+from knnprompt_jax.store import manifest, storage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

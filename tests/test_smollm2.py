@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
 
 from knnprompt_jax import lm  # noqa: E402
-from knnprompt_jax.datastore import representations  # noqa: E402
-from knnprompt_jax.evaluation import main_job, settings  # noqa: E402
 from knnprompt_jax.models import shipped  # noqa: E402
 from knnprompt_jax.prompts import layout  # noqa: E402
+from knnprompt_jax.runs import main_job, settings  # noqa: E402
+from knnprompt_jax.store import representations  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources, splits  # noqa: E402
 
 TASK = catalogue.get("demo")

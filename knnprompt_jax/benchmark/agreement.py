@@ -7,8 +7,8 @@ import numpy as np
 from knnprompt_jax import errors, lm
 from knnprompt_jax.benchmark import other_libraries, peers
 from knnprompt_jax.benchmark import settings as settings_lib
-from knnprompt_jax.datastore import representations
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.store import representations
 
 
 def measure(

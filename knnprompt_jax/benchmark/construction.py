@@ -18,6 +18,7 @@ from knnprompt_jax.benchmark import (
     workloads,
 )
 from knnprompt_jax.benchmark import settings as settings_lib
+from knnprompt_jax.models import config as config_lib
 
 OURS = "ours"
 
@@ -31,7 +32,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
     peak_bytes, peak_of = timing.peak_bytes()
     sampled = peers.sample(workload, settings)
     products = ceilings.MatrixProducts(
-        lm.DTYPES[settings.dtype], settings.ceiling_side, model.step_tokens, subject.config
+        config_lib.DTYPES[settings.dtype], settings.ceiling_side, model.step_tokens, subject.config
     )
     ours = peers.Peer(workload.prompts.num_prompts, timing.stopwatch(lambda: model.states(workload.prompts)))
     with other_libraries.start(decoder, subject, sampled, settings) as running:

@@ -20,9 +20,8 @@ import safetensors.numpy
 from flax import nnx, serialization, traverse_util
 
 import knnprompt_jax
-from knnprompt_jax import errors, parallel
-from knnprompt_jax.evaluation import tables
-from knnprompt_jax.models import checkpoints, conversion, registry
+from knnprompt_jax import errors, parallel, tables
+from knnprompt_jax.models import checkpoints, conversion, registry, sharding
 
 WIDTH, HEADS = 1280, 16
 SHARD_BYTES = 300 * 10**6
@@ -119,7 +118,7 @@ def load(folder: pathlib.Path, address: str, num_processes: int, process_id: int
     mesh = parallel.make_mesh(1, jax.device_count())
     config, _ = registry.describe(str(folder))
     before = _status("VmRSS")
-    model = checkpoints.load(folder, config, np.dtype(np.float32), parallel.placement(config, mesh))
+    model = checkpoints.load(folder, config, np.dtype(np.float32), sharding.placement(config, mesh))
     arrays = [leaf[...] for _, leaf in nnx.to_flat_state(nnx.state(model))]
     shards = [sum(shard.data.nbytes for shard in array.addressable_shards) for array in arrays]
     return {"shards": sum(shards), "largest": max(shards), "peak": _status("VmHWM") - before}

@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 
+from knnprompt_jax import tables
 from knnprompt_jax.benchmark import peers, search
-from knnprompt_jax.evaluation import tables
 
 _PACKAGES = ("jax", "jaxlib", "flax", "numpy", "torch", "transformers", "gguf")
 Result = Mapping[str, Any]

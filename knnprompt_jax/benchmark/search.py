@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import errors, knn, lm
+from knnprompt_jax import errors, lm
 from knnprompt_jax.benchmark import ceilings, peer_process, subjects, timing
 from knnprompt_jax.benchmark import settings as settings_lib
-from knnprompt_jax.datastore import searching, stores
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.store import kernel, searching, stores
 
 Array = jax.Array
 FEWEST, GROWTH = 1024, 4  # Anchors of the smallest store, and by how much the next is larger.
@@ -104,7 +104,7 @@ def _turns(settings: settings_lib.BenchmarkSettings, store: stores.Store, asked:
     k, distance = settings.k, store.codec.distance("distribution", settings.direction)
     return {
         STATES: timing.stopwatch(lambda: store.search(asked, k, settings.direction)),
-        KERNEL: timing.stopwatch(lambda: knn.search(queries, references, labels_N, k=k, distance=distance)),
+        KERNEL: timing.stopwatch(lambda: kernel.search(queries, references, labels_N, k=k, distance=distance)),
     }
 
 

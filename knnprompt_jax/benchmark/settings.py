@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors
+from knnprompt_jax.models import config as config_lib
 
 MODES = ("construction", "search", "growth", "all")
 JAX_PEERS = ("jax_one", "jax_batched")
@@ -58,7 +59,12 @@ class BenchmarkSettings:
     output: str = "results"
 
     def __post_init__(self) -> None:
-        choices = {"mode": MODES, "dtype": tuple(lm.DTYPES), "direction": ("forward", "released"), "peers": PEERS}
+        choices = {
+            "mode": MODES,
+            "dtype": tuple(config_lib.DTYPES),
+            "direction": ("forward", "released"),
+            "peers": PEERS,
+        }
         for name, allowed in choices.items():
             values = getattr(self, name)
             for value in (values,) if isinstance(values, str) else values:

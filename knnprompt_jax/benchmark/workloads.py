@@ -12,7 +12,7 @@ from flax import nnx
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.benchmark import subjects
-from knnprompt_jax.models import checkpoints, conversion, decoder, registry
+from knnprompt_jax.models import checkpoints, conversion, decoder, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.tasks import catalogue, sources, splits
@@ -46,9 +46,9 @@ def language_model(
     Raises:
         UserError: a mesh that there are no devices for, or that the model cannot be split over; a file that cannot be read.
     """
-    mesh, dtype = parallel.make_mesh(settings.mesh_data, settings.mesh_model), lm.DTYPES[settings.dtype]
+    mesh, dtype = parallel.make_mesh(settings.mesh_data, settings.mesh_model), config_lib.DTYPES[settings.dtype]
     if subject.file:
-        model = checkpoints.load(subject.file, subject.config, dtype, parallel.placement(subject.config, mesh))
+        model = checkpoints.load(subject.file, subject.config, dtype, sharding.placement(subject.config, mesh))
     else:
         model = random_model(subject.config, dtype, mesh)
     return model, lm.LanguageModel(model, (), subject.name, step_tokens=settings.batch or None, mesh=mesh)
@@ -56,7 +56,7 @@ def language_model(
 
 def random_model(config: config_lib.DecoderConfig, dtype: jnp.dtype, mesh: jax.sharding.Mesh) -> decoder.Decoder:
     """A decoder whose weights are drawn where they belong, in their own dtype; the same on any mesh."""
-    place = parallel.placement(config, mesh)
+    place = sharding.placement(config, mesh)
     graph, state = nnx.split(registry.abstract(config, dtype))
     leaves = {".".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(state)}
     numbers, same = {path: number for number, path in enumerate(leaves)}, _same_tensor(config, leaves)
@@ -131,7 +131,7 @@ def _of_task(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject
     split = splits.draw(train, task, shots=settings.shots, demo_shots=settings.demo_shots, seed=settings.seed)
     source = pathlib.Path(settings.tokenizer) if settings.tokenizer else subject.file
     assert source  # As the settings were checked.
-    tokenizer, config = lm.load_tokenizer(source), subject.config
+    tokenizer, config = tokenizers.load(source), subject.config
     if len(tokenizer) > config.vocab_size:
         raise errors.UserError(f"{source}: {len(tokenizer)} tokens, but {subject.name} has {config.vocab_size}")
     anchors = split.anchors[: settings.anchors or None]

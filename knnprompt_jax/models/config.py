@@ -2,8 +2,12 @@
 
 import dataclasses
 
+import jax.numpy as jnp
+
 from knnprompt_jax.models import rotary as rotary_lib
 
+# Of weights and activations: float32 is the reference, bfloat16 for accelerators.
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 # "rms" scales by its weight, "rms_plus_one" by 1 + its weight (Gemma).
 NORMS = ("layer", "rms", "rms_plus_one")
 # Where attention and MLP are normalised: their input (each with a norm of its own, or both with one), their output, or the sum of

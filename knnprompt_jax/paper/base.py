@@ -2,7 +2,7 @@
 
 import ml_collections
 
-from knnprompt_jax.classifiers import registry
+from knnprompt_jax.methods import registry
 from knnprompt_jax.tasks import catalogue
 
 TEN_TASKS = ",".join(catalogue.PAPER_TASKS)

@@ -6,11 +6,11 @@ import zipfile
 
 import numpy as np
 
-from knnprompt_jax import errors, lm
-from knnprompt_jax.classifiers import method, variants
-from knnprompt_jax.datastore import atomic, representations
-from knnprompt_jax.evaluation import records
+from knnprompt_jax import errors, files, lm
+from knnprompt_jax.methods import method, variants
 from knnprompt_jax.paper import neighbours
+from knnprompt_jax.runs import records
+from knnprompt_jax.store import representations
 
 NEIGHBOURS = 5
 COMPONENTS = 50
@@ -49,7 +49,7 @@ def write(folder: pathlib.Path, record: records.Record, context: method.Context)
     """Writes the case study of a kNN record, before the record itself."""
     study = _make(record, context)
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic.new_file(path_of(folder, record)) as unfinished, unfinished.open("wb") as file:
+    with files.new_file(path_of(folder, record)) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **vars(study))
 
 

@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from knnprompt_jax.classifiers import method as method_lib
-from knnprompt_jax.classifiers import registry
+from knnprompt_jax.methods import method as method_lib
+from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import draws, neighbours
 from knnprompt_jax.paper import settings as settings_lib
 

@@ -4,10 +4,9 @@ import json
 import pathlib
 from typing import Any
 
-from knnprompt_jax import errors, lm
-from knnprompt_jax.datastore import atomic
-from knnprompt_jax.evaluation import tables
+from knnprompt_jax import errors, files, tables
 from knnprompt_jax.models import registry as models
+from knnprompt_jax.models import tokenizers
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.paper import subjects
 from knnprompt_jax.prompts import layout, statistics
@@ -26,11 +25,11 @@ def run(settings: settings_lib.GridSettings) -> list[dict[str, Any]]:
             f"max_shots: nothing to count with tasks={settings.tasks!r}, contexts={settings.contexts}"
         )
     folder = pathlib.Path(settings.tokenizer) if settings.tokenizer else models.describe(settings.model_names[0])[1]
-    tokenize = layout.tokenize_with(lm.load_tokenizer(folder))
+    tokenize = layout.tokenize_with(tokenizers.load(folder))
     rows = [row for name in settings.task_names for row in _rows(settings, name, tokenize)]
     path = pathlib.Path(settings.output) / settings.experiment / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic.new_file(path) as unfinished:
+    with files.new_file(path) as unfinished:
         unfinished.write_text(json.dumps({"rows": rows}, indent=1), encoding="utf-8")
     return rows
 

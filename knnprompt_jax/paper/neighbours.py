@@ -1,6 +1,6 @@
 """kNN Prompting with any number of neighbours, up to all anchors: the paper's appendix on the choice of k."""
 
-from knnprompt_jax.classifiers import knn_prompting, method
+from knnprompt_jax.methods import knn_prompting, method
 
 
 def fitted(

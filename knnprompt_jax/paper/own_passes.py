@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from knnprompt_jax.classifiers import fine_tuning, method
+from knnprompt_jax.methods import method
+from knnprompt_jax.methods.fine_tuning import method as fine_tuning
 from knnprompt_jax.paper import subjects
 
 _TRAINING = 3  # A training step costs about three forward passes.

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.classifiers import method, registry
-from knnprompt_jax.evaluation import records
+from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.paper import cells, own_passes, subjects
 from knnprompt_jax.paper import settings as settings_lib
+from knnprompt_jax.runs import records
 from knnprompt_jax.tasks.task import Example
 
 _DECISIVE = (

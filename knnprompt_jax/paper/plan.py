@@ -9,11 +9,11 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from knnprompt_jax import errors
-from knnprompt_jax.evaluation import records, tables
+from knnprompt_jax import errors, tables
 from knnprompt_jax.paper import cells, subjects
 from knnprompt_jax.paper import passes as passes_lib
 from knnprompt_jax.paper import settings as settings_lib
+from knnprompt_jax.runs import records
 
 _COLUMNS = ("model", "tasks", "passes", "prompts", "tokens, about", "records")
 

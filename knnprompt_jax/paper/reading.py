@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import lm, parallel
-from knnprompt_jax.classifiers import method
+from knnprompt_jax.methods import method
 from knnprompt_jax.paper import passes
 from knnprompt_jax.prompts import layout, packing
 

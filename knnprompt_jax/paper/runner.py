@@ -13,11 +13,12 @@ import numpy as np
 import tqdm
 
 from knnprompt_jax import lm, parallel, progress
-from knnprompt_jax.classifiers import method
-from knnprompt_jax.evaluation import records
+from knnprompt_jax.methods import method
+from knnprompt_jax.models import sharding
 from knnprompt_jax.paper import case_study, plan, reading, subjects
 from knnprompt_jax.paper import passes as passes_lib
 from knnprompt_jax.paper import settings as settings_lib
+from knnprompt_jax.runs import records
 
 
 def run(planned: plan.Plan) -> None:
@@ -25,7 +26,7 @@ def run(planned: plan.Plan) -> None:
     mesh = parallel.make_mesh(planned.settings.mesh_data, planned.settings.mesh_model)
     for one in planned.passes:
         if one.subject.reads_prompts:
-            parallel.check(one.subject.model.config, mesh)
+            sharding.check(one.subject.model.config, mesh)
     clock = _Clock(planned.passes)
     for model, own in itertools.groupby(planned.passes, lambda one: one.subject.model):
         passes = list(own)

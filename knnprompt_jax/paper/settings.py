@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifiers import knn_prompting, registry
-from knnprompt_jax.evaluation import settings as settings_lib
+from knnprompt_jax.methods import knn_prompting, registry
 from knnprompt_jax.models import shipped
+from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import catalogue
 
 EXPERIMENTS = (

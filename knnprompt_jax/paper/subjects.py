@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import lm
-from knnprompt_jax.classifiers import method, registry
-from knnprompt_jax.evaluation import preparation
-from knnprompt_jax.models import checkpoints
+from knnprompt_jax.methods import method, registry
+from knnprompt_jax.models import checkpoints, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.paper import cells, draws
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.runs import preparation
 from knnprompt_jax.tasks import catalogue
 
 
@@ -76,7 +75,7 @@ def load_rows(settings: settings_lib.GridSettings, name: str) -> draws.Rows:
 def load_model(name: str, revision: str = "", families: Collection[str] = models.LANGUAGE_MODELS) -> Model:
     """The model's description, tokenizer and fingerprint."""
     config, folder = models.describe(name, revision or None, families)
-    tokenize = layout.tokenize_with(lm.load_tokenizer(folder))
+    tokenize = layout.tokenize_with(tokenizers.load(folder))
     return Model(name, folder, config, checkpoints.fingerprint(folder, config), tokenize)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from absl import logging
 
 from knnprompt_jax import errors, lm, parallel
-from knnprompt_jax.api.estimator import KNNPrompting
+from knnprompt_jax import progress as progress_lib
+from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.tasks.task import Example
@@ -111,7 +112,7 @@ def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield batch
 
 
-def states(batch: Batch, laid: Layout, progress: lm.Progress | None = None) -> lm.States:
+def states(batch: Batch, laid: Layout, progress: progress_lib.Progress | None = None) -> lm.States:
     """What the model says of the batch; the prefix is read for the first one only."""
     return laid.model.states(batch.prompts, laid.shape, progress, keep_prefix=True)
 

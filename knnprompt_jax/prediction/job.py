@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable
 
 from knnprompt_jax import errors, parallel, progress
-from knnprompt_jax.api import saving
-from knnprompt_jax.api.estimator import KNNPrompting
-from knnprompt_jax.datastore import manifest
+from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.prediction import batches, outputs, rows, writing
+from knnprompt_jax.store import manifest
 
 ON_BAD = ("stop", "skip")
 

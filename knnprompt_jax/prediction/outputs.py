@@ -7,8 +7,7 @@ import pathlib
 import sys
 from typing import Any
 
-from knnprompt_jax import errors
-from knnprompt_jax.datastore import atomic
+from knnprompt_jax import errors, files
 from knnprompt_jax.prediction import rows
 
 STANDARD = "-"
@@ -53,7 +52,7 @@ class FileOutput:
         self.path, self.plan = path, plan
         self.mark, self.num_bytes = rows.Mark(), 0
         self.ends: tuple[int, ...] = ()
-        self._draft, self._progress = atomic.draft(path), path.with_name(f".{path.name}.progress")
+        self._draft, self._progress = files.draft(path), path.with_name(f".{path.name}.progress")
         if path.exists():
             raise errors.UserError(f"{path}: exists already; choose another file, or remove it")
         if not os.access(path.absolute().parent, os.W_OK):
@@ -72,7 +71,7 @@ class FileOutput:
         self.num_bytes += len(content)
         self.mark, self.ends = mark, ends
         note = {"plan": self.plan, **dataclasses.asdict(mark), "ends": ends, "bytes": self.num_bytes}
-        with atomic.new_file(self._progress) as draft:
+        with files.new_file(self._progress) as draft:
             draft.write_text(json.dumps(note), encoding="utf-8")
         return True
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.api.answers import Answers
+from knnprompt_jax.classifier.answers import Answers
 
 KINDS = ("jsonl", "csv")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -15,9 +15,9 @@ import orbax.checkpoint as ocp
 import tqdm
 from flax import nnx
 
-from knnprompt_jax import errors, training
+from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import decoder
+from knnprompt_jax.models import decoder, training
 from knnprompt_jax.pretraining import text
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors, knn
-from knnprompt_jax.api import estimator, leave_one_out
+from knnprompt_jax import errors
+from knnprompt_jax.classifier import estimator, leave_one_out
 from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page
 from knnprompt_jax.report.neighbourhood import Anchors
 from knnprompt_jax.report.sections import Section
+from knnprompt_jax.store import kernel
 
 _NEIGHBOURHOOD = 10  # Nearest anchors by which labels are doubted; the vote has its own k.
 _TITLES = {
@@ -71,8 +72,10 @@ def read(classifier: estimator.KNNPrompting) -> Anchors:
         y_N=np.asarray(store.labels_N),
         near_Nk=np.asarray(found.indices_Qk),
         distances_Nk=np.asarray(found.distances_Qk),
-        predicted_N=np.asarray(knn.majority(voting_Nk, num_classes=task.num_classes, tie_break=classifier.tie_break)),
-        shares_NC=np.asarray(knn.vote_shares(voting_Nk, task.num_classes)),
+        predicted_N=np.asarray(
+            kernel.majority(voting_Nk, num_classes=task.num_classes, tie_break=classifier.tie_break)
+        ),
+        shares_NC=np.asarray(kernel.vote_shares(voting_Nk, task.num_classes)),
         hidden_NE=np.asarray(states.hidden_NE, np.float32),
         k=k,
         unit="" if classifier.representation == "hidden" else "nats",

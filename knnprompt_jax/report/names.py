@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knnprompt_jax.classifiers import registry
+from knnprompt_jax.methods import registry
 from knnprompt_jax.report import drawing, published, scores
 from knnprompt_jax.report.scores import Record
 from knnprompt_jax.tasks import catalogue

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import jinja2
 import markupsafe
 
-from knnprompt_jax import errors
-from knnprompt_jax.datastore import atomic
+from knnprompt_jax import errors, files
 from knnprompt_jax.report import embedding, tables
 from knnprompt_jax.report.sections import Section
 
@@ -69,7 +68,7 @@ def write(page: Page, output: pathlib.Path) -> pathlib.Path:
 
 
 def _write(path: pathlib.Path, text: str) -> None:
-    with atomic.new_file(path) as unfinished:
+    with files.new_file(path) as unfinished:
         # A lone surrogate, which JSON may hold, is no character of any file.
         unfinished.write_text(text, encoding="utf-8", errors="replace")
 

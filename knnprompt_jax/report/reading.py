@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.evaluation import records as records_lib
+from knnprompt_jax.runs import records as records_lib
 
 MAX_SHOTS = "max_shots"
 CASE_STUDY = "case_study"

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knnprompt_jax.evaluation import records as records_lib
+from knnprompt_jax.runs import records as records_lib
 
 FEW_SHOT = "few-shot"  # The regime with one demonstration a class.
 Record = records_lib.Record

@@ -12,8 +12,8 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.benchmark import jax_peers, job, peers, report, settings, subjects, workloads
-from knnprompt_jax.datastore import representations
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.store import representations
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 torch_installed = pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="PyTorch is not installed")

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from knnprompt_jax.evaluation import records
-from tests.evaluation.conftest import world  # noqa: F401
+from knnprompt_jax.runs import records
+from tests.runs.conftest import world  # noqa: F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

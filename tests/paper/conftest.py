@@ -9,7 +9,7 @@ import pytest
 from knnprompt_jax import lm
 from knnprompt_jax.paper import draws, settings
 from knnprompt_jax.tasks.task import Example, Task
-from tests.evaluation.conftest import world  # noqa: F401
+from tests.runs.conftest import world  # noqa: F401
 
 
 @pytest.fixture(autouse=True, scope="session")

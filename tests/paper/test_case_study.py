@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.datastore import representations
-from knnprompt_jax.evaluation import records
 from knnprompt_jax.paper import case_study, job, plan
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.runs import records
+from knnprompt_jax.store import representations
 
 
 def test_the_file_says_what_the_record_and_the_states_say(grid):

@@ -7,8 +7,8 @@ import pathlib
 
 import pytest
 
-from knnprompt_jax.evaluation import settings as settings_lib
 from knnprompt_jax.paper import cells, settings
+from knnprompt_jax.runs import settings as settings_lib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "configs" / "paper"

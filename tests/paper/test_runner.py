@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.evaluation import main_job, records
-from knnprompt_jax.evaluation import settings as job_settings
 from knnprompt_jax.paper import cells, job, plan
+from knnprompt_jax.runs import main_job, records
+from knnprompt_jax.runs import settings as job_settings
 
 
 def folder(grid):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import attention, checkpoints, registry
+from knnprompt_jax.models import attention, checkpoints, registry, sharding
 from tests.parallel import meshes, small
 
 MESHES = {
@@ -26,7 +26,7 @@ def check_model(name: str) -> None:
         checkpoints.save(pathlib.Path(folder), original, small.MODELS[name], np.float32)
         for sizes in MESHES[name]:
             mesh = parallel.make_mesh(*sizes)
-            places = parallel.placement(original.config, mesh)
+            places = sharding.placement(original.config, mesh)
             loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, places)
             meshes.check_weights(loaded, original, mesh)
             model = small.language_model(loaded, mesh)

@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 
-from knnprompt_jax import likelihood, parallel
+from knnprompt_jax import parallel
+from knnprompt_jax.prompts import continuations as likelihood
 from tests.parallel import small
 
 MESHES = {"opt": (2, 4), "gpt2": (8, 1)}

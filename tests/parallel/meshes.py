@@ -9,10 +9,10 @@ import jax
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax import errors, knn, lm, parallel
-from knnprompt_jax.classifiers import in_context, knn_prompting
-from knnprompt_jax.datastore import placement, stores
-from knnprompt_jax.models import attention, checkpoints, decoder, registry
+from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax.methods import in_context, knn_prompting
+from knnprompt_jax.models import attention, checkpoints, decoder, registry, sharding
+from knnprompt_jax.store import kernel, placement, stores
 from tests.parallel import small
 
 MESHES = [(1, 1), (8, 1), (1, 8), (2, 4)]
@@ -71,7 +71,7 @@ def check_collectives(model: lm.LanguageModel) -> None:
     }, groups
     collectives = set(re.findall(r"(all-\w+|collective-\w+|reduce-scatter)\(", "".join(programs)))
     assert len(programs) == 1
-    whole = not parallel.splits_vocabulary(model.config, model.mesh)
+    whole = not sharding.splits_vocabulary(model.config, model.mesh)
     expected = {"all-reduce", "all-gather"} if whole else {"all-reduce"}
     assert collectives == (expected if model.mesh.shape["model"] > 1 else set())
 
@@ -99,7 +99,7 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     rng = np.random.default_rng(3)
     queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (7, 61))
     anchors = placement.split_anchors(placement.Anchors(keys_NE, np.arange(61, dtype=np.int32)), mesh)
-    found = knn.search(queries_QE, anchors.keys, anchors.labels_N, k=23, distance="l2")
+    found = kernel.search(queries_QE, anchors.keys, anchors.labels_N, k=23, distance="l2")
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 
@@ -121,7 +121,7 @@ def check_model(name: str, meshes: list[tuple[int, int]]) -> None:
         expected = None
         for sizes in meshes:
             mesh = parallel.make_mesh(*sizes)
-            places = parallel.placement(original.config, mesh)
+            places = sharding.placement(original.config, mesh)
             loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, places)
             check_weights(loaded, original, mesh)
             model = small.language_model(loaded, mesh)
@@ -154,7 +154,7 @@ def check_refusals() -> None:
 
 
 def check(config: object, model: int) -> None:
-    parallel.check(config, parallel.make_mesh(1, model))
+    sharding.check(config, parallel.make_mesh(1, model))
 
 
 def refuses(message: str, function: Callable, *arguments: object) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax import lm, parallel
-from knnprompt_jax.datastore import manifest, storage, stores
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.store import manifest, storage, stores
 
 NUM_ANCHORS, VOCABULARY, WIDTH = 19, 101, 13  # Neither eight nor four divides the anchors.
 MESHES = {"1x1": None, "8x1": (8, 1), "1x8": (1, 8), "2x4": (2, 4), "1x2": (1, 2)}

@@ -6,8 +6,8 @@ import pathlib
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.api import models
-from knnprompt_jax.api.estimator import KNNPrompting
+from knnprompt_jax.classifier import models
+from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.tasks import catalogue
 
 SHOTS = 5

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.api.answers import Answers
+from knnprompt_jax.classifier.answers import Answers
 from knnprompt_jax.prediction import writing
 
 ANSWERS = Answers(

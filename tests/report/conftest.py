@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knnprompt_jax.evaluation import records
 from knnprompt_jax.paper import case_study
+from knnprompt_jax.runs import records
 
 TASKS = ("sst2", "trec")
 CLASSES = {"sst2": 2, "trec": 6}

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.evaluation import records
 from knnprompt_jax.report import builders, drawing, job, reading
+from knnprompt_jax.runs import records
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,51 @@
+"""Passes of the language model for calls of any size: few compilations, and the latest passes are remembered."""
+
+import collections
+import dataclasses
+import weakref
+
+import jax
+
+from knnprompt_jax import lm as lm_lib
+from knnprompt_jax import parallel, progress
+from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.store import building
+
+REMEMBERED_BYTES = 256 * 2**20
+# So that a search over k, or one prediction after another of the same texts, reads each text once.
+_latest: "weakref.WeakKeyDictionary[lm_lib.LanguageModel, collections.OrderedDict[str, lm_lib.States]]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def read(model: lm_lib.LanguageModel, prompts: layout.Prompts) -> lm_lib.States:
+    """The states of the prompts, from the latest passes of this model where these prompts are among them."""
+    passes = _latest.setdefault(model, collections.OrderedDict())
+    key = building.prompts_hash(prompts, (), ())
+    if key not in passes:
+        with progress.bar(prompts.num_prompts, "reading") as report:
+            passes[key] = model.states(prompts, lambda group: _shape(model, group), report)
+        while len(passes) > 1 and sum(map(_num_bytes, passes.values())) > REMEMBERED_BYTES:
+            passes.popitem(last=False)
+    passes.move_to_end(key)
+    return passes[key]
+
+
+def _shape(model: lm_lib.LanguageModel, group: layout.PromptGroup) -> packing.PackShape:
+    """The packing of a group with its sizes rounded up to powers of two, which calls of about the same size share."""
+    data = model.mesh.shape[parallel.DATA]
+    shape = packing.choose_shape([group], model.step_tokens, data)
+    most = max(1, model.step_tokens // shape.width)
+    rows = (
+        min(next_power(shape.rows), most) if data == 1 else shape.rows
+    )  # With one shard, what fits one step still does.
+    return dataclasses.replace(shape, rows=rows, ends=next_power(shape.ends))
+
+
+def next_power(number: int) -> int:
+    """The least power of two that is no smaller."""
+    return 1 << (number - 1).bit_length()
+
+
+def _num_bytes(states: lm_lib.States) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(states))

@@ -1,0 +1,149 @@
+"""Which k, representation and direction to take: each anchor is classified by all others, without a pass of the model."""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from knnprompt_jax import errors, tables
+from knnprompt_jax.classifier import leave_one_out
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.store import codec, kernel, representations, stores
+from knnprompt_jax.tasks.task import Example, Task
+
+KS = (1, 3, 5, 7, 9, 15, 25, 51)
+_KL = {"forward": "KL(text ‖ anchor)", "released": "KL(anchor ‖ text)"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One setting of a classifier and its accuracy, between 0 and 1."""
+
+    k: int
+    representation: str
+    direction: str
+    accuracy: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """Leave-one-out accuracies of a fitted classifier.
+
+    Attributes:
+      choices: every setting tried.
+      num_anchors: how many classifications an accuracy is a mean of.
+      warnings: what makes the accuracies less certain or less fair.
+    """
+
+    choices: tuple[Choice, ...]
+    num_anchors: int
+    warnings: tuple[str, ...]
+
+    @property
+    def best(self) -> Choice:
+        """The setting with the highest accuracy; of equals the smallest k, then the first in the order of `choices`."""
+        return min(self.choices, key=lambda choice: (-choice.accuracy, choice.k))
+
+    @property
+    def standard_error(self) -> float:
+        """Of the best accuracy, as that of independent anchors."""
+        accuracy = self.best.accuracy
+        return float(np.sqrt(accuracy * (1 - accuracy) / self.num_anchors))
+
+    @property
+    def suggestion(self) -> str:
+        best = self.best
+        return (
+            f"k={best.k}, representation={best.representation}, direction={best.direction}: "
+            f"{100 * best.accuracy:.1f} ± {100 * self.standard_error:.1f} % (standard error)"
+        )
+
+    def __str__(self) -> str:
+        ways: dict[tuple[str, str], list[str]] = {}
+        for choice in self.choices:
+            ways.setdefault((choice.representation, choice.direction), []).append(f"{100 * choice.accuracy:.1f}")
+        ks = sorted({choice.k for choice in self.choices})
+        return "\n".join(
+            [
+                f"accuracy in %, each of {self.num_anchors} anchors classified by all others",
+                "",
+                tables.render(
+                    ["compared by", *(f"k={k}" for k in ks)], [[_title(*way), *own] for way, own in ways.items()]
+                ),
+                "",
+                *(f"warning: {warning}" for warning in self.warnings),
+                f"suggested: {self.suggestion}; being the best of {len(self.choices)} flatters it a little",
+            ]
+        )
+
+
+def tune(
+    task: Task,
+    anchors: Sequence[Example],
+    store: stores.Store,
+    head: head_lib.Head,
+    label_ids: Sequence[int] | None,
+    ks: Sequence[int] = KS,
+    tie_break: str = "lowest",
+) -> Tuning:
+    """Classifies each anchor by all others, in every representation and direction, and for all ks that there are anchors for.
+
+    Args:
+      anchors: those of the store, in its order.
+      head: the model's head.
+      label_ids: the token of each class, if they differ; otherwise label words are not compared.
+
+    Raises:
+      UserError: there are fewer than two anchors, no k between 1 and the number of the others, or a store without states.
+    """
+    most = len(store) - 1
+    if not (fitting := sorted({k for k in ks if 1 <= k <= most})):
+        raise errors.UserError(f"ks={tuple(ks)}: choose from 1 to {most}, the number of other anchors")
+    states = leave_one_out.states_of(store)
+    whole = stores.build(
+        "factored",
+        head,
+        states,
+        store.labels_N.tolist(),
+        label_ids or store.codec.label_ids,
+        released=True,
+        memory_mb=store.memory_mb,
+    )
+    choices = []
+    for representation, direction in _ways(label_ids is not None):
+        found = leave_one_out.neighbours(whole, fitting[-1], direction, representation, states)
+        for k in fitting:
+            majority_N = kernel.majority(found.labels_Qk[:, :k], num_classes=task.num_classes, tie_break=tie_break)
+            accuracy = float(np.mean(np.asarray(majority_N) == store.labels_N))
+            choices.append(Choice(k, representation, direction, accuracy))
+    tuning = Tuning(tuple(choices), len(store), ())
+    return dataclasses.replace(tuning, warnings=tuple(_warnings(task, anchors, tuning.best.k, label_ids is not None)))
+
+
+def _ways(words_differ: bool) -> Iterator[tuple[str, str]]:
+    """Representations with their directions; a Euclidean distance has one."""
+    for representation in representations.REPRESENTATIONS:
+        if words_differ or not representation.startswith("partial"):
+            for direction in codec.DIRECTIONS if representation != "hidden" else ("forward",):
+                yield representation, direction
+
+
+def _warnings(task: Task, anchors: Sequence[Example], k: int, words_differ: bool) -> Iterator[str]:
+    counts = collections.Counter(example.label for example in anchors)
+    for label in task.labels:
+        # Of the others of its class, an anchor needs more than half of k to be sure of the vote.
+        if 2 * (counts[label] - 1) <= k:
+            yield f"class {label!r} has {counts[label]} anchors, too few to be judged at k={k}"
+    if len(counts) == 1:
+        yield "there is one class only: every answer is right"
+    texts = collections.Counter(tuple(example.fields.values()) for example in anchors)
+    if repeated := sum(count for count in texts.values() if count > 1):
+        yield f"{repeated} anchors have the text of another, which makes them easier than new texts"
+    if not words_differ:
+        yield "label words share a token: they are not compared by"
+
+
+def _title(representation: str, direction: str) -> str:
+    words = {"distribution": "all tokens", "partial": "label words", "partial_raw": "label words, raw"}
+    return "hidden state, L2" if representation == "hidden" else f"{words[representation]}, {_KL[direction]}"

@@ -1,1 +1,0 @@
-"""Every method behind one interface, in scikit-learn's words."""

@@ -1,1 +1,0 @@
-"""Anchors on devices."""

@@ -1,0 +1,251 @@
+"""The language-model pass: prompts → states, the statistics from which every next-token distribution follows."""
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax import errors, parallel
+from knnprompt_jax import progress as progress_lib
+from knnprompt_jax.lm import programs
+from knnprompt_jax.lm import states as states_lib
+from knnprompt_jax.models import attention, checkpoints, decoder, registry, sharding, tokenizers
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.prompts import continuations as continuations_lib
+from knnprompt_jax.prompts import layout, packing
+
+Array = jax.Array
+_WHOLE = P()
+
+
+@dataclasses.dataclass
+class PassStatistics:
+    """What the passes of a model cost so far: prompts, tokens (prefixes, suffixes, packed slots), seconds, compilations."""
+
+    prompts: int = 0
+    prefix_tokens: int = 0
+    suffix_tokens: int = 0
+    slots: int = 0
+    seconds: float = 0.0
+    compile_seconds: float = 0.0
+    compilations: int = 0
+
+    @property
+    def fill(self) -> float:
+        return self.suffix_tokens / max(1, self.slots)
+
+    @property
+    def prompts_per_second(self) -> float:
+        return self.prompts / max(1e-9, self.seconds)
+
+
+class LanguageModel:
+    """A frozen decoder with its tokenizer."""
+
+    def __init__(
+        self,
+        model: decoder.Decoder,
+        tokenizer: Any,
+        name: str = "",
+        fingerprint: str = "",
+        step_tokens: int | None = None,
+        mesh: jax.sharding.Mesh | None = None,
+    ):
+        """`step_tokens` is how many packed tokens go through the model at a time in each data shard; the default suits the device.
+
+        Without a mesh the model runs on one device.
+        """
+        if len(tokenizer) > model.config.vocab_size:
+            raise errors.UserError(
+                f"{name}: the tokenizer has {len(tokenizer)} tokens, the model {model.config.vocab_size}: they do not belong together"
+            )
+        self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
+        self.tokenize = layout.tokenize_with(tokenizer)
+        self.statistics = PassStatistics()
+        self.step_tokens = step_tokens or (2560 if jax.default_backend() == "cpu" else 16384)
+        self.mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
+        self._graph, params = nnx.split(model)
+        self._params = sharding.place(params, model.config, self.mesh)
+        self._compiled: dict[Any, Any] = {}
+        self._kept_prefix: tuple[Any, attention.Prefix] | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | os.PathLike[str],
+        dtype: str = "float32",
+        revision: str | None = None,
+        step_tokens: int | None = None,
+        mesh: jax.sharding.Mesh | None = None,
+    ) -> "LanguageModel":
+        """Loads a decoder of any family of `registry.DECODERS`, in float32 (the reference) or bfloat16 (for accelerators).
+
+        The name is "smollm2" or "tiny", a Hugging Face folder, a GGUF file, a Hub name, or one with a file: "owner/name:file.gguf".
+        Each process reads only the slices of its devices of the mesh.
+
+        Raises:
+            UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
+                mismatched weight files.
+        """
+        if dtype not in config_lib.DTYPES:
+            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
+        name = str(name_or_path)
+        mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
+        config, path = registry.describe(name, revision)
+        model = checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
+        fingerprint = checkpoints.fingerprint(path, config)
+        return cls(model, tokenizers.load(path), name, fingerprint, step_tokens, mesh)
+
+    @property
+    def context(self) -> int:
+        """Tokens the model can read."""
+        return self.config.num_positions
+
+    @functools.cached_property
+    def head(self) -> head_lib.Head:
+        """What makes next-token logits of hidden states."""
+        return nnx.merge(self._graph, self._params).head
+
+    def states(
+        self,
+        prompts: layout.Prompts,
+        shape: Callable[[layout.PromptGroup], packing.PackShape] | None = None,
+        progress: progress_lib.Progress | None = None,
+        keep_prefix: bool = False,
+    ) -> states_lib.States:
+        """The states of all prompts, in the order asked for, their rows split over every device (where their number divides).
+
+        `shape` gives the packing of a group; by default the group's own, which costs one compilation a call of `states`.
+        With `keep_prefix` the prefix stays in the devices' memory, and the next call with the same one does not read it again.
+
+        Raises:
+            UserError: distributions that are not finite, by damaged weights or ones that overflow.
+        """
+        if not keep_prefix:
+            self._kept_prefix = None
+        shape = shape or (lambda group: packing.choose_shape([group], self.step_tokens, self.mesh.shape[parallel.DATA]))
+        outputs: list[tuple[Array, Array]] = []
+        slots, indices = [], []
+        started = time.monotonic()
+        for group in prompts.groups:
+            packed = self._pack(group, shape(group))
+            slots.append(packed.slot_N + sum(log_z_TJ.size for _, log_z_TJ in outputs))
+            indices.append(group.index)
+            outputs += self._read(packed, progress, "suffixes", programs.read_suffixes, keep_prefix=keep_prefix)
+        if not outputs:
+            return states_lib.States(jnp.zeros((0, self.config.state_width)), jnp.zeros(0))
+        slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
+        rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
+        self.statistics.seconds += time.monotonic() - started
+        return states_lib.States(*rows)
+
+    def log_likelihoods(
+        self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None
+    ) -> list[np.ndarray]:
+        """log p, in nats and float32, of each text's target tokens one by one, in the order asked for.
+
+        Each token is predicted from all tokens before it. Sums and means are the caller's. Costs four
+        compilations at most: texts with a shared prefix and without, the prefix's and theirs.
+
+        Raises:
+            UserError: as `states`.
+        """
+        shapes = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
+        scores = [np.zeros(0, np.float32)] * continuations.num_texts
+        started = time.monotonic()
+        for group, targets in zip(continuations.groups, continuations.targets, strict=True):
+            packed = self._pack(group, shapes[bool(len(group.prefix_P))])
+            calls = self._read(
+                packed, progress, "score", programs.score_suffixes, continuations_lib.place(targets, packed)
+            )
+            log_p = np.concatenate([np.asarray(parallel.replicate(call)).ravel() for call in calls])
+            for index, own in zip(group.index, continuations_lib.collect(log_p, targets, packed), strict=True):
+                scores[index] = own
+        self.statistics.seconds += time.monotonic() - started
+        return scores
+
+    def _pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
+        """Step t belongs to the data shard t modulo their number; a process fills in the steps of its own."""
+        data, own = self.mesh.shape[parallel.DATA], parallel.own_data_shards(self.mesh)
+        return packing.pack(group, shape, lambda step: step % data in own)
+
+    def _read(
+        self,
+        packed: packing.PackedPrompts,
+        progress: progress_lib.Progress | None,
+        name: str,
+        function: Callable[..., Any],
+        *extra_TJ: np.ndarray,
+        keep_prefix: bool = False,
+    ) -> list[Any]:
+        """What a function of `programs` makes of all packed steps, call by call, each in the order [T, J]."""
+        prefix = self._prefix(packed, keep_prefix)
+        prompts_T = np.bincount(packed.slot_N // packed.shape.ends, minlength=packed.num_steps)
+        data = self.mesh.shape[parallel.DATA]
+        arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.ends_TJ, *extra_TJ)
+        outputs = []
+        for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
+            steps = slice(start, start + programs.STEPS_PER_CALL * data)
+            batch = [self._put(programs.deal(array[steps], data), P(None, parallel.DATA)) for array in arrays]
+            active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
+            outputs.append(self._call_finite(name, function, prefix, self._put(active_T), *batch))
+            if progress:
+                progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
+        self._account(packed)
+        return outputs
+
+    def _prefix(self, packed: packing.PackedPrompts, keep: bool) -> attention.Prefix:
+        key = (packed.prefix_length, packed.prefix_P.tobytes())
+        if self._kept_prefix and self._kept_prefix[0] == key:
+            return self._kept_prefix[1]
+        prefix = self._call(
+            "prefix", programs.read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
+        )
+        if keep and packed.prefix_length:
+            self._kept_prefix = (key, prefix)
+        self.statistics.prefix_tokens += packed.prefix_length
+        return prefix
+
+    def _put(self, array: np.ndarray | np.int32, spec: P = _WHOLE) -> Array:
+        return parallel.put(np.asarray(array), self.mesh, spec)
+
+    def _call_finite(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The quick attention first; where it overflows, the safe one instead (see `models.attention`).
+
+        What an earlier call needed does not matter, so that interrupted work ends as uninterrupted does.
+        """
+        for safe in (False, True):
+            output = self._call(name, programs.each_step, *arguments, function=function, safe=safe)
+            if programs.all_finite(output):
+                return output
+        raise errors.UserError(
+            f"{self.name}: some next-token distributions are not finite: the weights are damaged, or overflow in "
+            f"{self.head.rows_VE.dtype}"
+        )
+
+    def _call(self, name: str, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
+        """Calls a jitted program, compiled ahead once a shape so that compile time is counted apart."""
+        key = (name, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
+        if key not in self._compiled:
+            started = time.monotonic()
+            # Full float32 products: accelerators otherwise round the reference mode's operands to fewer bits.
+            with jax.default_matmul_precision("highest"):
+                lowered = program.lower(self._graph, self.mesh, self._params, *arguments, **static)
+                self._compiled[key] = lowered.compile()
+            self.statistics.compile_seconds += time.monotonic() - started
+            self.statistics.compilations += 1
+        return self._compiled[key](self._params, *arguments)
+
+    def _account(self, packed: packing.PackedPrompts) -> None:
+        self.statistics.prompts += len(packed.slot_N)
+        self.statistics.suffix_tokens += packed.num_tokens
+        self.statistics.slots += packed.tokens_TBS.size

@@ -1,0 +1,105 @@
+"""The jitted programs of the language-model pass: the prefix, the packed steps of the suffixes, the choice of their rows."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax import parallel
+from knnprompt_jax.models import attention, decoder, sharding
+
+Array = jax.Array
+STEPS_PER_CALL = 4
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def read_prefix(
+    graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array
+) -> attention.Prefix:
+    with jax.named_scope("prefix"), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        prefix = nnx.merge(graph, params).read_prefix(tokens_P, length)
+    heads = jax.NamedSharding(mesh, P(None, parallel.MODEL))
+    k_LHPK, v_LHPK = (jax.lax.with_sharding_constraint(array, heads) for array in (prefix.k, prefix.v))
+    return attention.Prefix(k_LHPK, v_LHPK, length)
+
+
+def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Array, Array]:
+    """Hidden states [J, E] and log-partitions [J] of a step's suffix ends."""
+    with jax.named_scope("suffixes"):
+        hidden_JE = model.read_suffixes(*step, **options)
+    with jax.named_scope("log_partition"):
+        if not sharding.splits_vocabulary(model.config, mesh):  # Then the prompts are.
+            hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
+        return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1)
+
+
+def score_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> Array:
+    """log p [J] of a step's target tokens."""
+    del mesh
+    with jax.named_scope("score"):
+        return model.score_suffixes(*step, **options)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "safe"))
+def each_step(
+    graph: nnx.GraphDef,
+    mesh: jax.sharding.Mesh,
+    params: nnx.State,
+    prefix: attention.Prefix,
+    active_T: Array,
+    *batch: Array,
+    function: Callable[..., Any],
+    safe: bool,
+) -> Any:
+    """What `read_suffixes` or `score_suffixes` gives for each packed step, as [T, J, …].
+
+    B and J are those of all data shards, side by side. Each data shard takes its steps one after the other, on its own; steps
+    that are active in none cost nothing.
+    """
+
+    def each(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
+        model = nnx.merge(graph, params)
+
+        def run(step: tuple[Array, ...]) -> Any:
+            return function(model, mesh, *step, prefix=prefix, safe=safe)
+
+        def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, Any]:
+            step, active = step_and_active
+            empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, step))
+            return None, jax.lax.cond(active, run, lambda _: empty, step)
+
+        return jax.lax.scan(body, None, (batch, active_T))[1]
+
+    rows = P(None, parallel.DATA)
+    specs = (P(), P(), P(), *[rows] * len(batch))
+    # Manual over `data` alone, so that no shard's loops wait for another's; `model` stays with the compiler.
+    sharded = jax.shard_map(
+        each, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
+    )
+    return sharded(params, prefix, active_T, *batch)
+
+
+@jax.jit
+def all_finite(outputs: Any) -> Array:
+    """Whether no number of some arrays is infinite or NaN; the same on every device."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(outputs)]).all()
+
+
+@functools.partial(jax.jit, static_argnames="sharding")
+def select(outputs: Sequence[Any], slot_N: Array, sharding: jax.NamedSharding) -> Any:
+    """The rows at some slots of all outputs [T, J, …], one output after the other."""
+    flat = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), output) for output in outputs]
+    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[slot_N], *flat)
+    return jax.lax.with_sharding_constraint(rows, sharding)
+
+
+def deal(array_T: np.ndarray, data: int) -> np.ndarray:
+    """At most STEPS_PER_CALL · data steps [B, …] as STEPS_PER_CALL steps of all data shards side by side, [data · B, …]."""
+    steps, size, *rest = array_T.shape
+    padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
+    return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)

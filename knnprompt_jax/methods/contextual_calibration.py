@@ -1,0 +1,89 @@
+"""Contextual calibration: label words' probabilities divided by those under content-free inputs.
+
+Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML 2021,
+Section 5: W = diag(p_cf)⁻¹, b = 0, with p_cf from "N/A", "" and "[MASK]" in the place of the query.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.methods import base, method
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.tasks.task import Example
+
+CONTENT_FREE = ("N/A", "", "[MASK]")
+PRIORS = ("balanced", "trainset")
+
+
+def content_free_queries(problem: method.Problem) -> list[Example]:
+    """Queries without content: every field holds the same content-free text."""
+    fields = problem.task.fields
+    return [Example(dict.fromkeys(fields, text), "", source=f"content-free {text!r}") for text in CONTENT_FREE]
+
+
+def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
+    """log p_cf [C]: probabilities of the label words averaged over content-free inputs, then normalised over the words."""
+    return special.log_softmax(special.logsumexp(log_p_NC, axis=0))
+
+
+class ContextualCalibration(base.LabelWordClassifier):
+    """argmax of p(label) / p_cf(label), and times its frequency among the train rows with prior "trainset"."""
+
+    def __init__(
+        self, head: head_lib.Head, label_ids: Sequence[int], content_free: lm.States, *, prior: str = "balanced"
+    ):
+        """`content_free` are the states of content-free queries after the same demonstrations; prior: one of `PRIORS`.
+
+        Raises:
+            UserError: unknown prior.
+        """
+        super().__init__(head, label_ids)
+        if prior not in PRIORS:
+            raise errors.UserError(f"prior={prior!r}: choose from {', '.join(PRIORS)}")
+        self.content_free, self.prior = content_free, prior
+
+    def fit(self, states: lm.States | None = None, y: np.ndarray | None = None) -> "ContextualCalibration":
+        """Reads the bias from the content-free states; classes `y` of train rows count for prior "trainset" alone."""
+        self.shift_C = -log_bias(self.label_log_probabilities(self.content_free))
+        if self.prior == "trainset":
+            y = np.asarray(y)
+            frequency_C = np.bincount(y, minlength=len(self.classes_)) / len(y)
+            with np.errstate(divide="ignore"):
+                self.shift_C += np.log(frequency_C)  # −∞, hence never predicted, for a class without train rows.
+        return self
+
+    def predict_proba(self, states: lm.States) -> np.ndarray:
+        """The calibrated scores [Q, C], normalised over the classes."""
+        return special.softmax(self.label_log_probabilities(states) + self.shift_C, axis=-1)
+
+
+def fitted(context: method.Context, *, prior: str = "balanced") -> ContextualCalibration:
+    """`trainset` frequencies are those of all train rows of the split, demonstrations and anchors."""
+    split = context.problem.split
+    classifier = ContextualCalibration(
+        context.head, context.label_ids, context.states[content_free_queries], prior=prior
+    )
+    return classifier.fit(y=context.classes([*split.demonstrations, *split.anchors]))
+
+
+def prepare(problem: method.Problem, *, prior: str) -> None:
+    """Raises UserError on an unknown prior."""
+    del problem
+    ContextualCalibration(method.UNLOADED, (), method.UNLOADED, prior=prior)
+
+
+_declare = functools.partial(
+    method.on_states,
+    fitted=fitted,
+    needs=(content_free_queries,),
+    check=method.label_words_are_tokens,
+    prepare=prepare,
+)
+METHODS = (
+    _declare("contextual_calibration", "Contextual calibration"),
+    _declare("contextual_calibration_trainset", "Contextual calibration, train prior", prior="trainset"),
+)

@@ -1,0 +1,105 @@
+"""Logistic regression on TF-IDF features: what the train rows teach a classifier that has no language model.
+
+The rows are the split's demonstrations and anchors, all that kNN Prompting sees too; what is read of a row is its bare text,
+without template, several fields joined by blanks. Terms are scikit-learn's: lower-cased words of two or more letters or
+digits, and runs of neighbouring words. The weight of a term that a text has n times is
+(1 + ln n) · (1 + ln((1 + N) / (1 + N_term))), with N the train rows and N_term those that have the term, divided so that the
+text's weights have norm 1. Terms that no train row has do not count.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from knnprompt_jax import errors
+from knnprompt_jax.methods import method
+from knnprompt_jax.tasks.task import Example, Task
+
+INVERSE_PENALTY = 1.0  # scikit-learn's default.
+NGRAMS = 2
+
+
+class TfidfRegression:
+    """Multinomial logistic regression with a ridge penalty on TF-IDF; a class without rows is never predicted."""
+
+    def __init__(self, num_classes: int, *, inverse_penalty: float = INVERSE_PENALTY, ngrams: int = NGRAMS):
+        """`inverse_penalty` is scikit-learn's C, `ngrams` the longest run of words that is a term: 1 for words alone.
+
+        Raises:
+            UserError: a penalty that is not positive, or no run of words.
+        """
+        if not inverse_penalty > 0:
+            raise errors.UserError(f"inverse_penalty={inverse_penalty}: a positive number is needed")
+        if ngrams < 1:
+            raise errors.UserError(f"ngrams={ngrams}: at least 1 word is needed")
+        self.num_classes, self.inverse_penalty, self.ngrams = num_classes, inverse_penalty, ngrams
+
+    def fit(self, texts: Sequence[str], y: np.ndarray) -> "TfidfRegression":
+        """Learns from N texts, of which one has a word at least, and their classes [N]; returns itself."""
+        from sklearn import linear_model
+
+        self.vectorizer = _vectorizer(self.ngrams)
+        x_NT = self.vectorizer.fit_transform(texts)
+        self.present, y = np.unique(y, return_inverse=True)
+        self.regression = linear_model.LogisticRegression(C=self.inverse_penalty, tol=1e-6, max_iter=10_000)
+        if len(self.present) > 1:
+            self.regression.fit(x_NT, y)
+        return self
+
+    def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
+        """Class probabilities [Q, C]. A text of unknown terms alone gets those of the intercepts."""
+        p_QC = np.zeros((len(texts), self.num_classes))
+        p_QC[:, self.present] = 1.0
+        if len(self.present) > 1 and len(texts):
+            p_QC[:, self.present] = self.regression.predict_proba(self.vectorizer.transform(texts))
+        return p_QC
+
+
+def bare_texts(task: Task, examples: Sequence[Example]) -> list[str]:
+    """The fields of each example, with a blank between them; no template, and no word of the retrieval template."""
+    return [" ".join(example.fields[field] for field in task.fields) for example in examples]
+
+
+def run(context: method.Context, *, inverse_penalty: float, ngrams: int) -> method.Prediction:
+    """Fits on demonstrations and anchors and predicts; of equally probable classes the lowest."""
+    problem, rows = context.problem, _train_rows(context.problem)
+    classifier = TfidfRegression(context.num_classes, inverse_penalty=inverse_penalty, ngrams=ngrams)
+    classifier.fit(bare_texts(problem.task, rows), context.classes(rows))
+    probabilities_QC = classifier.predict_proba(bare_texts(problem.task, problem.evaluation))
+    return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC)
+
+
+def check(problem: method.Problem) -> None:
+    """Raises UserError where scikit-learn is not installed, and where no train row has a word."""
+    method.check_package("sklearn")
+    words = _vectorizer(1).build_analyzer()
+    if not any(words(text) for text in bare_texts(problem.task, _train_rows(problem))):
+        raise errors.UserError("no train row of the split has a word of two or more letters or digits")
+
+
+def prepare(problem: method.Problem, **options: Any) -> None:
+    """Raises UserError on a value outside its choices."""
+    TfidfRegression(problem.task.num_classes, **options)
+
+
+def _train_rows(problem: method.Problem) -> list[Example]:
+    return [*problem.split.demonstrations, *problem.split.anchors]
+
+
+def _vectorizer(ngrams: int) -> Any:
+    from sklearn.feature_extraction import text
+
+    return text.TfidfVectorizer(ngram_range=(1, ngrams), sublinear_tf=True)
+
+
+METHODS = (
+    method.Method(
+        "tfidf",
+        "TF-IDF, logistic regression",
+        run,
+        options={"inverse_penalty": INVERSE_PENALTY, "ngrams": NGRAMS},
+        check=check,
+        prepare=prepare,
+    ),
+)

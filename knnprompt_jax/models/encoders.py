@@ -1,0 +1,156 @@
+"""Sentence encoders: texts to vectors whose cosine says how alike the texts are, by a BERT and its published pooling."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from knnprompt_jax import errors
+from knnprompt_jax.models import bert, checkpoints, hf_config, registry, tokenizers
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.prompts import padding
+
+Array = jax.Array
+# What the authors say where their files do not, by the last part of the name: SimCSE without supervision trains a layer on
+# the first token's state and leaves it away afterwards (Gao, Yao, Chen: "SimCSE", EMNLP 2021, and its README).
+PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert-large-uncased": "cls"}
+_OLDER_NAMES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+_MODULES = ("Transformer", "Pooling", "Normalize")
+
+
+def mean_of_tokens(hidden_BTD: Array, lengths_B: Array) -> Array:
+    """The mean state [B, D] of each sequence's tokens, padding left out."""
+    mask_BT = jnp.arange(hidden_BTD.shape[1]) < lengths_B[:, None]
+    return jnp.einsum("btd,bt->bd", hidden_BTD, mask_BT.astype(hidden_BTD.dtype)) / lengths_B[:, None]
+
+
+def first_token(hidden_BTD: Array, lengths_B: Array) -> Array:
+    """The state [B, D] of the first token, [CLS], before BERT's pooler."""
+    del lengths_B
+    return hidden_BTD[:, 0]
+
+
+POOLINGS: dict[str, Callable[[Array, Array], Array]] = {"mean": mean_of_tokens, "cls": first_token}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How a BERT becomes a sentence encoder: its pooling (of `POOLINGS`), the tokens it reads of a text, unit length or not."""
+
+    pooling: str
+    max_length: int
+    normalize: bool = False
+
+
+class SentenceEncoder:
+    """A BERT with its tokenizer and its recipe."""
+
+    def __init__(self, model: bert.Encoder, tokenizer: Any, recipe: Recipe):
+        self.config, self.tokenizer, self.recipe = model.config, tokenizer, recipe
+        self._graph, self._params = nnx.split(model)
+        self._batch_tokens = 1024 if jax.default_backend() == "cpu" else 16384
+
+    @classmethod
+    def from_pretrained(cls, name_or_folder: str, pooling: str = "", dtype: str = "float32") -> "SentenceEncoder":
+        """Loads an encoder from a Hub name or a folder; pooling: "mean" or "cls", by default the published one.
+
+        Raises:
+            UserError: no such model, one of another kind, one that does not say how it pools, an unknown pooling or
+                dtype, damaged weight files.
+        """
+        if dtype not in config_lib.DTYPES:
+            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
+        config, folder, recipe = describe(name_or_folder, pooling)
+        tokenizer = tokenizers.load(folder, of_prompts=False)
+        recipe = dataclasses.replace(recipe, max_length=min(recipe.max_length, tokenizer.model_max_length))
+        return cls(checkpoints.load(folder, config, config_lib.DTYPES[dtype]), tokenizer, recipe)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors [N, D] (float32) of N texts; of a long text, those of its first tokens."""
+        vectors_ND = np.zeros((len(texts), self.config.width), np.float32)
+        if not len(texts):
+            return vectors_ND
+        limit = {"truncation": True, "max_length": self.recipe.max_length, "padding": False}
+        tokens = self.tokenizer(list(texts), return_attention_mask=False, **limit)["input_ids"]
+        lengths_N = np.array([len(sequence) for sequence in tokens])
+        rows_of_longest = max(1, self._batch_tokens // self.recipe.max_length)
+        for batch, rows, width in padding.batches(lengths_N, rows_of_longest, self.recipe.max_length):
+            padded = padding.pad([tokens[index] for index in batch], rows, width)
+            vectors_ND[batch] = _embed(self._graph, self.recipe, self._params, *padded)[: len(batch)]
+        return vectors_ND
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _embed(graph: nnx.GraphDef, recipe: Recipe, params: nnx.State, tokens_BT: Array, lengths_B: Array) -> Array:
+    # Full float32 products: accelerators otherwise round the operands to fewer bits.
+    with jax.default_matmul_precision("highest"):
+        hidden_BTD = nnx.merge(graph, params)(tokens_BT, lengths_B)
+        vectors_BD = POOLINGS[recipe.pooling](hidden_BTD, lengths_B)
+    return unit(vectors_BD) if recipe.normalize else vectors_BD
+
+
+def unit(vectors_ND: Array | np.ndarray) -> Array:
+    """The vectors at length 1."""
+    return vectors_ND / jnp.linalg.norm(vectors_ND, axis=-1, keepdims=True).clip(1e-12)
+
+
+def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, Recipe]:
+    """The BERT of an encoder, the folder with its weights and its recipe, by the files of `sentence-transformers`.
+
+    The folder may hold modules.json, sentence_bert_config.json and the folder of a Pooling module. A pooling given here
+    takes the place of theirs; where neither is, the encoder is refused.
+
+    Raises:
+      UserError: no such model or one of another kind, modules or a pooling that are not supported, or no pooling.
+    """
+    config, folder = registry.describe(name_or_folder, families=registry.ENCODERS)
+    modules = _modules(folder / "modules.json")
+    pooling = pooling or PUBLISHED_POOLING.get(pathlib.PurePath(name_or_folder).name, "")
+    if not pooling and "Pooling" in modules:
+        pooling = _pooling(folder / modules["Pooling"])
+    if not pooling:
+        raise errors.UserError(
+            f"{folder}: no modules.json that says how this encoder pools: choose pooling {' or '.join(POOLINGS)}"
+        )
+    if pooling not in POOLINGS:
+        raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
+    options = folder / modules.get("Transformer", "") / "sentence_bert_config.json"
+    described = hf_config.Fields(hf_config.read_object(options) if options.exists() else {})
+    described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
+    longest = described.size("max_seq_length", config.num_positions)
+    return config, folder, Recipe(pooling, min(longest, config.num_positions), "Normalize" in modules)
+
+
+def _modules(path: pathlib.Path) -> dict[str, str]:
+    """Folder of each module by its class name; none where there is no modules.json."""
+    if not path.exists():
+        return {}
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        modules = {entry["type"].rsplit(".", 1)[-1]: entry["path"] for entry in entries}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise errors.UserError(f"{path}: no list of modules: {error}") from None
+    for name in modules:
+        if name not in _MODULES:
+            raise errors.UserError(f"{path}: module {name} is not supported; choices: {', '.join(_MODULES)}")
+    return modules
+
+
+def _pooling(folder: pathlib.Path) -> str:
+    """The pooling that a Pooling module's config.json names, in the older form (a switch each) or the newer."""
+    described = hf_config.read(folder)
+    older = [key for key, on in described.items() if key.startswith("pooling_mode_") and on is True]
+    modes = described.get("pooling_mode", older)
+    modes = [_OLDER_NAMES.get(mode, mode) for mode in ([modes] if isinstance(modes, str) else modes)]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise errors.UserError(
+            f"{folder}/config.json: pooling {modes} is not supported; choices: {', '.join(POOLINGS)}"
+        )
+    return modes[0]

@@ -1,0 +1,84 @@
+"""Where weights lie: one table of logical axes, split over the mesh axis `model`."""
+
+import types
+from collections.abc import Callable
+
+import jax
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax import errors, parallel
+from knnprompt_jax.models import config as config_lib
+
+# The logical axis of each dimension of a weight that is split; all other weights lie whole on every device.
+WEIGHT_AXES = types.MappingProxyType(
+    {
+        "tokens": ("vocabulary",),
+        "head_rows": ("vocabulary",),
+        "head_bias": ("vocabulary",),
+        "blocks.attention.q_kernel": (None, None, "heads"),
+        "blocks.attention.q_bias": (None, "heads"),
+        "blocks.attention.kv_kernel": (None, None, None, "kv_heads"),
+        "blocks.attention.kv_bias": (None, None, "kv_heads"),
+        "blocks.attention.out_kernel": (None, "heads"),
+        "blocks.mlp.up_kernel": (None, None, "mlp"),
+        "blocks.mlp.up_bias": (None, "mlp"),
+        "blocks.mlp.gate_up_kernel": (None, None, None, "mlp"),
+        "blocks.mlp.gate_up_bias": (None, None, "mlp"),
+        "blocks.mlp.down_kernel": (None, "mlp"),
+    }
+)
+
+
+def check(config: config_lib.DecoderConfig, mesh: Mesh) -> None:
+    """Raises UserError, with the sizes that would do, where the model's heads or MLP cannot be split over the mesh.
+
+    Key and value heads may be fewer than the shards, if they divide them: then several shards keep the same one.
+    """
+    model = mesh.shape[parallel.MODEL]
+    if uneven := _uneven(config, model):
+        would = [size for size in range(1, len(jax.devices()) + 1) if not _uneven(config, size)]
+        raise errors.UserError(
+            f"mesh.model={model} does not divide the model's {' and '.join(uneven)}: choose from {parallel.listed(would)}"
+        )
+
+
+def _uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
+    sizes = {"heads": config.num_heads, "MLP columns": config.mlp_width}
+    uneven = [f"{size} {name}" for name, size in sizes.items() if size % model]
+    kv_heads = config.num_kv_heads
+    fit = kv_heads % model == 0 or model % kv_heads == 0
+    return uneven if fit or uneven else [f"{kv_heads} key and value heads"]
+
+
+def splits_vocabulary(config: config_lib.DecoderConfig, mesh: Mesh) -> bool:
+    """Whether the rows of embeddings and head are split; otherwise every device has all of them."""
+    return config.vocab_size % mesh.shape[parallel.MODEL] == 0
+
+
+def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], NamedSharding]:
+    """Where each weight lies, by its path.
+
+    JAX splits a dimension evenly or not at all. So a vocabulary that does not divide (GPT-2's 50,257 is odd) lies whole on
+    every device, with its work, the logits, split by prompt instead: that is exact, and padding rows would be seen by all
+    who read the head.
+    """
+    check(config, mesh)
+    vocabulary = parallel.MODEL if splits_vocabulary(config, mesh) else None
+    kv_heads = parallel.MODEL if config.num_kv_heads % mesh.shape[parallel.MODEL] == 0 else None
+    mesh_axes = {
+        "heads": parallel.MODEL,
+        "kv_heads": kv_heads,
+        "mlp": parallel.MODEL,
+        "vocabulary": vocabulary,
+        None: None,
+    }
+    return lambda path: NamedSharding(mesh, P(*(mesh_axes[axis] for axis in WEIGHT_AXES.get(path, ()))))
+
+
+def place(params: nnx.State, config: config_lib.DecoderConfig, mesh: Mesh) -> nnx.State:
+    """The weights where they belong; those that lie there already are not copied."""
+    place_of = placement(config, mesh)
+    flat = {path: jax.device_put(leaf, place_of(".".join(map(str, path)))) for path, leaf in nnx.to_flat_state(params)}
+    return nnx.from_flat_state(flat)

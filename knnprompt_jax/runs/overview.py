@@ -1,0 +1,115 @@
+"""Tables over records: the methods of one comparison, and methods against tasks for each number of shots."""
+
+import collections
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from knnprompt_jax import errors, tables
+from knnprompt_jax.methods import registry
+from knnprompt_jax.runs import records
+
+COMMONEST = "(the commonest class)"
+
+
+def of_comparison(done: Sequence[records.Record]) -> str:
+    """The table that a comparison prints, and the lines above and below it."""
+    first, runs = done[0], {record.seed: record for record in done}.values()
+    rows = []
+    notes: list[str] = []
+    for name, own in _grouped(done, lambda record: record.method).items():
+        costs = [f"{np.mean([record.seconds['method'] for record in own]):.2f}"]
+        costs.append(f"{np.mean([record.lm_tokens for record in own]):,.0f}")
+        for number, (title, accuracies) in enumerate(_lines(name, own)):
+            rows.append([title, tables.spread(accuracies), *(costs if number == 0 else ("", ""))])
+        notes += _notes(name, own)
+    prompts, truncated = (sum(getattr(record, field) for record in runs) for field in ("prompts", "truncated_prompts"))
+    lm_seconds = np.mean([record.seconds["language_model"] for record in runs])
+    return "\n".join(
+        [
+            f"task {first.task}, model {first.model}, {len(first.true)} test rows, {_counted(len(runs), 'seed')}",
+            f"{first.shots} shots a class, of which {first.demo_shots} are demonstrations; "
+            f"{100 * _commonest(first):.1f} % of the test rows are of the commonest class",
+            "",
+            tables.render(["method", "accuracy %", "seconds", "LM tokens"], rows),
+            "",
+            "Seconds and LM tokens are a seed's: LM tokens as if the method ran alone, seconds without the shared pass.",
+            f"Shared pass: {lm_seconds:.1f} s a seed; of {prompts} prompts in all, "
+            f"{truncated} truncated ({100 * truncated / max(1, prompts):.1f} %).",
+            *notes,
+        ]
+    )
+
+
+def by_shots(done: Sequence[records.Record], markdown: bool = False) -> str:
+    """For each number of shots a table of methods against tasks: mean ± sample standard deviation over seeds, in %.
+
+    A cell of fewer seeds than the table's most says how many in brackets.
+
+    Raises:
+        UserError: two records of the same method, task, shots and seed.
+    """
+    _check_distinct(done)
+    render, parts = tables.render_markdown if markdown else tables.render, []
+    for shots, own in sorted(_grouped(done, lambda record: record.shots).items()):
+        seeds = max(map(len, _grouped(own, lambda record: (record.method, record.task)).values()))
+        heading = f"{shots} shots a class, {_counted(seeds, 'seed')}"
+        parts += [f"### {heading}" if markdown else heading, "", render(*_against_tasks(own, seeds)), ""]
+    return "\n".join(parts).rstrip()
+
+
+def _against_tasks(done: Sequence[records.Record], seeds: int) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of one table."""
+    by_task = _grouped(done, lambda record: record.task)
+    rows = [[COMMONEST, *(f"{100 * _commonest(own[0]):.1f}" for own in by_task.values())]]
+    ran = {record.method for record in done}
+    for name in (name for name in registry.METHODS if name in ran):
+        cells: dict[str, dict[str, str]] = {}
+        for task, own in by_task.items():
+            for title, accuracies in _lines(name, [record for record in own if record.method == name]):
+                fewer = f" ({len(accuracies)})" if len(accuracies) < seeds else ""
+                cells.setdefault(title, {})[task] = tables.spread(accuracies) + fewer
+        rows += [[title, *(own.get(task, "") for task in by_task)] for title, own in cells.items()]
+    return ["method", *by_task], rows
+
+
+def _lines(name: str, done: Sequence[records.Record]) -> Iterator[tuple[str, list[float]]]:
+    """A method's title and accuracies; where it kept the best of several candidates, those of their mean and worst too."""
+    if done:
+        yield registry.get(name).title, [record.accuracy for record in done]
+    if chosen := [record.candidates for record in done if record.candidates]:
+        yield f"· mean of its {len(chosen[0])}", [float(np.mean(accuracies)) for accuracies in chosen]
+        yield f"· worst of its {len(chosen[0])}", [min(accuracies) for accuracies in chosen]
+
+
+def _notes(name: str, done: Sequence[records.Record]) -> Iterator[str]:
+    """The method's note; the first seed's where seeds differ."""
+    notes = dict.fromkeys(record.note for record in done)
+    if note := next(iter(notes)):
+        yield f"{registry.get(name).title}{f', seed {done[0].seed}' if len(notes) > 1 else ''}: {note}."
+
+
+def _commonest(record: records.Record) -> float:
+    return max(collections.Counter(record.true).values()) / len(record.true)
+
+
+def _check_distinct(done: Sequence[records.Record]) -> None:
+    same = _grouped(done, lambda record: (record.method, record.task, record.shots, record.seed))
+    for (name, task, shots, seed), own in same.items():
+        if len(own) > 1:
+            raise errors.UserError(
+                f"{len(own)} records of {name} on {task}, {shots} shots, seed {seed}, of different settings: "
+                "keep them in folders of their own"
+            )
+
+
+def _grouped(done: Sequence[records.Record], key: Callable[[records.Record], Any]) -> dict[Any, list[records.Record]]:
+    groups = collections.defaultdict(list)
+    for record in done:
+        groups[key(record)].append(record)
+    return dict(groups)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,132 @@
+"""One JSON record a run and method: everything needed to repeat it, and what came out for every row."""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from knnprompt_jax import errors, files
+
+FORMAT = 2
+_SHOWN = 8
+_PACKAGES = ("knnprompt_jax", "jax", "flax", "transformers", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The outcome of one method on one split of one task with one model.
+
+    `experiment` is the grid that the run belongs to, if any, and `cell` its place on those axes that are no fields of their own.
+    `datastore` says what the anchors took, where they lay and how they were searched.
+    `candidates` are the accuracies of the prompts or templates of which the best on these rows was kept, if any were.
+    `predicted` and `true` hold label strings, one an evaluation row, in the order of the split. Times are in seconds.
+    """
+
+    task: str
+    model: str
+    method: str
+    seed: int
+    shots: int
+    demo_shots: int
+    accuracy: float
+    predicted: tuple[str, ...]
+    true: tuple[str, ...]
+    settings: Mapping[str, Any]
+    fingerprint: str = ""
+    class_counts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    prompts: int = 0
+    truncated_prompts: int = 0
+    dropped_demonstrations: int = 0
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    anchors_per_second: float = 0.0
+    lm_tokens: int = 0
+    note: str = ""
+    datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    candidates: tuple[float, ...] = ()
+    experiment: str = ""
+    cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: environment())
+    format: int = FORMAT
+
+    @property
+    def name(self) -> str:
+        """A file name that says what the record is and differs wherever the settings do."""
+        own = [self.settings, self.fingerprint, self.experiment, dict(self.cell)]
+        key = json.dumps(own, sort_keys=True, default=str)
+        digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+        model = pathlib.PurePath(self.model).name
+        return f"{self.task}-{model}-{self.method}-m{self.shots}-d{self.demo_shots}-seed{self.seed}-{digest}.json"
+
+
+def environment() -> dict[str, str]:
+    """Versions and the device on which a run takes place."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    device = jax.devices()[0]
+    return {
+        **versions,
+        "python": platform.python_version(),
+        "device": device.device_kind,
+        "devices": str(jax.device_count()),
+    }
+
+
+def write(folder: pathlib.Path, record: Record) -> pathlib.Path:
+    """Writes the record into the folder, whole or not at all, over an earlier one of the same name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / record.name
+    with files.new_file(path) as unfinished:
+        unfinished.write_text(json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def read(path: pathlib.Path) -> Record:
+    """The record in a file.
+
+    Raises:
+        UserError: the file is no record, or one of another format.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise errors.UserError(f"{path}: not a record: {error}") from None
+    if not isinstance(content, dict) or "format" not in content:
+        raise errors.UserError(f"{path}: not a record of knnprompt_jax")
+    if content["format"] != FORMAT:
+        raise errors.UserError(f"{path}: a record of format {content['format']}, this version reads format {FORMAT}")
+    names = {field.name for field in dataclasses.fields(Record)}
+    if set(content) != names:
+        raise errors.UserError(f"{path}: not a whole record: {', '.join(sorted(set(content) ^ names))}")
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
+    return Record(**values)
+
+
+def read_all(folder: pathlib.Path) -> list[Record]:
+    """The records of a folder, by name; folders in it are not read.
+
+    Raises:
+        UserError: there is no such folder or no record in it, or one of its JSON files is no record of this format.
+    """
+    if not folder.is_dir():
+        raise errors.UserError(f"{folder}: no such folder of records")
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise errors.UserError(f"{folder}: no records: it holds {_listed(folder) or 'nothing'}")
+    return [read(path) for path in paths]
+
+
+def _listed(folder: pathlib.Path) -> str:
+    names = sorted(entry.name for entry in folder.iterdir())
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

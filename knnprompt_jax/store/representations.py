@@ -1,0 +1,53 @@
+"""What an anchor or a query is compared by: functions of its state and the head."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.store import rows
+
+Array = jax.Array
+REPRESENTATIONS = ("distribution", "partial", "partial_raw", "hidden")
+ROWS_PER_TILE = rows.ROWS_PER_TILE
+
+
+def represent(head: head_lib.Head, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
+    """The keys of prompts, one row each, float32.
+
+    - "distribution": log-probabilities of all V tokens, the paper's method;
+    - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": as they are;
+    - "hidden": the hidden state [E] after the last normalisation.
+
+    Raises:
+        UserError: unknown representation.
+    """
+    if representation == "distribution":
+        return log_probabilities(head, states)
+    if representation == "hidden":
+        return states.hidden_NE
+    if representation not in REPRESENTATIONS:
+        raise errors.UserError(f"representation={representation!r}: choose from {', '.join(REPRESENTATIONS)}")
+    partial_NC = label_log_probabilities(head, states, label_ids)
+    return jax.nn.log_softmax(partial_NC) if representation == "partial" else partial_NC
+
+
+def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
+    """log p [N, V] in nats, normalised to float32's last digit; tile by tile, so that only the result has size N · V."""
+    return rows.map_rows(_log_probabilities, head, states)
+
+
+def label_log_probabilities(head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> Array:
+    """log p of the label words alone, [N, C] in nats."""
+    return rows.map_rows(_label_log_probabilities, head, states, tuple(label_ids))
+
+
+def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:
+    logits_V = head.logits(state.hidden_NE) - state.log_z_N
+    return logits_V - jax.nn.logsumexp(logits_V)
+
+
+def _label_log_probabilities(head: head_lib.Head, state: lm.States, label_ids: tuple[int, ...]) -> Array:
+    return head.take(jnp.array(label_ids)).logits(state.hidden_NE) - state.log_z_N

@@ -1,0 +1,137 @@
+"""Classifiers in folders: they come back as they were, and what was altered or is none is refused in one line."""
+
+import copy
+import hashlib
+import json
+import os
+
+import numpy as np
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax.classifier import saving
+from knnprompt_jax.store import manifest
+
+
+@pytest.fixture
+def folder(fitted, tmp_path):
+    fitted.save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def forged(folder, edit_classifier=lambda content: None, edit_rows=lambda rows: None):
+    """Edits the files as one would who also knows how to put the sums right."""
+    path, rows_path = folder / "classifier.json", folder / "rows.jsonl"
+    content, rows = json.loads(path.read_text()), [json.loads(line) for line in rows_path.read_text().splitlines()]
+    edit_classifier(content)
+    edit_rows(rows)
+    path.write_text(json.dumps(content))
+    rows_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = folder / "store" / manifest.FILE
+    described = json.loads(told.read_text())
+    del described["checksum"]
+    described["anchors"] = saving._digest(folder)
+    described["checksum"] = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+    told.write_text(json.dumps(described))
+    return folder
+
+
+def test_a_classifier_comes_back_as_it_was(fitted, folder, rows):
+    loaded = kp.KNNPrompting.load(folder)  # The model too, by its name.
+    assert loaded.lm is not fitted.lm and loaded.lm.fingerprint == fitted.lm.fingerprint
+    assert loaded.task == fitted.task and loaded.demonstrations_ == fitted.demonstrations_
+    assert loaded.anchors_ == fitted.anchors_
+    assert {**loaded.get_params(), "lm": 0} == {**fitted.get_params(), "lm": 0}
+    np.testing.assert_array_equal(loaded.predict(rows[0][67:]), fitted.predict(rows[0][67:]))
+    np.testing.assert_array_equal(loaded.kneighbors(rows[0][67:])[1], fitted.kneighbors(rows[0][67:])[1])
+    assert loaded.predict(rows[0][67:]).dtype == np.int64
+
+
+def test_a_loaded_classifier_grows_and_is_saved_again(fitted, folder, rows):
+    loaded = kp.KNNPrompting.load(str(folder), fitted.lm).partial_fit(rows[0][67:80], rows[1][67:80])
+    assert list(loaded.anchors_)[-13:] == list(range(67, 80))
+    with pytest.raises(kp.UserError, match="exists already"):
+        loaded.save(folder)
+    loaded.set_params(k=np.int64(1)).save(folder, overwrite=True)
+    again = kp.KNNPrompting.load(folder, fitted.lm)
+    assert again.score(rows[0][67:80], rows[1][67:80]) == 1.0
+    assert os.listdir(folder.parent) == ["saved"]
+
+
+@pytest.mark.parametrize("name", ["classifier.json", "rows.jsonl", "store/manifest.json", "store/arrays/_METADATA"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "altered"])
+def test_damaged_files_are_refused(fitted, folder, name, damage):
+    path = folder / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2] if damage == "cut" else content.replace(b"e", b"a", 1))
+    with pytest.raises(kp.UserError) as caught:
+        kp.KNNPrompting.load(folder, fitted.lm)
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda content: content.update(format=99), "newer than this version reads"),
+        (lambda content: content.pop("task"), "KeyError: 'task'"),
+        (lambda content: content["task"].update(code="import os"), "not a saved classifier"),
+        (lambda content: content["task"].update(template="{0.__class__}"), "template has"),
+        (lambda content: content.update(task=[]), "not a saved classifier"),
+        (lambda content: content["parameters"].update(lm="evil/model"), "has other options"),
+        (lambda content: content["parameters"].update(k="3"), "k='3'"),
+        (lambda content: content["parameters"].update(truncation="none"), "truncation='none'"),
+        (lambda content: content["parameters"].update(memory_mb="all"), "memory_mb='all'"),
+        (lambda content: content.update(labels=[1]), "labels"),
+        (lambda content: content.update(num_demonstrations=3), "other demonstrations"),
+        (lambda content: content.update(num_rows="many"), "num_rows"),
+    ],
+)
+def test_forged_classifiers_are_refused(fitted, folder, edit, message):
+    with pytest.raises(kp.UserError, match=message):
+        kp.KNNPrompting.load(forged(folder, edit), fitted.lm)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda rows: rows.pop(), "not those of rows.jsonl"),
+        (lambda rows: rows[-1].update(id=10**6), "num_rows=67"),
+        (lambda rows: rows[-1].update(id=-1), "not those of rows.jsonl"),
+        (lambda rows: rows[-1].update(label=str((int(rows[-1]["label"]) + 1) % 6)), "not those of rows.jsonl"),
+        (lambda rows: rows[-1].update(label="7"), "unknown label '7'"),
+        (lambda rows: rows[-1].update(id="x"), "not a saved classifier"),
+        (lambda rows: rows[-1].update(fields={}), "lacks the field 'sentence'"),
+        (lambda rows: rows[0]["fields"].update(sentence="changed"), "other demonstrations"),
+    ],
+)
+def test_forged_rows_are_refused(fitted, folder, edit, message):
+    with pytest.raises(kp.UserError, match=message):
+        kp.KNNPrompting.load(forged(folder, edit_rows=edit), fitted.lm)
+
+
+def test_the_model_must_be_the_anchors_own(fitted, folder):
+    other = copy.copy(fitted.lm)
+    other.name, other.fingerprint = "other", "0" * 64
+    with pytest.raises(kp.UserError, match=r"made with another model \(tiny there, other here\)"):
+        kp.KNNPrompting.load(folder, other)
+
+
+def test_a_model_that_is_not_there_is_told_with_the_way_out(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitted.lm, "name", "./nowhere")
+    fitted.save(tmp_path / "saved")
+    with pytest.raises(kp.UserError, match=r"its model cannot be loaded; give it as lm=: no such folder: ./nowhere"):
+        kp.KNNPrompting.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("content", [None, "empty", "store"])
+def test_other_folders_are_no_classifiers(tmp_path, folder, content):
+    place = tmp_path / "other"
+    if content == "empty":
+        place.mkdir()
+    elif content == "store":
+        place = folder / "store"
+    with pytest.raises(kp.UserError, match="not a saved classifier"):
+        kp.KNNPrompting.load(place)

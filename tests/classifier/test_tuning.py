@@ -1,0 +1,129 @@
+"""Leave-one-out against fitting anew without the row; the table, its suggestion and its warnings."""
+
+import json
+
+import numpy as np
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax.classifier import leave_one_out, tuning
+from knnprompt_jax.runs import tuning_job
+from knnprompt_jax.store import stores
+
+TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it"]
+LABELS = [0] * 5 + [0, 1, 1, 1, 0, 1]
+TASK = kp.Task("talk", ("text",), "{text}\nIt is", ("0", "1"), ("said", "asked"))
+WAYS = [("forward", "distribution"), ("released", "distribution"), ("forward", "partial"), ("forward", "hidden")]
+
+
+@pytest.fixture(scope="module")
+def whole(model):
+    return {
+        direction: kp.KNNPrompting(model, TASK, k=3, demo_shots=0, direction=direction).fit(TEXTS, LABELS)
+        for direction in ("forward", "released")
+    }
+
+
+@pytest.mark.parametrize(("direction", "representation"), WAYS)
+def test_others_are_those_of_a_store_without_the_row(whole, direction, representation):
+    store = whole[direction].store_
+    states = leave_one_out.states_of(store)
+    for k in (1, 3, 10):
+        found = leave_one_out.neighbours(store, k, direction, representation)
+        for row in range(len(store)):
+            alone = store.remove([row]).search(states[row : row + 1], k, direction, representation)
+            np.testing.assert_allclose(found.distances_Qk[row], alone.distances_Qk[0], atol=1e-5)
+            np.testing.assert_array_equal(found.labels_Qk[row], alone.labels_Qk[0])
+            assert len({row, *found.indices_Qk[row].tolist()}) == k + 1
+
+
+def test_accuracies_are_those_of_fitting_anew_without_the_row(model, whole):
+    by_setting = {
+        (choice.k, choice.representation, choice.direction): choice.accuracy
+        for choice in whole["forward"].tune(ks=(1, 3)).choices
+    }
+    right = dict.fromkeys(by_setting, 0)
+    for row in range(len(TEXTS)):
+        rest = [other for other in range(len(TEXTS)) if other != row]
+        for direction in ("forward", "released"):
+            classifier = kp.KNNPrompting(model, TASK, k=1, demo_shots=0, direction=direction)
+            classifier.fit([TEXTS[other] for other in rest], [LABELS[other] for other in rest])
+            for k, representation, own in by_setting:
+                if own == direction:
+                    classifier.set_params(k=k, representation=representation)
+                    right[k, representation, own] += classifier.predict([TEXTS[row]])[0] == LABELS[row]
+    assert len(by_setting) == 2 * 7
+    assert by_setting == {setting: pytest.approx(count / len(TEXTS)) for setting, count in right.items()}
+
+
+@pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
+def test_states_come_back_from_the_store(fitted, key_dtype):
+    states, head = fitted._read(list(fitted.anchors_.values())), fitted.lm.head
+    store = stores.build("factored", head, states, fitted.store_.labels_N, range(6), key_dtype=key_dtype)
+    back = leave_one_out.states_of(store)
+    logits_NV = np.asarray(back.hidden_NE, np.float64) @ np.asarray(head.rows_VE, np.float64).T
+    np.testing.assert_allclose(np.exp(logits_NV - np.asarray(back.log_z_N)[:, None]).sum(-1), 1, rtol=1e-4)
+    np.testing.assert_allclose(back.hidden_NE, states.hidden_NE, atol=1e-4 if key_dtype == "float32" else 0.1)
+
+
+def test_neighbours_without_texts_leave_each_anchor_out(whole):
+    distances, ids = whole["forward"].kneighbors(n_neighbors=4)
+    assert ids.shape == (11, 4) and not (ids == np.arange(11)[:, None]).any()
+    np.testing.assert_allclose(distances[:5], 0, atol=1e-5)
+    assert ids[4].tolist() == [0, 1, 2, 3]
+
+
+def test_the_suggestion_is_the_best_and_of_equals_the_smallest_k():
+    choices = [
+        tuning.Choice(k, *way, accuracy)
+        for way, accuracies in {("hidden", "forward"): (0.7, 0.5), ("partial", "released"): (0.8, 0.8)}.items()
+        for k, accuracy in zip((1, 3), accuracies, strict=True)
+    ]
+    found = tuning.Tuning(tuple(choices), 100, ())
+    assert found.best == choices[2] and found.standard_error == pytest.approx(0.04)
+    assert "k=1, representation=partial, direction=released: 80.0 ± 4.0 %" in str(found)
+
+
+def test_warnings(model):
+    task = kp.Task("w", ("text",), "{text}:", ("a", "b", "c"), ("the same", "not the same", "other"))
+    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(["x", "x", "y", "z", "w"], list("aaaab"))
+    told = str(classifier.tune(ks=(3,)))
+    assert "class 'b' has 1 anchors, too few to be judged at k=3" in told and "class 'c' has 0 anchors" in told
+    assert "2 anchors have the text of another" in told and "label words share a token" in told
+    assert "label words," not in told and "class 'a'" not in told
+
+
+def test_one_class_only(model):
+    task = kp.Task("w", ("text",), "{text}:", ("a",), ("word",))
+    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=1).fit(["x", "y", "z"], ["a"] * 3)
+    assert classifier.predict(["q"]).tolist() == ["a"] and classifier.predict_proba(["q"]).tolist() == [[1.0]]
+    assert "there is one class only" in str(classifier.tune(ks=(1,)))
+
+
+def test_what_cannot_be_tuned_is_refused(model, whole):
+    with pytest.raises(kp.UserError, match=r"ks=\(11, 12\): choose from 1 to 10"):
+        whole["forward"].tune(ks=(11, 12))
+    with pytest.raises(kp.UserError, match="k=11: choose from 1 to 10, the number of other anchors"):
+        whole["forward"].kneighbors(n_neighbors=11)
+    dense = kp.KNNPrompting(model, TASK, demo_shots=0, kind="dense").fit(TEXTS, LABELS)
+    with pytest.raises(kp.UserError, match="a dense store keeps no states.*kind='factored'"):
+        dense.tune()
+
+
+def test_the_job_prints_a_table_for_each_number_of_demonstrations(tmp_path):
+    (tmp_path / "talk.yaml").write_text(
+        'fields: [text]\ntemplate: "{text}\\nIt is"\nlabels: [0, 1]\nlabel_words: [said, asked]\n'
+    )
+    rows = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {"task": str(tmp_path / "talk.yaml"), "train_file": str(tmp_path / "train.jsonl")}
+    found = tuning_job.run(tuning_job.TuningSettings(model="tiny", **files, demo_shots=(0, 1), k=(1, 3)))
+    assert [one.num_anchors for one in found.values()] == [11, 9]
+    told = tuning_job.summarize(found)
+    assert "demo_shots=0: accuracy" in told and "demo_shots=1: accuracy" in told and "best of all: demo_shots=" in told
+
+
+@pytest.mark.parametrize("change", [{"demo_shots": ()}, {"demo_shots": (0, -2)}])
+def test_bad_settings_are_refused(change):
+    with pytest.raises(kp.UserError, match="demo_shots="):
+        tuning_job.TuningSettings(**change)

@@ -1,0 +1,317 @@
+"""The pass: packed, batched and one-at-a-time prompts give one result; one compilation; padding has no say."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.lm import programs
+from knnprompt_jax.methods import in_context, knn_prompting
+from knnprompt_jax.models import attention, tokenizers
+from knnprompt_jax.prompts import layout, packing
+
+SHAPES = ["gpt2", "opt-350m"]
+TOLERANCE = 1e-4
+VOCABULARY, TRUNCATED = 211, 101
+LABEL_IDS = [183, 138, 93, 198]  # Tokens that one model or the other often finds likely.
+NUM_ANCHORS = 29
+
+
+class Words:
+    """Stands for a tokenizer of so many tokens."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+
+def language_model(model, step_tokens=256):
+    return lm.LanguageModel(model, Words(VOCABULARY), step_tokens=step_tokens)
+
+
+def states_of(model, prompts):
+    """The pass in one shape for all groups, as runs have it."""
+    shape = packing.choose_shape(prompts.groups, model.step_tokens)
+    return model.states(prompts, lambda group: shape)
+
+
+def make_prompts(prefix_length=61, lengths=(1, 2, 13, 37) * 11, num_truncated=5, seed=0):
+    """Prompts with a shared prefix, truncated ones (long, no prefix) among them, and all token sequences."""
+    rng = np.random.default_rng(seed)
+    prefix, *suffixes = (rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (prefix_length, *lengths))
+    truncated = [rng.integers(0, VOCABULARY, TRUNCATED).astype(np.int32) for _ in range(num_truncated)]
+    index = rng.permutation(len(suffixes) + num_truncated)
+    whole, cut = index[: len(suffixes)], index[len(suffixes) :]
+    groups = [layout.PromptGroup(prefix, tuple(suffixes), whole)]
+    if num_truncated:
+        groups.append(layout.PromptGroup(prefix[:0], tuple(truncated), cut))
+    sequences = [np.concatenate([prefix, suffix]) for suffix in suffixes] + truncated
+    return layout.Prompts(tuple(groups), len(index), num_truncated), [sequences[i] for i in np.argsort(index)]
+
+
+def batched(model, sequences):
+    """Hidden states of whole prompts, padded on the right to one batch, without a shared prefix."""
+    width = max(map(len, sequences))
+    tokens_BT = np.stack([np.pad(sequence, (0, width - len(sequence))) for sequence in sequences])
+    hidden_BTE = _whole(model, tokens_BT)
+    return hidden_BTE[np.arange(len(sequences)), [len(sequence) - 1 for sequence in sequences]]
+
+
+def one_at_a_time(model, sequences):
+    """Hidden states of whole prompts, a call each and no padding."""
+    return jnp.stack([_whole(model, sequence[None])[0, -1] for sequence in sequences])
+
+
+@jax.jit
+def _whole(model, tokens_BT):
+    return model(tokens_BT)
+
+
+def predictions(model, states):
+    """What each method says of the queries when the first states are anchors."""
+    labels_N = np.arange(NUM_ANCHORS) % len(LABEL_IDS)
+    anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
+    methods = {
+        direction: knn_prompting.KNNPrompting(model.head, LABEL_IDS, direction=direction)
+        for direction in knn_prompting.DIRECTIONS
+    }
+    methods["icl"] = in_context.InContextLearning(model.head, LABEL_IDS)
+    return {name: method.fit(anchors, labels_N).predict(queries).tolist() for name, method in methods.items()}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_packed_batched_and_single_prompts_agree(small_decoder, shape):
+    model = small_decoder(shape)
+    prompts, sequences = make_prompts()
+    packed = states_of(language_model(model), prompts)
+    expected = predictions(model, packed)
+    assert all(len(set(classes)) > 1 for classes in expected.values()), (
+        "predictions must vary for this to test anything"
+    )
+    for plain_NE in (batched(model, sequences), one_at_a_time(model, sequences)):
+        np.testing.assert_allclose(packed.hidden_NE, plain_NE, atol=TOLERANCE)
+        log_z_N = jax.nn.logsumexp(model.logits(plain_NE), -1)
+        np.testing.assert_allclose(packed.log_z_N, log_z_N, atol=TOLERANCE)
+        assert predictions(model, lm.States(plain_NE, log_z_N)) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("prefix_length", [0, 1, 64])
+def test_any_prefix(small_decoder, shape, prefix_length):
+    """None at all, a single token, and one that fills its padding."""
+    model = small_decoder(shape)
+    prompts, sequences = make_prompts(prefix_length, lengths=(1, 7, 31), num_truncated=0)
+    packed = language_model(model).states(prompts)
+    np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
+
+
+def test_one_prompt(small_decoder):
+    model = small_decoder("gpt2")
+    prompts, sequences = make_prompts(lengths=(5,), num_truncated=0)
+    packed = language_model(model).states(prompts)
+    np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
+
+
+def test_no_prompts(small_decoder):
+    states = language_model(small_decoder("opt-350m")).states(layout.Prompts((), 0))
+    assert len(states) == 0 and states.hidden_NE.shape == (0, 17)
+
+
+@pytest.mark.parametrize("prefix_length", [0, 13])
+def test_heads_taken_one_at_a_time(small_decoder, monkeypatch, prefix_length):
+    """Attention takes as many heads together as its logits may be, which must not show."""
+    model = small_decoder("gpt2")
+    prompts, sequences = make_prompts(prefix_length, lengths=(287, 5, 11), num_truncated=0)
+    monkeypatch.setattr(attention, "LOGITS_ON_CPU", 1)
+    assert attention.heads_together(model.config.num_heads, 2) == 1 < model.config.num_heads
+    packed = language_model(model).states(prompts)
+    np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(("logits_a_head", "heads"), [(1, 12), (8, 12), (9, 6), (24, 4), (26, 3), (40, 2), (97, 1)])
+def test_heads_together_divide_all(monkeypatch, logits_a_head, heads):
+    monkeypatch.setattr(attention, "LOGITS_ON_CPU", 96)
+    assert attention.heads_together(12, logits_a_head) == heads
+
+
+def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
+    """Anchors and queries of different number, each taking several calls, share one compiled pass."""
+    sets = [make_prompts(61, (23,) * 67, 0, seed)[0] for seed in (0, 1)]
+    sets.append(make_prompts(53, (3, 19) * 11, 0, 2)[0])
+    shape = packing.choose_shape([group for prompts in sets for group in prompts.groups], 128)
+    model = language_model(small_decoder("gpt2"), step_tokens=128)
+    for prompts in sets:
+        steps = packing.pack(prompts.groups[0], shape).num_steps
+        assert steps % programs.STEPS_PER_CALL, "the last call must be one that is not full"
+        assert len(model.states(prompts, lambda group: shape)) == prompts.num_prompts
+    assert steps < programs.STEPS_PER_CALL < packing.pack(sets[0].groups[0], shape).num_steps
+    assert model.statistics.compilations == 2, "one for prefixes, one for suffixes"
+    assert model.statistics.prompts == sum(prompts.num_prompts for prompts in sets)
+    assert model.statistics.prefix_tokens == 61 + 61 + 53
+    assert model.statistics.suffix_tokens == sum(packing.pack(own.groups[0], shape).num_tokens for own in sets)
+    assert 0 < model.statistics.fill < 1
+    assert 0 < model.statistics.compile_seconds < model.statistics.seconds
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_padding_has_no_say(small_decoder, shape, monkeypatch):
+    """Whatever stands in padded tokens, in the prefix's and in rows', every bit of the states stays."""
+    model = language_model(small_decoder(shape))
+    prompts, _ = make_prompts()
+    expected = states_of(model, prompts)
+    pack, rng = packing.pack, np.random.default_rng(5)
+
+    def junk(array, is_padding):
+        array[is_padding] = rng.integers(0, 90, array.shape)[is_padding]
+
+    def pack_with_junk(group, shape, *options):
+        packed = pack(group, shape, *options)
+        assert (packed.stops_TBS == 0).any()
+        junk(packed.prefix_P, np.arange(shape.prefix) >= packed.prefix_length)
+        junk(packed.tokens_TBS, packed.stops_TBS == 0)
+        junk(packed.positions_TBS, packed.stops_TBS == 0)
+        return packed
+
+    monkeypatch.setattr(packing, "pack", pack_with_junk)
+    got = states_of(model, prompts)
+    np.testing.assert_array_equal(got.hidden_NE, expected.hidden_NE)
+    np.testing.assert_array_equal(got.log_z_N, expected.log_z_N)
+    assert np.isfinite(got.hidden_NE).all() and np.isfinite(got.log_z_N).all()
+    assert model.statistics.compilations == 2, "padding must not make the safe program necessary"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_packing_has_no_say(small_decoder, shape):
+    model = language_model(small_decoder(shape))
+    prompts, _ = make_prompts()
+    expected = states_of(model, prompts)
+    roomy = packing.PackShape(prefix=128, width=192, rows=3, ends=56)
+    np.testing.assert_allclose(model.states(prompts, lambda group: roomy).hidden_NE, expected.hidden_NE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention_logits_whose_exponentials_overflow(small_decoder, shape):
+    """The safe program takes over and gives what reading whole prompts gives."""
+    model = small_decoder(shape)
+    kernel = model.blocks.attention.q_kernel
+    kernel.set_value(49 * kernel[...])
+    prompts, sequences = make_prompts(num_truncated=0)
+    ours = language_model(model)
+    for _ in range(2):
+        error_NE = np.abs(ours.states(prompts).hidden_NE - batched(model, sequences))
+        assert np.median(error_NE) < TOLERANCE, "softmax is so sharp that rounding decides now and then"
+    assert ours.statistics.compilations == 3, "the prefix, the suffixes, the suffixes safely"
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_sum_of_exponentials_that_overflows(safe):
+    """Each of three exponentials is still a number, their sum is none: the mean of the values, or NaN, never zero."""
+    one_11HK = np.ones((1, 1, 1, 1), np.float32)
+    far_HPK = np.full((1, 3, 1), 88, np.float32)
+    prefix = attention.Prefix(far_HPK, np.full((1, 3, 1), 1e-3, np.float32), np.int32(3))
+    mask_BST, positions_BS, rule = np.ones((1, 1, 1), bool), np.full((1, 1), 3), attention.Rule(1.0)
+    own = one_11HK, 0 * one_11HK, one_11HK, mask_BST
+    read = attention.shared_prefix_attention(*own, positions_BS, prefix, rule, safe)
+    np.testing.assert_allclose(read.item(), 1e-3 if safe else np.nan, rtol=1e-5)
+
+
+def test_damaged_weights_are_refused(small_decoder):
+    model = small_decoder("gpt2")
+    model.positions.set_value(model.positions[...].at[62, 0].set(jnp.nan))
+    with pytest.raises(errors.UserError, match=r"some next-token distributions are not finite.*float32"):
+        language_model(model).states(make_prompts(num_truncated=0)[0])
+
+
+def test_the_result_stays_on_the_device(small_decoder):
+    states = states_of(language_model(small_decoder("gpt2")), make_prompts()[0])
+    for array in (states.hidden_NE, states.log_z_N):
+        assert isinstance(array, jax.Array) and array.dtype == jnp.float32
+        assert array.devices() == {jax.devices()[0]}
+
+
+def test_progress_adds_up(small_decoder):
+    reports = []
+    prompts, _ = make_prompts(lengths=(23,) * 67)
+    model = language_model(small_decoder("gpt2"), 128)
+    model.states(prompts, progress=lambda *done: reports.append(done))
+    assert len(reports) > 2
+    assert [sum(column) for column in zip(*reports, strict=True)] == [67 + 5, model.statistics.suffix_tokens]
+
+
+def test_shared_leads_are_read_once(small_decoder):
+    """Suffixes that begin alike, one within another and one given twice: the states of each prompt read alone, for less."""
+    model, rng = small_decoder("gpt2"), np.random.default_rng(7)
+    prefix, *leads = (rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (41, 19, 5))
+    own = [rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (0, 1, 3, 3, 7)]
+    suffixes = tuple(np.append(lead, tail) for lead in leads for tail in (*own, own[2]))
+    prompts = layout.Prompts((layout.PromptGroup(prefix, suffixes, np.arange(len(suffixes))),), len(suffixes))
+    ours = language_model(model)
+    expected = batched(model, [np.append(prefix, suffix) for suffix in suffixes])
+    np.testing.assert_allclose(ours.states(prompts).hidden_NE, expected, atol=TOLERANCE)
+    assert ours.statistics.suffix_tokens <= 19 + 5 + 2 * (1 + 3 + 3 + 7)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bfloat16_stays_near(small_decoder, shape):
+    prompts, _ = make_prompts()
+    expected = states_of(language_model(small_decoder(shape)), prompts)
+    model = language_model(small_decoder(shape, jnp.bfloat16))
+    got = states_of(model, prompts)
+    assert model.head.rows_VE.dtype == jnp.bfloat16
+    assert got.hidden_NE.dtype == got.log_z_N.dtype == jnp.float32
+    error = np.linalg.norm(got.hidden_NE - expected.hidden_NE, axis=-1)
+    assert np.median(error / np.linalg.norm(expected.hidden_NE, axis=-1)) < 0.05
+    log_z_N = jax.nn.logsumexp(got.hidden_NE @ model.head.rows_VE.astype(jnp.float32).T, -1)
+    np.testing.assert_allclose(got.log_z_N, log_z_N, atol=TOLERANCE)
+
+
+def test_states_concatenate_and_slice():
+    parts = [lm.States(jnp.full((rows, 3), rows), jnp.full(rows, rows)) for rows in (2, 5)]
+    states = lm.concatenate(parts)
+    assert len(states) == 7 and len(states[1:4]) == 3
+    assert states[np.array([6, 0])].log_z_N.tolist() == [5, 2]
+
+
+def test_a_tokenizer_of_another_model_is_refused(small_decoder):
+    with pytest.raises(errors.UserError, match="the tokenizer has 212 tokens, the model 211"):
+        lm.LanguageModel(small_decoder("gpt2"), Words(VOCABULARY + 1))
+
+
+def test_unknown_dtype_is_refused_before_the_model_is_looked_for():
+    with pytest.raises(errors.UserError, match="dtype='float16': choose from float32, bfloat16"):
+        lm.LanguageModel.from_pretrained("no/such/model", dtype="float16")
+
+
+def test_a_folder_without_tokenizer_is_refused(tmp_path):
+    with pytest.raises(errors.UserError, match="no usable tokenizer"):
+        tokenizers.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("$A x", "ends every text with 'x', after which no model says what comes next"),
+        ("b $A </s>", "ends every text with '</s>'"),
+        ("b b $A", "begins every text with 'b' twice"),
+        ("b $A", ""),
+    ],
+)
+def test_tokens_around_every_text(tmp_path, pattern, message):
+    import tokenizers
+    import transformers
+
+    words = {"a": 0, "b": 1, "x": 2, "</s>": 3, "?": 4}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
+    special = [(word, number) for word, number in words.items() if word in pattern.split()]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(pattern, special_tokens=special)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="?")
+    fast.save_pretrained(tmp_path)
+    if not message:
+        assert tokenizers.load(tmp_path)("a")["input_ids"] == [1, 0]
+        return
+    with pytest.raises(errors.UserError, match=message):
+        tokenizers.load(tmp_path)
+    assert tokenizers.load(tmp_path, of_prompts=False)("a")["input_ids"]

@@ -1,0 +1,163 @@
+"""The published procedure, step by step in PyTorch, and our main job predict the same label for every row.
+
+The upper half knows nothing of the package: it follows the paper and its released code with `json`, `random`, the GPT-2
+tokenizer and a small GPT-2 of `transformers`. One prompt at a time, no shared prefix, float32 probabilities, a mean over
+the vocabulary. The lower half runs the package on the same rows and the same saved weights.
+"""
+
+import json
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the published procedure runs in PyTorch")
+transformers = pytest.importorskip("transformers")
+
+from knnprompt_jax.models import shipped  # noqa: E402
+from knnprompt_jax.runs import main_job, settings  # noqa: E402
+from knnprompt_jax.tasks import catalogue  # noqa: E402
+
+SHOTS, EVALUATION_ROWS, SEEDS = 6, 40, (1, 2)
+CONTEXT = {"demo": 272, "mr": 256, "trec": 256}  # Some prompts are longer, and some are not.
+DEMO_SHOTS = {"demo": 1, "trec": 2, "mr": 3}
+TEMPLATES = {
+    "demo": "Text: {sentence}\nKind:",
+    "trec": "Question: {sentence}\nType:",
+    "mr": "Review: {sentence}\nSentiment:",
+}
+WORDS = {
+    "demo": ["question", "review", "story", "speech", "record", "talk"],
+    "trec": ["description", "entity", "expression", "human", "location", "number"],
+    "mr": ["negative", "positive"],
+}
+MARGIN = 3e-4  # Nats between the k-th neighbour and the next: enough for float32 to decide every row alike.
+
+
+def sample(rows, shots, seed, exclude=()):
+    """`random.sample` of each class, the classes in the order they appear in, then `random.shuffle` of all."""
+    rows = list(rows)
+    for row in exclude:
+        rows.remove(row)
+    random.seed(seed)
+    by_class = {}
+    for row in rows:
+        by_class.setdefault(row["label"], []).append(row)
+    drawn = [row for members in by_class.values() for row in random.sample(members, min(shots, len(members)))]
+    random.shuffle(drawn)
+    return drawn
+
+
+class PublishedProcedure:
+    """kNN Prompting as released, and in-context learning, for one task and seed."""
+
+    def __init__(self, model, tokenizer, task, train, seed):
+        self.model, self.tokenizer, self.task = model, tokenizer, task
+        demonstrations = sample(train, DEMO_SHOTS[task], seed)
+        anchors = sample(train, SHOTS - DEMO_SHOTS[task], seed, exclude=demonstrations)
+        self.truncated = 0
+        self.demonstrations = "".join(
+            f"{self.query(row)} {WORDS[task][int(row['label'])]}\n" + "\n" for row in demonstrations
+        )
+        self.label_ids = [tokenizer.encode(f" {word}")[-1] for word in WORDS[task]]
+        self.anchors_NV = torch.stack([self.next_token(row) for row in anchors])
+        self.labels_N = torch.tensor([int(row["label"]) for row in anchors])
+
+    def query(self, row):
+        return TEMPLATES[self.task].format(sentence=row["sentence"])
+
+    def next_token(self, row):
+        """The distribution of the token after the prompt, of which the model sees the last tokens alone where there are too many."""
+        tokens = self.tokenizer.encode(self.demonstrations + self.query(row))
+        self.truncated += len(tokens) > CONTEXT[self.task]
+        with torch.no_grad():
+            logits = self.model(torch.tensor([tokens[-CONTEXT[self.task] :]]), logits_to_keep=1).logits
+        return torch.softmax(logits[0, -1], dim=-1)
+
+    def predict(self, row):
+        """Labels by in-context learning and by kNN Prompting, and by how many nats the k-th neighbour is the nearer."""
+        p_V = self.next_token(row)
+        icl = p_V[self.label_ids].argmax()
+        distances_N = (self.anchors_NV * (self.anchors_NV.log() - p_V.log())).mean(-1)
+        k = min(3, SHOTS - DEMO_SHOTS[self.task])
+        nearest_k = distances_N.topk(k, largest=False).indices
+        counts_C = torch.stack([(self.labels_N[nearest_k] == label).sum() for label in range(len(WORDS[self.task]))])
+        ascending_N = distances_N.sort().values * len(p_V)
+        return str(int(icl)), str(int(counts_C.argmax())), float(ascending_N[k] - ascending_N[k - 1])
+
+
+@pytest.fixture(params=sorted(TEMPLATES))
+def task(request):
+    """The demo's rows and tokenizer come with the project; the others' are beside it."""
+    return request.param
+
+
+@pytest.fixture
+def tokenizer(task, request):
+    folder = shipped.locate("tiny") if task == "demo" else request.getfixturevalue("shared") / "tokenizers" / "gpt2"
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture
+def model(task, tokenizer):
+    """A small GPT-2 whose weights are large, so that its distributions are peaked and depend on the whole prompt."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # More would wait for each other on so small a model.
+    config = transformers.GPT2Config(
+        vocab_size=len(tokenizer),
+        bos_token_id=None,
+        eos_token_id=None,
+        n_embd=36,
+        n_layer=2,
+        n_head=3,
+        n_positions=CONTEXT[task],
+    )
+    model, generator = transformers.GPT2LMHeadModel(config).eval(), torch.Generator().manual_seed(3)
+    for name, weight in model.named_parameters():
+        noise = torch.randn(weight.shape, generator=generator)
+        is_norm = "ln_" in name and name.endswith("weight")
+        weight.data = 1 + 0.3 * noise if is_norm else (0.5 if "wte" in name else 0.25) * noise
+    yield model
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def folder(model, tokenizer, tmp_path):
+    """The model as `transformers` saves it."""
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def data(task, request, tmp_path):
+    """The published train rows and the first evaluation rows."""
+    rows = catalogue.demo_folder() if task == "demo" else request.getfixturevalue("shared") / "data" / task
+    (tmp_path / "data" / task).mkdir(parents=True)
+    for name, count in (("train.jsonl", None), ("dev_subsample.jsonl", EVALUATION_ROWS)):
+        lines = (rows / name).read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+        (tmp_path / "data" / task / name).write_text("".join(lines), encoding="utf-8")
+    return tmp_path / "data"
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, data, tmp_path):
+    options = {"task": task, "shots": SHOTS, "demo_shots": DEMO_SHOTS[task], "seeds": SEEDS, "direction": "released"}
+    records = main_job.run(
+        settings.RunSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
+    )
+    ours = {(record.method, record.seed): record for record in records}
+    train, evaluation = (read(data / task / f"{split}.jsonl") for split in ("train", "dev_subsample"))
+    truncated = []
+    for seed in SEEDS:
+        published = PublishedProcedure(model, tokenizer, task, train, seed)
+        icl, knn, margins = zip(*map(published.predict, evaluation), strict=True)
+        assert len(set(icl)) > 1 and len(set(knn)) > 1, "predictions must vary for this to test anything"
+        assert min(margins) > MARGIN, "a row is too close to call: take other weights"
+        assert ours["icl", seed].predicted == icl
+        assert ours["knn", seed].predicted == knn
+        assert ours["knn", seed].truncated_prompts == published.truncated
+        truncated.append(published.truncated)
+    assert 0 < sum(truncated) < sum(record.prompts for record in records if record.method == "knn")

@@ -1,0 +1,76 @@
+"""Synthetic states and the float64 distributions they stand for, and a problem over a tokenizer of single characters."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from knnprompt_jax import lm
+from knnprompt_jax.methods import method
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
+
+
+def _log_softmax(logits_NV: np.ndarray) -> np.ndarray:
+    shifted_NV = logits_NV - logits_NV.max(-1, keepdims=True)
+    return shifted_NV - np.log(np.exp(shifted_NV).sum(-1, keepdims=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Synthetic:
+    """A random head, N anchors around a mean state for each class, Q queries, and three content-free prompts."""
+
+    head: head_lib.Head
+    label_ids: list[int]
+    y: np.ndarray
+    anchors: lm.States
+    queries: lm.States
+    content_free: lm.States
+
+    def log_p(self, states: lm.States) -> np.ndarray:
+        """log p [N, V] in float64, from hidden states and head alone."""
+        return _log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(self.head.rows_VE, np.float64).T)
+
+    def p_labels(self, states: lm.States) -> np.ndarray:
+        """Probabilities of the label words [N, C], not normalised over them."""
+        return np.exp(self.log_p(states))[:, self.label_ids]
+
+
+@pytest.fixture(scope="session")
+def synthetic() -> Synthetic:
+    rng = np.random.default_rng(0)
+    vocabulary, width, y = 211, 17, np.tile(np.arange(5), 23)[:103]
+    head_VE = rng.normal(size=(vocabulary, width)).astype(np.float32)
+    head_VE[:, 0] = -30  # Moves all logits far from 0, as trained heads do.
+    means_CE = rng.normal(size=(5, width))
+
+    def states(hidden_NE: np.ndarray) -> lm.States:
+        hidden_NE = hidden_NE.astype(np.float32)
+        hidden_NE[:, 0] = 1
+        logits_NV = hidden_NE.astype(np.float64) @ head_VE.astype(np.float64).T
+        log_z_N = (logits_NV - _log_softmax(logits_NV))[:, 0]
+        return lm.States(jnp.asarray(hidden_NE), jnp.asarray(log_z_N, jnp.float32))
+
+    return Synthetic(
+        head=head_lib.Head(jnp.asarray(head_VE)),
+        label_ids=[7, 199, 0, 61, 113],
+        y=y,
+        anchors=states(means_CE[y] + 0.6 * rng.normal(size=(len(y), width))),
+        queries=states(means_CE[np.arange(13) % 5] + 0.6 * rng.normal(size=(13, width))),
+        content_free=states(rng.normal(size=(3, width))),
+    )
+
+
+@pytest.fixture
+def problem() -> method.Problem:
+    """Two fields, three classes; a token a character, and no special token."""
+    task = Task("pairs", ("first", "second"), "{first}/{second}:", ("0", "1", "2"), ("a", "b", "c"))
+    train = [
+        Example({"first": f"One {number} Two", "second": f"word{number}"}, label, number)
+        for number, label in enumerate("0101012010101")
+    ]
+    split = splits.draw(train, task, shots=4, demo_shots=1, seed=3)
+    evaluation = [Example({"first": text, "second": "x"}, "0", row) for row, text in enumerate(["q", "longer", ""])]
+    return method.Problem(task, split, evaluation, lambda texts: [[ord(c) for c in text] for text in texts])

@@ -1,0 +1,217 @@
+"""Classifier and training against `transformers` and torch.optim; resume, precision, order, devices."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from knnprompt_jax import errors
+from knnprompt_jax.methods.fine_tuning import settings, texts, trainer
+from knnprompt_jax.models import training
+
+RNG = np.random.default_rng(0)
+LENGTHS = (23, 7, 1, 30, 12, 5, 9)
+TEXTS = texts.Texts(
+    tuple(RNG.integers(1, 53, length).tolist() for length in LENGTHS),
+    tuple((np.arange(length) > 3).astype(int).tolist() for length in LENGTHS),
+    max_length=37,
+)
+Y = np.array([0, 1, 2, 0, 1, 2, 0])
+CONFIG = settings.FineTuneConfig(
+    steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5, dropout=0.0, checkpoint_every=2
+)
+
+
+def torch_inputs(torch, rows) -> dict:
+    """The rows as PyTorch's model wants them: padded with its padding token, 0, which no text holds."""
+    width = max(len(TEXTS.tokens[row]) for row in rows)
+    padded = {
+        name: torch.tensor([[*column[row], *[0] * (width - len(column[row]))] for row in rows])
+        for name, column in (("input_ids", TEXTS.tokens), ("token_type_ids", TEXTS.types))
+    }
+    return padded | {"attention_mask": (padded["input_ids"] != 0).long()}
+
+
+def torch_logits(torch, model, rows):
+    inputs = torch_inputs(torch, rows)
+    if model.config.model_type == "gpt2":
+        del inputs["token_type_ids"]
+    return model(**inputs).logits
+
+
+@pytest.fixture(params=["bert", "gpt2"])
+def name(request) -> str:
+    return request.param
+
+
+def test_probabilities_are_those_of_transformers(classifiers, name):
+    torch = pytest.importorskip("torch")
+    theirs, ours = classifiers(name)
+    with torch.no_grad():
+        want_NC = torch_logits(torch, theirs, range(7)).softmax(-1).numpy()
+    got_NC = trainer.Trainer(ours, CONFIG, trainer.make_mesh(3)).predict_proba(TEXTS)
+    np.testing.assert_allclose(got_NC, want_NC, atol=1e-4)
+    assert np.ptp(want_NC, axis=0).max() > 0.1
+
+
+def test_training_follows_torch(classifiers, name):
+    """The same losses and the same model at the end: AdamW, what decays, clipping, linear decay, order of rows."""
+    torch = pytest.importorskip("torch")
+    theirs, ours = classifiers(name)
+    kept = ("bias", "LayerNorm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")
+    groups = {True: [], False: []}
+    for key, weight in theirs.named_parameters():
+        groups[key.endswith(kept)].append(weight)
+    optimizer = torch.optim.AdamW(
+        [{"params": groups[False], "weight_decay": 0.5}, {"params": groups[True], "weight_decay": 0.0}],
+        lr=3e-3,
+        eps=1e-8,
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / CONFIG.steps)
+    want = []
+    for step in range(CONFIG.steps):
+        rows = trainer.batch_rows(7, 3, step, CONFIG.seed)
+        loss = torch.nn.functional.cross_entropy(torch_logits(torch, theirs, rows), torch.tensor(Y[rows]))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        want.append(loss.item())
+    tuner = trainer.Trainer(ours, CONFIG, trainer.make_mesh(3))
+    np.testing.assert_allclose(tuner.train(TEXTS, Y), want, rtol=2e-3)
+    with torch.no_grad():
+        want_NC = torch_logits(torch, theirs, range(7)).softmax(-1).numpy()
+    np.testing.assert_allclose(tuner.predict_proba(TEXTS), want_NC, atol=5e-3)
+
+
+def test_epochs():
+    """Every row once an epoch, each epoch in its own order, and the same for a seed."""
+    stream = np.concatenate([trainer.batch_rows(7, 3, step, 5) for step in range(14)]).reshape(6, 7)
+    assert (np.sort(stream) == np.arange(7)).all()
+    assert len({tuple(epoch) for epoch in stream.tolist()}) > 3
+    assert not np.array_equal(trainer.batch_rows(7, 7, 0, 5), trainer.batch_rows(7, 7, 0, 6))
+    assert sorted(trainer.batch_rows(3, 6, 0, 0).tolist()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_what_decays(classifiers, name):
+    _, ours = classifiers(name)
+    params = nnx.state(ours)
+    paths = [".".join(path) for path, _ in nnx.to_flat_state(params)]
+    mask = dict(zip(paths, jax.tree.leaves(training.decays(params)), strict=True))
+    kept = {path for path, decays in mask.items() if not decays}
+    assert kept == {path for path in mask if path.rsplit(".")[-1] in ("scale", "bias") or path.endswith("_bias")}
+    assert "head_kernel" not in kept and "backbone.tokens" not in kept
+
+
+def test_interrupted_run_goes_on(classifiers, tmp_path, monkeypatch):
+    """Stopped in the middle of step 3 of 5, with dropout: the second start ends where the uninterrupted run does."""
+    config = dataclasses.replace(CONFIG, dropout=0.1)
+    tuners = [trainer.Trainer(classifiers("bert")[1], config, trainer.make_mesh(3)) for _ in range(3)]
+    losses = tuners[0].train(TEXTS, Y)
+    rows_of = trainer.batch_rows
+
+    def stop(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
+        if step == 3:
+            raise KeyboardInterrupt
+        return rows_of(num_rows, batch, step, seed)
+
+    monkeypatch.setattr(trainer, "batch_rows", stop)
+    with pytest.raises(KeyboardInterrupt):
+        tuners[1].train(TEXTS, Y, tmp_path, {"rows": "these"})
+    monkeypatch.setattr(trainer, "batch_rows", rows_of)
+    assert tuners[2].train(TEXTS, Y, tmp_path, {"rows": "these"}) == losses[2:]
+    jax.tree.map(np.testing.assert_array_equal, tuners[2]._params, tuners[0]._params)
+    with pytest.raises(errors.UserError, match="holds the checkpoints of another run: rows='these', now 'others'"):
+        tuners[2].train(TEXTS, Y, tmp_path, {"rows": "others"})
+
+
+def test_mixed_precision(classifiers):
+    """Activations in bfloat16, weights in float32: nearly the same losses."""
+    losses = {}
+    for dtype in ("float32", "bfloat16"):
+        config = dataclasses.replace(CONFIG, dtype=dtype)
+        tuner = trainer.Trainer(classifiers("bert")[1], config, trainer.make_mesh(3))
+        losses[dtype] = tuner.train(TEXTS, Y)
+        assert {leaf.dtype for leaf in jax.tree.leaves(tuner._params)} == {jnp.dtype(jnp.float32)}
+    assert losses["float32"] != losses["bfloat16"]
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.05)
+
+
+def test_loss_that_is_not_finite(classifiers):
+    _, ours = classifiers("gpt2")
+    ours.head_kernel[...] = jnp.full((35, 3), jnp.nan)
+    with pytest.raises(errors.UserError, match="the loss is nan at step 1: lower learning_rate=0.003"):
+        trainer.Trainer(ours, CONFIG, trainer.make_mesh(3)).train(TEXTS, Y)
+
+
+@pytest.mark.parametrize(
+    ("task", "shots", "want"),
+    [
+        ("mr", 8, (125, 16)),
+        ("mr", 64, (125, 16)),
+        ("cb", 128, (250, 8)),
+        ("dbpedia", 256, (250, 4)),
+        ("rte", 1024, (500, 8)),
+    ],
+)
+def test_published_numbers(task, shots, want):
+    assert settings.published(task, shots) == dict(zip(("steps", "batch"), want, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps=0: at least 1 is needed"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0: a positive number"),
+        ({"dropout": 1.0}, "dropout=1.0: choose from 0 to below 1"),
+        ({"dtype": "half"}, "dtype='half': choose from float32, bfloat16"),
+    ],
+)
+def test_bad_settings(options, message):
+    with pytest.raises(errors.UserError, match=message):
+        settings.FineTuneConfig(**{"steps": 1, "batch": 1, **options})
+
+
+PROGRAM = """
+import jax, numpy as np
+from flax import nnx
+from knnprompt_jax.finetuning import classifier, settings, texts, trainer
+from knnprompt_jax.models import bert, registry
+sizes = {"vocab_size": 53, "hidden_size": 35, "num_hidden_layers": 2, "num_attention_heads": 5}
+sizes |= {"intermediate_size": 41, "max_position_embeddings": 37}
+config = registry.config_from_hf({"model_type": "bert", **sizes}, registry.ENCODERS)
+rng = np.random.default_rng(0)
+rows = texts.Texts(tuple(rng.integers(0, 53, n).tolist() for n in (3, 9, 17, 4, 30)), tuple([0] * n for n in (3, 9, 17, 4, 30)), 37)
+y, options = np.array([0, 1, 2, 1, 0]), settings.FineTuneConfig(steps=2, batch=6, learning_rate=1e-3)
+losses = []
+for devices in (1, 6):  # Of 4 devices, 2 divide a batch of 6.
+    model = classifier.SequenceClassifier(bert.Encoder(config, nnx.Rngs(1)), 3, nnx.Rngs(2))
+    tuner = trainer.Trainer(model, options, trainer.make_mesh(devices))
+    losses.append(tuner.train(rows, y))
+    p = tuner.predict_proba(rows)
+np.testing.assert_allclose(*losses, rtol=1e-5)
+leaf = jax.tree.leaves(tuner._params)[0]
+batch = tuner._put(rows.batch([0, 1, 2, 3, 4, 0], 6, 32))[0]
+print(dict(tuner.mesh.shape), leaf.sharding.is_fully_replicated, len(leaf.devices()), batch.addressable_shards[0].data.shape, p.shape)
+"""
+
+
+def test_rows_are_split_over_devices():
+    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **environment},
+        cwd=pathlib.Path(__file__).resolve().parents[3],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == "{'data': 2, 'model': 1} True 2 (3, 32) (5, 3)"

@@ -1,0 +1,191 @@
+"""Each query's demonstrations, and what in-context learning makes of them, against plain computations."""
+
+import collections
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.methods import demonstration_selection, demonstration_upper_bound, method
+from knnprompt_jax.models import encoders
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
+
+SENTENCES = [
+    *["the sun is warm", "The sun sets", "cold rain and cold wind", "a grey day", "the rain , the wind , the storm"],
+    *["warm and clear", "clear sun", "grey grey grey", "storm at sea", "the day is the day is the day"],
+]
+
+
+class Characters:
+    """A tokenizer of single characters."""
+
+    def __len__(self) -> int:
+        return 211
+
+    def __call__(self, texts: list[str], **_: object) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[ord(character) for character in text] for text in texts]}
+
+
+@pytest.fixture(scope="module")
+def model(small_decoder) -> lm.LanguageModel:
+    return lm.LanguageModel(small_decoder("gpt2"), Characters(), step_tokens=512)
+
+
+@pytest.fixture(scope="module")
+def problem(model) -> method.Problem:
+    task = Task("weather", ("sentence",), "Say: {sentence}\nMood:", ("0", "1"), ("bad", "fine"))
+    train = [Example({"sentence": text}, str(number % 2), number) for number, text in enumerate(SENTENCES)]
+    split = splits.draw(train, task, shots=4, demo_shots=1, seed=3)
+    texts = ["the warm sun", "wind , rain", "nothing known", "a day"]
+    evaluation = [Example({"sentence": text}, str(row % 2), row) for row, text in enumerate(texts)]
+    return method.Problem(task, split, evaluation, model.tokenize)
+
+
+@pytest.fixture(scope="module")
+def context(problem, model) -> method.Context:
+    return method.Context(problem, model, {})
+
+
+def pool_of(problem: method.Problem) -> list[Example]:
+    return [*problem.split.demonstrations, *problem.split.anchors]
+
+
+def okapi(pool: list[str], query: str) -> list[float]:
+    """BM25 by its definition: Σ idf · tf (k1 + 1) / (tf + k1 (1 − b + b · length / mean length))."""
+    documents = [collections.Counter(text.split()) for text in pool]
+    mean_length = sum(sum(document.values()) for document in documents) / len(documents)
+    vocabulary = set().union(*documents)
+    frequency = {word: sum(word in document for document in documents) for word in vocabulary}
+    idf = {word: math.log((len(pool) - f + 0.5) / (f + 0.5)) for word, f in frequency.items()}
+    floor = 0.25 * sum(idf.values()) / len(idf)
+    scores = []
+    for document in documents:
+        norm = 1.5 * (1 - 0.75 + 0.75 * sum(document.values()) / mean_length)
+        terms = [
+            (idf[word] if idf[word] >= 0 else floor) * document[word] * 2.5 / (document[word] + norm)
+            for word in query.split()
+            if word in idf
+        ]
+        scores.append(sum(terms))
+    return scores
+
+
+def test_bm25():
+    queries = ["the warm sun", "The the the", "unseen words", "grey grey day"]
+    want_QN = [okapi(SENTENCES, query) for query in queries]
+    got_QN = demonstration_selection.bm25_scores(SENTENCES, queries)
+    np.testing.assert_allclose(got_QN, want_QN, atol=1e-12)
+    assert any("the" in text.split() for text in SENTENCES) and got_QN[1].argmax() == 1  # Case is kept.
+
+
+def test_idf_below_zero_is_floored():
+    pool = ["common rare", "common", "common other", "common last one"]
+    np.testing.assert_allclose(
+        demonstration_selection.bm25_scores(pool, ["common"])[0], okapi(pool, "common"), atol=1e-12
+    )
+    assert (np.array(okapi(pool, "common")) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("order", "want"), [("nearest_first", [[2, 0, 3], [1, 0, 2]]), ("nearest_last", [[3, 0, 2], [2, 0, 1]])]
+)
+def test_nearest(order, want):
+    similarities_QN = np.array([[0.5, 0.1, 0.9, 0.5], [0.7, 0.9, 0.7, 0.7]])
+    np.testing.assert_array_equal(demonstration_selection.nearest(similarities_QN, 3, order), want)
+
+
+def test_pool_is_the_whole_train_sample(problem):
+    """As many rows as there are demonstrations in all, of whatever class, from demonstrations and anchors."""
+    chosen = demonstration_selection.select(problem, retriever="bm25")
+    pool = pool_of(problem)
+    assert len(pool) == 8
+    for query, rows in zip(problem.evaluation, chosen, strict=True):
+        scores = okapi([row.fields["sentence"] for row in pool], query.fields["sentence"])
+        best = sorted(range(8), key=lambda index: (-scores[index], index))[:2]
+        assert rows == [pool[index] for index in best]
+    reverse = demonstration_selection.select(problem, retriever="bm25", order="nearest_last")
+    assert [rows[::-1] for rows in reverse] == chosen
+
+
+def test_encoders_choose_by_cosine(problem, monkeypatch):
+    """Vectors of any length: a long one is not nearer."""
+    rng = np.random.default_rng(5)
+    vectors = collections.defaultdict(lambda: rng.normal(size=7) * rng.uniform(0.1, 30))
+
+    class Encoder:
+        @classmethod
+        def from_pretrained(cls, name: str, pooling: str) -> "Encoder":
+            assert (name, pooling) == ("some/encoder", "cls")
+            return cls()
+
+        def encode(self, texts: list[str]) -> np.ndarray:
+            return np.stack([vectors[text] for text in texts])
+
+    monkeypatch.setattr(encoders, "SentenceEncoder", Encoder)
+    chosen = demonstration_selection.select(problem, retriever="some/encoder", pooling="cls")
+    for query, rows in zip(problem.evaluation, chosen, strict=True):
+        q = vectors[query.fields["sentence"]]
+        cosine = [
+            q @ v / np.linalg.norm(q) / np.linalg.norm(v)
+            for v in (vectors[row.fields["sentence"]] for row in pool_of(problem))
+        ]
+        assert rows == [pool_of(problem)[index] for index in np.argsort(cosine)[::-1][:2]]
+
+
+def icl(model: lm.LanguageModel, decoder, prompt: str, label_ids: list[int], context: int) -> np.ndarray:
+    """Label probabilities after one whole prompt, by the plain forward pass; kept to its last tokens."""
+    tokens = [ord(character) for character in prompt][-context:]
+    padded = np.zeros((1, context), np.int32)  # One shape; what follows the last token has no say.
+    padded[0, : len(tokens)] = tokens
+    hidden_E = decoder(padded)[0, len(tokens) - 1]
+    log_p_V = jax.nn.log_softmax(hidden_E @ model.head.rows_VE.T)
+    p_C = np.exp(np.asarray(log_p_V)[label_ids])
+    return p_C / p_C.sum()
+
+
+@pytest.mark.parametrize("order", demonstration_selection.ORDERS)
+def test_prediction(context, model, small_decoder, order):
+    problem, decoder = context.problem, jax.jit(small_decoder("gpt2"))
+    prediction = demonstration_selection.run(context, retriever="bm25", order=order)
+    chosen = demonstration_selection.select(problem, retriever="bm25", order=order)
+    for row, (query, rows) in enumerate(zip(problem.evaluation, chosen, strict=True)):
+        prompt = "".join(problem.task.render(one, one.label) + "\n" for one in rows) + problem.task.render(query)
+        want_C = icl(model, decoder, prompt, problem.label_ids, model.context)
+        np.testing.assert_allclose(prediction.probabilities_QC[row], want_C, atol=1e-4)
+        assert prediction.classes_Q[row] == want_C.argmax()
+    assert prediction.note == ""
+
+
+def test_upper_bound(context, problem, model, small_decoder):
+    decoder = jax.jit(small_decoder("gpt2"))
+    prediction = demonstration_upper_bound.run(context, num_prompts=5)
+    true_Q = np.array([int(example.label) for example in problem.evaluation])
+    predicted = []
+    for rows in demonstration_upper_bound.draws(problem, 5):
+        assert sorted(row.label for row in rows) == ["0", "1"] and all(row in pool_of(problem) for row in rows)
+        shown = "".join(problem.task.render(one, one.label) + "\n" for one in rows)
+        prompts = [shown + problem.task.render(query) for query in problem.evaluation]
+        predicted.append([icl(model, decoder, p, problem.label_ids, model.context).argmax() for p in prompts])
+    accuracies = (np.array(predicted) == true_Q).mean(1)
+    np.testing.assert_array_equal(prediction.classes_Q, predicted[accuracies.argmax()])
+    assert prediction.candidates == tuple(accuracies)
+    assert "best of 5 random prompts, CHOSEN ON THE EVALUATION ROWS" in prediction.note
+
+
+def test_draws_are_seeded(problem):
+    few, many = ([*demonstration_upper_bound.draws(problem, number)] for number in (3, 7))
+    assert many[:3] == few
+    assert len({tuple(row.row for row in rows) for rows in many}) > 3
+
+
+def test_does_not_apply_without_demonstrations(problem):
+    train = pool_of(problem)
+    split = splits.draw(train, problem.task, shots=2, demo_shots=0, seed=1)
+    without = method.Problem(problem.task, split, problem.evaluation, problem.tokenize)
+    for one in (*demonstration_selection.METHODS, *demonstration_upper_bound.METHODS):
+        with pytest.raises(errors.UserError, match="demo_shots=0 leaves no demonstrations to select"):
+            one.check(without)
+        one.check(problem)

@@ -1,0 +1,215 @@
+"""Noisy channel and its direct counterparts against their definitions, text by text and class by class."""
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.methods import channel_templates, channel_texts, method, noisy_channel
+from knnprompt_jax.tasks import catalogue
+from knnprompt_jax.tasks.task import Task
+from tests.methods import whole_texts
+from tests.methods.whole_texts import tokens
+
+VARIANTS = ["channel", "direct", "direct++"]
+# Words that begin with the same token, one of them the beginning of another.
+ALIKE = Task("alike", ("text",), "Text: {text}\nKind:", ("x", "y", "z"), ("old town", "old", "old town hall"))
+
+
+def kept(before, after, context):
+    """The tokens before what is scored, cut on the left so that all fits."""
+    return before[max(0, len(before) + len(after) - context) :]
+
+
+def channel(labels, shown, text, label, limit, context):
+    before = [whole_texts.model().tokenizer.bos_token_id]
+    for number, (other, own) in enumerate(shown):
+        before += tokens((" " if number else "") + labels[own]) + tokens(" " + other)[: limit + 16]
+    before += tokens((" " if shown else "") + labels[label])
+    after = [*tokens(" " + text)[:limit], whole_texts.model().tokenizer.eos_token_id]
+    return whole_texts.log_p(kept(before, after, context), after).mean()
+
+
+def direct(labels, shown, text, label, limit, context):
+    before = [whole_texts.model().tokenizer.bos_token_id]
+    for number, (other, own) in enumerate(shown):
+        before += tokens((" " if number else "") + other)[: limit + 16] + tokens(" " + labels[own])
+    before += tokens((" " if shown else "") + text)[:limit]
+    words = [tokens(" " + word) for word in labels]
+    common = 0
+    while all(len(word) > common and word[common] == words[0][common] for word in words):
+        common += 1
+    before += words[label][:common]
+    after = [*words[label][common:], whole_texts.model().tokenizer.eos_token_id]
+    return whole_texts.log_p(kept(before, after, context), after).mean()
+
+
+def direct_plus(labels, shown, text, label, limit, context):
+    return direct(labels, shown, text, label, limit, context) - direct(labels, shown, "N/A", label, limit, context)
+
+
+DEFINITIONS = {"channel": channel, "direct": direct, "direct++": direct_plus}
+
+
+def by_definition(problem, variant, templates, contexts, limit, context):
+    """Scores [U, Q, C]."""
+    task, words = problem.task, channel_templates.get(problem.task)
+    score = DEFINITIONS[variant]
+    return np.array(
+        [
+            [
+                [
+                    sum(
+                        score(words.labels(template), shown, task.retrieval_text(query), label, limit, context)
+                        for shown in contexts
+                    )
+                    for label in range(task.num_classes)
+                ]
+                for query in problem.evaluation
+            ]
+            for template in templates
+        ]
+    )
+
+
+def shown_rows(problem, rows):
+    return [(problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in rows]
+
+
+def make_problem(task, demo_shots=2, count=3):
+    return whole_texts.make_problem(task, demo_shots, 1, whole_texts.queries(task, count))
+
+
+def scores(problem, **options):
+    context = method.Context(problem, whole_texts.model(), {})
+    return noisy_channel.scores(context, noisy_channel.Settings(**options))
+
+
+@pytest.mark.parametrize("context", [0, 67])
+@pytest.mark.parametrize("demonstrations", noisy_channel.DEMONSTRATIONS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scores(variant, demonstrations, context):
+    """By all four templates; a query is empty, one is longer than its limit, and some contexts are cut."""
+    problem = make_problem(catalogue.get("mr"))
+    got_UQC, continuations = scores(
+        problem, variant=variant, demonstrations=demonstrations, text_tokens=11, context_tokens=context
+    )
+    rows = shown_rows(problem, problem.split.demonstrations)
+    ensembled = demonstrations == "ensembled"
+    published = 11 + 16 if ensembled else whole_texts.CONTEXT
+    contexts = [[row] for row in rows] if ensembled else [rows]
+    want_UQC = by_definition(problem, variant, range(4), contexts, 11, context or published)
+    np.testing.assert_allclose(got_UQC, want_UQC, atol=3e-5)
+    assert bool(continuations.num_truncated) == (ensembled != bool(context))
+    assert np.median(np.ptp(want_UQC, axis=-1)) > 3e-3, "labels must matter for this to test anything"
+
+
+@pytest.mark.parametrize("demo_shots", [0, 1])
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("labels", [1, 3])
+def test_labels_that_begin_alike(variant, demo_shots, labels):
+    """One class alone too, without demonstrations and with one a class."""
+    task = dataclasses.replace(ALIKE, labels=ALIKE.labels[:labels], label_words=ALIKE.label_words[:labels])
+    problem = make_problem(task, demo_shots, count=2)
+    got_UQC, _ = scores(problem, variant=variant, template=2)
+    rows = shown_rows(problem, problem.split.demonstrations)
+    np.testing.assert_allclose(got_UQC, by_definition(problem, variant, [1], [rows], 112, 1024), atol=3e-5)
+
+
+def test_all_rows_are_shown():
+    problem = make_problem(catalogue.get("mr"), demo_shots=1)
+    got_UQC, _ = scores(problem, shown="all", template=4)
+    rows = shown_rows(problem, [*problem.split.demonstrations, *problem.split.anchors])
+    assert len(rows) == 4
+    np.testing.assert_allclose(got_UQC, by_definition(problem, "channel", [3], [rows], 112, 1024), atol=3e-5)
+
+
+def test_the_best_template_is_kept_and_the_others_told():
+    task = catalogue.get("trec")
+    problem = whole_texts.make_problem(task, 1, 0, whole_texts.queries(task, 7))
+    result = whole_texts.run(problem, "noisy_channel")
+    scores_UQC, _ = scores(problem)
+    true_Q = [task.class_index(query.label) for query in problem.evaluation]
+    accuracies = [np.mean(scores_QC.argmax(-1) == true_Q) for scores_QC in scores_UQC]
+    best = int(np.argmax(accuracies))
+    assert len(set(accuracies)) > 1
+    np.testing.assert_array_equal(result.classes_Q, scores_UQC[best].argmax(-1))
+    np.testing.assert_allclose(result.probabilities_QC, whole_texts.softmax(scores_UQC[best]), atol=3e-5)
+    assert result.note == "best of 4 templates, CHOSEN ON THE EVALUATION ROWS"
+    assert result.candidates == tuple(accuracies)
+    assert result.lm_tokens > 0
+
+
+def test_one_template_has_nothing_to_choose():
+    result = whole_texts.run(make_problem(ALIKE), "noisy_channel_direct_plus", template=3)
+    assert result.note == "templates not of Min et al., who have none for this task" and not result.candidates
+
+
+@pytest.mark.parametrize("name", [*catalogue.PAPER_TASKS, "sst5", catalogue.DEMO])
+def test_templates_of_every_task(name):
+    task = catalogue.get(name)
+    words = channel_templates.get(task)
+    assert words.published == (name not in ("mpqa", "cb", "rte", "demo"))
+    assert len(words.words) == task.num_classes
+    for template in range(4):
+        labels = words.labels(template)
+        assert len(set(labels)) == task.num_classes and all(label == label.strip() for label in labels)
+
+
+@pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
+def test_published_limits(task, text):
+    words = channel_templates.get(catalogue.get(task))
+    assert noisy_channel.Settings().limits(words, 2048) == (text, 1024)
+    assert noisy_channel.Settings(demonstrations="ensembled").limits(words, 1024) == (text, text + 16)
+    assert noisy_channel.Settings(context_tokens=997).limits(words, 1024) == (text, 997)
+    assert noisy_channel.Settings(text_tokens=31).limits(words, 211) == (31, 211)
+
+
+def test_special_tokens_are_added_once():
+    """A tokenizer of single characters that begins every text with a token of its own, as OPT's does."""
+    writer = channel_texts.Writer(lambda texts: [[2, *map(ord, text)] for text in texts], 2, 3, text_tokens=4)
+    shown = [channel_texts.Row("one", 1), channel_texts.Row("a text of more than twenty tokens", 0)]
+    family = writer.channel(["A", "B"], shown, [channel_texts.Row(""), channel_texts.Row("query")])
+    assert [chr(token) for token in family.prefix_P] == list("\2B one A a text of more than")
+    written = [["".join(map(chr, piece)) for piece in pieces] for pieces in (family.contexts, family.targets)]
+    assert written == [[" A", " B"] * 2, [" \3", " \3", " que\3", " que\3"]]
+    family = writer.direct(["is A", "is B"], shown[:1], [channel_texts.Row("query")])
+    assert "".join(map(chr, family.prefix_P)) == "\2one is B"
+    written = [["".join(map(chr, piece)) for piece in pieces] for pieces in (family.contexts, family.targets)]
+    assert written == [[" que is "] * 2, ["A\3", "B\3"]]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "choices"),
+    [
+        ("variant", "noisy", "choose from channel, direct, direct"),
+        ("demonstrations", "none", "choose from concatenated, ensembled"),
+        ("shown", "anchors", "choose from demonstrations, all"),
+        ("template", 5, "choose from 1, 2, 3, 4, or 0"),
+        ("text_tokens", -1, "choose 1 or more, or 0"),
+        ("context_tokens", -7, "choose 1 or more, or 0"),
+    ],
+)
+def test_unknown_options(problem, option, value, choices):
+    options = dataclasses.asdict(noisy_channel.Settings()) | {option: value}
+    with pytest.raises(errors.UserError, match=f"{option}={value!r}: {choices}"):
+        noisy_channel.prepare(problem, **options)
+
+
+def test_a_text_that_fills_the_context():
+    with pytest.raises(errors.UserError, match="tokens to score do not fit in 5 tokens"):
+        scores(make_problem(catalogue.get("mr")), text_tokens=31, context_tokens=5)
+
+
+@pytest.mark.parametrize(("start", "end", "ends"), [(None, 7, (7, 7)), (5, None, (5, 5)), (5, 7, (5, 7))])
+def test_tokens_that_begin_and_end_texts(start, end, ends):
+    tokenizer = types.SimpleNamespace(bos_token_id=start, eos_token_id=end)
+    assert noisy_channel._ends(types.SimpleNamespace(tokenizer=tokenizer, name="m")) == ends
+
+
+def test_a_tokenizer_without_them_is_refused():
+    tokenizer = types.SimpleNamespace(bos_token_id=None, eos_token_id=None)
+    with pytest.raises(errors.UserError, match="m: the tokenizer has no token that begins or ends a text"):
+        noisy_channel._ends(types.SimpleNamespace(tokenizer=tokenizer, name="m"))

@@ -1,0 +1,137 @@
+"""Methods by name: what is refused, in one line with the choices, and what "all" leaves out."""
+
+import dataclasses
+import importlib.util
+import pathlib
+import re
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.methods import method, registry
+
+CALIBRATIONS = {
+    "contextual_calibration",
+    "contextual_calibration_trainset",
+    "domain_context_calibration",
+    "batch_calibration",
+    "proca",
+    "linc",
+}
+READ_WORDS = CALIBRATIONS | {"icl", "knn_partial", "knn_partial_raw", "icl_ensemble", "prompt_compose_bm25"}
+BY_NAME = {name for name, one in registry.METHODS.items() if one.by_name}
+
+
+def with_tokens(problem, a, b, c, **changes):
+    """The problem with these tokens for its label words, "a", "b" and "c" after a blank."""
+    words = {" a": a, " b": b, " c": c}
+    return dataclasses.replace(
+        problem, tokenize=lambda texts: [words.get(text, [9] * len(text)) for text in texts], **changes
+    )
+
+
+def one_line(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_every_method_applies_where_label_words_are_tokens(problem):
+    chosen, left_out = registry.select(["all"], with_tokens(problem, [1], [2], [3]))
+    assert [one.name for one in chosen] == [name for name in registry.METHODS if name not in BY_NAME]
+    assert set(left_out) == BY_NAME and all("name the method" in reason for reason in left_out.values())
+
+
+def test_names_are_kept_in_order_and_once(problem):
+    chosen, _ = registry.select(["knn", "icl", "knn"], problem)
+    assert [one.name for one in chosen] == ["knn", "icl"]
+
+
+@pytest.mark.parametrize("names", [["icl", "knnn"], ["all", "icl"], []])
+def test_unknown_method(problem, names):
+    with pytest.raises(errors.UserError, match="method.*choose from icl, knn, .*linear_probe_log_p, or all") as error:
+        registry.select(names, problem)
+    one_line(error)
+
+
+def test_label_words_of_several_tokens(problem):
+    several = with_tokens(problem, [4, 1], [2], [3])
+    with pytest.raises(errors.UserError, match="'linc' does not apply: the label word 'a' .* has 2 tokens") as error:
+        registry.select(["icl", "linc"], several)
+    message = one_line(error)
+    assert "label_token='first'" in message and message.endswith("linear_probe, linear_probe_log_p")
+    assert "methods that do: icl, knn" in message and "proca" not in message
+    chosen, left_out = registry.select(["all"], several)
+    assert set(left_out) == CALIBRATIONS | BY_NAME and len(chosen) + len(left_out) == len(registry.METHODS)
+    first = dataclasses.replace(several, label_token="first")
+    assert registry.select(["linc"], first)[0][0].name == "linc" and first.label_ids == [4, 2, 3]
+
+
+@pytest.mark.parametrize("label_token", ["last", "first"])
+def test_label_words_that_share_a_token(problem, label_token):
+    """The token by which classes are read tells them apart, where label words are read; the other may be shared."""
+    order = 1 if label_token == "last" else -1
+    registry.select(
+        ["icl"], with_tokens(problem, *([5, token][::order] for token in (1, 2, 3)), label_token=label_token)
+    )
+    shared = with_tokens(problem, *([token, 5][::order] for token in (1, 2, 3)), label_token=label_token)
+    with pytest.raises(errors.UserError, match="'icl' does not apply: .*'a' and 'b' .* the same token"):
+        registry.select(["icl"], shared)
+    chosen, left_out = registry.select(["all"], shared)
+    assert set(left_out) == READ_WORDS | BY_NAME and {"knn", "knn_l2", "hidden_centroids"} < {
+        one.name for one in chosen
+    }
+
+
+def test_no_anchors(problem):
+    empty = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
+    with pytest.raises(errors.UserError, match="'knn' does not apply: there are no anchors"):
+        registry.select(["knn"], empty)
+    chosen, _ = registry.select(["all"], empty)
+    assert {"icl", "prompt_compose_bm25"} <= {one.name for one in chosen}
+    assert not any(method.anchors in one.needs for one in chosen)
+
+
+def test_options():
+    assert registry.with_options(registry.get("knn_released"), {"k": 5}) == {
+        "k": 5,
+        "direction": "released",
+        "representation": "distribution",
+        "tie_break": "lowest",
+        "centroid": "none",
+    }
+    with pytest.raises(errors.UserError, match="'linc' has no option 'k': choose from epochs, learning_rate, rows"):
+        registry.with_options(registry.get("linc"), {"k": 5})
+    with pytest.raises(errors.UserError, match="'icl' has no option 'k': choose from none"):
+        registry.with_options(registry.get("icl"), {"k": 5})
+
+
+def test_every_method_and_option_is_documented():
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    first_cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    documented = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert [name for name in documented if name in registry.METHODS] == sorted(
+        registry.METHODS, key=documented.index
+    ), "each method once"
+    assert {option for one in registry.METHODS.values() for option in one.options} == set(documented) - set(
+        registry.METHODS
+    )
+    by_name = {re.findall(r"`(\w+)`", line)[0] for line in text.splitlines() if "| **by name**" in line}
+    assert by_name == BY_NAME
+
+
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [("sklearn", {"proca", "linear_probe", "linear_probe_log_p", "tfidf"}), ("rank_bm25", {"prompt_compose_bm25"})],
+)
+def test_a_library_that_is_not_installed(problem, package, names, monkeypatch):
+    """Is missed before the model reads anything: named methods are refused, "all" does without them."""
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find_spec(name))
+    for name in names:
+        with pytest.raises(
+            errors.UserError, match=f"{name!r} does not apply: it needs {package}: pip install"
+        ) as error:
+            registry.select([name], problem)
+        one_line(error)
+    _, left_out = registry.select(["all"], problem)
+    assert names == {name for name, reason in left_out.items() if package in reason}

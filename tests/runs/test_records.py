@@ -1,0 +1,91 @@
+"""Records: whole or not at all, and foreign files refused."""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from knnprompt_jax import errors, tables
+from knnprompt_jax.runs import records
+
+
+@pytest.fixture
+def record() -> records.Record:
+    return records.Record(
+        task="mr",
+        model="folder/gpt2",
+        method="knn",
+        seed=3,
+        shots=7,
+        demo_shots=2,
+        accuracy=0.5,
+        predicted=("0", "1"),
+        true=("0", "0"),
+        settings={"k": 3},
+        experiment="imbalance",
+        cell={"ratio": 0.25},
+    )
+
+
+def test_a_record_comes_back_as_it_was(record, tmp_path):
+    path = records.write(tmp_path / "new", record)
+    assert records.read(path) == record
+    assert [file.name for file in path.parent.iterdir()] == [record.name]
+
+
+@pytest.mark.parametrize("change", [{"settings": {"k": 5}}, {"experiment": "robustness"}, {"cell": {"ratio": 0.5}}])
+def test_names_differ_wherever_runs_do(record, change):
+    assert record.name != dataclasses.replace(record, **change).name
+    assert record.name.startswith("mr-gpt2-knn-m7-d2-seed3-")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not a record"),
+        ("[]", "not a record of knnprompt_jax"),
+        ('{"a": 1}', "not a record of knnprompt_jax"),
+        ('{"format": 1}', "format 1, this version reads format 2"),
+        (json.dumps({"format": 2, "task": "mr"}), "not a whole record"),
+    ],
+)
+def test_foreign_files_are_refused_with_the_reason(content, message, tmp_path):
+    (tmp_path / "file.json").write_text(content)
+    with pytest.raises(errors.UserError, match=message):
+        records.read(tmp_path / "file.json")
+
+
+def test_a_failed_write_leaves_the_earlier_record(record, tmp_path, monkeypatch):
+    path = records.write(tmp_path, record)
+    before = path.read_text()
+    monkeypatch.setattr(pathlib.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        records.write(tmp_path, record)
+    assert path.read_text() == before
+
+
+def test_all_records_of_a_folder_are_read_in_the_order_of_their_names(record, tmp_path):
+    written = [dataclasses.replace(record, seed=seed) for seed in (5, 3)]
+    for one in written:
+        records.write(tmp_path, one)
+    (tmp_path / "companion").mkdir()
+    assert records.read_all(tmp_path) == sorted(written, key=lambda one: one.name)
+
+
+def test_a_folder_without_records_says_what_it_holds(tmp_path):
+    for name in "abcdefghi":
+        (tmp_path / f"{name}.txt").touch()
+    with pytest.raises(errors.UserError, match="no records: it holds a.txt, b.txt, .*, h.txt and 1 more$"):
+        records.read_all(tmp_path)
+    with pytest.raises(errors.UserError, match="missing: no such folder"):
+        records.read_all(tmp_path / "missing")
+
+
+def test_spread_uses_the_sample_standard_deviation():
+    assert tables.spread([0.1, 0.2, 0.6]) == "30.0 ± 26.5"  # sqrt((4 + 1 + 9) / 2) * 10
+    assert tables.spread([0.25]) == "25.0"
+
+
+def test_tables_are_aligned():
+    assert tables.render(["a", "bb"], [["long", "1"]]) == "a     bb\n----  --\nlong   1"

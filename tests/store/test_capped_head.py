@@ -1,0 +1,70 @@
+"""A head that caps its logits (Gemma 2): distributions are rebuilt from states, and what needs a linear head refuses it."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.methods import linear_probe, method, registry
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.store import representations, stores
+from knnprompt_jax.tasks import catalogue, sources, splits
+
+CAP, LABEL_IDS = 3.0, (5, 11, 97)
+
+
+@pytest.fixture(scope="module")
+def capped():
+    """The head, 19 anchors and 7 queries, and their log-probabilities by NumPy in float64."""
+    rng = np.random.default_rng(3)
+    rows_VE = rng.normal(size=(101, 13)).astype(np.float32)
+    hidden_NE = rng.normal(size=(26, 13)).astype(np.float32)
+    logits_NV = CAP * np.tanh(hidden_NE.astype(np.float64) @ rows_VE.T.astype(np.float64) / CAP)
+    log_z_N = np.log(np.exp(logits_NV).sum(-1))
+    states = lm.States(jnp.asarray(hidden_NE), jnp.asarray(log_z_N, jnp.float32))
+    return head_lib.Head(jnp.asarray(rows_VE), CAP), states, logits_NV - log_z_N[:, None]
+
+
+def test_distributions_and_label_words(capped):
+    head, states, logp_NV = capped
+    np.testing.assert_allclose(representations.log_probabilities(head, states), logp_NV, atol=1e-5)
+    labels_NC = representations.label_log_probabilities(head, states, LABEL_IDS)
+    np.testing.assert_allclose(labels_NC, logp_NV[:, list(LABEL_IDS)], atol=1e-5)
+    uncapped_NV = representations.log_probabilities(head_lib.Head(head.rows_VE), states)
+    assert np.abs(uncapped_NV - logp_NV).max() > 0.5, "the cap must matter for this to test anything"
+
+
+@pytest.mark.parametrize("direction", ["forward", "released"])
+def test_a_dense_store_finds_the_nearest(capped, direction):
+    head, states, logp_NV = capped
+    store = stores.build("dense", head, states[:19], np.arange(19) % 3, LABEL_IDS)
+    found = store.search(states[19:], k=5, direction=direction)
+    logk_NV, logp_QV = logp_NV[:19], logp_NV[19:]
+    if direction == "forward":
+        want_QN = (np.exp(logp_QV) * logp_QV).sum(-1)[:, None] - np.exp(logp_QV) @ logk_NV.T
+    else:
+        want_QN = (np.exp(logk_NV) * logk_NV).sum(-1) - logp_QV @ np.exp(logk_NV).T
+    np.testing.assert_array_equal(found.indices_Qk, np.argsort(want_QN, -1)[:, :5])
+
+
+def test_what_needs_a_linear_head_refuses_it(capped):
+    head, states, _ = capped
+    with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose kind='dense'"):
+        stores.build("factored", head, states[:19], np.arange(19) % 3, LABEL_IDS)
+    with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose representation='hidden'"):
+        linear_probe.LinearProbe(head, 3, representation="log_probabilities")
+
+
+def test_a_run_leaves_out_what_the_model_does_not_allow():
+    """Before any weight is loaded: of all methods with the reason, by name or by option as one error."""
+    task = catalogue.get("demo")
+    train = sources.load_rows(task, "train")
+    split = splits.draw(train, task, shots=3, demo_shots=1, seed=1)
+    problem = method.Problem(task, split, train[:3], lambda texts: [[*text.encode()] for text in texts], logit_cap=CAP)
+    chosen, reasons = registry.select(("all",), problem)
+    assert "caps its logits at 3" in reasons["linear_probe_log_p"]
+    assert "linear_probe" in {one.name for one in chosen}
+    with pytest.raises(errors.UserError, match="'linear_probe_log_p' does not apply: .*caps its logits"):
+        registry.select(("linear_probe_log_p",), problem)
+    with pytest.raises(errors.UserError, match="caps its logits"):
+        linear_probe.prepare(problem, representation="log_probabilities", inverse_penalty=1.0)
