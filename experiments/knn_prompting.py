@@ -1,21 +1,20 @@
-"""kNN Prompting beside in-context learning with the same demonstrations: a table, and a JSON record a run.
+"""kNN Prompting beside in-context learning with the same demonstrations: a table, and a JSON record per run.
 
 python experiments/knn_prompting.py
 python experiments/knn_prompting.py --config.model=gpt2-xl --config.task=trec --config.data_dir=data --config.shots=1024
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import main_job, settings
+from knnprompt_jax.runs import comparison, overview, settings
 
-_CONFIG = app.config_flag(__file__, "knn_prompting.py")
+_CONFIG = app.Config(__file__, "knn_prompting.py", settings.JobSettings)
 
 
 def main() -> None:
-    run = settings.from_config(settings.RunSettings, _CONFIG.value)
-    records = main_job.run(run)
+    records = comparison.run(_CONFIG.value)
     if parallel.is_main():
-        print(main_job.summarize(records))
-        print(f"records: {run.output}/")
+        print(overview.of_comparison(records))
+        print(f"records: {_CONFIG.value.output}/")
 
 
 if __name__ == "__main__":

@@ -4,17 +4,15 @@ python experiments/pretrain.py --config.text=corpus/ --config.output=checkpoints
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.pretraining import job
-from knnprompt_jax.runs import settings
+from knnprompt_jax.pretraining import job, settings
 
-_CONFIG = app.config_flag(__file__, "pretrain.py")
+_CONFIG = app.Config(__file__, "pretrain.py", settings.PretrainSettings)
 
 
 def main() -> None:
-    config = settings.from_config(job.PretrainSettings, _CONFIG.value)
-    result = job.run(config)
-    print(f"held-out loss {result['held_out_loss']:.4f} nats a token, perplexity {result['held_out_perplexity']:.2f}")
-    print(f"model: {config.output}/model")
+    result = job.run(_CONFIG.value)
+    print(f"held-out loss {result['held_out_loss']:.4f} nats per token, perplexity {result['held_out_perplexity']:.2f}")
+    print(f"model: {_CONFIG.value.output}/model")
 
 
 if __name__ == "__main__":

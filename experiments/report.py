@@ -6,15 +6,14 @@ python experiments/report.py --records=results --output=report
 from absl import flags
 
 from knnprompt_jax import app
+from knnprompt_jax.paper import page
 
 _RECORDS = flags.DEFINE_string("records", "results", "Folder in which each experiment has a folder of records.")
 _OUTPUT = flags.DEFINE_string("output", "report", "Folder to write index.html and tables/ to.")
 
 
 def main() -> None:
-    from knnprompt_jax.report import job
-
-    print(f"page: {job.run(_RECORDS.value, _OUTPUT.value)}")
+    print(f"page: {page.run(_RECORDS.value, _OUTPUT.value)}")
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ __all__ = ["KNNPrompting", "LanguageModel", "Task", "UserError", "demo_model"]
 
 # Imported when first asked for, so that the package itself is quick to import and starts no device.
 _MODULES = {
-    "KNNPrompting": "api.estimator",
+    "KNNPrompting": "classifier.estimator",
     "LanguageModel": "lm",
     "Task": "tasks.task",
     "UserError": "errors",
-    "demo_model": "api.models",
+    "demo_model": "classifier.models",
 }
 
 

@@ -1,52 +1,100 @@
 """How every binary starts: a user's mistake is one line on standard error and exit status 2, never a traceback."""
 
+import ast
+import contextlib
+import functools
+import operator
 import pathlib
 import re
+import shutil
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 import absl.app
 from absl import flags, logging
 from ml_collections import config_flags
+from ml_collections.config_flags import tuple_parser
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, options
 
-# ml_collections reports an unknown --config.name as an AttributeError or KeyError, a missing file as an OSError.
-_FLAG_ERRORS = (flags.Error, AttributeError, KeyError, OSError, TypeError, ValueError)
-_OPTION = re.compile(r"^ {4}config\.(?P<name>[\w.]+) = (?P<default>.*?)(?:  # (?P<comment>.*))?$", re.MULTILINE)
+Kind = TypeVar("Kind", bound=options.Options)
+_HELP = ("--help", "-help", "-h")
 
 
-def config_flag(binary: str, name: str, base: str = "") -> Any:
-    """Defines --config with a file of configs/ as its default; --help lists the file's options with their comments.
+class Config(Generic[Kind]):
+    """The flag --config: a file of options, each of which the command line may give another value."""
 
-    `base` is the file, from the project's root, with the options that the config adds to.
-    """
-    root = pathlib.Path(binary).resolve().parents[1]
-    path = root / "configs" / name
-    options = [
-        f"  --config.{option['name']}={option['default']}  {option['comment'] or ''}"
-        for option in [*(_options(root / base) if base else ()), *_options(path)]
-    ]
-    help_text = "\n".join([f"Config file. The options of {name} and their defaults:", *options])
-    try:
-        holder = config_flags.DEFINE_config_file("config", str(path), help_text)
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["config"])
-        return holder
-    except _FLAG_ERRORS as error:  # This flag reads the command line already when it is defined.
-        _fail(f"unknown or impossible --config option: {_text(error)}; --help lists them")
+    of_binary: ClassVar["Config | None"] = None
+
+    def __init__(self, binary: str, name: str, kind: type[Kind] | Callable[[Any], type[Kind]]):
+        """`name` is the file of configs/ that the binary takes by default; `kind` declares its options, or finds them by the config."""
+        Config.of_binary, self._kind = self, kind
+        self.path = str(pathlib.Path(binary).resolve().parents[1] / "configs" / name)
+        with _mistakes_in_one_line():  # This flag reads the command line already when it is defined.
+            self._holder = config_flags.DEFINE_config_file(
+                "config", self.path, "Config file; --help lists its options."
+            )
+
+    @property
+    def loose(self) -> Any:
+        """The values before they are checked; raises OSError where the file could not be read."""
+        config = self._holder.value
+        config.items()
+        return config
+
+    @functools.cached_property
+    def kind(self) -> type[Kind]:
+        """The declaration of the options."""
+        return self._kind if isinstance(self._kind, type) else self._kind(self.loose)
+
+    @functools.cached_property
+    def value(self) -> Kind:
+        """The options; raises UserError on a value that is refused."""
+        return options.from_config(self.kind, self.loose)
+
+
+class _Value(flags.ArgumentParser):
+    """A number, True or False, or what is neither as text: `options` says what is possible."""
+
+    def parse(self, argument: Any) -> Any:
+        return _literal(argument)
+
+
+class _Several(tuple_parser.TupleParser):
+    """Several values, written as (1, 2), as 1,2 or as texts with commas between them, or given one by one."""
+
+    def parse(self, argument: Any) -> tuple:
+        if isinstance(argument, list):
+            return tuple(value for each in argument for value in self.parse(each))
+        value = _literal(argument)
+        if isinstance(value, str):
+            return tuple(text.strip() for text in value.split(",") if text.strip())
+        return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+for _type, _parser in {int: _Value(), float: _Value(), bool: _Value(), tuple: _Several()}.items():
+    config_flags.register_flag_parser_for_type(_type, _parser)
+
+
+def _literal(argument: Any) -> Any:
+    if isinstance(argument, str):
+        with contextlib.suppress(SyntaxError, ValueError):
+            return ast.literal_eval(argument.capitalize() if argument in ("true", "false") else argument)
+    return argument
 
 
 def run(main: Callable[[], None]) -> None:
-    """Parses the flags and calls `main`."""
+    """Parses the flags and calls `main`; --help of a binary with a config lists the config's options instead."""
 
     def parse(argv: Sequence[str]) -> list[str]:
-        try:
+        if Config.of_binary and not {*_HELP}.isdisjoint(argv):
+            _show_help(Config.of_binary, argv)
+        with _mistakes_in_one_line():
             rest = flags.FLAGS(argv)
-            if "config" in flags.FLAGS:
-                flags.FLAGS.config.items()  # A file that could not be read shows on first use only.
-        except _FLAG_ERRORS as error:
-            _fail(_text(error))
+            if Config.of_binary:
+                Config.of_binary.value  # noqa: B018 (raises)
         if len(rest) > 1:
             _fail(f"unexpected argument {rest[1]!r}: options are written --name=value")
         return rest
@@ -64,14 +112,54 @@ def run(main: Callable[[], None]) -> None:
     absl.app.run(guarded, flags_parser=parse)
 
 
-def _options(path: pathlib.Path) -> list[re.Match[str]]:
-    return list(_OPTION.finditer(path.read_text(encoding="utf-8")))
+def _show_help(config: Config, argv: Sequence[str]) -> NoReturn:
+    """Prints what the binary does, then each flag and option with its value and, below it, what it means."""
+    with _mistakes_in_one_line():
+        flags.FLAGS([argument for argument in argv if argument not in _HELP])
+        file = _entry("config", config.path, "File of the options below; the command line may give each another value.")
+        entries = [sys.modules["__main__"].__doc__ or "", file]
+        for name, _, declared in options.listed(config.kind):
+            choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
+            entries.append(
+                _entry(f"config.{name}", operator.attrgetter(name)(config.loose), declared["help"] + choices)
+            )
+        for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
+            entries.append(_entry(flag.name, flag.value, flag.help or ""))
+    print("\n".join(entries))
+    sys.exit()
 
 
-def _text(error: BaseException) -> str:
-    while error.args and isinstance(error.args[0], BaseException):
-        error = error.args[0]
-    return str(error.args[0]) if error.args and not isinstance(error, OSError) else str(error)
+def _entry(name: str, value: Any, text: str) -> str:
+    shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+    width, indent = min(100, shutil.get_terminal_size((100, 24)).columns), " " * 6
+    wrapper = textwrap.TextWrapper(width, indent, indent, break_long_words=False, break_on_hyphens=False)
+    return f"  --{name}={shown}\n{wrapper.fill(text)}"
+
+
+@contextlib.contextmanager
+def _mistakes_in_one_line() -> Iterator[None]:
+    """For what reads the command line and config files, which may raise anything."""
+    try:
+        yield
+    except Exception as error:
+        _fail(_told(error))
+
+
+def _told(error: BaseException) -> str:
+    causes = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
+    for cause in causes:
+        if isinstance(cause, errors.UserError) and "\n" not in str(cause):  # ml_collections adds tracebacks to it.
+            return str(cause)
+    if error.args and isinstance(error.args[0], KeyError):  # As ml_collections has it.
+        return f"unknown option: {error.args[0].args[0]}; --help lists them"
+    lines = str(error).splitlines()
+    if isinstance(error, flags.Error):
+        return " ".join(dict.fromkeys((lines[0], lines[-1])))
+    given = re.search(r"-config[= ](\S+)", " ".join(sys.argv))
+    file = given[1] if given else Config.of_binary and Config.of_binary.path
+    return f"--config={file}: {type(error).__name__}: {lines[-1] if lines else ''}"
 
 
 def _fail(message: str) -> NoReturn:

@@ -57,6 +57,11 @@ def wait_for_all(name: str) -> None:
         multihost_utils.sync_global_devices(name)
 
 
+def from_main(array: np.ndarray) -> np.ndarray:
+    """The array that process 0 has, for every process."""
+    return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array
+
+
 def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     """The mesh of data × model devices; `data` = 0 takes all there are.
 

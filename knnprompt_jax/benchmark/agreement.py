@@ -31,14 +31,14 @@ def measure(
         "torch_cached": (batches[0], 1),
         "llama_cached": ([suffix for batch in batches for suffix in batch], len(batches)),
     }
-    found: dict[str, dict[str, float]] = {}
+    compared: dict[str, dict[str, float]] = {}
     for name in running.processes:
         suffixes, limit = work[name]
         ours_NV = _ours(model, sampled.prefix_P, suffixes)
         theirs_NV = _theirs(running, name, limit, ours_NV.shape)
         distance = _divergences if name in settings_lib.LLAMA_PEERS else _differences
-        found[name] = {"prompts": len(suffixes), **distance(ours_NV, theirs_NV)}
-    return found
+        compared[name] = {"prompts": len(suffixes), **distance(ours_NV, theirs_NV)}
+    return compared
 
 
 def _ours(model: lm.LanguageModel, prefix_P: np.ndarray, suffixes: list[np.ndarray]) -> np.ndarray:

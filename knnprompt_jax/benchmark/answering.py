@@ -1,4 +1,4 @@
-"""The answering end of a process that runs other code: a JSON object a line in, a JSON object a line out.
+"""The answering end of a process that runs other code: a JSON object per line in, a JSON object per line out.
 
 In: {"do": name, ...}, a method and its arguments. Out: {"seconds": …}, or {"error": …} where the method failed.
 Nothing but the standard library is imported, so that a Python without JAX can run it.

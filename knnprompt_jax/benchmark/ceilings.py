@@ -66,7 +66,7 @@ def default_side() -> int:
 
 
 def bandwidth(side: int, repetitions: int) -> float:
-    """Bytes a second, the better of reading a large array (4 side · 4 side numbers) and of reading and writing it."""
+    """Bytes per second, the better of reading a large array (4 side · 4 side numbers) and of reading and writing it."""
     side = side or default_side()
     array = jnp.ones((4 * side, 4 * side))
     turns = {"read": timing.stopwatch(lambda: jnp.sum(array)), "copy": timing.stopwatch(lambda: -array)}

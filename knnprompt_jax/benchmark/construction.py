@@ -39,7 +39,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
         contenders = {OURS: ours, **jax_peers.make(decoder, sampled, settings), **running.ready}
         turns = {name: peer.turn for name, peer in contenders.items()} | products.turns
         rounds = timing.interleave(turns, settings.repetitions)
-        found = agreement.measure(model, sampled, settings, running) if settings.agreement else {}
+        compared = agreement.measure(model, sampled, settings, running) if settings.agreement else {}
     seconds = {name: statistics.median(values) for name, values in rounds.items()}
     return {
         "workload": _describe(workload),
@@ -54,7 +54,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
         "peers": _compare(contenders, seconds),
         "absent": running.absent,
         "llama": _llama(subject, settings, running),
-        "agreement": found,
+        "agreement": compared,
         "seconds": rounds,
     }
 
@@ -90,23 +90,23 @@ def _speed(
     seconds: Mapping[str, float],
     products: ceilings.MatrixProducts,
 ) -> dict[str, Any]:
-    own, devices = seconds[OURS], model.mesh.size
+    elapsed, devices = seconds[OURS], model.mesh.size
     peak, at_widths = products.peak(seconds) * devices, products.at_widths(seconds) * devices
     needed = flops.needed(model.config, workload.prompts.groups)
     all_blocks = flops.all_blocks(model.config, workload.prompts.groups)
     return {
-        "anchors_per_second": workload.prompts.num_prompts / own,
-        "suffix_tokens_per_second": workload.num_suffix_tokens / own,
+        "anchors_per_second": workload.prompts.num_prompts / elapsed,
+        "suffix_tokens_per_second": workload.num_suffix_tokens / elapsed,
         "devices": devices,
         "matrix_products": products.rates(seconds),
         "peak_flops_per_second": peak,
         "flops_needed": needed,
-        "flops_per_second": needed / own,
-        "share_of_peak": needed / own / peak,
+        "flops_per_second": needed / elapsed,
+        "share_of_peak": needed / elapsed / peak,
         "widths_flops_per_second": at_widths,
-        "share_of_widths": needed / own / at_widths,
+        "share_of_widths": needed / elapsed / at_widths,
         "flops_all_blocks": all_blocks,
-        "share_of_peak_all_blocks": all_blocks / own / peak,
+        "share_of_peak_all_blocks": all_blocks / elapsed / peak,
     }
 
 

@@ -34,7 +34,7 @@ def needed(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup
 
 
 def all_blocks(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
-    """The plainer count: every suffix token in every block and its attention, a head a suffix, no prefix pass."""
+    """The plainer count: every suffix token in every block and its attention, the head once per suffix, no prefix pass."""
     total = 0
     for group in groups:
         lengths_N = np.array([len(suffix) for suffix in group.suffixes])

@@ -88,7 +88,7 @@ class Peers:
         return logits_BV - np.log(np.exp(logits_BV).sum(-1, keepdims=True))
 
     def _decode(self, texts: Sequence[list[int]], first_sequence: int, first_position: int, outputs: bool) -> list[int]:
-        """Reads one text a sequence; returns each text's last place in the batch, where its logits are if asked for."""
+        """Reads one text per sequence; returns each text's last place in the batch, where its logits are if asked for."""
         batch, place, ends = self._input, 0, []
         for sequence, tokens in enumerate(texts, first_sequence):
             for position, token in enumerate(tokens, first_position):

@@ -3,6 +3,7 @@
 What is counted is the peak resident set of a process less what it held before, mapped pages of the files included.
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ import safetensors.numpy
 from flax import nnx, serialization, traverse_util
 
 import knnprompt_jax
-from knnprompt_jax import errors, parallel, tables
+from knnprompt_jax import errors, options, parallel, tables
 from knnprompt_jax.models import checkpoints, conversion, registry, sharding
 
 WIDTH, HEADS = 1280, 16
@@ -37,29 +38,46 @@ _INDICES = {
 }
 
 
-def run(
-    kinds: Sequence[str], gigabytes: float, processes: Sequence[int], devices: int, parent: str = ""
-) -> dict[tuple[str, int], tuple[int, list[dict[str, int]]]]:
-    """By kind of file and number of processes: the bytes of a checkpoint, and what `load` found in each process.
+@dataclasses.dataclass(frozen=True)
+class LoadingSettings(options.Options):
+    """What is loaded, and by how many processes."""
+
+    files: tuple[str, ...] = options.option(
+        ("safetensors",), "Kinds of files; those of bin need torch.", choices=_NAMES, needed=True
+    )
+    gigabytes: float = options.option(2.1, "Float32 weights of at least so many GB, made on the spot.", least=0)
+    processes: tuple[int, ...] = options.option(
+        (1, 2), "Numbers of processes, of which each loads its part of the shards.", least=1, needed=True
+    )
+    devices: int = options.option(
+        8, "Devices over which the weights are split, those of all processes together.", least=1
+    )
+    folder: str = options.option(
+        "", "Where checkpoints are made and removed again; empty: the folder for temporary files."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if HEADS % self.devices:
+            raise errors.UserError(f"devices={self.devices}: choose a number that divides the model's {HEADS} heads")
+        if indivisible := [count for count in self.processes if self.devices % count]:
+            raise errors.UserError(f"processes={indivisible[0]}: choose numbers that divide devices={self.devices}")
+
+
+def run(settings: LoadingSettings) -> dict[tuple[str, int], tuple[int, list[dict[str, int]]]]:
+    """By kind of file and number of processes: the bytes of a checkpoint, and what `load` measured in each process.
 
     Raises:
-        UserError: an unknown kind of file, devices that cannot be shared out, or a process that failed.
+        UserError: a process failed.
     """
-    for kind in kinds:
-        if kind not in _NAMES:
-            raise errors.UserError(f"files={kind!r}: choose from {', '.join(_NAMES)}")
-    for count in processes:
-        if count < 1 or devices % count or HEADS % devices:
-            raise errors.UserError(
-                f"processes={count}, devices={devices}: devices must divide {HEADS}, processes devices"
-            )
-    found = {}
-    for kind in kinds:
-        with tempfile.TemporaryDirectory(dir=parent or None) as name:
-            size = write_checkpoint(pathlib.Path(name) / "model", gigabytes, kind)
-            for count in processes:
-                found[kind, count] = size, measure(pathlib.Path(name) / "model", count, devices)
-    return found
+    measured = {}
+    for kind in settings.files:
+        with tempfile.TemporaryDirectory(dir=settings.folder or None) as name:
+            folder = pathlib.Path(name) / "model"
+            size = write_checkpoint(folder, settings.gigabytes, kind)
+            for count in settings.processes:
+                measured[kind, count] = size, measure(folder, count, settings.devices)
+    return measured
 
 
 def write_checkpoint(folder: pathlib.Path, gigabytes: float, kind: str) -> int:
@@ -124,21 +142,22 @@ def load(folder: pathlib.Path, address: str, num_processes: int, process_id: int
     return {"shards": sum(shards), "largest": max(shards), "peak": _status("VmHWM") - before}
 
 
-def render(found: Mapping[tuple[str, int], Any]) -> str:
-    """A table of what `run` found, in GB of 10⁹ bytes: a row a process."""
+def render(measured: Mapping[tuple[str, int], Any]) -> str:
+    """A table of what `run` measured, in GB of 10⁹ bytes: a row per process."""
     rows = [
-        [kind, f"{count}", *(f"{number / 1e9:.2f}" for number in (size, one["shards"], one["largest"], one["peak"]))]
-        for (kind, count), (size, processes) in found.items()
-        for one in processes
+        [kind, f"{count}"]
+        + [f"{number / 1e9:.2f}" for number in (size, process["shards"], process["largest"], process["peak"])]
+        for (kind, count), (size, processes) in measured.items()
+        for process in processes
     ]
-    return tables.render(["files", "processes", "files, GB", "own shards", "of one array", "peak"], rows)
+    return tables.render(["files", "processes", "files, GB", "its shards", "of one array", "peak"], rows)
 
 
 def _shards(pieces: list[conversion.Piece]) -> Iterator[list[conversion.Piece]]:
     """Pieces in groups of at most 300 MB."""
     group: list[conversion.Piece] = []
     for piece in pieces:
-        if group and 4 * sum(math.prod(one.shape) for one in [*group, piece]) > SHARD_BYTES:
+        if group and 4 * sum(math.prod(each.shape) for each in [*group, piece]) > SHARD_BYTES:
             yield group
             group = []
         group.append(piece)

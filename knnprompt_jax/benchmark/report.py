@@ -1,4 +1,4 @@
-"""What a benchmark found, as text for the terminal and as a JSON file."""
+"""What a benchmark measured, as text for the terminal and as a JSON file."""
 
 import datetime
 import importlib.metadata
@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from knnprompt_jax import tables
+from knnprompt_jax import files, tables
 from knnprompt_jax.benchmark import peers, search
 
 _PACKAGES = ("jax", "jaxlib", "flax", "numpy", "torch", "transformers", "gguf")
@@ -37,9 +37,8 @@ def write(folder: pathlib.Path, result: Result) -> pathlib.Path:
     folder.mkdir(parents=True, exist_ok=True)
     stamp = result["environment"]["date"].replace(":", "").replace("+0000", "Z")
     path = folder / f"benchmark-{stamp}-{os.getpid()}.json"
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+    with files.new_file(path) as unfinished:
+        unfinished.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return path
 
 
@@ -63,92 +62,100 @@ def _model(result: Result) -> str:
     return f"{model['shape']}, {model['parameters'] / 1e6:,.1f} million parameters, {weights}"
 
 
-def _construction(found: Result) -> str:
-    work = found["workload"]
+def _construction(measured: Result) -> str:
+    work = measured["workload"]
     rows = [
-        ["anchors/s", f"{found['anchors_per_second']:,.1f}"],
-        ["suffix tokens/s", f"{found['suffix_tokens_per_second']:,.0f}"],
-        ["packed slots used", f"{found['fill']:.1%}"],
-        ["packed tokens, shared ones once, of suffix tokens", f"{found['packed_tokens'] / work['suffix_tokens']:.1%}"],
-        ["model GFLOP/s", f"{found['flops_per_second'] / 1e9:,.1f}"],
+        ["anchors/s", f"{measured['anchors_per_second']:,.1f}"],
+        ["suffix tokens/s", f"{measured['suffix_tokens_per_second']:,.0f}"],
+        ["packed slots used", f"{measured['fill']:.1%}"],
         [
-            f"peak GFLOP/s of matrix products, {found['devices']} device(s)",
-            f"{found['peak_flops_per_second'] / 1e9:,.1f}",
+            "packed tokens, shared ones once, of suffix tokens",
+            f"{measured['packed_tokens'] / work['suffix_tokens']:.1%}",
         ],
-        ["share of the peak, operations that are needed", f"{found['share_of_peak']:.1%}"],
-        ["GFLOP/s of products of the model's widths", f"{found['widths_flops_per_second'] / 1e9:,.1f}"],
-        ["share of those, operations that are needed", f"{found['share_of_widths']:.1%}"],
-        ["share of the peak, every suffix's tokens in all blocks counted", f"{found['share_of_peak_all_blocks']:.1%}"],
-        ["compilations", str(found["compilations"])],
-        ["compile time, s", f"{found['compile_seconds']:.2f}"],
-        [f"peak memory, MB ({found['peak_bytes_of']})", f"{found['peak_bytes'] / 1e6:,.0f}"],
+        ["model GFLOP/s", f"{measured['flops_per_second'] / 1e9:,.1f}"],
+        [
+            f"peak GFLOP/s of matrix products, {measured['devices']} device(s)",
+            f"{measured['peak_flops_per_second'] / 1e9:,.1f}",
+        ],
+        ["share of the peak, operations that are needed", f"{measured['share_of_peak']:.1%}"],
+        ["GFLOP/s of products of the model's widths", f"{measured['widths_flops_per_second'] / 1e9:,.1f}"],
+        ["share of those, operations that are needed", f"{measured['share_of_widths']:.1%}"],
+        [
+            "share of the peak, every suffix's tokens in all blocks counted",
+            f"{measured['share_of_peak_all_blocks']:.1%}",
+        ],
+        ["compilations", str(measured["compilations"])],
+        ["compile time, s", f"{measured['compile_seconds']:.2f}"],
+        [f"peak memory, MB ({measured['peak_bytes_of']})", f"{measured['peak_bytes'] / 1e6:,.0f}"],
     ]
     compared = [
         [peers.TITLES.get(name, "ours"), str(peer["prompts"]), f"{peer['prompts_per_second']:,.2f}"]
         + [f"{peer['ours_is_times_faster']:.1f}"]
-        for name, peer in found["peers"].items()
+        for name, peer in measured["peers"].items()
     ]
     lines = [
         f"Construction: {work['name']}, {work['anchors']} anchors, prefix {work['prefix_tokens']} tokens, "
-        f"{work['suffix_tokens'] / work['anchors']:.1f} tokens a suffix",
+        f"{work['suffix_tokens'] / work['anchors']:.1f} tokens per suffix",
         tables.render(["", "ours"], rows),
         "",
-        tables.render(["", "prompts a turn", "prompts/s", "ours: times faster"], compared),
+        tables.render(["", "prompts per turn", "prompts/s", "ours: times faster"], compared),
     ]
     lines += [
-        f"Without {'; '.join(peers.TITLES[name] for name, other in found['absent'].items() if other == reason)}: {reason}."
-        for reason in dict.fromkeys(found["absent"].values())
+        f"Without {'; '.join(peers.TITLES[name] for name, other in measured['absent'].items() if other == reason)}: {reason}."
+        for reason in dict.fromkeys(measured["absent"].values())
     ]
-    if found["llama"]:
-        lines.append(_llama(found["llama"]))
-    lines += [_agreement(name, other) for name, other in found["agreement"].items()]
+    if measured["llama"]:
+        lines.append(_llama(measured["llama"]))
+    lines += [_agreement(name, other) for name, other in measured["agreement"].items()]
     return "\n".join(lines)
 
 
-def _llama(found: Result) -> str:
-    activations = ", and activations in 8 bits where they meet quantised ones" if found["quantised"] else ""
+def _llama(measured: Result) -> str:
+    activations = ", and activations in 8 bits where they meet quantised ones" if measured["quantised"] else ""
     return (
-        f"llama.cpp (llama-cpp-python {found['version']}, {found['threads']} threads) computes with the file's weights as stored "
-        f"({', '.join(found['stored'])}){activations}; all others with the same weights as {found['dtype_of_others']}."
+        f"llama.cpp (llama-cpp-python {measured['version']}, {measured['threads']} threads) computes with the file's weights as stored "
+        f"({', '.join(measured['stored'])}){activations}; all others with the same weights as {measured['dtype_of_others']}."
     )
 
 
-def _agreement(name: str, found: Result) -> str:
-    if "kl_mean" in found:
+def _agreement(name: str, measured: Result) -> str:
+    if "kl_mean" in measured:
         return (
-            f"Distributions of {found['prompts']} prompts have a KL divergence from ours of {found['kl_mean']:.1e} nats "
-            f"on average, {found['kl_max']:.1e} at most: {peers.TITLES[name]}"
+            f"Distributions of {measured['prompts']} prompts have a KL divergence from ours of {measured['kl_mean']:.1e} nats "
+            f"on average, {measured['kl_max']:.1e} at most: {peers.TITLES[name]}"
         )
     return (
-        f"Log-probabilities of {found['prompts']} prompts with the same weights differ by "
-        f"{found['max_abs_difference']:.1e} at most: {peers.TITLES[name]}"
+        f"Log-probabilities of {measured['prompts']} prompts with the same weights differ by "
+        f"{measured['max_abs_difference']:.1e} at most: {peers.TITLES[name]}"
     )
 
 
-def _search(found: Result) -> str:
+def _search(measured: Result) -> str:
     libraries = (search.STATES, search.KERNEL, search.NUMPY, search.TORCH)
     rows = [
         [row["kind"], f"{row['anchors']:,}", str(row["queries"])]
         + [f"{row['bytes'] / 1e6:,.1f}", f"{row['search_bytes'] / 1e6:,.1f}"]
         + [_rate(row["queries_per_second"].get(name)) for name in libraries]
         + [f"{row['share_of_bound']:.0%}", row["bound"]]
-        for row in found["rows"]
+        for row in measured["rows"]
     ]
     header = ["store", "anchors", "queries", "MB", "MB in search", "queries/s from states", "from keys"]
     header += ["NumPy product", "PyTorch product", "keys: of bound", "bound"]
     return (
-        f"Search ({found['direction']}): {found['peak_flops_per_second'] / 1e9:,.1f} GFLOP/s of matrix products, "
-        f"{found['bytes_per_second'] / 1e9:,.1f} GB/s of memory\n{tables.render(header, rows)}"
+        f"Search ({measured['distance']}): {measured['peak_flops_per_second'] / 1e9:,.1f} GFLOP/s of matrix products, "
+        f"{measured['bytes_per_second'] / 1e9:,.1f} GB/s of memory\n{tables.render(header, rows)}"
     )
 
 
-def _growth(found: Result) -> str:
+def _growth(measured: Result) -> str:
     header = ["anchors", "prefix tokens", "anchors/s"]
-    header += ["ms an anchor", "of the first", "GFLOP an anchor", "of the first"]
-    parts = [tables.render(header, _growth_rows(found[name])) for name in ("anchors", "prefix_tokens") if found[name]]
-    memory = f"peak memory {found['peak_bytes'] / 1e6:,.0f} MB ({found['peak_bytes_of']})"
-    head = f"Growth: {found['suffix_tokens']:g} tokens a suffix on average"
-    return "\n\n".join([head, *parts, f"compilations {found['compilations']}, {memory}"])
+    header += ["ms per anchor", "of the first", "GFLOP per anchor", "of the first"]
+    parts = [
+        tables.render(header, _growth_rows(measured[name])) for name in ("anchors", "prefix_tokens") if measured[name]
+    ]
+    memory = f"peak memory {measured['peak_bytes'] / 1e6:,.0f} MB ({measured['peak_bytes_of']})"
+    head = f"Growth: {measured['suffix_tokens']:g} tokens per suffix on average"
+    return "\n\n".join([head, *parts, f"compilations {measured['compilations']}, {memory}"])
 
 
 def _growth_rows(series: Sequence[Result]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Searching a datastore: queries a second and bytes, beside bare matrix products and the device's own bounds."""
+"""Searching a store: queries per second and bytes, beside bare matrix products and the device's own bounds."""
 
 import contextlib
 import functools
@@ -12,7 +12,9 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.benchmark import ceilings, peer_process, subjects, timing
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import kernel, searching, stores
+from knnprompt_jax.store import distances, kernel
+from knnprompt_jax.store import search as search_lib
+from knnprompt_jax.store import store as store_lib
 
 Array = jax.Array
 FEWEST, GROWTH = 1024, 4  # Anchors of the smallest store, and by how much the next is larger.
@@ -45,7 +47,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
         bounds = {"bandwidth": row["bytes_read"] / bandwidth, "matrix products": row["flops"] / peak}
         row["bound"] = max(bounds, key=lambda name: bounds[name])
         row["share_of_bound"] = bounds[row["bound"]] / row["seconds"][KERNEL]
-    return {"direction": settings.direction, "peak_flops_per_second": peak, "bytes_per_second": bandwidth, "rows": rows}
+    return {"distance": settings.distance, "peak_flops_per_second": peak, "bytes_per_second": bandwidth, "rows": rows}
 
 
 def _sizes(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str) -> list[int]:
@@ -88,7 +90,7 @@ def _measure(
                 "bytes": store.nbytes,
                 "bytes_read": sum(leaf.nbytes for leaf in references),
                 "bytes_per_anchor": store.bytes_per_anchor,
-                "search_bytes": store.plan(count, searching.Question(settings.k, settings.direction)).nbytes,
+                "search_bytes": store.plan(count, search_lib.SearchOptions(settings.k, settings.distance)).nbytes,
                 "flops": 2 * count * anchors * width,
                 "seconds": seconds,
                 "queries_per_second": {name: count / value for name, value in seconds.items()},
@@ -97,25 +99,30 @@ def _measure(
     return rows
 
 
-def _turns(settings: settings_lib.BenchmarkSettings, store: stores.Store, asked: lm.States) -> dict[str, timing.Turn]:
+def _turns(
+    settings: settings_lib.BenchmarkSettings, store: store_lib.Store, states: lm.States
+) -> dict[str, timing.Turn]:
     """The store's search of states, and the kernel alone: on keys of queries that are there already."""
-    queries = store.codec.queries(asked, "distribution", settings.direction)
-    references, labels_N = _references(settings, store), store.anchors.labels_N
-    k, distance = settings.k, store.codec.distance("distribution", settings.direction)
+    options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
+    queries, references = store.codec.queries(states, distance), _references(settings, store)
+    labels_N, measured_by = store.anchors.labels_N, store.codec.measured_by(distance)
     return {
-        STATES: timing.stopwatch(lambda: store.search(asked, k, settings.direction)),
-        KERNEL: timing.stopwatch(lambda: kernel.search(queries, references, labels_N, k=k, distance=distance)),
+        STATES: timing.stopwatch(lambda: store.search(states, options)),
+        KERNEL: timing.stopwatch(
+            lambda: kernel.search(queries, references, labels_N, k=options.k, distance=measured_by)
+        ),
     }
 
 
-def _references(settings: settings_lib.BenchmarkSettings, store: stores.Store) -> Any:
-    return store.codec.references(store.anchors.keys, "distribution", settings.direction)
+def _references(settings: settings_lib.BenchmarkSettings, store: store_lib.Store) -> Any:
+    return store.codec.references(store.anchors.keys, distances.get(settings.distance))
 
 
-def _store(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int) -> stores.Store:
-    options: dict[str, Any] = {"released": settings.direction == "released"} if kind == "factored" else {}
-    labels_N = np.arange(anchors) % NUM_CLASSES
-    return stores.build(kind, head, _states(head, anchors, 1), labels_N, range(NUM_CLASSES), **options)
+def _store(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int) -> store_lib.Store:
+    states, labels_N = _states(head, anchors, 1), np.arange(anchors) % NUM_CLASSES
+    return store_lib.build(
+        store_lib.StoreOptions(kind=kind), settings.distance, head, states, labels_N, range(NUM_CLASSES)
+    )
 
 
 def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:

@@ -73,12 +73,12 @@ def _resized(settings: settings_lib.BenchmarkSettings) -> hf_config.Json:
     """
     published = _published(settings.model_shape)
     keys = _KEYS | _OTHER_KEYS.get(published["model_type"], {})
-    own: dict[str, Any] = {keys[name]: size for name in keys if (size := getattr(settings, name))}
-    hf = {**published, **own}
+    replaced: dict[str, Any] = {keys[name]: size for name in keys if (size := getattr(settings, name))}
+    hf = {**published, **replaced}
     width, heads = hf[keys["width"]], hf[keys["heads"]]
     if settings.width:
-        own |= {key: round(width * hf[key] / published[keys["width"]]) for key in _MLP_KEYS if key in hf}
-        own |= {key: width for key in ("word_embed_proj_dim",) if key in hf}
+        replaced |= {key: round(width * hf[key] / published[keys["width"]]) for key in _MLP_KEYS if key in hf}
+        replaced |= {key: width for key in ("word_embed_proj_dim",) if key in hf}
     if "head_dim" not in hf and width % heads:
         raise errors.UserError(f"heads={heads} does not divide the width {width}")
     if "num_key_value_heads" in hf:
@@ -87,8 +87,8 @@ def _resized(settings: settings_lib.BenchmarkSettings) -> hf_config.Json:
             raise errors.UserError(
                 f"heads={heads} is no multiple of {group}: in {settings.model_shape}, {group} query heads share a key"
             )
-        own["num_key_value_heads"] = heads // group
-    return {**hf, **own}
+        replaced["num_key_value_heads"] = heads // group
+    return {**hf, **replaced}
 
 
 def _published(name: str) -> hf_config.Json:

@@ -44,7 +44,7 @@ class Peers:
         ]
 
     def torch_cached(self, limit: int | None = None) -> list[torch.Tensor]:
-        """The prefix's keys and values expanded over batches of suffixes padded on the right; a head a suffix.
+        """The prefix's keys and values expanded over batches of suffixes padded on the right; the head once per suffix.
 
         The prefix itself is read beforehand: a turn is a sample, of which its share would be next to nothing.
         """

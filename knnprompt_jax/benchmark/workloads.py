@@ -46,7 +46,7 @@ def language_model(
     Raises:
         UserError: a mesh that there are no devices for, or that the model cannot be split over; a file that cannot be read.
     """
-    mesh, dtype = parallel.make_mesh(settings.mesh_data, settings.mesh_model), config_lib.DTYPES[settings.dtype]
+    mesh, dtype = parallel.make_mesh(settings.mesh.data, settings.mesh.model), config_lib.DTYPES[settings.dtype]
     if subject.file:
         model = checkpoints.load(subject.file, subject.config, dtype, sharding.placement(subject.config, mesh))
     else:

@@ -1,86 +1,85 @@
-"""kNN Prompting in scikit-learn's words."""
+"""kNN Prompting: the label of the anchors about whose prompts the model says the same (Xu et al., ICLR 2023, Section 3)."""
 
 import dataclasses
-import inspect
 import numbers
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jax.sharding import Mesh
+from sklearn import base
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import (
-    answers,
     demonstrations,
     explanation,
     inputs,
     leave_one_out,
     models,
     passes,
+    predictions,
     saving,
-    scikit,
     tuning,
 )
-from knnprompt_jax.methods import knn_prompting
+from knnprompt_jax.classifier.options import DEFAULTS, KNNOptions
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.store import kernel, placement, representations, stores
+from knnprompt_jax.store import centroids, distances, kernel, placement, representations
+from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
+_STORE_OPTIONS = store_lib.StoreOptions()
 TRUNCATIONS = ("left", "error")  # To drop demonstrations would give texts others than the anchors had.
 
 
-class KNNPrompting(scikit.Classifier):
-    """Labels a text by the anchors about whose prompts a frozen language model says the same (Xu et al., ICLR 2023).
+class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
+    """Labels a text by the anchors about whose prompts a frozen language model says the same.
 
     A few rows of each class become demonstrations, which begin every prompt; all others become anchors.
 
     Attributes:
       classes_: the labels [C] as they stood in y, sorted; the columns of `predict_proba`.
       demonstrations_: the examples that begin every prompt.
-      anchors_: the example of each anchor by its number, which is that of its row in X, counted on by `partial_fit`.
-      store_: the datastore, whose ids are these numbers.
+      anchors_: the example of each anchor by its id, which is the number of its row in X, counted on by `partial_fit`.
+      store_: the anchors' store, with the same ids.
+      searched_: what is searched: the same store, or one of the classes' means where there is a `centroid`.
     """
 
     def __init__(
         self,
         lm: lm_lib.LanguageModel,
         task: Task,
-        k: int = knn_prompting.K,
+        k: int = DEFAULTS.k,
         *,
+        distance: str = DEFAULTS.distance,
+        centroid: str = DEFAULTS.centroid,
+        tie_break: str = DEFAULTS.tie_break,
+        approximate_recall: float = DEFAULTS.approximate_recall,
         demo_shots: int | None = None,
-        direction: str = "forward",
-        representation: str = "distribution",
-        tie_break: str = "lowest",
         truncation: str = "left",
         label_token: str = "last",
-        kind: str = "factored",
-        key_dtype: str = "float32",
-        memory_mb: float = stores.MEMORY_MB,
         random_state: int = 0,
+        store_options: store_lib.StoreOptions = _STORE_OPTIONS,
     ):
-        """`k`, `representation` and `tie_break` may be set after `fit` as well; they do not change the anchors.
+        """`k`, `tie_break` and a `distance` that the store serves may be set after `fit` as well.
 
         Args:
-          k: neighbours that vote.
-          demo_shots: demonstrations a class, at most half of its rows; None is as many as the context holds.
-          direction: "forward", KL(text ‖ anchor), Eq. 5 of the paper; "released", KL(anchor ‖ text), its code.
-          representation: "distribution", "partial" or "partial_raw" (label words alone), "hidden" (Euclidean).
-          tie_break: of equal votes, the first class of the task ("lowest") or that of the "nearest" neighbour.
+          k, distance, centroid, tie_break, approximate_recall: as in `classifier.options.KNNOptions`.
+          demo_shots: demonstrations per class, at most half of its rows; None is as many as the context holds.
           truncation: of prompts longer than the context, "left" (their last tokens stay) or "error".
-          label_token: by which token a label word is read, "last" or "first"; only the "partial" ones read it.
-          kind: "factored" or "dense", as `stores.build` has it, with `key_dtype` and `memory_mb`.
+          label_token: by which token a label word is read, "last" or "first"; only partial distances read it.
           random_state: seed of the draw of demonstrations.
+          store_options: what anchors are kept as, and where.
         """
         self.lm, self.task, self.k, self.demo_shots = lm, task, k, demo_shots
-        self.direction, self.representation, self.tie_break = direction, representation, tie_break
+        self.distance, self.centroid, self.tie_break = distance, centroid, tie_break
+        self.approximate_recall = approximate_recall
         self.truncation, self.label_token = truncation, label_token
-        self.kind, self.key_dtype, self.memory_mb = kind, key_dtype, memory_mb
-        self.random_state = random_state
+        self.random_state, self.store_options = random_state, store_options
 
-    def fit(self, X: Any, y: Any) -> "KNNPrompting":
+    def fit(self, X: Any, y: Any) -> Self:
         """Draws the demonstrations and reads all other rows as anchors, in one pass of the model.
 
         Args:
@@ -90,40 +89,75 @@ class KNNPrompting(scikit.Classifier):
         Raises:
           UserError: on a row without its fields, an unknown label, an option outside its choices, fewer than k anchors.
         """
+        self.check()
         y = list(y)
-        classifier, examples = self._classifier(), inputs.labelled(self.task, X, y)
+        examples = inputs.labelled(self.task, X, y)
         shown, kept = demonstrations.draw(self.task, examples, self.lm, self.demo_shots, self.random_state)
-        if self.k > len(kept):
-            raise errors.UserError(f"k={self.k}: there are {len(kept)} anchors, from {len(examples)} rows")
-        self.demonstrations_ = tuple(shown)
-        store = classifier.fit(self._read(kept), inputs.classes_of(self.task, kept)).datastore
-        self._keep(
-            dataclasses.replace(store, ids_N=inputs.numbers_of(kept)),
-            kept,
-            inputs.classes_like(self.task, y),
-            len(examples),
-        )
-        return self
+        self._check_anchors(kept)
+        labels_C = inputs.classes_like(self.task, y)
+        return self.fit_states(self.read(kept, shown), shown, kept, labels_C, len(examples))
 
-    def partial_fit(self, X: Any, y: Any) -> "KNNPrompting":
+    def fit_states(
+        self,
+        states: lm_lib.States,
+        shown: Sequence[Example],
+        anchors: Sequence[Example],
+        labels_C: np.ndarray | None = None,
+        num_rows: int | None = None,
+    ) -> Self:
+        """As `fit`, with demonstrations drawn already and anchors whose prompts the model has read.
+
+        Args:
+          states: of the anchors' prompts.
+          labels_C: the labels as people write them, in class order; the task's own strings by default.
+          num_rows: how many rows were given so far; new ones are counted on from it.
+
+        Raises:
+          UserError: an option outside its choices, fewer than k anchors.
+        """
+        self.check()
+        self._check_anchors(anchors)
+        ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
+        asked = (self.store_options, self.distance, self.lm.head)
+        store = store_lib.build(*asked, states, classes, self.label_ids(), ids=ids)
+        return self.use_store(store, shown, anchors, labels_C, num_rows)
+
+    def use_store(
+        self,
+        store: store_lib.Store,
+        shown: Sequence[Example],
+        anchors: Sequence[Example],
+        labels_C: np.ndarray | None = None,
+        num_rows: int | None = None,
+    ) -> Self:
+        """As `fit_states`, with anchors whose store there is already."""
+        self.demonstrations_ = tuple(shown)
+        rows = max(example.row for example in anchors) + 1 if num_rows is None else num_rows
+        return self._keep(store, anchors, np.array(self.task.labels) if labels_C is None else labels_C, rows)
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
         """Adds rows as anchors to those there are; the demonstrations stay. The first call is `fit`."""
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "store_"):
             return self.fit(X, y)
-        new = inputs.labelled(self.task, X, y, self.num_rows_)
-        if new:
+        if new := inputs.labelled(self.task, X, y, self.num_rows_):
             classes, ids = inputs.classes_of(self.task, new), inputs.numbers_of(new)
-            store = self.store_.append(self._read(new), classes.tolist(), ids.tolist())
+            store = self.store_.append(self.read(new), classes.tolist(), ids.tolist())
             self._keep(store, [*self.anchors_.values(), *new], self._labels_C, self.num_rows_ + len(new))
         return self
 
-    def answer(self, X: Any) -> answers.Answers:
-        """Labels, probabilities and neighbours, from one search."""
-        return self._answers(self._neighbours(X, self.k))
+    def remove(self, ids: Sequence[int]) -> Self:
+        """Takes anchors away by their ids; raises UserError on an id that there is not, or where none would be left."""
+        store = self._fitted().store_.remove(ids)
+        left = [example for number, example in self.anchors_.items() if number not in set(ids)]
+        return self._keep(store, left, self._labels_C, self.num_rows_)
 
-    def answer_states(self, states: lm_lib.States) -> answers.Answers:
+    def answer(self, X: Any) -> predictions.Predictions:
+        """Labels, probabilities and neighbours, from one search."""
+        return self._predictions(self._neighbours(X, self.k))
+
+    def answer_states(self, states: lm_lib.States) -> predictions.Predictions:
         """As `answer`, for texts whose prompts the model has read already."""
-        self._fitted_store()
-        return self._answers(self._search(parallel.replicate(states), self.k))
+        return self._predictions(self.search(parallel.replicate(states), self.k))
 
     def predict(self, X: Any) -> np.ndarray:
         """Labels [Q], of y's type."""
@@ -136,24 +170,20 @@ class KNNPrompting(scikit.Classifier):
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
-        """Distances [Q, k] and numbers [Q, k] of the nearest anchors, nearest first.
+        """Distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first.
 
         Without X, the neighbours of each anchor, itself left out.
         """
-        found = self._answers(self._neighbours(X, self.k if n_neighbors is None else n_neighbors))
-        return (found.distances, found.ids) if return_distance else found.ids
-
-    def score(self, X: Any, y: Any) -> float:
-        """Accuracy, between 0 and 1."""
-        return float(np.mean(self.predict(X) == np.asarray(list(y))))
+        said = self._predictions(self._neighbours(X, self.k if n_neighbors is None else n_neighbors))
+        return (said.distances, said.ids) if return_distance else said.ids
 
     def tune(self, ks: Sequence[int] = tuning.KS) -> tuning.Tuning:
-        """Leave-one-out accuracies for every k, representation and direction: no pass of the model is needed.
+        """Leave-one-out accuracies for every k and distance: no pass of the model is needed.
 
         Raises:
-          UserError: the store is dense, or no k is smaller than the number of anchors.
+          UserError: the store keeps no states, or no k is smaller than the number of anchors.
         """
-        store = self._fitted_store()
+        store = self._fitted().store_
         try:
             label_ids = layout.label_ids(self.task, self.lm.tokenize, self.label_token)
         except errors.UserError:
@@ -167,14 +197,15 @@ class KNNPrompting(scikit.Classifier):
         Raises:
           UserError: the store keeps no distributions: a dense one of another representation.
         """
-        store, (query,) = self._fitted_store(), inputs.queries(self.task, [text])
-        states = parallel.replicate(self._read([query]))
-        found = self._search(states, self.k)
+        self._fitted()
+        (query,) = inputs.queries(self.task, [text])
+        states = parallel.replicate(self.read([query]))
+        nearest = self.search(states, self.k)
         logp_V = np.asarray(representations.log_probabilities(self.lm.head, states))[0]
         neighbours = explanation.neighbours(
-            store, found, logp_V, self.anchors_, self._value, num_tokens, self.lm.tokenizer.decode
+            self.store_, nearest, logp_V, self.anchors_, self._value, num_tokens, self.lm.tokenizer.decode
         )
-        said = self._answers(found)
+        said = self._predictions(nearest)
         shares = dict(zip(self.classes_.tolist(), said.probabilities[0].tolist(), strict=True))
         return explanation.Explanation(query.fields, said.labels[0].item(), shares, neighbours)
 
@@ -184,11 +215,7 @@ class KNNPrompting(scikit.Classifier):
         Raises:
           UserError: the folder exists and is not to be overwritten.
         """
-        store, parameters = self._fitted_store(), self.get_params()
-        del parameters["lm"], parameters["task"]
-        rows = (self.demonstrations_, tuple(self.anchors_.values()))
-        content = saving.Content(self.task, parameters, self._labels_C.tolist(), self.num_rows_, *rows)
-        saving.save(pathlib.Path(folder), content, self.lm, store, overwrite)
+        saving.save(pathlib.Path(folder), self._fitted().content(), self.lm, self.store_, overwrite)
 
     @classmethod
     def load(
@@ -201,83 +228,107 @@ class KNNPrompting(scikit.Classifier):
         Raises:
           UserError: there is none; a file is missing or altered; the model cannot be had, or is another than the anchors'.
         """
-        folder = pathlib.Path(folder)
-        content, provenance = saving.read(folder)
+        saved = saving.read(pathlib.Path(folder))
         if lm is None:
-            lm = models.of_store(folder, provenance.model, dtype=provenance.dtype, mesh=mesh)
-        known = set(inspect.signature(cls).parameters) - {"lm", "task"}
-        if set(content.parameters) != known:
-            raise errors.UserError(f"{folder}: has other options than {', '.join(sorted(known))}")
-        loaded = cls(lm, content.task, **content.parameters)
-        loaded._classifier()
-        loaded.demonstrations_ = content.demonstrations
-        store = saving.load_store(folder, content, lm, loaded._label_ids())
-        loaded._keep(store, content.anchors, np.array(content.labels), content.num_rows)
-        return loaded
+            provenance = saved.manifest.provenance
+            lm = models.of_store(saved.folder, provenance.model, dtype=provenance.dtype, mesh=mesh)
+        loaded = cls(lm, saved.content.task, **saved.parameters(cls))
+        loaded.check()
+        saved.check(*lm.identity, saved.content.task, loaded.label_ids())
+        return loaded.use_saved(saved, saved.load(lm))
 
-    def _classifier(self) -> knn_prompting.KNNPrompting:
-        """The method with these options, which it checks."""
-        for name, kind in (("k", numbers.Integral), ("memory_mb", numbers.Real), ("random_state", numbers.Integral)):
-            if not isinstance(getattr(self, name), kind):
-                raise errors.UserError(f"{name}={getattr(self, name)!r}: choose a number")
-        knn_prompting.published_k(self.k, self.k)
+    def use_saved(self, saved: saving.Saved, store: store_lib.Store) -> Self:
+        """Takes the demonstrations and anchors of a saved classifier, whose store is `store`."""
+        content = saved.content
+        return self.use_store(
+            store, content.demonstrations, content.anchors, np.array(content.labels), content.num_rows
+        )
+
+    def content(self) -> saving.Content:
+        """What the classifier is beside its model and store."""
+        parameters = self.get_params(deep=False)
+        del parameters["lm"], parameters["task"]
+        rows = (self.demonstrations_, tuple(self.anchors_.values()))
+        return saving.Content(self.task, parameters, self._labels_C.tolist(), self.num_rows_, *rows)
+
+    def read(self, examples: Sequence[Example], shown: Sequence[Example] | None = None) -> lm_lib.States:
+        """The states of the examples' prompts after the demonstrations, which are those there are or `shown`."""
+        return passes.read(self.lm, self.lay_out(examples, shown))
+
+    def lay_out(self, examples: Sequence[Example], shown: Sequence[Example] | None = None) -> layout.Prompts:
+        """The examples' prompts; raises UserError as `layout.lay_out`."""
+        shown = self.demonstrations_ if shown is None else shown
+        return layout.lay_out(self.task, shown, examples, self.lm.tokenize, self.lm.context, self.truncation)
+
+    def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
+        """The k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
+        self.check()
+        # Calls of about the same size share a compilation of the search too.
+        padded = placement.pad(states, passes.next_power(max(1, len(states))))
+        found = self._fitted().searched_.search(padded, self.search_options(k))
+        return placement.take(found, slice(0, len(states)))
+
+    def search_options(self, k: int) -> SearchOptions:
+        """What is asked of the store."""
+        return SearchOptions(1 if self.centroid != "none" else k, self.distance, self.approximate_recall or None)
+
+    def check(self) -> None:
+        """Raises UserError on an option outside its choices."""
+        KNNOptions(self.k, self.tie_break, self.approximate_recall, self.distance, self.centroid)
+        if not isinstance(self.random_state, numbers.Integral):
+            raise errors.UserError(f"random_state={self.random_state!r}: choose a whole number")
         for name, choices in (("truncation", TRUNCATIONS), ("label_token", layout.LABEL_TOKENS)):
             if getattr(self, name) not in choices:
                 raise errors.UserError(f"{name}={getattr(self, name)!r}: choose from {', '.join(choices)}")
-        return knn_prompting.KNNPrompting(
-            self.lm.head,
-            self._label_ids(),
-            k=self.k,
-            direction=self.direction,
-            representation=self.representation,
-            tie_break=self.tie_break,
-            kind=self.kind,
-            key_dtype=self.key_dtype,
-            memory_mb=self.memory_mb,
-        )
 
-    def _label_ids(self) -> Sequence[int]:
+    def label_ids(self) -> Sequence[int]:
+        """The token by which each class is read; where label words are not read, only their number counts."""
         try:
             return layout.label_ids(self.task, self.lm.tokenize, self.label_token)
         except errors.UserError:
-            if self.representation in ("partial", "partial_raw"):
+            if distances.get(self.distance).reads_label_words:
                 raise
-            return range(self.task.num_classes)  # They share a token, but only their number counts.
+            return range(self.task.num_classes)  # They share a token.
+
+    def __sklearn_clone__(self) -> Self:
+        """An unfitted copy, which shares the model: a copy of that would be as large."""
+        return type(self)(**self.get_params(deep=False))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inputs_tags = dataclasses.replace(tags.input_tags, one_d_array=True, two_d_array=False, string=True)
+        return dataclasses.replace(tags, input_tags=inputs_tags)
+
+    def __repr__(self) -> str:
+        parameters = {name: getattr(value, "name", value) for name, value in self.get_params(deep=False).items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
 
     def _neighbours(self, X: Any, k: int) -> kernel.Neighbours:
-        """Indices are places in the store."""
-        store = self._fitted_store()
         if X is None:
-            return leave_one_out.neighbours(store, k, self.direction, self.representation)
-        return self._search(parallel.replicate(self._read(inputs.queries(self.task, X))), k)
+            return leave_one_out.neighbours(self._fitted().store_, SearchOptions(k, self.distance))
+        self._fitted()
+        return self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
 
-    def _search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
-        self._classifier()
-        # Calls of about the same size share a compilation of the search too.
-        padded = placement.pad(states, passes.next_power(max(1, len(states))))
-        found = self.store_.search(padded, k, self.direction, self.representation)
-        return placement.take(found, slice(0, len(states)))
+    def _predictions(self, neighbours: kernel.Neighbours) -> predictions.Predictions:
+        return predictions.of(neighbours, self.searched_.ids_N, self._labels_C, self.tie_break)
 
-    def _answers(self, found: kernel.Neighbours) -> answers.Answers:
-        return answers.of(found, self.store_, self._labels_C, self.tie_break)
+    def _check_anchors(self, anchors: Sequence[Example]) -> None:
+        if self.k > len(anchors):
+            raise errors.UserError(f"k={self.k}: there are {len(anchors)} anchors")
 
     def _value(self, label: str) -> Any:
         """A label of the task as it stood in y."""
         return self._labels_C[self.task.class_index(label)].item()
 
-    def _keep(self, store: stores.Store, anchors: Sequence[Example], labels_C: np.ndarray, num_rows: int) -> None:
+    def _keep(self, store: store_lib.Store, anchors: Sequence[Example], labels_C: np.ndarray, num_rows: int) -> Self:
         self.store_, self.num_rows_ = store, num_rows
+        self.searched_ = centroids.of(store, self.centroid, self.lm.head, self.distance)
         self.anchors_ = {example.row: example for example in anchors}
         self._labels_C = labels_C
-        self.classes_ = labels_C[answers.order(labels_C)]
+        self.classes_ = labels_C[predictions.order(labels_C)]
+        return self
 
-    def _fitted_store(self) -> stores.Store:
-        if not self.__sklearn_is_fitted__():
+    def _fitted(self) -> Self:
+        if not hasattr(self, "store_"):
             raise errors.UserError("not fitted yet: call fit with texts and labels first, or load a saved classifier")
-        return self.store_
-
-    def _read(self, examples: Sequence[Example]) -> lm_lib.States:
-        prompts = layout.lay_out(
-            self.task, self.demonstrations_, examples, self.lm.tokenize, self.lm.context, self.truncation
-        )
-        return passes.read(self.lm, prompts)
+        return self

@@ -11,10 +11,11 @@ import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.store import kernel, placement, stores
+from knnprompt_jax.store import distances, kernel, placement
+from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
 
-_TITLES = ("KL(text ‖ anchor)", "KL(anchor ‖ text)")
+_TITLES = tuple(distances.get(direction).title for direction in distances.DIRECTIONS)
 _WIDTH = 100
 
 
@@ -37,7 +38,7 @@ class Neighbour:
       id: its number in `anchors_`.
       label: its label, as it stood in y.
       fields: its texts by field name.
-      distance: what it was ranked by, in nats (Euclidean for the representation "hidden").
+      distance: what it was ranked by, in the unit of the classifier's distance.
       forward: KL(text ‖ anchor): what the model expects to follow the text, and less so here.
       released: KL(anchor ‖ text): what it expects here, and less so after the text.
     """
@@ -65,15 +66,15 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [_short(self.fields), f"  label {self.label}; votes {self.votes}"]
-        for one in self.neighbours:
-            lines += [_short(one.fields), f"  label {one.label}, distance {one.distance:z.4f}, anchor {one.id}"]
-            lines += [f"  {title} {value}" for title, value in zip(_TITLES, (one.forward, one.released), strict=True)]
+        for near in self.neighbours:
+            lines += [_short(near.fields), f"  label {near.label}, distance {near.distance:z.4f}, anchor {near.id}"]
+            lines += [f"  {title} {value}" for title, value in zip(_TITLES, (near.forward, near.released), strict=True)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = [
-            [one.label, f"{one.distance:z.4f}", _short(one.fields), one.forward, one.released]
-            for one in self.neighbours
+            [near.label, f"{near.distance:z.4f}", _short(near.fields), near.forward, near.released]
+            for near in self.neighbours
         ]
         head = _html_row("th", ["label", "distance", "text", *_TITLES])
         table = head + "".join(_html_row("td", row) for row in rows)
@@ -82,15 +83,15 @@ class Explanation:
 
 
 def neighbours(
-    store: stores.Store,
-    found: kernel.Neighbours,
+    store: store_lib.Store,
+    nearest: kernel.Neighbours,
     logp_V: np.ndarray,
     examples: Mapping[int, Example],
     value_of: Callable[[str], Any],
     num_tokens: int,
     decode: Callable[[int], str],
 ) -> tuple[Neighbour, ...]:
-    """What is told of the anchors found for one query.
+    """What is told of the anchors nearest to a query.
 
     Args:
       logp_V: log-probabilities after the query.
@@ -101,11 +102,11 @@ def neighbours(
     Raises:
       UserError: the store keeps no distributions.
     """
-    if "distribution" not in store.codec.representations:
+    if "forward" not in store.distances:
         raise errors.UserError(
-            f"a dense store of {store.codec.representations[0]!r} keeps no distributions to explain by"
+            f"a dense store for distance={store.codec.built_for!r} keeps no distributions to explain by"
         )
-    places_k, distances_k = np.asarray(found.indices_Qk)[0], np.asarray(found.distances_Qk)[0]
+    places_k, distances_k = np.asarray(nearest.indices_Qk)[0], np.asarray(nearest.distances_Qk)[0]
     keys = jax.tree.map(jnp.asarray, placement.take(store.unpadded.keys, places_k))
     told = []
     for place, distance, logk_V in zip(places_k, distances_k, store.codec.distributions(keys), strict=True):

@@ -8,8 +8,8 @@ import jax
 
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import parallel, progress
+from knnprompt_jax.lm import chunks
 from knnprompt_jax.prompts import layout, packing
-from knnprompt_jax.store import building
 
 REMEMBERED_BYTES = 256 * 2**20
 # So that a search over k, or one prediction after another of the same texts, reads each text once.
@@ -21,7 +21,7 @@ _latest: "weakref.WeakKeyDictionary[lm_lib.LanguageModel, collections.OrderedDic
 def read(model: lm_lib.LanguageModel, prompts: layout.Prompts) -> lm_lib.States:
     """The states of the prompts, from the latest passes of this model where these prompts are among them."""
     passes = _latest.setdefault(model, collections.OrderedDict())
-    key = building.prompts_hash(prompts, (), ())
+    key = chunks.prompts_hash(prompts)
     if key not in passes:
         with progress.bar(prompts.num_prompts, "reading") as report:
             passes[key] = model.states(prompts, lambda group: _shape(model, group), report)

@@ -1,10 +1,11 @@
-"""Classifiers in folders: the datastore, and as JSON the task, the options, the demonstrations and the anchors' rows.
+"""Classifiers in folders: as JSON the task, the options, the demonstrations and the anchors' rows; the store's arrays; and a
+manifest with a checksum of every file, against which everything is checked.
 
 Such a folder is whole or not there, and nothing in it is code.
 """
 
+import collections
 import dataclasses
-import hashlib
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,18 +15,20 @@ import numpy as np
 
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import inputs
-from knnprompt_jax.store import manifest, storage, stores
-from knnprompt_jax.tasks import sources
+from knnprompt_jax.store import manifest as manifest_lib
+from knnprompt_jax.store import storage
+from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.tasks import sources, splits
 from knnprompt_jax.tasks.task import Example, Task
 
-FORMAT = 1
-_STORE, _CLASSIFIER, _ROWS = "store", "classifier.json", "rows.jsonl"
+CLASSIFIER, ROWS = "classifier.json", "rows.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What a classifier is beside its model and datastore.
+    """What a classifier is beside its model and store.
 
     `labels` are the labels as they stood in y, in class order; `num_rows` is how many rows it was given so far.
     """
@@ -38,75 +41,142 @@ class Content:
     anchors: tuple[Example, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A classifier in a folder, checked whole."""
+
+    folder: pathlib.Path
+    content: Content
+    manifest: manifest_lib.Manifest
+
+    def parameters(self, kind: type) -> dict[str, Any]:
+        """The options for the constructor of `kind`; raises UserError where it has others."""
+        known = set(kind._get_param_names()) - {"lm", "task"}  # type: ignore[attr-defined]  # scikit-learn's.
+        if set(self.content.parameters) != known:
+            raise errors.UserError(f"{self.folder}: has other options than {', '.join(sorted(known))}")
+        return {**self.content.parameters, "store_options": self.store_options}
+
+    @property
+    def store_options(self) -> store_lib.StoreOptions:
+        """How the store was made; raises UserError on a value outside its choices."""
+        return options_lib.from_config(store_lib.StoreOptions, self.content.parameters["store_options"])
+
+    @property
+    def split(self) -> splits.FewShotSplit:
+        """The demonstrations and anchors as a draw, whose seed is that of the demonstrations."""
+        content = self.content
+        shown, kept = (
+            collections.Counter(row.label for row in rows) for rows in (content.demonstrations, content.anchors)
+        )
+        counts = {label: splits.ClassCounts(0, shown[label], kept[label]) for label in content.task.labels}
+        demo_shots, seed = max(shown.values(), default=0), int(content.parameters["random_state"])
+        shots = demo_shots + max(kept.values())
+        return splits.FewShotSplit(content.demonstrations, content.anchors, seed, shots, demo_shots, counts, ())
+
+    def check(
+        self, name: str, fingerprint: str, tokenizer: Any, dtype: str, task: Task, label_ids: Sequence[int]
+    ) -> None:
+        """Raises UserError unless this model and task made the anchors."""
+        expected = _provenance(self.content, name, fingerprint, tokenizer, dtype, label_ids)
+        described = dataclasses.replace(
+            expected, task=task.name, template=task.template, labels=task.labels, label_words=task.label_words
+        )
+        self.manifest.provenance.check(described, self.folder)
+
+    def load(self, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> store_lib.Store:
+        """The store on the model's devices; raises UserError where its anchors are not those of the rows.
+
+        Placement and memory are those of the options, or as it was made.
+        """
+        mesh = model.mesh if model.mesh.size > 1 else None
+        store = storage.load(self.folder, self.manifest, model.head, mesh, options or self.store_options)
+        anchors = self.content.anchors
+        ids, classes = inputs.numbers_of(anchors), inputs.classes_of(self.content.task, anchors)
+        if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
+            raise errors.UserError(f"{self.folder}: the anchors of its arrays are not those of {ROWS}")
+        return store
+
+
 def save(
-    folder: pathlib.Path, content: Content, model: lm_lib.LanguageModel, store: stores.Store, overwrite: bool
+    folder: pathlib.Path, content: Content, model: lm_lib.LanguageModel, store: store_lib.Store, overwrite: bool
 ) -> None:
     """Writes a classifier into a folder. Where a run has several processes all of them call this.
 
     Raises:
         UserError: the folder exists already and is not to be overwritten.
     """
-    folder = _absolute(folder)
-    if storage.recovered(folder) and not overwrite:
-        raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite=True")
-    draft = files.draft(folder)
+    folder = absolute(folder)
+    if recovered(folder) and not overwrite:
+        raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
+    draft, arrays = files.draft(folder), storage.arrays_of(store)
+    counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()
     if parallel.is_main():
         files.begin_folder(folder)
-        (draft / _CLASSIFIER).write_text(
-            json.dumps(_described(content), indent=1, ensure_ascii=False), encoding="utf-8"
-        )
-        with (draft / _ROWS).open("w", encoding="utf-8") as file:
+        text = json.dumps(_described(content), indent=1, ensure_ascii=False)
+        (draft / CLASSIFIER).write_text(text, encoding="utf-8")
+        with (draft / ROWS).open("w", encoding="utf-8") as file:
             file.writelines(_lines(content))
-    parallel.wait_for_all("classifier described")
-    storage.save(draft / _STORE, store, _provenance(content, model, store.codec.label_ids), anchors=_digest(draft))
+    parallel.wait_for_all("classifier begun")
+    storage.write(draft, arrays)
     if parallel.is_main():
+        written = manifest_lib.Manifest(
+            provenance=_provenance(content, *model.identity, store.codec.label_ids),
+            kind=store.codec.kind,
+            options=store.codec.options,
+            class_counts=dict(zip(content.task.labels, counts, strict=True)),
+            arrays=arrays,
+            files=manifest_lib.checksums(draft),
+        )
+        manifest_lib.write(draft, written)
         files.finish_folder(folder)
     parallel.wait_for_all("classifier finished")
 
 
-def read(folder: pathlib.Path) -> tuple[Content, manifest.Provenance]:
-    """A saved classifier without its model and datastore, and what made its anchors.
+def read(folder: pathlib.Path) -> Saved:
+    """The classifier in a folder, without its model and arrays; every file is checked.
 
     Raises:
-        UserError: there is none in the folder, a file of it is missing or altered, or a newer version wrote it.
+        UserError: there is none in the folder, a file of it is missing or altered, or another version wrote it.
     """
-    folder = _absolute(folder)
-    if not storage.recovered(folder) or not (folder / _CLASSIFIER).is_file():
-        raise errors.UserError(f"{folder}: not a saved classifier: it has no {_CLASSIFIER}")
-    saved = manifest.read(folder / _STORE)
+    folder = absolute(folder)
+    recovered(folder)
+    if (folder / "store" / manifest_lib.FILE).is_file():
+        raise errors.UserError(f"{folder}: a classifier of an earlier version: {manifest_lib.REBUILD}")
+    manifest = manifest_lib.read(folder)
+    manifest_lib.check_files(folder, manifest)
     try:
-        if _digest(folder) != saved.anchors:
-            raise errors.UserError(f"{folder}: {_CLASSIFIER} or {_ROWS} was altered since it was written")
-        return _parsed(folder), saved.provenance
+        return Saved(folder, _parsed(folder), manifest)
+    except errors.UserError:
+        raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        if isinstance(error, errors.UserError):
-            raise
         raise errors.UserError(f"{folder}: not a saved classifier: {type(error).__name__}: {error}") from None
 
 
-def load_store(
-    folder: pathlib.Path, content: Content, model: lm_lib.LanguageModel, label_ids: Sequence[int]
-) -> stores.Store:
-    """The datastore of a saved classifier on the model's devices.
-
-    Raises:
-        UserError: as `storage.open_folder`, and where its anchors are not those of the rows.
-    """
-    folder, mesh = _absolute(folder), model.mesh if model.mesh.size > 1 else None
-    saved = storage.open_folder(folder / _STORE, _provenance(content, model, label_ids))
-    store = saved.load(model.head, mesh=mesh, memory_mb=content.parameters["memory_mb"])
-    ids, classes = inputs.numbers_of(content.anchors), inputs.classes_of(content.task, content.anchors)
-    if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
-        raise errors.UserError(f"{folder}: the datastore's anchors are not those of {_ROWS}")
-    return store
+def same(first: Content, second: Content) -> bool:
+    """Whether two classifiers would be written alike."""
+    return _described(first) == _described(second) and list(_lines(first)) == list(_lines(second))
 
 
-def _provenance(content: Content, model: lm_lib.LanguageModel, label_ids: Sequence[int]) -> manifest.Provenance:
-    return manifest.describe(
-        model.name,
-        model.fingerprint,
-        model.tokenizer,
-        str(model.head.rows_VE.dtype),
+def recovered(folder: pathlib.Path) -> bool:
+    """Whether there is something at `folder`, once what a dying process left there is put right."""
+    if parallel.is_main():
+        files.recover(folder)
+    parallel.wait_for_all("classifier recovered")
+    return folder.exists()
+
+
+def absolute(folder: pathlib.Path) -> pathlib.Path:
+    return folder.expanduser().absolute()
+
+
+def _provenance(
+    content: Content, name: str, fingerprint: str, tokenizer: Any, dtype: str, label_ids: Sequence[int]
+) -> manifest_lib.Provenance:
+    return manifest_lib.describe(
+        name,
+        fingerprint,
+        tokenizer,
+        dtype,
         content.task,
         label_ids,
         content.demonstrations,
@@ -114,13 +184,8 @@ def _provenance(content: Content, model: lm_lib.LanguageModel, label_ids: Sequen
     )
 
 
-def _absolute(folder: pathlib.Path) -> pathlib.Path:
-    return folder.expanduser().absolute()
-
-
 def _described(content: Content) -> dict[str, Any]:
     return {
-        "format": FORMAT,
         "task": dataclasses.asdict(content.task),
         "parameters": {name: _plain(value) for name, value in content.parameters.items()},
         "labels": list(content.labels),
@@ -130,23 +195,19 @@ def _described(content: Content) -> dict[str, Any]:
 
 
 def _lines(content: Content) -> Iterable[str]:
-    """A row a line, those of the demonstrations first."""
+    """A row per line, those of the demonstrations first."""
     for example in (*content.demonstrations, *content.anchors):
         row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
         yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _parsed(folder: pathlib.Path) -> Content:
-    described = json.loads((folder / _CLASSIFIER).read_text(encoding="utf-8"))
-    if described["format"] > FORMAT:
-        raise errors.UserError(
-            f"{folder}: format {described['format']} is newer than this version reads ({FORMAT}): update knnprompt_jax"
-        )
+    described = json.loads((folder / CLASSIFIER).read_text(encoding="utf-8"))
     declared: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in described["task"].items()
     }
     task = Task(**declared)
-    with (folder / _ROWS).open(encoding="utf-8") as file:
+    with (folder / ROWS).open(encoding="utf-8") as file:
         rows = [_example(task, json.loads(line)) for line in file]
     labels, num_rows, count = (described[name] for name in ("labels", "num_rows", "num_demonstrations"))
     if [str(label) for label in labels] != list(task.labels):
@@ -162,12 +223,8 @@ def _example(task: Task, row: Mapping[str, Any]) -> Example:
     return Example(sources.fields_of(task, place, row["fields"]), label, int(row["id"]), place)
 
 
-def _digest(folder: pathlib.Path) -> str:
-    """SHA-256 of the files that say what the anchors are."""
-    sums = [manifest.file_hash(folder / name) for name in (_CLASSIFIER, _ROWS)]
-    return hashlib.sha256("".join(sums).encode()).hexdigest()
-
-
 def _plain(value: Any) -> Any:
-    """A number of NumPy as one of Python, which JSON can write."""
+    """What JSON can write: numbers of NumPy as Python's, options as dictionaries."""
+    if isinstance(value, options_lib.Options):
+        return value.to_dict()
     return value.item() if isinstance(value, np.generic) else value

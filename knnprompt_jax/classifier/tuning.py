@@ -1,4 +1,4 @@
-"""Which k, representation and direction to take: each anchor is classified by all others, without a pass of the model."""
+"""Which k and distance to take: each anchor is classified by all others, without a pass of the model."""
 
 import collections
 import dataclasses
@@ -9,11 +9,11 @@ import numpy as np
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier import leave_one_out
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import codec, kernel, representations, stores
+from knnprompt_jax.store import distances, kernel, search
+from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example, Task
 
 KS = (1, 3, 5, 7, 9, 15, 25, 51)
-_KL = {"forward": "KL(text ‖ anchor)", "released": "KL(anchor ‖ text)"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +21,7 @@ class Choice:
     """One setting of a classifier and its accuracy, between 0 and 1."""
 
     k: int
-    representation: str
-    direction: str
+    distance: str
     accuracy: float
 
 
@@ -55,22 +54,21 @@ class Tuning:
     def suggestion(self) -> str:
         best = self.best
         return (
-            f"k={best.k}, representation={best.representation}, direction={best.direction}: "
+            f"k={best.k}, distance={best.distance}: "
             f"{100 * best.accuracy:.1f} ± {100 * self.standard_error:.1f} % (standard error)"
         )
 
     def __str__(self) -> str:
-        ways: dict[tuple[str, str], list[str]] = {}
+        cells: dict[str, list[str]] = {}
         for choice in self.choices:
-            ways.setdefault((choice.representation, choice.direction), []).append(f"{100 * choice.accuracy:.1f}")
+            cells.setdefault(choice.distance, []).append(f"{100 * choice.accuracy:.1f}")
+        rows = [[distances.get(name).title, *accuracies] for name, accuracies in cells.items()]
         ks = sorted({choice.k for choice in self.choices})
         return "\n".join(
             [
                 f"accuracy in %, each of {self.num_anchors} anchors classified by all others",
                 "",
-                tables.render(
-                    ["compared by", *(f"k={k}" for k in ks)], [[_title(*way), *own] for way, own in ways.items()]
-                ),
+                tables.render(["compared by", *(f"k={k}" for k in ks)], rows),
                 "",
                 *(f"warning: {warning}" for warning in self.warnings),
                 f"suggested: {self.suggestion}; being the best of {len(self.choices)} flatters it a little",
@@ -81,13 +79,13 @@ class Tuning:
 def tune(
     task: Task,
     anchors: Sequence[Example],
-    store: stores.Store,
+    store: store_lib.Store,
     head: head_lib.Head,
     label_ids: Sequence[int] | None,
     ks: Sequence[int] = KS,
     tie_break: str = "lowest",
 ) -> Tuning:
-    """Classifies each anchor by all others, in every representation and direction, and for all ks that there are anchors for.
+    """Classifies each anchor by all others, by every distance, and for all ks that there are anchors for.
 
     Args:
       anchors: those of the store, in its order.
@@ -101,32 +99,19 @@ def tune(
     if not (fitting := sorted({k for k in ks if 1 <= k <= most})):
         raise errors.UserError(f"ks={tuple(ks)}: choose from 1 to {most}, the number of other anchors")
     states = leave_one_out.states_of(store)
-    whole = stores.build(
-        "factored",
-        head,
-        states,
-        store.labels_N.tolist(),
-        label_ids or store.codec.label_ids,
-        released=True,
-        memory_mb=store.memory_mb,
-    )
+    options = store_lib.StoreOptions(kind="factored", memory_mb=store.memory_mb)
+    whole = store_lib.build(options, "", head, states, store.labels_N, label_ids or store.codec.label_ids)
     choices = []
-    for representation, direction in _ways(label_ids is not None):
-        found = leave_one_out.neighbours(whole, fitting[-1], direction, representation, states)
+    for distance in whole.distances:
+        if label_ids is None and distances.get(distance).reads_label_words:
+            continue
+        nearest = leave_one_out.neighbours(whole, search.SearchOptions(fitting[-1], distance), states)
         for k in fitting:
-            majority_N = kernel.majority(found.labels_Qk[:, :k], num_classes=task.num_classes, tie_break=tie_break)
+            majority_N = kernel.majority(nearest.labels_Qk[:, :k], num_classes=task.num_classes, tie_break=tie_break)
             accuracy = float(np.mean(np.asarray(majority_N) == store.labels_N))
-            choices.append(Choice(k, representation, direction, accuracy))
+            choices.append(Choice(k, distance, accuracy))
     tuning = Tuning(tuple(choices), len(store), ())
     return dataclasses.replace(tuning, warnings=tuple(_warnings(task, anchors, tuning.best.k, label_ids is not None)))
-
-
-def _ways(words_differ: bool) -> Iterator[tuple[str, str]]:
-    """Representations with their directions; a Euclidean distance has one."""
-    for representation in representations.REPRESENTATIONS:
-        if words_differ or not representation.startswith("partial"):
-            for direction in codec.DIRECTIONS if representation != "hidden" else ("forward",):
-                yield representation, direction
 
 
 def _warnings(task: Task, anchors: Sequence[Example], k: int, words_differ: bool) -> Iterator[str]:
@@ -142,8 +127,3 @@ def _warnings(task: Task, anchors: Sequence[Example], k: int, words_differ: bool
         yield f"{repeated} anchors have the text of another, which makes them easier than new texts"
     if not words_differ:
         yield "label words share a token: they are not compared by"
-
-
-def _title(representation: str, direction: str) -> str:
-    words = {"distribution": "all tokens", "partial": "label words", "partial_raw": "label words, raw"}
-    return "hidden state, L2" if representation == "hidden" else f"{words[representation]}, {_KL[direction]}"

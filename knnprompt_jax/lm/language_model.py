@@ -86,11 +86,13 @@ class LanguageModel:
         revision: str | None = None,
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
+        name: str = "",
     ) -> "LanguageModel":
         """Loads a decoder of any family of `registry.DECODERS`, in float32 (the reference) or bfloat16 (for accelerators).
 
         The name is "smollm2" or "tiny", a Hugging Face folder, a GGUF file, a Hub name, or one with a file: "owner/name:file.gguf".
-        Each process reads only the slices of its devices of the mesh.
+        Each process reads only the slices of its devices of the mesh. The model is called `name`, if that is given, otherwise as it
+        was asked for.
 
         Raises:
             UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
@@ -98,17 +100,26 @@ class LanguageModel:
         """
         if dtype not in config_lib.DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
-        name = str(name_or_path)
         mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
-        config, path = registry.describe(name, revision)
+        config, path = registry.describe(str(name_or_path), revision)
         model = checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
         fingerprint = checkpoints.fingerprint(path, config)
-        return cls(model, tokenizers.load(path), name, fingerprint, step_tokens, mesh)
+        return cls(model, tokenizers.load(path), name or str(name_or_path), fingerprint, step_tokens, mesh)
 
     @property
     def context(self) -> int:
         """Tokens the model can read."""
         return self.config.num_positions
+
+    @property
+    def identity(self) -> tuple[str, str, Any, str]:
+        """Name, fingerprint, tokenizer and dtype: what states depend on beside their prompts."""
+        return self.name, self.fingerprint, self.tokenizer, self.dtype
+
+    @property
+    def dtype(self) -> str:
+        """Of weights and activations."""
+        return str(self.head.rows_VE.dtype)
 
     @functools.cached_property
     def head(self) -> head_lib.Head:

@@ -27,10 +27,6 @@ class StateClassifier(abc.ABC):
         """Classes [Q] of queries; of equally probable ones the lowest."""
         return self.predict_proba(states).argmax(-1)
 
-    def score(self, states: lm.States, y: np.ndarray) -> float:
-        """Accuracy, between 0 and 1."""
-        return float(np.mean(self.predict(states) == np.asarray(y)))
-
 
 class LabelWordClassifier(StateClassifier):
     """A method that sees of the model only how probable it finds the label words."""

@@ -8,14 +8,15 @@ task's labels is predicted, and the note beside the result says so.
 
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method
 
 
-def run(context: method.Context) -> method.Prediction:
+def run(context: method.Context, settings: options.Options) -> method.Prediction:
     """Predicts the class with most rows, of equally common ones the lowest; probabilities are the classes' shares."""
+    del settings
     problem = context.problem
-    y = context.classes([*problem.split.demonstrations, *problem.split.anchors])
+    y = context.classes(problem.train_rows)
     counts_C = np.bincount(y, minlength=context.num_classes)
     probabilities_QC = np.tile(counts_C / len(y), (len(problem.evaluation), 1))
     word, most, ties = problem.task.label_words[counts_C.argmax()], counts_C.max(), (counts_C == counts_C.max()).sum()
@@ -27,8 +28,8 @@ def run(context: method.Context) -> method.Prediction:
 
 def check(problem: method.Problem) -> None:
     """Raises UserError where the split has no row at all."""
-    if not problem.split.demonstrations and not problem.split.anchors:
+    if not problem.train_rows:
         raise errors.UserError("the split has no train rows: choose more shots")
 
 
-METHODS = (method.Method("commonest_class", "Commonest class of the split", run, check=check),)
+METHODS = (method.Method("commonest_class", "Commonest class of the split", "the majority baseline", run, check=check),)

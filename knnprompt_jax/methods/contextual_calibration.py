@@ -4,19 +4,30 @@ Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Per
 Section 5: W = diag(p_cf)⁻¹, b = 0, with p_cf from "N/A", "" and "[MASK]" in the place of the query.
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import lm, options
 from knnprompt_jax.methods import base, method
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.tasks.task import Example
 
 CONTENT_FREE = ("N/A", "", "[MASK]")
-PRIORS = ("balanced", "trainset")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    """Options of contextual calibration."""
+
+    prior: str = options.option(
+        "balanced",
+        "The classes' prior: all equal, or their shares of the split's train rows.",
+        choices=("balanced", "trainset"),
+    )
 
 
 def content_free_queries(problem: method.Problem) -> list[Example]:
@@ -33,18 +44,10 @@ def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
 class ContextualCalibration(base.LabelWordClassifier):
     """argmax of p(label) / p_cf(label), and times its frequency among the train rows with prior "trainset"."""
 
-    def __init__(
-        self, head: head_lib.Head, label_ids: Sequence[int], content_free: lm.States, *, prior: str = "balanced"
-    ):
-        """`content_free` are the states of content-free queries after the same demonstrations; prior: one of `PRIORS`.
-
-        Raises:
-            UserError: unknown prior.
-        """
+    def __init__(self, head: head_lib.Head, label_ids: Sequence[int], content_free: lm.States, settings: Settings):
+        """`content_free` are the states of content-free queries after the same demonstrations."""
         super().__init__(head, label_ids)
-        if prior not in PRIORS:
-            raise errors.UserError(f"prior={prior!r}: choose from {', '.join(PRIORS)}")
-        self.content_free, self.prior = content_free, prior
+        self.content_free, self.prior = content_free, settings.prior
 
     def fit(self, states: lm.States | None = None, y: np.ndarray | None = None) -> "ContextualCalibration":
         """Reads the bias from the content-free states; classes `y` of train rows count for prior "trainset" alone."""
@@ -61,19 +64,11 @@ class ContextualCalibration(base.LabelWordClassifier):
         return special.softmax(self.label_log_probabilities(states) + self.shift_C, axis=-1)
 
 
-def fitted(context: method.Context, *, prior: str = "balanced") -> ContextualCalibration:
+def fitted(context: method.Context, settings: Settings) -> ContextualCalibration:
     """`trainset` frequencies are those of all train rows of the split, demonstrations and anchors."""
-    split = context.problem.split
-    classifier = ContextualCalibration(
-        context.head, context.label_ids, context.states[content_free_queries], prior=prior
-    )
-    return classifier.fit(y=context.classes([*split.demonstrations, *split.anchors]))
-
-
-def prepare(problem: method.Problem, *, prior: str) -> None:
-    """Raises UserError on an unknown prior."""
-    del problem
-    ContextualCalibration(method.UNLOADED, (), method.UNLOADED, prior=prior)
+    content_free = context.states[content_free_queries]
+    classifier = ContextualCalibration(context.head, context.label_ids, content_free, settings)
+    return classifier.fit(y=context.classes(context.problem.train_rows))
 
 
 _declare = functools.partial(
@@ -81,9 +76,23 @@ _declare = functools.partial(
     fitted=fitted,
     needs=(content_free_queries,),
     check=method.label_words_are_tokens,
-    prepare=prepare,
+    sees="demonstrations",
 )
 METHODS = (
-    _declare("contextual_calibration", "Contextual calibration"),
-    _declare("contextual_calibration_trainset", "Contextual calibration, train prior", prior="trainset"),
+    _declare(
+        "contextual_calibration",
+        "Contextual calibration",
+        settings=Settings,
+        source="Zhao et al., ICML 2021, Section 5",
+        printed_as=("Contextual Calibration", "ContextualCalibration w/ Balanced Prior"),
+        look=2,
+    ),
+    _declare(
+        "contextual_calibration_trainset",
+        "Contextual calibration, train prior",
+        settings=method.with_defaults(Settings, prior="trainset"),
+        source="Xu et al., ICLR 2023, appendix",
+        printed_as=("ContextualCalibration w/ Trainset Prior",),
+        look=5,
+    ),
 )

@@ -5,18 +5,30 @@ paper. The pool is the whole train sample of the split, demonstrations and ancho
 demonstrations, whatever their classes, nearest in cosine of sentence embeddings or best by BM25, make the query's prompt.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import errors, progress
-from knnprompt_jax.methods import method, variants
+from knnprompt_jax import errors, options, progress
+from knnprompt_jax.methods import in_context, method
 from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import individual
 from knnprompt_jax.tasks.task import Example
 
 BM25 = "bm25"
 ORDERS = ("nearest_first", "nearest_last")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    """Options of the selection. The last demonstration is closest to the query, and the first is cut first."""
+
+    retriever: str = options.option(BM25, "bm25, or a sentence encoder by Hub name or folder.", needed=True)
+    pooling: str = options.option("", "Of an encoder that does not say how it pools: mean or cls.")
+    order: str = options.option(
+        "nearest_first", "Whether the demonstration nearest to the query comes first or last.", choices=ORDERS
+    )
 
 
 def bm25_scores(pool: Sequence[str], queries: Sequence[str]) -> np.ndarray:
@@ -45,46 +57,40 @@ def nearest(similarities_QN: np.ndarray, count: int, order: str = "nearest_first
     return nearest_Qk[:, ::-1] if order == "nearest_last" else nearest_Qk
 
 
-def select(
-    problem: method.Problem, *, retriever: str = BM25, pooling: str = "", order: str = "nearest_first"
-) -> list[list[Example]]:
-    """The demonstrations of each of the problem's queries, in the order in which they are shown.
-
-    Args:
-      retriever: "bm25", or a sentence encoder by Hub name or folder.
-      pooling: of an encoder that does not say how it pools: "mean" or "cls".
-      order: of `ORDERS`. The last demonstration is closest to the query, and the first is cut first.
-    """
-    pool = [*problem.split.demonstrations, *problem.split.anchors]
+def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
+    """The demonstrations of each of the problem's queries, in the order in which they are shown."""
+    pool = problem.train_rows
     pool_texts, query_texts = (
         [problem.task.retrieval_text(example) for example in examples] for examples in (pool, problem.evaluation)
     )
-    if retriever == BM25:
+    if settings.retriever == BM25:
         similarities_QN = bm25_scores(pool_texts, query_texts)
     else:
-        similarities_QN = cosines(encoders.SentenceEncoder.from_pretrained(retriever, pooling), pool_texts, query_texts)
+        encoder = encoders.SentenceEncoder.from_pretrained(settings.retriever, settings.pooling)
+        similarities_QN = cosines(encoder, pool_texts, query_texts)
     count = problem.split.demo_shots * problem.task.num_classes
-    return [[pool[index] for index in row] for row in nearest(similarities_QN, count, order)]
+    return [[pool[index] for index in row] for row in nearest(similarities_QN, count, settings.order)]
 
 
-def run(
-    context: method.Context,
-    *,
-    retriever: str,
-    pooling: str = "",
-    order: str = "nearest_first",
-) -> method.Prediction:
+def run(context: method.Context, settings: Settings) -> method.Prediction:
     """Selects demonstrations and predicts by in-context learning, in a pass of its own."""
     problem, model = context.problem, context.model
-    chosen = select(problem, retriever=retriever, pooling=pooling, order=order)
     prompts = individual.lay_out(
-        problem.task, chosen, problem.evaluation, problem.tokenize, model.context, problem.truncation
+        problem.task,
+        select(problem, settings),
+        problem.evaluation,
+        problem.tokenize,
+        model.context,
+        problem.truncation,
     )
-    with progress.bar(prompts.num_prompts, f"seed {context.seed}, demonstrations by {retriever}") as report:
+    with progress.bar(prompts.num_prompts, f"seed {context.seed}, demonstrations by {settings.retriever}") as report:
         states = model.states(prompts, progress=report)[:]  # Whole on every device.
-    probabilities_QC = variants.fitted_icl(context).predict_proba(states)
-    note = f"{prompts.num_truncated} of {prompts.num_prompts} prompts truncated" if prompts.num_truncated else ""
-    return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC, note, truncated=prompts.num_truncated)
+    probabilities_QC = in_context.InContextLearning(context.head, context.label_ids).predict_proba(states)
+    truncated = prompts.num_truncated
+    note = f"{truncated} of {prompts.num_prompts} prompts truncated" if truncated else ""
+    return method.Prediction(
+        probabilities_QC.argmax(-1), probabilities_QC, note, prompts=prompts.num_prompts, truncated=truncated
+    )
 
 
 def check(problem: method.Problem) -> None:
@@ -100,31 +106,45 @@ def check_bm25(problem: method.Problem) -> None:
     check(problem)
 
 
-def prepare(problem: method.Problem, *, retriever: str, pooling: str, order: str) -> None:
-    """Raises UserError on an unknown order, and where the encoder is none or cannot be had."""
+def prepare(problem: method.Problem, settings: Settings) -> None:
+    """Raises UserError where the retriever is none or cannot be had."""
     del problem
-    if order not in ORDERS:
-        raise errors.UserError(f"order={order!r}: choose from {', '.join(ORDERS)}")
-    if retriever == BM25:
+    if settings.retriever == BM25:
         method.check_package("rank_bm25")
     else:
-        encoders.describe(retriever, pooling)
+        encoders.describe(settings.retriever, settings.pooling)
 
 
-def _method(name: str, title: str, retriever: str) -> method.Method:
-    options = {"retriever": retriever, "pooling": "", "order": ORDERS[0]}
-    own_check = check_bm25 if retriever == BM25 else check
-    by_name = "" if retriever == BM25 else "it needs a sentence encoder: name the method to fetch or give one"
-    return method.Method(name, title, run, options=options, check=own_check, prepare=prepare, by_name=by_name)
+def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
+    """A whole prompt per query, about as long as with the split's demonstrations."""
+    del settings
+    prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations)
+    num_queries, suffixes = len(problem.evaluation), reader.query_tokens(problem.task, problem.evaluation)
+    return method.Cost(num_queries, num_queries * min(reader.context, prefix + suffixes // num_queries))
 
 
+def _declare(name: str, printed: str, source: str, retriever: str, look: int) -> method.Method:
+    is_bm25 = retriever == BM25
+    return method.Method(
+        name,
+        f"PromptCompose, {printed}",
+        source,
+        run,
+        settings=method.with_defaults(Settings, retriever=retriever),
+        check=check_bm25 if is_bm25 else check,
+        prepare=prepare,
+        cost=cost,
+        by_name="" if is_bm25 else "it needs a sentence encoder: name the method to fetch or give one",
+        printed_as=(printed,),
+        look=look,
+    )
+
+
+_SBERT, _SIMCSE = "sentence-transformers/all-MiniLM-L6-v2", "princeton-nlp/unsup-simcse-bert-base-uncased"
+_TRANS_ENCODER = "cambridgeltl/trans-encoder-bi-simcse-bert-base"
 METHODS = (
-    _method("prompt_compose_bm25", "PromptCompose, BM25", BM25),
-    _method("prompt_compose_sbert", "PromptCompose, SBERT", "sentence-transformers/all-MiniLM-L6-v2"),
-    _method("prompt_compose_simcse", "PromptCompose, SimCSE", "princeton-nlp/unsup-simcse-bert-base-uncased"),
-    _method(
-        "prompt_compose_trans_encoder",
-        "PromptCompose, Trans-Encoder",
-        "cambridgeltl/trans-encoder-bi-simcse-bert-base",
-    ),
+    _declare("prompt_compose_bm25", "BM25", "Liu et al., DeeLIO 2022", BM25, 2),
+    _declare("prompt_compose_sbert", "SBERT", "Reimers, Gurevych, EMNLP 2019", _SBERT, 3),
+    _declare("prompt_compose_simcse", "SimCSE", "Gao et al., EMNLP 2021", _SIMCSE, 4),
+    _declare("prompt_compose_trans_encoder", "Trans-Encoder", "Liu et al., ICLR 2022", _TRANS_ENCODER, 5),
 )

@@ -8,6 +8,7 @@ and drawn with replacement, field by field, and a text ends in " ."; the corpus 
 import random
 from collections.abc import Sequence
 
+from knnprompt_jax import options
 from knnprompt_jax.methods import contextual_calibration, method
 from knnprompt_jax.tasks.task import Example
 
@@ -17,17 +18,21 @@ NUM_TEXTS = 20
 def domain_queries(problem: method.Problem) -> list[Example]:
     """Queries of random in-domain words, seeded by the split's seed."""
     generator = random.Random(problem.split.seed)
-    rows = [*problem.split.demonstrations, *problem.split.anchors]
-    texts = {field: _random_texts([row.fields[field] for row in rows], generator) for field in problem.task.fields}
+    texts = {
+        field: _random_texts([row.fields[field] for row in problem.train_rows], generator)
+        for field in problem.task.fields
+    }
     return [
         Example({field: texts[field][number] for field in problem.task.fields}, "", source=f"in-domain text {number}")
         for number in range(NUM_TEXTS)
     ]
 
 
-def fitted(context: method.Context) -> contextual_calibration.ContextualCalibration:
+def fitted(context: method.Context, settings: options.Options) -> contextual_calibration.ContextualCalibration:
+    del settings
+    balanced = contextual_calibration.Settings()
     return contextual_calibration.ContextualCalibration(
-        context.head, context.label_ids, context.states[domain_queries]
+        context.head, context.label_ids, context.states[domain_queries], balanced
     ).fit()
 
 
@@ -42,7 +47,9 @@ METHODS = (
         "domain_context_calibration",
         "Domain-context calibration",
         fitted,
+        source="Fei et al., ACL 2023, Section 5",
         needs=(domain_queries,),
         check=method.label_words_are_tokens,
+        look=6,
     ),
 )

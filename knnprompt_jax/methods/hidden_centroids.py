@@ -7,7 +7,7 @@ Cho, Sakai, Kato, Tanaka, Ishii, Inoue: "Token-based Decision Criteria Are Subop
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import lm
+from knnprompt_jax import lm, options
 from knnprompt_jax.methods import base, method
 
 
@@ -38,8 +38,18 @@ class HiddenCentroids(base.StateClassifier):
         return self.distances(states).argmin(-1)
 
 
-def fitted(context: method.Context) -> HiddenCentroids:
+def fitted(context: method.Context, settings: options.Options) -> HiddenCentroids:
+    del settings
     return HiddenCentroids(context.num_classes).fit(context.states[method.anchors], context.y)
 
 
-METHODS = (method.on_states("hidden_centroids", "Hidden Calibration", fitted, needs=(method.anchors,)),)
+METHODS = (
+    method.on_states(
+        "hidden_centroids",
+        "Hidden Calibration",
+        fitted,
+        source="Cho et al., NAACL 2025, Section 3",
+        needs=(method.anchors,),
+        look=6,
+    ),
+)

@@ -4,19 +4,27 @@ The paper (Section 4.2.2) cuts the m train rows a class into sets of M_T and doe
 """
 
 import collections
-from collections.abc import Iterator, Sequence
+import dataclasses
 
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm, parallel, progress
-from knnprompt_jax.methods import method
-from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax import errors, lm, options
+from knnprompt_jax.methods import method, own_passes
 from knnprompt_jax.store import representations
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example
 
 COMBINATIONS = ("probability", "log_probability", "vote")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    """Options of the ensemble."""
+
+    combination: str = options.option(
+        "probability", "The mean of probabilities or of their logarithms, or a vote.", choices=COMBINATIONS
+    )
 
 
 def demonstration_sets(split: FewShotSplit) -> list[list[Example]]:
@@ -48,30 +56,20 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
     return np.eye(log_p_UQC.shape[-1])[log_p_UQC.argmax(-1)].mean(0)
 
 
-def run(context: method.Context, *, combination: str = COMBINATIONS[0]) -> method.Prediction:
+def run(context: method.Context, settings: Settings) -> method.Prediction:
     """Predicts after each set; after the split's own demonstrations the shared pass has read the queries already."""
     first, *others = demonstration_sets(context.problem.split)
-    states = [context.states[method.queries], *_states(context, others)]
-    log_p_UQC = np.stack([_label_log_probabilities(context, own) for own in states])
-    probabilities_QC = combine(log_p_UQC, combination)
+    passes = own_passes.QueryPasses(context, others)
+    states = [context.states[method.queries], *passes.states(f"seed {context.seed}, ICL ensemble")]
+    log_p_UQC = np.stack([_label_log_probabilities(context, states_of_set) for states_of_set in states])
+    probabilities_QC = combine(log_p_UQC, settings.combination)
     return method.Prediction(
-        probabilities_QC.argmax(-1), probabilities_QC, f"{len(states)} sets of {len(first)} demonstrations"
+        probabilities_QC.argmax(-1),
+        probabilities_QC,
+        f"{len(states)} sets of {len(first)} demonstrations",
+        prompts=passes.prompts,
+        truncated=passes.truncated,
     )
-
-
-def _states(context: method.Context, sets: Sequence[Sequence[Example]]) -> Iterator[lm.States]:
-    """States of the queries after each set of demonstrations."""
-    problem, model = context.problem, context.model
-    prompts = [
-        layout.lay_out(problem.task, own, problem.evaluation, problem.tokenize, model.context, problem.truncation)
-        for own in sets
-    ]
-    groups = (group for own in prompts for group in own.groups)
-    shapes = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
-    with progress.bar(sum(own.num_prompts for own in prompts), f"seed {context.seed}, ICL ensemble") as report:
-        for own in prompts:
-            states = model.states(own, lambda group: shapes[bool(len(group.prefix_P))], report)
-            yield states[:]  # Whole on every device.
 
 
 def _label_log_probabilities(context: method.Context, states: lm.States) -> np.ndarray:
@@ -94,21 +92,23 @@ def check(problem: method.Problem) -> None:
         raise errors.UserError("there are no anchors to make a second set of: choose more shots")
 
 
-def prepare(problem: method.Problem, *, combination: str) -> None:
-    """Raises UserError on an unknown combination."""
-    del problem
-    if combination not in COMBINATIONS:
-        raise errors.UserError(f"combination={combination!r}: choose from {', '.join(COMBINATIONS)}")
+def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
+    """All queries after each set but the first."""
+    del settings
+    return own_passes.cost(problem, reader, problem.split.shots // problem.split.demo_shots - 1)
 
 
 METHODS = (
     method.Method(
         "icl_ensemble",
         "ICL ensemble",
+        "Xu et al., ICLR 2023, Section 4.2.2",
         run,
         needs=(method.queries,),
-        options={"combination": COMBINATIONS[0]},
+        settings=Settings,
         check=check,
-        prepare=prepare,
+        cost=cost,
+        printed_as=("ICL Ensemble",),
+        look=6,
     ),
 )

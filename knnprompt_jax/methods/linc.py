@@ -6,8 +6,8 @@ code, A starts as contextual calibration's diag(p_cf)⁻¹ and b as 0, and the r
 learning rate (0.00045 … 0.15) and the epochs (15 … 50) for each task; the defaults are those of its example, SST2.
 """
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,18 @@ import numpy as np
 import optax
 from scipy import special
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import lm, options
 from knnprompt_jax.methods import base, contextual_calibration, method
 from knnprompt_jax.models import head as head_lib
 
-EPOCHS, LEARNING_RATE, ROWS = 15, 0.015, 100
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    """Options of LinC."""
+
+    epochs: int = options.option(15, "How often each row is learned from.", least=1)
+    learning_rate: float = options.option(0.015, "Of the gradient descent.", least=0)
+    rows: int = options.option(100, "The most anchors to learn from.", least=1)
 
 
 class LinearProbeCalibration(base.LabelWordClassifier):
@@ -30,33 +37,23 @@ class LinearProbeCalibration(base.LabelWordClassifier):
         head: head_lib.Head,
         label_ids: Sequence[int],
         content_free: lm.States,
-        *,
-        epochs: int = EPOCHS,
-        learning_rate: float = LEARNING_RATE,
-        rows: int = ROWS,
+        settings: Settings,
         seed: int = 0,
     ):
-        """Learns from `rows` anchors, `epochs` times.
-
-        Raises:
-            UserError: a number that is too small.
-        """
+        """`content_free` are the states of content-free queries after the same demonstrations."""
         super().__init__(head, label_ids)
-        for name, value, least in (("epochs", epochs, 1), ("learning_rate", learning_rate, 0), ("rows", rows, 1)):
-            if not value >= least:
-                raise errors.UserError(f"{name}={value}: at least {least} is needed")
-        self.content_free, self.epochs, self.learning_rate = content_free, epochs, learning_rate
-        self.rows, self.seed = rows, seed
+        self.content_free, self.settings, self.seed = content_free, settings, seed
 
     def fit(self, states: lm.States, y: np.ndarray) -> "LinearProbeCalibration":
         """Learns from the first `rows` anchors, which a split holds in random order."""
-        p_NC = self._probabilities(states[: self.rows])
+        settings = self.settings
+        p_NC = self._probabilities(states[: settings.rows])
         bias_C = contextual_calibration.log_bias(self.label_log_probabilities(self.content_free))
         start = (jnp.diag(jnp.asarray(np.exp(-bias_C), jnp.float32)), jnp.zeros(len(self.classes_)))
         generator = np.random.default_rng(self.seed)
-        order = np.concatenate([generator.permutation(len(p_NC)) for _ in range(self.epochs)])
+        order = np.concatenate([generator.permutation(len(p_NC)) for _ in range(settings.epochs)])
         self.slope_CC, self.shift_C = map(
-            np.asarray, _descend(start, p_NC[order], np.asarray(y, np.int32)[order], self.learning_rate)
+            np.asarray, _descend(start, p_NC[order], np.asarray(y, np.int32)[order], settings.learning_rate)
         )
         return self
 
@@ -67,25 +64,10 @@ class LinearProbeCalibration(base.LabelWordClassifier):
         return special.softmax(self.label_log_probabilities(states), axis=-1).astype(np.float32)
 
 
-def fitted(
-    context: method.Context, *, epochs: int = EPOCHS, learning_rate: float = LEARNING_RATE, rows: int = ROWS
-) -> LinearProbeCalibration:
-    classifier = LinearProbeCalibration(
-        context.head,
-        context.label_ids,
-        context.states[contextual_calibration.content_free_queries],
-        epochs=epochs,
-        learning_rate=learning_rate,
-        rows=rows,
-        seed=context.seed,
-    )
+def fitted(context: method.Context, settings: Settings) -> LinearProbeCalibration:
+    content_free = context.states[contextual_calibration.content_free_queries]
+    classifier = LinearProbeCalibration(context.head, context.label_ids, content_free, settings, context.seed)
     return classifier.fit(context.states[method.anchors], context.y)
-
-
-def prepare(problem: method.Problem, **options: Any) -> None:
-    """Raises UserError on a number that is too small."""
-    del problem
-    LinearProbeCalibration(method.UNLOADED, (), method.UNLOADED, **options)
 
 
 @jax.jit
@@ -112,8 +94,10 @@ METHODS = (
         "linc",
         "LinC",
         fitted,
+        Settings,
+        source="Abbas et al., AISTATS 2024",
         needs=(method.anchors, contextual_calibration.content_free_queries),
         check=method.label_words_are_tokens,
-        prepare=prepare,
+        look=3,
     ),
 )

@@ -10,45 +10,37 @@ exactly the probe on V, and no array of size N · V is made. Inputs are divided 
 so that their mean square norm is 1 and a penalty means the same for both.
 """
 
+import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, options
 from knnprompt_jax.methods import base, method
 from knnprompt_jax.models import head as head_lib
 
 REPRESENTATIONS = ("hidden", "log_probabilities")
-INVERSE_PENALTY = 1000.0  # About scikit-learn's default on standardised inputs as wide as GPT-2's states.
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    """Options of the probe. Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states."""
+
+    representation: str = options.option("hidden", "What is read of the anchors.", choices=REPRESENTATIONS)
+    inverse_penalty: float = options.option(
+        1000.0, "scikit-learn's C, on inputs whose mean square norm is 1.", least=1e-6
+    )
 
 
 class LinearProbe(base.StateClassifier):
     """Multinomial logistic regression with a ridge penalty; a class without anchors is never predicted."""
 
-    def __init__(
-        self,
-        head: head_lib.Head,
-        num_classes: int,
-        *,
-        representation: str = "hidden",
-        inverse_penalty: float = INVERSE_PENALTY,
-    ):
-        """`inverse_penalty` is scikit-learn's C.
-
-        Raises:
-            UserError: unknown representation, one that needs a linear head with a head that caps its logits, or a penalty that
-                is not positive.
-        """
-        if representation not in REPRESENTATIONS:
-            raise errors.UserError(f"representation={representation!r}: choose from {', '.join(REPRESENTATIONS)}")
-        if head is not None:
-            _check_linear(representation, head.cap)
-        if not inverse_penalty > 0:
-            raise errors.UserError(f"inverse_penalty={inverse_penalty}: a positive number is needed")
-        self.head, self.representation, self.inverse_penalty = head, representation, inverse_penalty
+    def __init__(self, head: head_lib.Head, num_classes: int, settings: Settings):
+        """Raises UserError where log-probabilities are wanted of a head that caps its logits."""
+        _check_linear(settings.representation, head.cap)
+        self.head, self.representation, self.inverse_penalty = head, settings.representation, settings.inverse_penalty
         self.classes_ = np.arange(num_classes)
 
     def fit(self, states: lm.States, y: np.ndarray) -> "LinearProbe":
@@ -93,12 +85,8 @@ class LinearProbe(base.StateClassifier):
         return (inputs_NE - self.mean_E) @ self.scale_EE.T
 
 
-def fitted(
-    context: method.Context, *, representation: str = "hidden", inverse_penalty: float = INVERSE_PENALTY
-) -> LinearProbe:
-    classifier = LinearProbe(
-        context.head, context.num_classes, representation=representation, inverse_penalty=inverse_penalty
-    )
+def fitted(context: method.Context, settings: Settings) -> LinearProbe:
+    classifier = LinearProbe(context.head, context.num_classes, settings)
     return classifier.fit(context.states[method.anchors], context.y)
 
 
@@ -114,10 +102,9 @@ def check_log_p(problem: method.Problem) -> None:
     _check_linear("log_probabilities", problem.logit_cap)
 
 
-def prepare(problem: method.Problem, **options: Any) -> None:
-    """Raises UserError on a value outside its choices, or one that the model does not allow."""
-    LinearProbe(method.UNLOADED, problem.task.num_classes, **options)
-    _check_linear(options["representation"], problem.logit_cap)
+def prepare(problem: method.Problem, settings: Settings) -> None:
+    """Raises UserError on a representation that the model does not allow."""
+    _check_linear(settings.representation, problem.logit_cap)
 
 
 def _check_linear(representation: str, cap: float | None) -> None:
@@ -151,8 +138,20 @@ def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.
 
 _declare = functools.partial(method.on_states, fitted=fitted, needs=(method.anchors,), prepare=prepare)
 METHODS = (
-    _declare("linear_probe", "Linear probe, hidden states", check=check),
     _declare(
-        "linear_probe_log_p", "Linear probe, log-probabilities", check=check_log_p, representation="log_probabilities"
+        "linear_probe",
+        "Linear probe, hidden states",
+        settings=Settings,
+        source="PALP: Cho et al., AAAI 2023",
+        check=check,
+        look=4,
+    ),
+    _declare(
+        "linear_probe_log_p",
+        "Linear probe, log-probabilities",
+        settings=method.with_defaults(Settings, representation="log_probabilities"),
+        source="FADS-ICL: Li et al., ACL 2024",
+        check=check_log_p,
+        look=5,
     ),
 )

@@ -1,18 +1,19 @@
-"""What a method is to a run: what it needs, whether it applies, and how it predicts."""
+"""What a method is to a run: what it needs and costs, whether it applies, and how it predicts."""
 
 import dataclasses
 import functools
 import importlib.util
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from knnprompt_jax import errors, lm
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import base
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -33,15 +34,24 @@ class Problem:
     truncation: str = "left"
     logit_cap: float | None = None
 
+    @property
+    def train_rows(self) -> list[Example]:
+        """The split's demonstrations, then its anchors."""
+        return [*self.split.demonstrations, *self.split.anchors]
+
     @functools.cached_property
     def label_ids(self) -> list[int]:
         """The token by which each class is read; raises UserError where two classes share one."""
         return layout.label_ids(self.task, self.tokenize, self.label_token)
 
+    @functools.cached_property
+    def word_tokens(self) -> list[list[int]]:
+        """The tokens of a blank and each label word, without special ones."""
+        special = len(self.tokenize([""])[0])
+        return [tokens[special:] for tokens in self.tokenize([f" {word}" for word in self.task.label_words])]
 
-UNLOADED: Any = None  # In the place of what the weights give, where a constructor only checks options.
 
-Prompts = Callable[[Problem], Sequence[Example]]
+PromptSet = Callable[[Problem], Sequence[Example]]
 """A set of prompts that the shared pass can read, each after the split's demonstrations; a method names those it needs."""
 
 
@@ -55,14 +65,21 @@ def queries(problem: Problem) -> Sequence[Example]:
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What a method predicts from: the problem, the model for passes of its own, and the states of the shared pass.
+    """What a method predicts from.
 
-    `states` holds, for each set of prompts that the method needs, its states in the order of its examples.
+    Attributes:
+      problem: the split and the rows to classify.
+      model: the language model, for passes of the method's own.
+      states: for each set of prompts that the method needs, its states in the order of its examples.
+      store_options: how a method that searches anchors keeps them.
+      store: a saved store that stands for the anchors, whose states are then missing.
     """
 
     problem: Problem
     model: lm.LanguageModel
-    states: Mapping[Prompts, lm.States]
+    states: Mapping[PromptSet, lm.States]
+    store_options: store_lib.StoreOptions = store_lib.StoreOptions()
+    store: store_lib.Store | None = None
 
     @property
     def head(self) -> head_lib.Head:
@@ -98,14 +115,44 @@ class Prediction:
       probabilities_QC: their probabilities [Q, C], where the method has any.
       note: shown beside the result.
       candidates: accuracies of the prompts or templates of which the best on the evaluation rows was kept, if any were.
-      truncated: prompts or texts of the method's own passes that were too long and cut.
+      prompts: prompts or texts that the method's own passes read.
+      truncated: how many of these were too long and cut.
+      datastore: what the anchors took, where they lay and how they were searched, if they were.
     """
 
     classes_Q: np.ndarray
     probabilities_QC: np.ndarray | None = None
     note: str = ""
     candidates: tuple[float, ...] = ()
+    prompts: int = 0
     truncated: int = 0
+    datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Cost(NamedTuple):
+    """Prompts that a model reads and, roughly, their tokens."""
+
+    prompts: int
+    tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """What is known of a model before its weights are loaded: how many tokens texts have, and how many it can read.
+
+    `lengths` gives the tokens [N] of N texts, special ones not counted.
+    """
+
+    lengths: Callable[[Sequence[str]], np.ndarray]
+    context: int
+
+    def demonstration_tokens(self, task: Task, rows: Sequence[Example]) -> int:
+        """Tokens of all rows as demonstrations."""
+        return int(self.lengths([task.render(row, row.label) + "\n" for row in rows]).sum())
+
+    def query_tokens(self, task: Task, rows: Sequence[Example]) -> int:
+        """Tokens of all rows as queries."""
+        return int(self.lengths([task.render(row) for row in rows]).sum())
 
 
 def always(problem: Problem) -> None:
@@ -113,9 +160,15 @@ def always(problem: Problem) -> None:
     del problem
 
 
-def anything(problem: Problem, **options: Any) -> None:
-    """The method runs with any values of its options."""
-    del problem, options
+def anything(problem: Problem, settings: Any) -> None:
+    """The method runs on every problem with any options that were declared."""
+    del problem, settings
+
+
+def no_passes(problem: Problem, reader: Reader, settings: Any) -> Cost:
+    """The method reads the shared pass alone."""
+    del problem, reader, settings
+    return Cost(0, 0)
 
 
 def check_package(name: str) -> None:
@@ -135,12 +188,10 @@ def label_words_are_tokens(problem: Problem) -> None:
     A first token's probability bounds the word's; a last token's, with those before it missing, says nothing of it.
     """
     label_words_differ(problem)
-    words = problem.task.label_words
-    special = len(problem.tokenize([""])[0])
-    for word, tokens in zip(words, problem.tokenize([f" {word}" for word in words]), strict=True):
-        if problem.label_token == "last" and len(tokens) - special > 1:
+    for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
+        if problem.label_token == "last" and len(tokens) > 1:
             raise errors.UserError(
-                f"the label word {word!r} of task {problem.task.name!r} has {len(tokens) - special} tokens, and the last "
+                f"the label word {word!r} of task {problem.task.name!r} has {len(tokens)} tokens, and the last "
                 "one's probability is not the word's: choose label_token='first' or other label words"
             )
 
@@ -152,44 +203,65 @@ class Method:
     Attributes:
       name: what it is called on the command line.
       title: what it is called in tables.
-      run: predicts the problem's evaluation rows, given a Context and the options as keyword arguments.
+      source: who published it, where.
+      run: predicts the problem's evaluation rows from a Context, with its options.
       needs: the sets of prompts whose states it reads.
-      options: the options that `run` takes, with their defaults.
+      settings: the declaration of its options.
       check: raises UserError where the method does not apply to a problem.
-      prepare: raises UserError where it cannot run with the options given, called before the run's weights load.
+      prepare: raises UserError where it cannot run on a problem with the options given, before the run's weights load.
+      cost: what its own passes read beside the shared one, estimated before the run's weights load.
       by_name: why "all" leaves the method out, so that it runs only where it is named; empty where "all" has it.
+      sees: what it makes of a split's m shots per class. "demonstrations": it sees these alone, so that m is M_T; "draws":
+        each of its prompts shows M_T of them; "shots": it sees demonstrations and anchors; "train": all are rows to train on.
+      own_model: it trains a model of its own and needs no language model.
+      searches: it can search a saved store in the place of its anchors.
+      printed_as: what the paper's tables call it.
+      look: number of its line's style in figures, 0 to 7; methods that are usually drawn together have different ones.
     """
 
     name: str
     title: str
-    run: Callable[..., Prediction]
-    needs: tuple[Prompts, ...] = ()
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    source: str
+    run: Callable[[Context, Any], Prediction]
+    needs: tuple[PromptSet, ...] = ()
+    settings: type[options_lib.Options] = options_lib.Options
     check: Callable[[Problem], None] = always
-    prepare: Callable[..., None] = anything
+    prepare: Callable[[Problem, Any], None] = anything
+    cost: Callable[[Problem, Reader, Any], Cost] = no_passes
     by_name: str = ""
+    sees: str = "shots"
+    own_model: bool = False
+    searches: bool = False
+    printed_as: tuple[str, ...] = ()
+    look: int = 7
 
 
 def on_states(
     name: str,
     title: str,
-    fitted: Callable[..., base.StateClassifier],
+    fitted: Callable[[Context, Any], base.StateClassifier],
+    settings: type[options_lib.Options] = options_lib.Options,
     *,
-    needs: Sequence[Prompts] = (),
-    check: Callable[[Problem], None] = always,
-    prepare: Callable[..., None] = anything,
-    **overrides: Any,
+    needs: Sequence[PromptSet] = (),
+    **declared: Any,
 ) -> Method:
-    """The method of a classifier that reads states alone.
+    """The method of a classifier that reads states alone, `declared` as for `Method`.
 
-    `fitted` makes the fitted classifier from a Context; its keyword-only arguments are the method's options, their
-    defaults its defaults, unless overridden here.
+    `fitted` makes the fitted classifier from a Context and options; `needs` are the sets of prompts beside the queries.
     """
 
-    def run(context: Context, **options: Any) -> Prediction:
-        classifier, states = fitted(context, **options), context.states[queries]
+    def run(context: Context, chosen: options_lib.Options) -> Prediction:
+        classifier, states = fitted(context, chosen), context.states[queries]
         return Prediction(classifier.predict(states), classifier.predict_proba(states))
 
-    parameters = inspect.signature(fitted).parameters.values()
-    options = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
-    return Method(name, title, run, (queries, *needs), options | overrides, check, prepare)
+    return Method(name, title, run=run, needs=(queries, *needs), settings=settings, **declared)
+
+
+def with_defaults(settings: type[options_lib.Options], **defaults: Any) -> type[options_lib.Options]:
+    """The same options with other defaults."""
+    changed = [
+        (field.name, field.type, dataclasses.field(default=defaults[field.name], metadata=field.metadata))
+        for field in dataclasses.fields(settings)
+        if field.name in defaults
+    ]
+    return dataclasses.make_dataclass(settings.__name__, changed, bases=(settings,), frozen=True)

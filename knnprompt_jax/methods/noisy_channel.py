@@ -7,55 +7,49 @@ ACL 2022, https://github.com/shmsw25/Channel-LM-Prompting.
 import dataclasses
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm, progress
+from knnprompt_jax import errors, lm, options, progress
 from knnprompt_jax.methods import channel_templates, channel_texts, method
-from knnprompt_jax.prompts import continuations as likelihood
+from knnprompt_jax.prompts import continuations
+from knnprompt_jax.tasks.task import Example
 
-VARIANTS = ("channel", "direct", "direct++")
 DEMONSTRATIONS = ("concatenated", "ensembled")
-SHOWN = ("demonstrations", "all")
 CONTENT_FREE = channel_texts.Row("N/A")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """How texts are scored.
+class Settings(options.Options):
+    """How texts are scored. What is too long for the context loses tokens on the left."""
 
-    Attributes:
-      variant: "channel" scores the text after the label; "direct" the label after the text; "direct++" subtracts from
-        that the label's score after "N/A".
-      demonstrations: "concatenated" before the query, or "ensembled": each alone before it, log-scores summed.
-      shown: "demonstrations" of the split, or "all" its train rows, as in the paper's few-shot table.
-      template: 1 to 4; 0 scores all four and keeps the one that is best on the evaluation rows, as the paper reports.
-      text_tokens: of a text to classify; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.
-      context_tokens: of all that is read and scored; 0: 1,024, and 16 more than `text_tokens` where ensembled. What is
-        too long loses tokens on the left.
-
-    Raises:
-      UserError: a value outside its choices.
-    """
-
-    variant: str = "channel"
-    demonstrations: str = "concatenated"
-    shown: str = "demonstrations"
-    template: int = 0
-    text_tokens: int = 0
-    context_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        for name, choices in (("variant", VARIANTS), ("demonstrations", DEMONSTRATIONS), ("shown", SHOWN)):
-            if getattr(self, name) not in choices:
-                raise errors.UserError(f"{name}={getattr(self, name)!r}: choose from {', '.join(choices)}")
-        if self.template not in range(5):
-            raise errors.UserError(f"template={self.template}: choose from 1, 2, 3, 4, or 0 for the best of them")
-        for name in ("text_tokens", "context_tokens"):
-            if getattr(self, name) < 0:
-                raise errors.UserError(f"{name}={getattr(self, name)}: choose 1 or more, or 0 for the published limit")
+    variant: str = options.option(
+        "channel",
+        "channel scores the text after the label, direct the label after the text; direct++ subtracts its score after N/A.",
+        choices=("channel", "direct", "direct++"),
+    )
+    demonstrations: str = options.option(
+        "concatenated",
+        "All demonstrations before the text, or each alone before it and log-scores summed.",
+        choices=DEMONSTRATIONS,
+    )
+    shown: str = options.option(
+        "demonstrations",
+        "The split's demonstrations, or all its train rows, as in the paper's few-shot table.",
+        choices=("demonstrations", "all"),
+    )
+    template: int = options.option(
+        0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows, as the paper reports.", least=0, most=4
+    )
+    text_tokens: int = options.option(
+        0,
+        "Of a text to classify; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
+        least=0,
+    )
+    context_tokens: int = options.option(
+        0, "Of all that is read and scored; 0: 1,024, and 16 more than text_tokens where ensembled.", least=0
+    )
 
     @property
     def templates(self) -> list[int]:
@@ -68,8 +62,13 @@ class Settings:
         published = text + channel_templates.MARGIN if ensembled else channel_templates.CONTEXT
         return text, min(context, self.context_tokens or published)
 
+    def contexts(self, problem: method.Problem) -> list[list[Example]]:
+        """The demonstrations of each context."""
+        rows = problem.train_rows if self.shown == "all" else list(problem.split.demonstrations)
+        return [[row] for row in rows] if self.demonstrations == "ensembled" and rows else [rows]
 
-def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, likelihood.Continuations]:
+
+def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, continuations.Continuations]:
     """Scores [U, Q, C] by U templates, and the texts that were read.
 
     A score is the mean log-probability of the tokens scored, an end-of-text token among them, summed over the contexts.
@@ -78,24 +77,24 @@ def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, lik
     verbalization = channel_templates.get(problem.task)
     text_tokens, limit = settings.limits(verbalization, model.context)
     writer = channel_texts.Writer(problem.tokenize, *_ends(model), text_tokens)
-    split = problem.split
-    shown = [*split.demonstrations, *(split.anchors if settings.shown == "all" else ())]
-    rows = [channel_texts.Row(problem.task.retrieval_text(one), problem.task.class_index(one.label)) for one in shown]
-    contexts = [[row] for row in rows] if settings.demonstrations == "ensembled" and rows else [rows]
-    queries = [channel_texts.Row(problem.task.retrieval_text(one)) for one in problem.evaluation]
+    contexts = [
+        [channel_texts.Row(problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in rows]
+        for rows in settings.contexts(problem)
+    ]
+    queries = [channel_texts.Row(problem.task.retrieval_text(row)) for row in problem.evaluation]
     if settings.variant == "direct++":
         queries.append(CONTENT_FREE)
     write = writer.channel if settings.variant == "channel" else writer.direct
-    continuations = likelihood.lay_out(
+    texts = continuations.lay_out(
         (write(verbalization.labels(template), rows, queries) for template in settings.templates for rows in contexts),
         limit,
     )
-    with progress.bar(continuations.num_texts, f"seed {context.seed}, noisy channel, {settings.variant}") as report:
-        means = np.array([log_p.mean(dtype=np.float64) for log_p in model.log_likelihoods(continuations, report)])
+    with progress.bar(texts.num_texts, f"seed {context.seed}, noisy channel, {settings.variant}") as report:
+        means = np.array([log_p.mean(dtype=np.float64) for log_p in model.log_likelihoods(texts, report)])
     means = means.reshape(len(settings.templates), len(contexts), len(queries), context.num_classes)
     if settings.variant == "direct++":
         means = means[:, :, :-1] - means[:, :, -1:]
-    return means.sum(1), continuations
+    return means.sum(1), texts
 
 
 def _ends(model: lm.LanguageModel) -> tuple[int, int]:
@@ -108,52 +107,61 @@ def _ends(model: lm.LanguageModel) -> tuple[int, int]:
     return (end if start is None else start), (start if end is None else end)
 
 
-def run(context: method.Context, **options: Any) -> method.Prediction:
-    """Predicts with one template, or with the best of four; probabilities are the softmax of its scores.
-
-    The options are those of `Settings`.
-    """
-    settings = Settings(**options)
-    scores_UQC, continuations = scores(context, settings)
+def run(context: method.Context, settings: Settings) -> method.Prediction:
+    """Predicts with one template, or with the best of four; probabilities are the softmax of its scores."""
+    scores_UQC, texts = scores(context, settings)
     accuracy_U = (scores_UQC.argmax(-1) == context.classes(context.problem.evaluation)).mean(-1)
     best_QC = scores_UQC[accuracy_U.argmax()]
     return method.Prediction(
         best_QC.argmax(-1),
         special.softmax(best_QC, axis=-1),
-        note="; ".join(_notes(channel_templates.get(context.problem.task), len(accuracy_U), continuations)),
+        note="; ".join(_notes(channel_templates.get(context.problem.task), len(accuracy_U), texts)),
         candidates=tuple(accuracy_U.tolist()) if len(accuracy_U) > 1 else (),
-        truncated=continuations.num_truncated,
+        prompts=texts.num_texts,
+        truncated=texts.num_truncated,
     )
 
 
 def _notes(
-    verbalization: channel_templates.Verbalization, templates: int, continuations: likelihood.Continuations
+    verbalization: channel_templates.Verbalization, templates: int, texts: continuations.Continuations
 ) -> Iterator[str]:
     if templates > 1:
         yield f"best of {templates} templates, CHOSEN ON THE EVALUATION ROWS"
     if not verbalization.published:
         yield "templates not of Min et al., who have none for this task"
-    if continuations.num_truncated:
-        yield f"{continuations.num_truncated} of {continuations.num_texts} texts truncated"
+    if texts.num_truncated:
+        yield f"{texts.num_truncated} of {texts.num_texts} texts truncated"
 
 
-def prepare(problem: method.Problem, **options: Any) -> None:
-    """Raises UserError on a value outside its choices."""
-    del problem
-    Settings(**options)
+def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
+    """Each query with each label by each template, after each context."""
+    contexts = settings.contexts(problem)
+    times = len(settings.templates) * problem.task.num_classes
+    prefixes = sum(min(reader.context, reader.demonstration_tokens(problem.task, rows)) for rows in contexts)
+    suffixes = reader.query_tokens(problem.task, problem.evaluation)
+    return method.Cost(times * len(contexts) * len(problem.evaluation), times * (prefixes + len(contexts) * suffixes))
 
 
-def _method(name: str, title: str, by_name: str = "", **overrides: Any) -> method.Method:
-    options = dataclasses.asdict(Settings(**overrides))
-    return method.Method(name, title, run, options=options, prepare=prepare, by_name=by_name)
-
-
-_ensembled = functools.partial(
-    _method, by_name="it reads every row again after each demonstration alone: name the method to run it"
-)
+_declare = functools.partial(method.Method, source="Min et al., ACL 2022", run=run, cost=cost, sees="demonstrations")
 METHODS = (
-    _method("noisy_channel", "Noisy channel"),
-    _method("noisy_channel_direct", "Noisy channel's direct", variant="direct"),
-    _method("noisy_channel_direct_plus", "Noisy channel's direct++", variant="direct++"),
-    _ensembled("noisy_channel_ensemble", "Noisy channel, ensembled", demonstrations="ensembled"),
+    _declare("noisy_channel", "Noisy channel", settings=Settings, printed_as=("Noisy Channel", "NoisyChannel"), look=3),
+    _declare(
+        "noisy_channel_direct",
+        "Noisy channel's direct",
+        settings=method.with_defaults(Settings, variant="direct"),
+        look=4,
+    ),
+    _declare(
+        "noisy_channel_direct_plus",
+        "Noisy channel's direct++",
+        settings=method.with_defaults(Settings, variant="direct++"),
+        look=5,
+    ),
+    _declare(
+        "noisy_channel_ensemble",
+        "Noisy channel, ensembled",
+        settings=method.with_defaults(Settings, demonstrations="ensembled"),
+        by_name="it reads every row again after each demonstration alone: name the method to run it",
+        look=6,
+    ),
 )

@@ -6,6 +6,7 @@ matching of clusters to labels has the cluster means as weights, and of many res
 is kept. As in the released code there are 100 restarts, and clusters weigh the same when a query is assigned.
 """
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -13,22 +14,24 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, options
 from knnprompt_jax.methods import base, method
 from knnprompt_jax.models import head as head_lib
 
-RESTARTS = 100
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    """Options of Prototypical Calibration."""
+
+    restarts: int = options.option(100, "Mixtures estimated, of which the one that matches best is kept.", least=1)
 
 
 class PrototypicalCalibration(base.LabelWordClassifier):
     """The label of the likeliest cluster."""
 
-    def __init__(self, head: head_lib.Head, label_ids: Sequence[int], *, restarts: int = RESTARTS, seed: int = 0):
-        """Raises UserError where there is no restart."""
+    def __init__(self, head: head_lib.Head, label_ids: Sequence[int], settings: Settings, seed: int = 0):
         super().__init__(head, label_ids)
-        if restarts < 1:
-            raise errors.UserError(f"restarts={restarts}: at least 1 is needed")
-        self.restarts, self.seed = restarts, seed
+        self.restarts, self.seed = settings.restarts, seed
 
     def fit(self, states: lm.States, y: np.ndarray | None = None) -> "PrototypicalCalibration":
         """Estimates the clusters; labels are not used.
@@ -50,9 +53,9 @@ class PrototypicalCalibration(base.LabelWordClassifier):
         return self.mixture.predict_proba(self.label_log_probabilities(states))[:, self.cluster_of_label]
 
 
-def fitted(context: method.Context, *, restarts: int = RESTARTS) -> PrototypicalCalibration:
+def fitted(context: method.Context, settings: Settings) -> PrototypicalCalibration:
     """The anchors, without their labels, are the rows to estimate from."""
-    classifier = PrototypicalCalibration(context.head, context.label_ids, restarts=restarts, seed=context.seed)
+    classifier = PrototypicalCalibration(context.head, context.label_ids, settings, context.seed)
     return classifier.fit(context.states[method.anchors])
 
 
@@ -61,12 +64,6 @@ def check(problem: method.Problem) -> None:
     method.check_package("sklearn")
     method.label_words_are_tokens(problem)
     _check_rows(len(problem.split.anchors), problem.task.num_classes)
-
-
-def prepare(problem: method.Problem, *, restarts: int) -> None:
-    """Raises UserError where there is no restart."""
-    del problem
-    PrototypicalCalibration(method.UNLOADED, (), restarts=restarts)
 
 
 def _check_rows(rows: int, clusters: int) -> None:
@@ -91,6 +88,12 @@ def _match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
 
 METHODS = (
     method.on_states(
-        "proca", "Prototypical Calibration", fitted, needs=(method.anchors,), check=check, prepare=prepare
+        "proca",
+        "Prototypical Calibration",
+        fitted,
+        Settings,
+        source="Han et al., ICLR 2023, Section 3",
+        needs=(method.anchors,),
+        check=check,
     ),
 )

@@ -1,9 +1,10 @@
 """The methods by name. Adding one is a file that ends in its `METHODS`, and its name here."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import dataclasses
+import functools
+from collections.abc import Sequence
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, options
 from knnprompt_jax.methods import (
     batch_calibration,
     commonest_class,
@@ -13,6 +14,8 @@ from knnprompt_jax.methods import (
     domain_context_calibration,
     hidden_centroids,
     icl_ensemble,
+    in_context,
+    knn,
     linc,
     linear_probe,
     method,
@@ -20,13 +23,13 @@ from knnprompt_jax.methods import (
     noisy_channel,
     proca,
     tfidf,
-    variants,
 )
 from knnprompt_jax.methods.fine_tuning import method as fine_tuning
 
 ALL = "all"
 _MODULES = (
-    variants,
+    in_context,
+    knn,
     multi_token_icl,
     icl_ensemble,
     contextual_calibration,
@@ -62,39 +65,31 @@ def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.M
     if not names:
         raise errors.UserError(f"no method: choose from {', '.join(METHODS)}, or {ALL}")
     if tuple(names) == (ALL,):
-        reasons = {name: reason for name, one in METHODS.items() if (reason := one.by_name or _obstacle(one, problem))}
+        reasons = {name: reason for name in METHODS if (reason := METHODS[name].by_name or _obstacle(name, problem))}
         return [METHODS[name] for name in METHODS if name not in reasons], reasons
     chosen = [get(name) for name in dict.fromkeys(names)]
-    for one in chosen:
-        if reason := _obstacle(one, problem):
-            fitting = [name for name in METHODS if not _obstacle(METHODS[name], problem)]
+    for each in chosen:
+        if reason := _obstacle(each.name, problem):
+            fitting = [name for name in METHODS if not _obstacle(name, problem)]
             raise errors.UserError(
-                f"method {one.name!r} does not apply: {reason}; methods that do: {', '.join(fitting)}"
+                f"method {each.name!r} does not apply: {reason}; methods that do: {', '.join(fitting)}"
             )
     return chosen, {}
 
 
-def default_options() -> dict[str, dict[str, Any]]:
-    """The options of every method with their defaults, by its name."""
-    return {name: dict(one.options) for name, one in METHODS.items()}
+@functools.cache
+def options_kind() -> type[options.Options]:
+    """The declaration of all methods' options, a group for each method by its name."""
+    fields = [(name, each.settings, options.group(each.settings)) for name, each in METHODS.items()]
+    return dataclasses.make_dataclass("MethodOptions", fields, bases=(options.Options,), frozen=True)
 
 
-def with_options(one: method.Method, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The method's options, with those given in the place of the defaults; raises UserError on one it does not have."""
-    for name in given:
-        if name not in one.options:
-            raise errors.UserError(
-                f"method {one.name!r} has no option {name!r}: choose from {', '.join(one.options) or 'none'}"
-            )
-    return {**one.options, **given}
-
-
-def _obstacle(one: method.Method, problem: method.Problem) -> str:
+def _obstacle(name: str, problem: method.Problem) -> str:
     """Why a method does not apply to a problem; empty where it does."""
-    if method.anchors in one.needs and not problem.split.anchors:
+    if method.anchors in METHODS[name].needs and not problem.split.anchors:
         return "there are no anchors: choose more shots"
     try:
-        one.check(problem)
+        METHODS[name].check(problem)
     except errors.UserError as error:
         return str(error)
     return ""

@@ -7,42 +7,39 @@ digits, and runs of neighbouring words. The weight of a term that a text has n t
 text's weights have norm 1. Terms that no train row has do not count.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method
 from knnprompt_jax.tasks.task import Example, Task
 
-INVERSE_PENALTY = 1.0  # scikit-learn's default.
-NGRAMS = 2
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    """Options of the regression."""
+
+    inverse_penalty: float = options.option(1.0, "scikit-learn's C, and its default.", least=1e-6)
+    ngrams: int = options.option(2, "The longest run of words that is a term; 1 for words alone.", least=1)
 
 
 class TfidfRegression:
     """Multinomial logistic regression with a ridge penalty on TF-IDF; a class without rows is never predicted."""
 
-    def __init__(self, num_classes: int, *, inverse_penalty: float = INVERSE_PENALTY, ngrams: int = NGRAMS):
-        """`inverse_penalty` is scikit-learn's C, `ngrams` the longest run of words that is a term: 1 for words alone.
-
-        Raises:
-            UserError: a penalty that is not positive, or no run of words.
-        """
-        if not inverse_penalty > 0:
-            raise errors.UserError(f"inverse_penalty={inverse_penalty}: a positive number is needed")
-        if ngrams < 1:
-            raise errors.UserError(f"ngrams={ngrams}: at least 1 word is needed")
-        self.num_classes, self.inverse_penalty, self.ngrams = num_classes, inverse_penalty, ngrams
+    def __init__(self, num_classes: int, settings: Settings):
+        self.num_classes, self.settings = num_classes, settings
 
     def fit(self, texts: Sequence[str], y: np.ndarray) -> "TfidfRegression":
         """Learns from N texts, of which one has a word at least, and their classes [N]; returns itself."""
         from sklearn import linear_model
 
-        self.vectorizer = _vectorizer(self.ngrams)
+        self.vectorizer = _vectorizer(self.settings.ngrams)
         x_NT = self.vectorizer.fit_transform(texts)
         self.present, y = np.unique(y, return_inverse=True)
-        self.regression = linear_model.LogisticRegression(C=self.inverse_penalty, tol=1e-6, max_iter=10_000)
+        self.regression = linear_model.LogisticRegression(C=self.settings.inverse_penalty, tol=1e-6, max_iter=10_000)
         if len(self.present) > 1:
             self.regression.fit(x_NT, y)
         return self
@@ -61,10 +58,10 @@ def bare_texts(task: Task, examples: Sequence[Example]) -> list[str]:
     return [" ".join(example.fields[field] for field in task.fields) for example in examples]
 
 
-def run(context: method.Context, *, inverse_penalty: float, ngrams: int) -> method.Prediction:
+def run(context: method.Context, settings: Settings) -> method.Prediction:
     """Fits on demonstrations and anchors and predicts; of equally probable classes the lowest."""
-    problem, rows = context.problem, _train_rows(context.problem)
-    classifier = TfidfRegression(context.num_classes, inverse_penalty=inverse_penalty, ngrams=ngrams)
+    problem, rows = context.problem, context.problem.train_rows
+    classifier = TfidfRegression(context.num_classes, settings)
     classifier.fit(bare_texts(problem.task, rows), context.classes(rows))
     probabilities_QC = classifier.predict_proba(bare_texts(problem.task, problem.evaluation))
     return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC)
@@ -74,17 +71,8 @@ def check(problem: method.Problem) -> None:
     """Raises UserError where scikit-learn is not installed, and where no train row has a word."""
     method.check_package("sklearn")
     words = _vectorizer(1).build_analyzer()
-    if not any(words(text) for text in bare_texts(problem.task, _train_rows(problem))):
+    if not any(words(text) for text in bare_texts(problem.task, problem.train_rows)):
         raise errors.UserError("no train row of the split has a word of two or more letters or digits")
-
-
-def prepare(problem: method.Problem, **options: Any) -> None:
-    """Raises UserError on a value outside its choices."""
-    TfidfRegression(problem.task.num_classes, **options)
-
-
-def _train_rows(problem: method.Problem) -> list[Example]:
-    return [*problem.split.demonstrations, *problem.split.anchors]
 
 
 def _vectorizer(ngrams: int) -> Any:
@@ -94,12 +82,5 @@ def _vectorizer(ngrams: int) -> Any:
 
 
 METHODS = (
-    method.Method(
-        "tfidf",
-        "TF-IDF, logistic regression",
-        run,
-        options={"inverse_penalty": INVERSE_PENALTY, "ngrams": NGRAMS},
-        check=check,
-        prepare=prepare,
-    ),
+    method.Method("tfidf", "TF-IDF, logistic regression", "scikit-learn", run, settings=Settings, check=check, look=3),
 )

@@ -1,4 +1,4 @@
-"""The paper's tables and figures as grids of runs, each planned so that the language model reads no prompt twice.
+"""The paper's tables and figures, each a grid of runs that is planned so that the language model reads no prompt twice.
 
-settings → cells → plan (passes over subjects) → runner → records
+experiment, settings → cells → plan → records → page
 """

@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 
 from knnprompt_jax import errors, files, lm
-from knnprompt_jax.methods import method, variants
-from knnprompt_jax.paper import neighbours
+from knnprompt_jax.classifier import options as knn_options
+from knnprompt_jax.methods import in_context, knn, method
 from knnprompt_jax.runs import records
 from knnprompt_jax.store import representations
 
@@ -45,11 +45,11 @@ def path_of(folder: pathlib.Path, record: records.Record) -> pathlib.Path:
     return folder / pathlib.PurePath(record.name).with_suffix(".npz")
 
 
-def write(folder: pathlib.Path, record: records.Record, context: method.Context) -> None:
-    """Writes the case study of a kNN record, before the record itself."""
+def write(path: pathlib.Path, record: records.Record, context: method.Context) -> None:
+    """Writes the case study of a record of kNN Prompting."""
     study = _make(record, context)
-    folder.mkdir(parents=True, exist_ok=True)
-    with files.new_file(path_of(folder, record)) as unfinished, unfinished.open("wb") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.new_file(path) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **vars(study))
 
 
@@ -69,9 +69,9 @@ def read(path: pathlib.Path) -> CaseStudy:
 def _make(record: records.Record, context: method.Context) -> CaseStudy:
     problem, task = context.problem, context.problem.task
     anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
-    icl = variants.fitted_icl(context)
-    options = {"k": min(NEIGHBOURS, len(anchors)), "direction": record.settings["direction"]}
-    found = neighbours.fitted(context, **options).kneighbors(queries)
+    icl = in_context.InContextLearning(context.head, context.label_ids)
+    classifier = knn.fitted(context, knn_options.KNNOptions(**record.settings["options"]))
+    nearest = classifier.search(queries, min(NEIGHBOURS, len(anchors)))
     words = np.array(task.labels)
     return CaseStudy(
         labels=words,
@@ -83,8 +83,8 @@ def _make(record: records.Record, context: method.Context) -> CaseStudy:
         true=np.array(record.true),
         knn=np.array(record.predicted),
         icl=words[icl.predict(queries)],
-        neighbours_Qk=np.asarray(found.indices_Qk),
-        distances_Qk=np.asarray(found.distances_Qk),
+        neighbours_Qk=np.asarray(nearest.indices_Qk),
+        distances_Qk=np.asarray(nearest.distances_Qk),
         points=_points(context, lm.concatenate([anchors, queries])),
     )
 

@@ -2,155 +2,85 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
-from knnprompt_jax.paper import draws, neighbours
+from knnprompt_jax.paper import draws
 from knnprompt_jax.paper import settings as settings_lib
+from knnprompt_jax.runs import material
+from knnprompt_jax.store import distances
 
 REUSED = "re-uses in-context learning: |D| = m"
-# Methods that see the demonstrations alone; all others see the other shots too.
-SEE_DEMONSTRATIONS = (
-    *("icl", "icl_multi_token", "contextual_calibration", "contextual_calibration_trainset", "batch_calibration"),
-    *("noisy_channel", "noisy_channel_direct", "noisy_channel_direct_plus", "noisy_channel_ensemble"),
-)
-# Methods whose name says the direction of their divergence: a grid's own direction leaves them alone.
-FIXED_DIRECTION = ("knn_released",)
-UPPER_BOUND = "demonstration_upper_bound"
-CENTROIDS = {"knn_centroid": "arithmetic", "knn_centroid_geometric": "geometric"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A method, the train rows it is given and the rows it is to classify; `axes` are its places on the grid's own axes.
+    """A method, the train rows it is given and the rows it is to classify.
 
-    With a `test_share`, the task's last class has that share of the rows to classify.
+    Attributes:
+      axes: its places on the grid's axes; an axis that is named like an option of the method sets it.
+      test_share: which share of the rows to classify the task's last class has, if that is not the rows' own.
+      variant: what runs in place of the method, if anything.
     """
 
     method: str
     draw: draws.Draw
     axes: tuple[tuple[str, Any], ...] = ()
     test_share: float | None = None
+    variant: method_lib.Method | None = dataclasses.field(default=None, compare=False)
 
     @property
     def reuses_icl(self) -> bool:
         """Whether all shots are demonstrations and nothing is left for the method, as in the paper's footnote."""
-        return self.draw.demo_shots == self.draw.shots and self.method not in SEE_DEMONSTRATIONS
+        return self.draw.demo_shots == self.draw.shots and registry.get(self.method).sees != "demonstrations"
 
     @property
     def declared(self) -> method_lib.Method:
         """The method that runs."""
-        if self.reuses_icl:
-            return registry.get("icl")
-        return neighbours.METHOD if "k" in dict(self.axes) else registry.get(self.method)
+        return registry.get("icl") if self.reuses_icl else self.variant or registry.get(self.method)
 
-    def options(self, settings: settings_lib.GridSettings) -> dict[str, Any]:
-        """The options that it runs with."""
-        if self.reuses_icl:
-            return {}
-        given = dict(settings.options.get(self.method, {}))
-        if "k" in dict(self.axes):
-            given = {"k": dict(self.axes)["k"]}
-        if "direction" in self.declared.options and self.method not in FIXED_DIRECTION:
-            given["direction"] = settings.direction
-        return registry.with_options(self.declared, given)
+    def options(self, settings: settings_lib.GridSettings) -> options_lib.Options:
+        """The options with which the method runs: the grid's, but for those that an axis or the grid's direction sets."""
+        options = getattr(settings.options, self.declared.name)
+        names = {field.name for field in dataclasses.fields(options)}
+        changes = {name: value for name, value in self.axes if name in names}
+        if "distance" in names:
+            changes["distance"] = distances.turned(options.distance, settings.direction)
+        return dataclasses.replace(options, **changes)
 
 
-def without_language_model(name: str) -> bool:
-    """Whether a method trains a model of its own and needs none of the grid's."""
-    return bool(registry.get(name).options.get("model"))
+def regimes(
+    settings: settings_lib.GridSettings, names: Sequence[str], rows: material.Rows, most: int
+) -> Iterator[Cell]:
+    """The methods of these names in each regime, with each number of shots and each seed.
 
-
-def enumerate_cells(settings: settings_lib.GridSettings, rows: draws.Rows, most: int) -> Iterator[Cell]:
-    """The cells of one task and model, whose context holds `most` demonstrations a class; the same cell may come twice."""
-    names = [name for name in settings.method_names if not without_language_model(name)]
-    yield from _GRIDS.get(settings.experiment, _regimes)(settings, names, rows, most)
+    Args:
+      rows: the task's.
+      most: M_T, the demonstrations per class that the model's context holds.
+    """
+    del rows
+    for (regime, shots), name, seed in itertools.product(settings.regime_shots, names, settings.seeds):
+        drawn = draw(name, seed, shots, regime, most)
+        # Beside the full regime, the few-shot regime goes no further than the context does.
+        if not settings.few_shots or drawn.demo_shots <= most:
+            yield Cell(name, drawn, (("regime", regime),))
 
 
 def trained_cells(settings: settings_lib.GridSettings) -> Iterator[Cell]:
     """The cells of one task with methods that train a model of their own."""
-    names = filter(without_language_model, settings.method_names)
+    names = (name for name in settings.method_names if registry.get(name).own_model)
     for name, seed, shots in itertools.product(names, settings.seeds, settings.shots):
-        yield Cell(name, _draw(name, seed, shots, settings.regime, 0))
+        yield Cell(name, draw(name, seed, shots, settings.regime, 0), (("regime", settings.regime),))
 
 
-def _regimes(settings: settings_lib.GridSettings, names: list[str], rows: draws.Rows, most: int) -> Iterator[Cell]:
-    """Of two regimes, the few-shot one goes no further than the context does. The upper bound is searched for once, as published."""
-    del rows
-    for (regime, shots), name in itertools.product(list(_shots(settings)), names):
-        axes = (("regime", regime),) if settings.few_shots else ()
-        for seed in settings.seeds[:1] if name == UPPER_BOUND else settings.seeds:
-            draw = _draw(name, seed, shots, regime, most)
-            if not axes or draw.demo_shots <= most:
-                yield Cell(name, draw, axes + _prompts(settings, name))
-
-
-def _shots(settings: settings_lib.GridSettings) -> Iterator[tuple[str, int]]:
-    for shots in settings.shots:
-        yield settings.regime, shots
-    for shots in settings.few_shots:
-        yield settings_lib.FEW_SHOT, shots
-
-
-def _draw(name: str, seed: int, shots: int, regime: str, most: int, share: float | None = None) -> draws.Draw:
-    if name in SEE_DEMONSTRATIONS:
-        shown = shots if regime == settings_lib.FEW_SHOT else most
+def draw(name: str, seed: int, shots: int, regime: str, most: int, share: float | None = None) -> draws.Draw:
+    """The train rows of a method: demonstrations alone, demonstrations and other shots, or shots to train on."""
+    is_few_shot = regime == settings_lib.FEW_SHOT
+    sees = registry.get(name).sees
+    if sees == "demonstrations":
+        shown = shots if is_few_shot else most
         return draws.Draw(seed, shown, shown, share)
-    if name.startswith("fine_tuning"):  # All shots are rows to train on.
-        return draws.Draw(seed, shots, 0, share)
-    return draws.Draw(seed, shots, min(shots, 1 if regime == settings_lib.FEW_SHOT else most), share)
-
-
-def _prompts(settings: settings_lib.GridSettings, name: str) -> tuple[tuple[str, Any], ...]:
-    if name != UPPER_BOUND:
-        return ()
-    options: Mapping[str, Any] = {**registry.get(name).options, **settings.options.get(name, {})}
-    return (("prompts", options["num_prompts"]),)
-
-
-def _priors(settings: settings_lib.GridSettings, names: list[str], rows: draws.Rows, most: int) -> Iterator[Cell]:
-    """Setting A has the rarer class rare in the train rows, B in the rows to classify, C in both."""
-    del rows
-    for setting, share, (regime, shots), name, seed in itertools.product(
-        settings.prior_setting_names, settings.shares, list(_shots(settings)), names, settings.seeds
-    ):
-        train_share = None if setting == "B" else share
-        cell = Cell(name, _draw(name, seed, shots, regime, most, train_share), (("setting", setting), ("ratio", share)))
-        yield dataclasses.replace(cell, test_share=None if setting == "A" else share)
-
-
-def _imbalance(settings: settings_lib.GridSettings, names: list[str], rows: draws.Rows, most: int) -> Iterator[Cell]:
-    del rows
-    for (regime, shots), share, name, seed in itertools.product(
-        list(_shots(settings)), settings.shares, names, settings.seeds
-    ):
-        axes = (("ratio", share), ("centroid", CENTROIDS.get(name, "none")), ("regime", regime))
-        yield Cell(name, _draw(name, seed, shots, regime, most, share), axes)
-
-
-def _sizes(settings: settings_lib.GridSettings, names: list[str], rows: draws.Rows, most: int) -> Iterator[Cell]:
-    """Every |D| and |A| that the context would hold together as demonstrations."""
-    del rows
-    for name, seed, shown, kept in itertools.product(names, settings.seeds, settings.demo_shots, settings.anchor_shots):
-        if shown + kept <= most:
-            yield Cell(name, draws.Draw(seed, shown + kept, shown), (("anchor_shots", kept),))
-
-
-def _neighbours(settings: settings_lib.GridSettings, names: list[str], rows: draws.Rows, most: int) -> Iterator[Cell]:
-    for name, seed, (regime, shots) in itertools.product(names, settings.seeds, list(_shots(settings))):
-        draw = _draw(name, seed, shots, regime, most)
-        if name == neighbours.METHOD.name:
-            for k in range(1, len(draws.split(rows, draw).anchors) + 1):
-                yield Cell(name, draw, (("k", k),))
-        else:
-            yield Cell(name, draw)
-
-
-_GRIDS: dict[str, Callable[..., Iterator[Cell]]] = {
-    "prior_reliance": _priors,
-    "imbalance": _imbalance,
-    "split_strategy": _sizes,
-    "choice_of_k": _neighbours,
-}
+    return draws.Draw(seed, shots, 0 if sees == "train" else min(shots, 1 if is_few_shot else most), share)

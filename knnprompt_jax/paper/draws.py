@@ -3,35 +3,18 @@
 import collections
 import dataclasses
 import functools
-import hashlib
 import random
 from collections.abc import Sequence
 
 from knnprompt_jax import errors
+from knnprompt_jax.runs import material
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rows:
-    """A task's train rows and rows to classify."""
-
-    task: Task
-    train: Sequence[Example]
-    evaluation: Sequence[Example]
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """SHA-256 (hex) of all rows."""
-        digest = hashlib.sha256()
-        for rows in (self.train, self.evaluation):
-            digest.update(repr([(dict(row.fields), row.label) for row in rows]).encode())
-        return digest.hexdigest()
-
-
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """`shots` train rows a class, `demo_shots` of them demonstrations: all of them, or fewer, or none.
+    """`shots` train rows per class, `demo_shots` of them demonstrations: all of them, or fewer, or none.
 
     With a `share`, the task's last class has that share of the rows drawn, whose number stays as it is.
     """
@@ -43,13 +26,13 @@ class Draw:
 
 
 @functools.cache
-def split(rows: Rows, draw: Draw) -> splits.FewShotSplit:
+def split(rows: material.Rows, draw: Draw) -> splits.FewShotSplit:
     """The rows of a draw.
 
     Without anchors, all shots are demonstrations. With a share, the demonstrations stay balanced where there are anchors.
 
     Raises:
-        UserError: the task has not the rows, or a share is asked for where there are not two classes.
+        UserError: the task has too few rows, or a share is asked for where there are not two classes.
     """
     if draw.share is None:
         return _balanced(rows, draw)
@@ -65,7 +48,7 @@ def split(rows: Rows, draw: Draw) -> splits.FewShotSplit:
     return _replaced(balanced, balanced.demonstrations, thin(balanced.anchors, task.labels[-1], rare), draw)
 
 
-def _balanced(rows: Rows, draw: Draw) -> splits.FewShotSplit:
+def _balanced(rows: material.Rows, draw: Draw) -> splits.FewShotSplit:
     all_shown = draw.demo_shots == draw.shots
     drawn = splits.draw(rows.train, rows.task, shots=draw.shots + all_shown, demo_shots=draw.demo_shots, seed=draw.seed)
     return _replaced(drawn, drawn.demonstrations, (), draw) if all_shown else drawn
@@ -74,7 +57,7 @@ def _balanced(rows: Rows, draw: Draw) -> splits.FewShotSplit:
 def _replaced(
     drawn: splits.FewShotSplit, demonstrations: Sequence[Example], anchors: Sequence[Example], draw: Draw
 ) -> splits.FewShotSplit:
-    shown, kept = (collections.Counter(row.label for row in own) for own in (demonstrations, anchors))
+    shown, kept = (collections.Counter(row.label for row in part) for part in (demonstrations, anchors))
     counts = {
         label: splits.ClassCounts(old.train, shown[label], kept[label]) for label, old in drawn.class_counts.items()
     }
@@ -89,7 +72,7 @@ def _replaced(
     )
 
 
-def evaluation(rows: Rows, share: float | None, seed: int) -> Sequence[Example]:
+def evaluation(rows: material.Rows, share: float | None, seed: int) -> Sequence[Example]:
     """The rows to classify; with a share, as many rows of the last class are left out at random as makes it so rare."""
     if share is None:
         return rows.evaluation

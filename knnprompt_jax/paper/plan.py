@@ -4,22 +4,25 @@ import collections
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 from knnprompt_jax import errors, tables
-from knnprompt_jax.paper import cells, subjects
-from knnprompt_jax.paper import passes as passes_lib
+from knnprompt_jax.methods import method, registry
+from knnprompt_jax.models import registry as models
+from knnprompt_jax.paper import cells as cells_lib
+from knnprompt_jax.paper import draws, experiments
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.runs import records
+from knnprompt_jax.runs import material, records
+from knnprompt_jax.runs import passes as passes_lib
 
+_DECISIVE = ("split", "rows", "restore_dropped", "drop_duplicates", "label_token", "dtype", "revision", "hub")
 _COLUMNS = ("model", "tasks", "passes", "prompts", "tokens, about", "records")
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class GridPlan:
     """The passes of this shard that are still to do, by model; records in all and those there are already."""
 
     settings: settings_lib.GridSettings
@@ -31,7 +34,7 @@ class Plan:
     def __str__(self) -> str:
         by_model = collections.defaultdict(list)
         for one in self.passes:
-            by_model[one.subject.model.short_name].append(one)
+            by_model[one.model.short_name].append(one)
         rows = [_row(name, own) for name, own in by_model.items()]
         if len(rows) > 1:
             rows.append(_row("all", self.passes))
@@ -40,16 +43,14 @@ class Plan:
         return f"{told}\n\n{tables.render(_COLUMNS, rows)}" if rows else told
 
 
-def make(settings: settings_lib.GridSettings) -> Plan:
+def make(settings: settings_lib.GridSettings) -> GridPlan:
     """Plans a grid; no weights are loaded.
 
     Raises:
         UserError: on anything in the settings, the rows or the models that cannot work, or where there is nothing to run.
     """
     checked: set[str] = set()
-    planned = [
-        one for subject, own in _subjects(settings) for one in passes_lib.of_subject(settings, subject, own, checked)
-    ]
+    planned = [one for subject in _subjects(settings) for one in subject.passes(settings, checked)]
     if not planned:
         raise errors.UserError(
             f"{settings.experiment}: nothing to run with tasks={settings.tasks!r}, models={settings.models!r}, "
@@ -57,31 +58,74 @@ def make(settings: settings_lib.GridSettings) -> Plan:
         )
     shard = _shard(planned, *settings.shard_numbers)
     folder = pathlib.Path(settings.output) / settings.experiment
-    missing = _missing(folder, [run.record for one in shard for run in one.runs])
+    done = records.finished(folder, [run.record for one in shard for run in one.runs])
     left = [
         dataclasses.replace(one, runs=runs)
         for one in shard
-        if (runs := tuple(run for run in one.runs if run.record.name in missing))
+        if (runs := tuple(run for run in one.runs if run.record.name not in done))
     ]
     total, own = (sum(len(one.runs) for one in some) for some in (planned, shard))
-    return Plan(settings, tuple(left), total, own - len(missing), total - own)
+    return GridPlan(settings, tuple(left), total, len(done), total - own)
 
 
-def _subjects(settings: settings_lib.GridSettings) -> Iterator[tuple[subjects.Subject, list[cells.Cell]]]:
+@dataclasses.dataclass(frozen=True)
+class _Subject:
+    """A task and a model with their cells; where methods train models of their own, `model` is one of these."""
+
+    rows: material.Rows
+    model: material.Model
+    cells: Sequence[cells_lib.Cell]
+
+    def passes(self, settings: settings_lib.GridSettings, checked: set[str]) -> list[passes_lib.Pass]:
+        """The cells put together by their demonstrations; `checked` holds methods and options that have been tried.
+
+        Raises:
+            UserError: a method does not apply or cannot run with its options.
+        """
+        return passes_lib.together(self.model, [self._run(settings, cell, checked) for cell in self.cells])
+
+    def _run(self, settings: settings_lib.GridSettings, cell: cells_lib.Cell, checked: set[str]) -> passes_lib.Run:
+        problem = method.Problem(
+            self.rows.task,
+            draws.split(self.rows, cell.draw),
+            draws.evaluation(self.rows, cell.test_share, cell.draw.seed),
+            self.model.tokenize,
+            label_token=settings.label_token,
+            logit_cap=self.model.config.logit_cap,
+        )
+        declared, options = cell.declared, cell.options(settings)
+        registry.select([declared.name], problem)
+        if (key := repr((declared.name, options))) not in checked:
+            declared.prepare(problem, options)
+            checked.add(key)
+        fields: dict[str, Any] = {"experiment": settings.experiment, "cell": dict(cell.axes)}
+        fields["note"] = cells_lib.REUSED if cell.reuses_icl else ""
+        decisive = {name: getattr(settings, name) for name in _DECISIVE}
+        return passes_lib.draft(decisive, self.model, self.rows, cell.method, declared, options, problem, **fields)
+
+
+def _load_rows(settings: settings_lib.GridSettings, name: str) -> material.Rows:
+    """The task's rows, those to classify limited as the settings say."""
+    rows = material.load_rows(settings, name)
+    return material.Rows(rows.task, rows.train, rows.evaluation[: settings.rows or None])
+
+
+def _subjects(settings: settings_lib.GridSettings) -> Iterator[_Subject]:
     """Each task with each model and its cells, model by model; then each with each model that a method trains."""
-    all_rows = [subjects.load_rows(settings, name) for name in settings.task_names]
-    trained = list(cells.trained_cells(settings))
-    if any(not cells.without_language_model(name) for name in settings.method_names):
+    experiment = experiments.get(settings.experiment)
+    all_rows = [_load_rows(settings, name) for name in settings.task_names]
+    if any(not registry.get(name).own_model for name in settings.method_names):
         for name in settings.model_names:
-            model = subjects.load_model(name, settings.revision)
+            model = material.load_model(name, settings.revision)
             for rows in all_rows:
-                subject = subjects.make_subject(settings, rows, model)
-                yield subject, list(dict.fromkeys(cells.enumerate_cells(settings, rows, subject.most)))
+                most = material.max_demo_shots(rows, model)
+                yield _Subject(rows, model, experiment.cells_of(settings, rows, most))
+    trained = list(cells_lib.trained_cells(settings))
     for name in dict.fromkeys(cell.method for cell in trained):
-        model = subjects.trained_model(settings, name)
+        weights = getattr(settings.options, name).model
+        model = material.load_model(weights, families=tuple(models.FAMILIES), of_prompts=False)
         for rows in all_rows:
-            own = [cell for cell in trained if cell.method == name]
-            yield subjects.Subject(rows, model, settings.label_token), own
+            yield _Subject(rows, model, [cell for cell in trained if cell.method == name])
 
 
 def _shard(planned: Sequence[passes_lib.Pass], index: int, count: int) -> list[passes_lib.Pass]:
@@ -94,18 +138,10 @@ def _shard(planned: Sequence[passes_lib.Pass], index: int, count: int) -> list[p
     return [one for one, middle in zip(planned, middles, strict=True) if int(middle * count) == index]
 
 
-def _missing(folder: pathlib.Path, drafts: Sequence[records.Record]) -> set[str]:
-    """Names of the records that are not there yet; of several processes, the first looks for all."""
-    missing = np.array([not (folder / draft.name).exists() for draft in drafts], bool)
-    if jax.process_count() > 1:
-        missing = multihost_utils.broadcast_one_to_all(missing)
-    return {draft.name for draft, is_missing in zip(drafts, missing, strict=True) if is_missing}
-
-
 def _row(name: str, planned: Sequence[passes_lib.Pass]) -> list[str]:
     """A line of the plan."""
     costs = [one.cost for one in planned]
-    tasks = {one.subject.rows.task.name for one in planned}
+    tasks = {one.runs[0].problem.task.name for one in planned}
     numbers = [
         sum(cost.prompts for cost in costs),
         sum(cost.tokens for cost in costs),

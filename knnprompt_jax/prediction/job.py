@@ -56,9 +56,9 @@ def run(settings: PredictionSettings) -> Summary:
       UserError: no such store, input or model, an output that exists, a bad row (those before it are written).
     """
     folder = pathlib.Path(settings.store).expanduser()
-    content, _ = saving.read(folder)
+    saved = saving.read(folder)
     output = _output(settings, folder)
-    waiting = rows.read(content.task, settings.input, settings.format, settings.encoding, output.mark)
+    waiting = rows.read(saved.content.task, settings.input, settings.format, settings.encoding, output.mark)
     first = next(waiting, None)
     if first and settings.on_bad == "stop" and isinstance(first.example, errors.UserError):
         raise first.example
@@ -93,7 +93,7 @@ def _label(
 def _output(settings: PredictionSettings, folder: pathlib.Path) -> outputs.Output:
     if settings.output == outputs.STANDARD:
         return outputs.StandardOutput()
-    # The manifest has a checksum of every other file.
-    stores = [manifest.file_hash(path) for path in sorted(folder.rglob(manifest.FILE))]
     options = {name: getattr(settings, name) for name in ("output_format", "probabilities")}
-    return outputs.FileOutput(pathlib.Path(settings.output), {"store": stores, **options})
+    # The manifest has a checksum of every other file.
+    plan = {"store": manifest.file_hash(folder / manifest.FILE), **options}
+    return outputs.FileOutput(pathlib.Path(settings.output), plan)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.classifier.answers import Answers
+from knnprompt_jax.classifier.predictions import Predictions
 
 KINDS = ("jsonl", "csv")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -22,7 +22,7 @@ def header(kind: str, classes: Sequence[Any], all_probabilities: bool) -> bytes:
     return _csv([columns + [f"probability of {label}" for label in classes if all_probabilities]])
 
 
-def lines(kind: str, rows: Sequence[int], answers: Answers, classes: np.ndarray, all_probabilities: bool) -> bytes:
+def lines(kind: str, rows: Sequence[int], answers: Predictions, classes: np.ndarray, all_probabilities: bool) -> bytes:
     """A line (of CSV, a record) for each of these rows, with their answers.
 
     Args:

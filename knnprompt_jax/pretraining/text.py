@@ -11,12 +11,12 @@ import tokenizers
 from knnprompt_jax import errors
 
 END_OF_TEXT = "<|endoftext|>"
-HELD_OUT_EVERY = 100  # One document in a hundred is kept for the held-out loss.
+HELD_OUT_EVERY = 100  # Of each hundred documents, the last is kept for the held-out loss.
 
 
 def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
-    """The files behind names, folders (their .txt and .txt.gz files) and glob patterns, sorted; UserError if one leads nowhere."""
-    found: list[pathlib.Path] = []
+    """The files behind names, folders (their .txt and .txt.gz files) and glob patterns, sorted; UserError if any leads nowhere."""
+    files: list[pathlib.Path] = []
     for pattern in patterns:
         folder = pathlib.Path(pattern)
         matches = (
@@ -28,8 +28,8 @@ def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
             raise errors.UserError(
                 f"no text files at {pattern!r}: give .txt or .txt.gz files, a folder of them, or a glob pattern"
             )
-        found += matches
-    return found
+        files += matches
+    return files
 
 
 def read_documents(files: Sequence[pathlib.Path]) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """The training loop: AdamW, warm-up, constant rate, linear decay; checkpoints that a killed run continues from."""
 
-import dataclasses
 import json
 import math
 import pathlib
@@ -11,35 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import orbax.checkpoint as ocp
 import tqdm
 from flax import nnx
 
 from knnprompt_jax import errors
-from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder, training
-from knnprompt_jax.pretraining import text
+from knnprompt_jax.pretraining import settings, text
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainConfig:
-    """How to train. Lengths are in tokens, `batch` in sequences, rates per step."""
-
-    steps: int
-    batch: int = 8
-    context: int = 1024
-    learning_rate: float = 2e-3
-    warmup: int = 100
-    decay: float = 0.25
-    weight_decay: float = 0.1
-    clip: float = 1.0
-    seed: int = 0
-    remat: bool = False
-    evaluate_every: int = 200
-    checkpoint_every: int = 100
-
-
-def schedule(config: TrainConfig) -> optax.Schedule:
+def schedule(config: settings.PretrainSettings) -> optax.Schedule:
     """Warm-up, constant, then linear decay to zero over the last `decay` share of the steps: a longer run postpones it."""
     decay_steps = max(1, round(config.steps * config.decay))
     parts = [
@@ -50,7 +29,7 @@ def schedule(config: TrainConfig) -> optax.Schedule:
     return optax.join_schedules(parts, [config.warmup, config.steps - decay_steps])
 
 
-def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
+def make_optimizer(config: settings.PretrainSettings) -> optax.GradientTransformation:
     """AdamW with clipped gradients."""
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
@@ -73,15 +52,13 @@ def token_losses(model: decoder.Decoder, tokens_BT: jax.Array, remat: bool = Fal
 class Trainer:
     """Trains a decoder on documents, from `folder`'s newest checkpoint if there is one."""
 
-    def __init__(self, model_config: config_lib.DecoderConfig, config: TrainConfig, folder: pathlib.Path):
-        self.config, self.model_config = config, model_config
-        self._graph, self.params = nnx.split(decoder.Decoder(model_config, nnx.Rngs(config.seed)))
+    def __init__(self, config: settings.PretrainSettings, folder: pathlib.Path):
+        """Raises UserError where the folder has the checkpoints of a model of another size."""
+        self.config = config
+        self._graph, params = nnx.split(decoder.Decoder(config.model_config, nnx.Rngs(config.seed)))
         self._optimizer = make_optimizer(config)
-        self._optimizer_state = self._optimizer.init(self.params)
-        self._manager = ocp.CheckpointManager(
-            folder.absolute() / "checkpoints", options=ocp.CheckpointManagerOptions(max_to_keep=2)
-        )
-        self.step = self._restore()
+        self._checkpoints = training.Checkpoints(folder, config.sizes)
+        self.step, self.params, self._optimizer_state = self._checkpoints.restore(params, self._optimizer.init(params))
         self._update = jax.jit(self._make_update(), donate_argnums=(0, 1))
         self._losses = jax.jit(lambda params, tokens_BT: token_losses(nnx.merge(self._graph, params), tokens_BT))
 
@@ -92,7 +69,7 @@ class Trainer:
     def train(
         self, documents: Sequence[np.ndarray], held_out: Sequence[np.ndarray], log: Callable[[str], None] = print
     ) -> float:
-        """Trains up to `config.steps` and returns the held-out loss in nats a token; writes a line of JSON a log entry to `log`."""
+        """Trains up to `config.steps` and returns the held-out loss in nats per token; `log` takes each line of JSON."""
         batches = text.Batches(documents, self.config.batch, self.config.context, self.config.seed)
         tokens_per_step = self.config.batch * self.config.context
         started, first, recent = time.monotonic(), self.step, []
@@ -114,12 +91,11 @@ class Trainer:
                     log(self._report(recent, self.evaluate(held_out), rate))
                     recent = []
                 if self.step % self.config.checkpoint_every == 0 or self.step == self.config.steps:
-                    self._save()
-        self._manager.wait_until_finished()
+                    self._checkpoints.save(self.step, self.params, self._optimizer_state)
         return self.evaluate(held_out)
 
     def evaluate(self, held_out: Sequence[np.ndarray]) -> float:
-        """Mean cross-entropy on held-out text, nats a token."""
+        """Mean cross-entropy on held-out text, in nats per token."""
         tokens = text.blocks(held_out, self.config.context, seed=0, epoch=0)
         tokens = tokens[: max(self.config.batch, len(tokens) // self.config.batch * self.config.batch)]
         return float(
@@ -155,23 +131,3 @@ class Trainer:
                 "tokens_per_second": round(rate),
             }
         )
-
-    def _state(self) -> dict:
-        return {"params": nnx.to_pure_dict(self.params), "optimizer": jax.tree.leaves(self._optimizer_state)}
-
-    def _save(self) -> None:
-        self._manager.save(self.step, args=ocp.args.StandardSave(self._state()))
-
-    def _restore(self) -> int:
-        step = self._manager.latest_step()
-        if step is None:
-            return 0
-        try:
-            saved = self._manager.restore(step, args=ocp.args.StandardRestore(self._state()))
-        except ValueError as error:
-            raise errors.UserError(
-                f"the checkpoint of step {step} is of another model: choose another output folder ({error})"
-            ) from error
-        nnx.replace_by_pure_dict(self.params, saved["params"])
-        self._optimizer_state = jax.tree.unflatten(jax.tree.structure(self._optimizer_state), saved["optimizer"])
-        return step

@@ -1,4 +1,4 @@
-"""Accuracies by task: a row a place on the experiment's axes, a column a task, and their average."""
+"""Accuracies: a row for each place on the experiment's axes, a column for each task, and their average."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ _TRUNCATED = 0.05  # The paper's rule for M_T: no more prompts than that are cut
 _REUSED = ("re-use", "reuse")
 
 
-def build(records: Sequence[Record], axes: Sequence[str], caption: str, name: str = "") -> Table:
-    """The table of one experiment's records, with the paper's number in every cell for which it has one."""
+def build(records: Sequence[Record], axes: Sequence[str], caption: str) -> Table:
+    """The table of an experiment's records, with the paper's number in every cell for which it has one."""
     experiment = records[0].experiment
     if len(scores.by_model(records)) > 1 and "model" not in axes:
         axes = ("model", *axes)
@@ -25,7 +25,7 @@ def build(records: Sequence[Record], axes: Sequence[str], caption: str, name: st
         for place in names.ordered_places(axes, groups)
     )
     return Table(
-        name=name or experiment,
+        name=experiment,
         caption=caption,
         headers=tuple(names.HEADERS.get(axis, axis) for axis in axes),
         columns=(*map(names.task, tasks), *(["average"] if len(tasks) > 1 else [])),

@@ -51,12 +51,11 @@ def calibration(anchors: Anchors) -> drawing.Figure:
     bins = neighbourhood.calibration(anchors.y_N, anchors.shares_NC, anchors.predicted_N)
     panel = drawing.Panel("", "share of the vote, %", "right, %")
     panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
-    sure, right = [100 * one.confidence for one in bins], [100 * one.accuracy for one in bins]
-    errors = [100 * np.sqrt(one.accuracy * (1 - one.accuracy) / one.count) for one in bins]
+    sure, right = [100 * each.confidence for each in bins], [100 * each.accuracy for each in bins]
+    errors = [100 * np.sqrt(each.accuracy * (1 - each.accuracy) / each.count) for each in bins]
     panel.axes.errorbar(sure, right, errors, **drawing.look(0).style, elinewidth=0.8)
-    for one in bins:
-        place = (100 * one.confidence, 100 * one.accuracy)
-        panel.axes.annotate(f"{one.count}", place, (5, -9), textcoords="offset points", fontsize=7)
+    for place, each in zip(zip(sure, right, strict=True), bins, strict=True):
+        panel.axes.annotate(f"{each.count}", place, (5, -9), textcoords="offset points", fontsize=7)
     panel.axes.set(xlim=(0, 105), ylim=(0, 105))
     off = 100 * neighbourhood.calibration_error(bins)
     caption = (

@@ -15,8 +15,8 @@ def classes(anchors: Anchors) -> Listing:
     """How many anchors each class has, and how many of them the others recognise."""
     counts_CC = neighbourhood.confusion(anchors.y_N, anchors.predicted_N, len(anchors.labels))
     rows = tuple(
-        (label, f"{own:,}", _share(hit, own), _share(hit, taken))
-        for label, own, hit, taken in zip(
+        (label, f"{members:,}", _share(hit, members), _share(hit, taken))
+        for label, members, hit, taken in zip(
             anchors.labels, counts_CC.sum(1), counts_CC.diagonal(), counts_CC.sum(0), strict=True
         )
     )
@@ -30,19 +30,19 @@ def classes(anchors: Anchors) -> Listing:
 def misleading(anchors: Anchors) -> Listing:
     """The anchors with the most votes for a wrong class."""
     right_N, wrong_N = neighbourhood.votes(anchors.y_N, anchors.near_Nk[:, : anchors.k])
-    order = [one for one in np.argsort(-wrong_N, kind="stable").tolist() if wrong_N[one]][:_MOST]
-    rows = tuple((anchors.texts[one], _label(anchors, one), f"{wrong_N[one]}", f"{right_N[one]}") for one in order)
-    caption = f"Votes that an anchor gives others as one of their {anchors.k} nearest."
+    order = [at for at in np.argsort(-wrong_N, kind="stable").tolist() if wrong_N[at]][:_MOST]
+    rows = tuple((anchors.texts[at], _label(anchors, at), f"{wrong_N[at]}", f"{right_N[at]}") for at in order)
+    caption = f"Votes that an anchor gives others when it is among their {anchors.k} nearest."
     return Listing(caption, ("Text", "Label", "Wrong votes", "Right votes"), rows)
 
 
 def suspects(anchors: Anchors) -> Listing:
     """The anchors whose neighbours mostly have another label."""
     other_N, lead_N = neighbourhood.suspicion(anchors.y_N, anchors.near_Nk, len(anchors.labels))
-    order = [one for one in np.argsort(-lead_N, kind="stable").tolist() if lead_N[one] > 0.5][:_MOST]
+    order = [at for at in np.argsort(-lead_N, kind="stable").tolist() if lead_N[at] > 0.5][:_MOST]
     rows = tuple(
-        (anchors.texts[one], _label(anchors, one), anchors.labels[other_N[one]], f"{100 * lead_N[one]:.0f} %")
-        for one in order
+        (anchors.texts[at], _label(anchors, at), anchors.labels[other_N[at]], f"{100 * lead_N[at]:.0f} %")
+        for at in order
     )
     caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors."
     return Listing(caption, ("Text", "Label", "Neighbours say", "Lead"), rows)
@@ -50,28 +50,27 @@ def suspects(anchors: Anchors) -> Listing:
 
 def duplicates(anchors: Anchors) -> Listing:
     """The nearest pairs: equal texts, and texts of which the model says almost the same."""
-    found = neighbourhood.pairs(anchors.near_Nk, anchors.distances_Nk)
+    pairs = neighbourhood.pairs(anchors.near_Nk, anchors.distances_Nk)
     # Equal texts are nearer than rounding shows.
-    found.sort(key=lambda pair: (not _equal(anchors, *pair[:2]), pair[2]))
+    pairs.sort(key=lambda pair: (not _equal(anchors, *pair[:2]), pair[2]))
     rows = tuple(
-        (anchors.texts[one], _label(anchors, one), anchors.texts[other], _label(anchors, other))
-        + ("equal texts" if _equal(anchors, one, other) else f"{max(0.0, distance):.2g} {anchors.unit}",)
-        for one, other, distance in found[:_MOST]
+        (anchors.texts[first], _label(anchors, first), anchors.texts[second], _label(anchors, second))
+        + ("equal texts" if _equal(anchors, first, second) else f"{max(0.0, distance):.2g} {anchors.unit}",)
+        for first, second, distance in pairs[:_MOST]
     )
     return Listing(
         "The pairs with the least distance; equal texts first.", ("Text", "Label", "Text", "Label", "Distance"), rows
     )
 
 
-def _equal(anchors: Anchors, one: int, other: int) -> bool:
-    first, second = (
-        " ".join(unicodedata.normalize("NFKC", anchors.texts[at]).casefold().split()) for at in (one, other)
-    )
-    return first == second
+def _equal(anchors: Anchors, first: int, second: int) -> bool:
+    """Whether two texts differ in nothing but case, blanks and the forms of characters."""
+    texts = (anchors.texts[at] for at in (first, second))
+    return len({" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts}) == 1
 
 
-def _label(anchors: Anchors, one: int) -> str:
-    return anchors.labels[anchors.y_N[one]]
+def _label(anchors: Anchors, at: int) -> str:
+    return anchors.labels[anchors.y_N[at]]
 
 
 def _share(part: int, whole: int) -> str:

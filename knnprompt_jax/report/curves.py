@@ -1,4 +1,4 @@
-"""Accuracy along an axis of an experiment: a panel a task, a line a method or model, bars of one standard deviation."""
+"""Accuracy along an axis of an experiment: panels by task, lines by method or model, bars of ± one standard deviation."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from knnprompt_jax.report import accuracy_table, drawing, names, published, scores, tables
 from knnprompt_jax.report.scores import Record, Score
 
-SHOTS = "m, train rows a class"
+SHOTS = "m, train rows per class"
 BARS = "Bars and bands: ± one sample standard deviation over seeds."
 _PAPER = " Hollow marks on dotted lines: the paper's."
 _CHANCE = drawing.Look(drawing.GREY, "", ":")
@@ -37,9 +37,9 @@ def figure(name: str, caption: str, records: Sequence[Record], plot: Plot) -> dr
     looks = {value: names.look(plot.line, value, values) for value in values}
     models = {"": records} if plot.line == "model" else scores.by_model(records)
     panels = []
-    for model, own in models.items():
+    for model, group in models.items():
         before = f"{names.model(model)}, " if len(models) > 1 else ""
-        panels += [_panel(before + title, part, plot, looks) for title, part in _parts(own, plot) if part]
+        panels += [_panel(before + title, part, plot, looks) for title, part in _parts(group, plot) if part]
     legend = {names.text(plot.line, value): look for value, look in looks.items()}
     legend |= {"guessing": _CHANCE} if _chance(records) else {}
     paper = _PAPER if any(accuracy_table.counterpart(record)[0] for record in records) else ""
@@ -110,8 +110,8 @@ def _paper(panel: drawing.Panel, look: drawing.Look, points: dict[float, Score |
 
 def _counterpart(records: Sequence[Record]) -> Score | None:
     """The paper's average over the records' tasks, if it has them all with the same model, m and method."""
-    found = [accuracy_table.counterpart(group[0]) for group in scores.pool(records, "task").values()]
-    return published.average(score for _, score in found if score) if all(same for same, _ in found) else None
+    printed = [accuracy_table.counterpart(group[0]) for group in scores.pool(records, "task").values()]
+    return published.average(score for _, score in printed if score) if all(same for same, _ in printed) else None
 
 
 def _chance(records: Sequence[Record]) -> float:
@@ -124,7 +124,7 @@ def _in_every_task(records: Sequence[Record], plot: Plot) -> list[Record]:
     """The records of those points that every task has, so that no average mixes different tasks."""
     tasks = {record.task for record in records}
     groups = scores.pool(records, plot.line, plot.x).values()
-    return [record for group in groups if {one.task for one in group} == tasks for record in group]
+    return [record for group in groups if {record.task for record in group} == tasks for record in group]
 
 
 def _title(axes: Sequence[str], place: tuple) -> str:

@@ -7,11 +7,11 @@ import numpy as np
 from knnprompt_jax.report import drawing, names, scores
 from knnprompt_jax.report.scores import Record
 
-_BOUND = "demonstration_upper_bound"
+BOUND = "demonstration_upper_bound"
 
 
 def boxes(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
-    """Accuracy over seeds: a panel a task, a box a method and m, each seed a dot."""
+    """Accuracy over seeds: a panel for each task, a box for each method and m, a dot for each seed."""
     methods = names.ordered("method", [record.method for record in records])
     looks = {method: names.look("method", method, methods) for method in methods}
     panels = tuple(_boxes(title, part) for title, part in names.panels(records))
@@ -20,7 +20,7 @@ def boxes(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
 
 
 def _boxes(title: str, records: Sequence[Record]) -> str:
-    panel = drawing.Panel(title, "m, train rows a class", "accuracy, %")
+    panel = drawing.Panel(title, "m, train rows per class", "accuracy, %")
     groups = scores.pool(records, "m", "method")
     columns = names.ordered("m", [m for m, _ in groups])
     methods = names.ordered("method", [record.method for record in records])
@@ -50,8 +50,8 @@ def _box(panel: drawing.Panel, at: float, values: Sequence[float], colour: str) 
 
 
 def prompts(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
-    """The accuracies of the prompts tried, beside those of other methods: a panel a task."""
-    others = names.ordered("method", [record.method for record in records if record.method != _BOUND])
+    """The accuracies of the prompts tried, beside those of other methods: a panel for each task."""
+    others = names.ordered("method", [record.method for record in records if record.method != BOUND])
     looks = {method: names.look("method", method, others) for method in others}
     parts = [part for part in names.panels(records) if any(record.candidates for record in part[1])]
     panels = tuple(_histogram(title, part) for title, part in parts)
@@ -66,7 +66,7 @@ def _histogram(title: str, records: Sequence[Record]) -> str:
     panel.axes.hist(tried, bins="auto", color=drawing.GREY, alpha=0.45)
     panel.axes.axvline(best, color=drawing.GREY, linewidth=1)
     for (method,), group in scores.pool(records, "method").items():
-        if method != _BOUND:
+        if method != BOUND:
             look, score = names.look("method", method, [method]), scores.accuracy(group)
             panel.axes.axvline(score.mean, color=look.colour, linestyle=look.dash)
             ends = score.mean - (score.std or 0), score.mean + (score.std or 0)

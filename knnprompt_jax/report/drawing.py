@@ -9,9 +9,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
-from matplotlib import figure as mpl
-
 PALETTE = ("#0b5cad", "#c2480f", "#1b7f4d", "#8a3fa0", "#8f6a00", "#007c8a", "#b8326f", "#5d6470")
 GREY = PALETTE[-1]
 _INK, _GRID = "#010101", "#020202"
@@ -54,12 +51,14 @@ _CLEANINGS = (
 
 def style() -> contextlib.AbstractContextManager:
     """Figures are made within it: matplotlib reads its settings wherever it draws."""
+    import matplotlib
+
     return matplotlib.rc_context(_STYLE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """How one thing is drawn in every figure."""
+    """How a line is drawn."""
 
     colour: str
     marker: str
@@ -81,29 +80,29 @@ class Figure:
 
 
 def look(index: int) -> Look:
-    """The look of the index-th thing: markers and dashes tell things apart without colour too."""
+    """The index-th look: markers and dashes tell lines apart without colour too."""
     return Look(PALETTE[index % len(PALETTE)], _MARKERS[index % len(_MARKERS)], _DASHES[index % len(_DASHES)])
 
 
 def legend(looks: dict[str, Look]) -> tuple[tuple[str, str], ...]:
-    """The legend of things by their names."""
-    return tuple((swatch(one), name) for name, one in looks.items())
+    """The legend of lines by their names."""
+    return tuple((swatch(look), name) for name, look in looks.items())
 
 
-def swatch(one: Look) -> str:
+def swatch(look: Look) -> str:
     """A legend's sample of a line."""
-    figure = mpl.Figure(figsize=(0.42, 0.16))
+    figure = _figure(figsize=(0.42, 0.16))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
-    axes.plot([0, 1, 2], [0, 0, 0], **one.style, markevery=[1])
+    axes.plot([0, 1, 2], [0, 0, 0], **look.style, markevery=[1])
     return _svg(figure)
 
 
 class Panel:
-    """One set of axes to draw on; `svg` is what was drawn."""
+    """A pair of axes to draw on; `svg` is what was drawn."""
 
     def __init__(self, title: str = "", x: str = "", y: str = "", size: tuple[float, float] = _SIZE):
-        self._figure = mpl.Figure(figsize=size, layout="constrained")
+        self._figure = _figure(figsize=size, layout="constrained")
         self.axes = self._figure.add_subplot()
         self.axes.set(title=drawable(title), xlabel=x, ylabel=y)
 
@@ -137,7 +136,13 @@ def _number(value: float) -> str:
     return f"{value:g}" if value >= 1 or share != value else f"{share}"
 
 
-def _svg(figure: mpl.Figure) -> str:
+def _figure(**options: Any) -> Any:
+    from matplotlib import figure  # Not at the top: grids of runs import this package, and need no library that draws.
+
+    return figure.Figure(**options)
+
+
+def _svg(figure: Any) -> str:
     """An SVG element to stand in a page, as wide as its place."""
     file = io.StringIO()
     with warnings.catch_warnings():

@@ -56,7 +56,7 @@ class Map:
         return any(point.is_anchor for point in self.points)
 
     def colour(self, label: str) -> str:
-        """A label's colour: the figures' where these suffice, else one of a wheel's."""
+        """A label's colour: the figures' where these suffice, else from a colour wheel."""
         index, count = self.labels.index(label), len(self.labels)
         if count <= len(drawing.PALETTE):
             return f"var(--c{index})"

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import patches
 
 from knnprompt_jax.report import drawing, names, scores
 from knnprompt_jax.report.scores import Record
@@ -13,11 +12,11 @@ _LIGHTEST, _DARKEST = np.array((232, 240, 250)), np.array((11, 61, 122))
 
 
 def splits(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
-    """Mean accuracy over seeds at each (|D|, |A|): a panel a task."""
+    """Mean accuracy over seeds at each (|D|, |A|): a panel for each task."""
     panels = []
     for title, part in names.panels(records):
         cells = {place: scores.accuracy(group).mean for place, group in _cells(part).items()}
-        panels.append(heatmap(title, "|A|, anchors a class", "|D|, demonstrations a class", cells))
+        panels.append(heatmap(title, "|A|, anchors per class", "|D|, demonstrations per class", cells))
     return drawing.Figure(name, caption, tuple(panels))
 
 
@@ -50,6 +49,8 @@ def matrix(title: str, x: str, y: str, counts_CC: np.ndarray, labels: Sequence[s
 
 def _colour(panel: drawing.Panel, placed: Mapping[tuple[int, int], float], digits: int) -> None:
     """A coloured square with its number at each place."""
+    from matplotlib import patches
+
     low, high = min(placed.values()), max(placed.values())
     for at, value in placed.items():
         share = (value - low) / (high - low) if high > low else 0.0

@@ -1,5 +1,6 @@
 """A saved classifier → a page on its anchors, each classified by the others: no text is needed beside them."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier import estimator, leave_one_out
+from knnprompt_jax.classifier import estimator, leave_one_out, predictions
 from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page
 from knnprompt_jax.report.neighbourhood import Anchors
 from knnprompt_jax.report.sections import Section
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import distances, search
 
 _NEIGHBOURHOOD = 10  # Nearest anchors by which labels are doubted; the vote has its own k.
 _TITLES = {
@@ -63,22 +64,21 @@ def read(classifier: estimator.KNNPrompting) -> Anchors:
     store, task, k = classifier.store_, classifier.task, classifier.k
     states = leave_one_out.states_of(store)
     most = max(k, min(_NEIGHBOURHOOD, len(store) - 1))
-    found = leave_one_out.neighbours(store, most, classifier.direction, classifier.representation, states)
-    voting_Nk = found.labels_Qk[:, :k]
+    nearest = leave_one_out.neighbours(store, search.SearchOptions(most, classifier.distance), states)
+    voting = dataclasses.replace(nearest, labels_Qk=nearest.labels_Qk[:, :k])
+    predicted_N, shares_NC = predictions.vote(voting, task.num_classes, classifier.tie_break)
     examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
     return Anchors(
         labels=task.label_words if len(set(task.label_words)) == task.num_classes else task.labels,
         texts=tuple(task.retrieval_text(example) for example in examples),
         y_N=np.asarray(store.labels_N),
-        near_Nk=np.asarray(found.indices_Qk),
-        distances_Nk=np.asarray(found.distances_Qk),
-        predicted_N=np.asarray(
-            kernel.majority(voting_Nk, num_classes=task.num_classes, tie_break=classifier.tie_break)
-        ),
-        shares_NC=np.asarray(kernel.vote_shares(voting_Nk, task.num_classes)),
+        near_Nk=np.asarray(nearest.indices_Qk),
+        distances_Nk=np.asarray(nearest.distances_Qk),
+        predicted_N=predicted_N,
+        shares_NC=shares_NC,
         hidden_NE=np.asarray(states.hidden_NE, np.float32),
         k=k,
-        unit="" if classifier.representation == "hidden" else "nats",
+        unit=distances.get(classifier.distance).unit,
     )
 
 

@@ -31,34 +31,15 @@ HEADERS = {
     "ratio": "λ",
     "setting": "Setting",
     "regime": "Scenario",
-    "centroid": "Anchors",
     "k": "k",
 }
 _SHIPPED = {"tiny": "the tiny model", "smollm2": "SmolLM2-135M"}
-_CENTROIDS = {"none": "all", "arithmetic": "class mean", "geometric": "class geometric mean"}
-_LOOKS = {
-    "knn": 0,
-    "icl": 1,
-    "contextual_calibration": 2,
-    "noisy_channel": 3,
-    "knn_partial": 4,
-    "contextual_calibration_trainset": 5,
-    "knn_released": 6,
-    "icl_ensemble": 6,
-    "knn_centroid": 2,
-    "knn_centroid_geometric": 3,
-    "knn_l2": 5,
-    "prompt_compose_bm25": 2,
-    "prompt_compose_sbert": 3,
-    "prompt_compose_simcse": 4,
-    "prompt_compose_trans_encoder": 5,
-    "fine_tuning": 2,
-    "fine_tuning_bert": 3,
-    "fine_tuning_gpt2": 4,
-}
 _LAST = ("knn_l2", "knn", "knn_partial")  # In the paper's tables ours stand below what they are compared with.
-_METHODS = [name for name in dict.fromkeys((*published.METHODS.values(), *registry.METHODS)) if name not in _LAST]
-_METHODS += _LAST
+_METHODS = [
+    *(name for name, declared in registry.METHODS.items() if declared.printed_as and name not in _LAST),
+    *(name for name, declared in registry.METHODS.items() if not declared.printed_as and name not in _LAST),
+    *_LAST,
+]
 _MODELS = list(published.SIZES.values())
 _TASKS = list(catalogue.PAPER_TASKS)
 
@@ -89,10 +70,6 @@ def text(axis: str, value: Any) -> str:
         return method(value)
     if axis == "model":
         return model(value)
-    if axis == "centroid":
-        return _CENTROIDS.get(value, str(value))
-    if axis == "regime":
-        return str(value).replace("_", " ")
     if value is None:
         return "M_T"
     return f"{value:g}" if isinstance(value, int | float) else str(value)
@@ -127,15 +104,17 @@ def ordered_places(axes: Sequence[str], places: Iterable[tuple]) -> list[tuple]:
 
 
 def look(axis: str, value: Any, others: Sequence[Any]) -> drawing.Look:
-    """A method looks the same in every figure; other things are told apart within theirs."""
-    return drawing.look(_LOOKS.get(value, 7) if axis == "method" else ordered(axis, others).index(value))
+    """A method looks the same in every figure; models and numbers of shots are told apart from the `others` in theirs."""
+    if axis != "method":
+        return drawing.look(ordered(axis, others).index(value))
+    return drawing.look(registry.METHODS[value].look if value in registry.METHODS else 7)
 
 
 def panels(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
     """The records of each task, and of each model where there are several, with their panel's title."""
-    models, found = scores.by_model(records), []
-    for name, own in models.items():
-        groups = scores.pool(own, "task")
+    models, titled = scores.by_model(records), []
+    for name, of_model in models.items():
+        groups = scores.pool(of_model, "task")
         before = f"{model(name)}, " if len(models) > 1 else ""
-        found += [(before + task(one), groups[one,]) for (one,) in ordered_places(("task",), groups)]
-    return found
+        titled += [(before + task(place[0]), groups[place]) for place in ordered_places(("task",), groups)]
+    return titled

@@ -52,17 +52,17 @@ def calibration(y_N: np.ndarray, shares_NC: np.ndarray, predicted_N: np.ndarray,
     confidence_N, right_N = shares_NC[np.arange(len(y_N)), predicted_N], predicted_N == y_N
     bins_N = np.minimum((confidence_N * num_bins).astype(int), num_bins - 1)
     members = [bins_N == index for index in np.unique(bins_N)]
-    return [Bin(float(confidence_N[one].mean()), float(right_N[one].mean()), int(one.sum())) for one in members]
+    return [Bin(float(confidence_N[in_N].mean()), float(right_N[in_N].mean()), int(in_N.sum())) for in_N in members]
 
 
 def calibration_error(bins: list[Bin]) -> float:
     """The expected calibration error: the mean distance of confidence and accuracy over predictions."""
-    total = sum(one.count for one in bins)
-    return sum(one.count * abs(one.confidence - one.accuracy) for one in bins) / total
+    total = sum(each.count for each in bins)
+    return sum(each.count * abs(each.confidence - each.accuracy) for each in bins) / total
 
 
 def votes(y_N: np.ndarray, near_Nk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How often each anchor [N] votes for another anchor's own class, and how often for a wrong one."""
+    """How often each anchor [N] votes for the right class of another anchor, and how often for a wrong one."""
     right_Nk = y_N[near_Nk] == y_N[:, None]
     right_N, all_N = (np.bincount(near_Nk[chosen], minlength=len(y_N)) for chosen in (right_Nk, np.ones_like(right_Nk)))
     return right_N, all_N - right_N
@@ -79,8 +79,8 @@ def suspicion(y_N: np.ndarray, near_Nk: np.ndarray, num_classes: int) -> tuple[n
 
 def pairs(near_Nk: np.ndarray, distances_Nk: np.ndarray) -> list[tuple[int, int, float]]:
     """Pairs (i, j), i < j, where one is the other's nearest, each with the lesser of their distances; nearest pairs first."""
-    found: dict[tuple[int, int], float] = {}
-    for one, (other, distance) in enumerate(zip(near_Nk[:, 0].tolist(), distances_Nk[:, 0].tolist(), strict=True)):
-        pair = min(one, other), max(one, other)
-        found[pair] = min(distance, found.get(pair, distance))
-    return sorted(((*pair, distance) for pair, distance in found.items()), key=lambda item: item[2])
+    nearest: dict[tuple[int, int], float] = {}
+    for anchor, (other, distance) in enumerate(zip(near_Nk[:, 0].tolist(), distances_Nk[:, 0].tolist(), strict=True)):
+        pair = min(anchor, other), max(anchor, other)
+        nearest[pair] = min(distance, nearest.get(pair, distance))
+    return sorted(((*pair, distance) for pair, distance in nearest.items()), key=lambda item: item[2])

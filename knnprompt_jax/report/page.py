@@ -2,24 +2,23 @@
 
 import dataclasses
 import importlib.resources
+import importlib.util
 import itertools
 import pathlib
 import re
 from collections.abc import Callable, Sequence
 
-import jinja2
-import markupsafe
-
 from knnprompt_jax import errors, files
 from knnprompt_jax.report import embedding, tables
 from knnprompt_jax.report.sections import Section
 
+_LIBRARIES = {"jinja2": "jinja2", "matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
 
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """`contents` are the columns of the table of contents beside the sections' titles, and their cells by section."""
+    """`columns` are those of the table of contents beside the sections' titles, `cells` what stands there for each section."""
 
     title: str
     text: str
@@ -32,6 +31,9 @@ class Page:
 
 def render(page: Page) -> str:
     """The page's HTML; every text in it is escaped."""
+    import jinja2
+    import markupsafe
+
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters |= {
         "inline": _inliner(),
@@ -49,7 +51,9 @@ def render(page: Page) -> str:
 
 
 def folder(output: str) -> pathlib.Path:
-    """The folder to write a page to; raises UserError where a file is in its place."""
+    """The folder to write a page to; raises UserError where a file is in its place, or where a library that draws is missing."""
+    if missing := [name for module, name in _LIBRARIES.items() if importlib.util.find_spec(module) is None]:
+        raise errors.UserError(f"the page needs {', '.join(missing)}: pip install -e '.[report]'")
     place = pathlib.Path(output)
     if place.exists() and not place.is_dir():
         raise errors.UserError(f"--output={output}: a file is there; choose a folder")
@@ -73,13 +77,15 @@ def _write(path: pathlib.Path, text: str) -> None:
         unfinished.write_text(text, encoding="utf-8", errors="replace")
 
 
-def _inliner() -> Callable[[str], markupsafe.Markup]:
+def _inliner() -> Callable[[str], str]:
     """A filter that puts SVG into the page as it is, with ids that no other SVG of the page has."""
+    import markupsafe
+
     numbers = itertools.count()
 
-    def inline(svg: str) -> markupsafe.Markup:
-        own = f"s{next(numbers)}-"
-        return markupsafe.Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{own}", svg))
+    def inline(svg: str) -> str:
+        prefix = f"s{next(numbers)}-"
+        return markupsafe.Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg))
 
     return inline
 

@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import ticker
 from scipy import stats
 
 from knnprompt_jax.report import drawing, names, published, scores
 from knnprompt_jax.report.scores import Record, Score
 from knnprompt_jax.report.tables import Cell, Row, Table
 
-METHODS = ("knn", "knn_released")
+_PRINTED_AS = "kNN Prompting"
 _AVERAGE = "average"
 
 
@@ -26,6 +25,11 @@ class Fit:
 
     def error(self, m: np.ndarray) -> np.ndarray:
         return self.alpha.mean * m**self.beta.mean
+
+
+def knn(records: Sequence[Record]) -> list[Record]:
+    """Those of kNN Prompting as the paper prints it."""
+    return [record for record in records if published.is_printed_as(record.method, _PRINTED_AS)]
 
 
 def fit(accuracies: Mapping[int, float]) -> Fit | None:
@@ -43,9 +47,9 @@ def fit(accuracies: Mapping[int, float]) -> Fit | None:
 
 
 def table(records: Sequence[Record]) -> Table:
-    """α and β of every model and task, beside those of the same fit through the paper's numbers."""
-    groups = scores.pool(_knn(records), "model", "task")
-    groups |= {(*place, _AVERAGE): group for place, group in scores.pool(_knn(records), "model").items()}
+    """α and β of every model and task of kNN Prompting's records, beside those of the same fit through the paper's numbers."""
+    groups = scores.pool(records, "model", "task")
+    groups |= {(*place, _AVERAGE): group for place, group in scores.pool(records, "model").items()}
     rows = []
     for model, task in names.ordered_places(("model", "task"), groups):
         ours, paper = fit(_ours(groups[model, task])), fit(_papers(model, task, groups[model, task]))
@@ -64,13 +68,12 @@ def table(records: Sequence[Record]) -> Table:
 
 def figure(records: Sequence[Record]) -> drawing.Figure:
     """Error against m on logarithmic axes with the fitted lines, averaged over tasks and for each task."""
-    records = _knn(records)
     models = names.ordered("model", [record.model for record in records])
     looks = {model: names.look("model", model, models) for model in models}
     groups = scores.pool(records, "task")
     parts = {names.task(task): groups[task,] for (task,) in names.ordered_places(("task",), groups)}
     if len(parts) > 1:
-        parts = {"average over tasks": records, **parts}
+        parts = {"average over tasks": list(records), **parts}
     panels = tuple(_panel(title, part, looks) for title, part in parts.items())
     caption = "Power law of data scaling: points are errors with ± one standard deviation over seeds, lines are fits of ε(m) = α m^β."
     legend = {names.model(model) + _law(records, model): look for model, look in looks.items()}
@@ -78,23 +81,25 @@ def figure(records: Sequence[Record]) -> drawing.Figure:
 
 
 def _law(records: Sequence[Record], model: str) -> str:
-    found = fit(_ours([record for record in records if record.model == model]))
-    text = f": α = {found.alpha.mean:.2f}, β = {found.beta.mean:.3f} on average" if found else ""
+    law = fit(_ours([record for record in records if record.model == model]))
+    text = f": α = {law.alpha.mean:.2f}, β = {law.beta.mean:.3f} on average" if law else ""
     return text.replace("-", "−")
 
 
 def _panel(title: str, records: Sequence[Record], looks: Mapping[str, drawing.Look]) -> str:
-    panel = drawing.Panel(title, "m, train rows a class", "error ε, %")
+    from matplotlib import ticker
+
+    panel = drawing.Panel(title, "m, train rows per class", "error ε, %")
     for (model,), group in scores.pool(records, "model").items():
         look = looks[model]
-        points = {m: scores.average(one) for (m,), one in sorted(scores.pool(group, "shots").items())}
+        points = {m: scores.average(runs) for (m,), runs in sorted(scores.pool(group, "shots").items())}
         errors, bars = [100 - score.mean for score in points.values()], [score.std or 0 for score in points.values()]
         panel.axes.errorbar(
             list(points), errors, bars, color=look.colour, marker=look.marker, linestyle="none", elinewidth=0.8
         )
-        if found := fit({m: score.mean for m, score in points.items()}):
+        if law := fit({m: score.mean for m, score in points.items()}):
             m = np.geomspace(min(points), max(points), 2)
-            panel.axes.plot(m, 100 * found.error(m), color=look.colour, linestyle=look.dash)
+            panel.axes.plot(m, 100 * law.error(m), color=look.colour, linestyle=look.dash)
     panel.ticks([record.shots for record in records])
     panel.axes.set_yscale("log")
     low, high = panel.axes.get_ylim()
@@ -104,10 +109,6 @@ def _panel(title: str, records: Sequence[Record], looks: Mapping[str, drawing.Lo
     return panel.svg
 
 
-def _knn(records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if record.method in METHODS]
-
-
 def _ours(records: Sequence[Record]) -> dict[int, float]:
     return {m: scores.average(group).mean for (m,), group in scores.pool(records, "shots").items()}
 
@@ -115,11 +116,11 @@ def _ours(records: Sequence[Record]) -> dict[int, float]:
 def _papers(model: str, task: str, records: Sequence[Record]) -> dict[int, float]:
     """The paper's accuracies with the same model, at our m, of the task or averaged over our tasks."""
     tasks = {record.task for record in records} if task == _AVERAGE else {task}
-    found: dict[int, float] = {}
+    accuracies: dict[int, float] = {}
     for m in {record.shots for record in records}:
         place: dict[str, Any] = {"model": published.model_of(model), "shots": m, "method": "knn"}
-        cells = [published.find("data_scaling", **place, task=one) for one in tasks]
+        cells = [published.find(records[0].experiment, **place, task=name) for name in tasks]
         known = [cell for cell in cells if cell]
         if len(known) == len(cells):
-            found[m] = published.average(known).mean
-    return dict(sorted(found.items()))
+            accuracies[m] = published.average(known).mean
+    return dict(sorted(accuracies.items()))

@@ -1,4 +1,4 @@
-"""The paper's numbers, by our names of its models and methods, and the grids in which it ran."""
+"""The paper's numbers, by our names of its models and methods."""
 
 import dataclasses
 import functools
@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
+from knnprompt_jax.methods import registry
 from knnprompt_jax.report.scores import Score
 
 MODEL = "gpt2-xl"  # "used for most analyses unless explicitly indicated": our reference where a table has several.
@@ -20,37 +21,13 @@ SIZES = {
     "13B": "opt-13b",
     "30B": "opt-30b",
 }
-METHODS = {
-    "ICL": "icl",
-    "In-Context Learning": "icl",
-    "ICL Baseline": "icl",
-    "ICL Ensemble": "icl_ensemble",
-    "Contextual Calibration": "contextual_calibration",
-    "ContextualCalibration w/ Balanced Prior": "contextual_calibration",
-    "ContextualCalibration w/ Trainset Prior": "contextual_calibration_trainset",
-    "Noisy Channel": "noisy_channel",
-    "NoisyChannel": "noisy_channel",
-    "kNN Prompting": "knn",
-    "LM Distribution + D_KL": "knn",
-    "kNN Prompting (Partial)": "knn_partial",
-    "Contextual Repr + D_L2": "knn_l2",
-    "BM25": "prompt_compose_bm25",
-    "SBERT": "prompt_compose_sbert",
-    "SimCSE": "prompt_compose_simcse",
-    "Trans-Encoder": "prompt_compose_trans_encoder",
-    "DemonSelection (upper)": "demonstration_upper_bound",
-    "BERT Large FT": "fine_tuning_bert",
-    "GPT Large FT": "fine_tuning_gpt2",
-}
-FINE_TUNED = {"fine_tuning_bert": "bert-large-uncased", "fine_tuning_gpt2": "gpt2-large"}
-_SAME = {"knn_released": "knn"}  # The released direction made the paper's numbers.
 _SEEDS = 10  # Of every table that does not say 5.
 _SHOTS = {"upper_bound": 1024}  # Not said beside the table: its row of kNN Prompting is the scaling table's.
 
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """A number of one of the paper's tables; `shots` is None where the row says M_T."""
+    """A number of the paper's tables; `shots` is None where the row says M_T, `method` what the paper calls it."""
 
     model: str
     shots: int | None
@@ -59,14 +36,23 @@ class Number:
     score: Score
 
 
-def method_of(name: str) -> str:
-    """The method of the paper's that one of ours stands for."""
-    return _SAME.get(name, name)
+def is_printed_as(method: str, printed: str) -> bool:
+    """Whether the paper's tables call a method of ours so."""
+    return method in registry.METHODS and printed in registry.METHODS[method].printed_as
 
 
 def model_of(name: str) -> str:
     """A model's name without its owner or folders, as the paper's models are called here."""
     return pathlib.PurePath(name).name.lower()
+
+
+def own_models() -> dict[str, str]:
+    """The models of the methods that train one of their own."""
+    return {
+        name: model_of(method.settings().to_dict()["model"])
+        for name, method in registry.METHODS.items()
+        if method.own_model
+    }
 
 
 @functools.cache
@@ -78,20 +64,21 @@ def tables() -> dict[str, Any]:
 
 @functools.cache
 def numbers(experiment: str) -> tuple[Number, ...]:
-    """The accuracies in % of a table with a column a task; empty for an experiment that the paper only draws."""
+    """The accuracies in % of a table with a column for each task; empty for an experiment that the paper only draws."""
     table = tables().get(experiment, {})
-    found = []
+    trained = {printed: model for name, model in own_models().items() for printed in registry.get(name).printed_as}
+    cells = []
     for row in table.get("rows", ()):
-        method, shots = METHODS[row["method"]], row.get("m", only_shots(experiment))
-        model = FINE_TUNED.get(method) or SIZES.get(row.get("model")) or table["model"]
-        cells = {
+        model = trained.get(row["method"]) or SIZES.get(row.get("model")) or table["model"]
+        shots = row.get("m", only_shots(experiment))
+        by_task = {
             task: Score(cell["mean"], cell["std"], table.get("seeds", _SEEDS))
             for task, cell in row.get("scores", {}).items()
         }
-        cells |= {task: Score(best) for task, best in row.get("best", {}).items()}
-        for task, score in cells.items():
-            found.append(Number(model, None if shots == "M_T" else shots, method, task.lower(), score))
-    return tuple(found)
+        by_task |= {task: Score(best) for task, best in row.get("best", {}).items()}
+        for task, score in by_task.items():
+            cells.append(Number(model, None if shots == "M_T" else shots, row["method"], task.lower(), score))
+    return tuple(cells)
 
 
 def only_shots(experiment: str) -> int | None:
@@ -100,18 +87,18 @@ def only_shots(experiment: str) -> int | None:
 
 
 def find(experiment: str, *, model: str, shots: int | None, method: str, task: str) -> Score | None:
-    """The paper's number for one cell, if it has one; shots None is M_T."""
+    """The paper's number for a cell, if it has one; shots None is M_T."""
     if shots is None:
         shots = only_shots(experiment)
     for number in numbers(experiment):
-        if (number.model, number.shots, number.method, number.task) == (model, shots, method_of(method), task):
+        if (number.model, number.shots, number.task) == (model, shots, task) and is_printed_as(method, number.method):
             return number.score
     return None
 
 
 def reference(experiment: str, *, shots: int | None, method: str, task: str) -> Score | None:
     """What the paper's main model reaches there, or at the table's only m: to be shown, not to be compared with."""
-    model = FINE_TUNED.get(method, MODEL)
+    model = own_models().get(method, MODEL)
     return find(experiment, model=model, shots=only_shots(experiment) or shots, method=method, task=task)
 
 

@@ -6,17 +6,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import records as records_lib
 
-FEW_SHOT = "few-shot"  # The regime with one demonstration a class.
+FEW_SHOT = "few-shot"  # The regime with one demonstration per class.
 Record = records_lib.Record
 _FIELDS = ("task", "model", "method", "seed", "shots", "demo_shots")
-_SHOWN_ONLY = ("icl", "contextual_calibration", "noisy_channel", "demonstration_upper_bound")  # Have no anchors.
-_LITTLE_CONTEXT = (
-    "few_shot",
-    "prior_reliance",
-    "imbalance",
-)  # Where demonstrations are not all that the context holds.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,18 +40,18 @@ def two_standard_errors(ours: Score, paper: Score) -> float | None:
 
 
 def axis(record: Record, name: str) -> Any:
-    """The record's place on an axis: a field of its own or one of its cell; None where it has neither.
+    """The record's place on an axis: a field of the record or of its cell; None where it has neither.
 
     The axis "m" is shots, or None for a method that sees only demonstrations, as many as the context holds (M_T).
     """
     if name == "m":
-        return None if _fills_context(record) else record.shots
+        fills_context = _sees(record) in ("demonstrations", "draws") and record.cell.get("regime") != FEW_SHOT
+        return None if fills_context else record.shots
     return getattr(record, name) if name in _FIELDS else record.cell.get(name)
 
 
-def _fills_context(record: Record) -> bool:
-    little = record.experiment in _LITTLE_CONTEXT or record.cell.get("regime") == FEW_SHOT
-    return record.method.startswith(_SHOWN_ONLY) and record.method != "icl_ensemble" and not little
+def _sees(record: Record) -> str:
+    return registry.METHODS[record.method].sees if record.method in registry.METHODS else ""
 
 
 def pool(records: Iterable[Record], *axes: str) -> dict[tuple, list[Record]]:
@@ -68,13 +63,15 @@ def pool(records: Iterable[Record], *axes: str) -> dict[tuple, list[Record]]:
 
 
 def by_model(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """The records of each language model; those of fine-tuned models, which are models of their own, stand with each."""
-    models = sorted({record.model for record in records if not _fine_tuned(record)}) or [records[0].model]
-    return {model: [one for one in records if one.model == model or _fine_tuned(one)] for model in models}
+    """The records of each language model; those of methods that train a model of their own stand with each."""
+    models = sorted({record.model for record in records if not _has_own_model(record)}) or [records[0].model]
+    return {
+        model: [record for record in records if record.model == model or _has_own_model(record)] for model in models
+    }
 
 
-def _fine_tuned(record: Record) -> bool:
-    return record.method.startswith("fine_tuning")
+def _has_own_model(record: Record) -> bool:
+    return record.method in registry.METHODS and registry.METHODS[record.method].own_model
 
 
 def accuracy(records: Iterable[Record]) -> Score:

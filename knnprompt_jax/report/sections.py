@@ -1,4 +1,4 @@
-"""What the page shows of one experiment."""
+"""A section of a page."""
 
 import dataclasses
 from collections.abc import Mapping

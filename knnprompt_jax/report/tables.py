@@ -73,8 +73,8 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """`headers` name the columns of the rows' own headers, `columns` those of the cells; `reference` says whose the
-    paper's numbers are where they are no counterpart."""
+    """`headers` name the columns of the rows' headers, `columns` those of the cells; `reference` says whose the paper's
+    numbers are where they are no counterpart."""
 
     name: str
     caption: str
@@ -94,7 +94,7 @@ class Table:
 
 
 def to_csv(table: Table) -> str:
-    """A line a cell, numbers unrounded."""
+    """A line for each cell, numbers unrounded."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*table.headers, "column", *_COLUMNS])

@@ -1,7 +1,7 @@
 """Tables over records: the methods of one comparison, and methods against tasks for each number of shots."""
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,21 +24,53 @@ def of_comparison(done: Sequence[records.Record]) -> str:
         for number, (title, accuracies) in enumerate(_lines(name, own)):
             rows.append([title, tables.spread(accuracies), *(costs if number == 0 else ("", ""))])
         notes += _notes(name, own)
-    prompts, truncated = (sum(getattr(record, field) for record in runs) for field in ("prompts", "truncated_prompts"))
-    lm_seconds = np.mean([record.seconds["language_model"] for record in runs])
+    sizes = ", ".join(
+        f"{label}: {counts['demonstrations']}+{counts['anchors']}" for label, counts in first.class_counts.items()
+    )
+    seconds = np.mean([record.seconds["language_model"] for record in runs])
+    stores = [record.datastore for record in done if record.datastore]
     return "\n".join(
         [
-            f"task {first.task}, model {first.model}, {len(first.true)} test rows, {_counted(len(runs), 'seed')}",
-            f"{first.shots} shots a class, of which {first.demo_shots} are demonstrations; "
-            f"{100 * _commonest(first):.1f} % of the test rows are of the commonest class",
+            f"task {first.task}, model {first.model}, {len(first.true)} test rows, {_counted(len(runs), 'seed')}; "
+            f"{100 * _commonest(first):.1f} % of the rows are of the commonest class",
+            f"{first.shots} shots per class: {first.demo_shots} demonstrations, the rest anchors "
+            f"(class: demonstrations+anchors {sizes})",
             "",
             tables.render(["method", "accuracy %", "seconds", "LM tokens"], rows),
             "",
-            "Seconds and LM tokens are a seed's: LM tokens as if the method ran alone, seconds without the shared pass.",
-            f"Shared pass: {lm_seconds:.1f} s a seed; of {prompts} prompts in all, "
-            f"{truncated} truncated ({100 * truncated / max(1, prompts):.1f} %).",
+            "Seconds and LM tokens are per seed: LM tokens as if the method ran alone, seconds without the shared pass.",
+            f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in runs]):.1f} prompts/s.",
+            *_truncated(done),
+            *([of_datastore(stores[-1])] if stores else []),
             *notes,
         ]
+    )
+
+
+def _truncated(done: Sequence[records.Record]) -> Iterator[str]:
+    """The methods some of whose prompts were cut; those with the same share together."""
+    for (truncated, prompts), own in _grouped(done, lambda record: _total(done, record.method)).items():
+        if truncated:
+            titles = dict.fromkeys(registry.get(record.method).title for record in own)
+            yield f"{truncated} of {prompts} prompts truncated ({100 * truncated / prompts:.1f} %): {', '.join(titles)}."
+
+
+def _total(done: Sequence[records.Record], name: str) -> tuple[int, int]:
+    own = [record for record in done if record.method == name]
+    return sum(record.truncated_prompts for record in own), sum(record.prompts for record in own)
+
+
+def of_datastore(described: Mapping[str, Any]) -> str:
+    """Two lines: the anchors, and their search."""
+    transfers = (
+        f", {described['anchors_per_transfer']} anchors per transfer" if described["anchors_per_transfer"] else ""
+    )
+    return (
+        f"datastore: {described['kind']} {described['key_dtype']} on the {described['placement']}, "
+        f"{described['anchors']} anchors of {described['bytes_per_anchor']:,} bytes, {_size(described['bytes'])}\n"
+        f"search: {described['queries_per_block']} queries per block{transfers}, "
+        f"{described['anchors_per_tile']} anchors per tile, "
+        f"{_size(described['search_bytes'])} of at most {described['search_memory_mb']:g} MB"
     )
 
 
@@ -54,7 +86,7 @@ def by_shots(done: Sequence[records.Record], markdown: bool = False) -> str:
     render, parts = tables.render_markdown if markdown else tables.render, []
     for shots, own in sorted(_grouped(done, lambda record: record.shots).items()):
         seeds = max(map(len, _grouped(own, lambda record: (record.method, record.task)).values()))
-        heading = f"{shots} shots a class, {_counted(seeds, 'seed')}"
+        heading = f"{shots} shots per class, {_counted(seeds, 'seed')}"
         parts += [f"### {heading}" if markdown else heading, "", render(*_against_tasks(own, seeds)), ""]
     return "\n".join(parts).rstrip()
 
@@ -92,6 +124,10 @@ def _notes(name: str, done: Sequence[records.Record]) -> Iterator[str]:
 
 def _commonest(record: records.Record) -> float:
     return max(collections.Counter(record.true).values()) / len(record.true)
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / 2**20:,.1f} MB"
 
 
 def _check_distinct(done: Sequence[records.Record]) -> None:

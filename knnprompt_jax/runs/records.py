@@ -1,4 +1,4 @@
-"""One JSON record a run and method: everything needed to repeat it, and what came out for every row."""
+"""One JSON record per run and method: everything needed to repeat it, and what came out for every row."""
 
 import dataclasses
 import hashlib
@@ -6,14 +6,15 @@ import importlib.metadata
 import json
 import pathlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
-from knnprompt_jax import errors, files
+from knnprompt_jax import errors, files, parallel
 
-FORMAT = 2
+FORMAT = 3
 _SHOWN = 8
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "transformers", "numpy")
 
@@ -25,7 +26,7 @@ class Record:
     `experiment` is the grid that the run belongs to, if any, and `cell` its place on those axes that are no fields of their own.
     `datastore` says what the anchors took, where they lay and how they were searched.
     `candidates` are the accuracies of the prompts or templates of which the best on these rows was kept, if any were.
-    `predicted` and `true` hold label strings, one an evaluation row, in the order of the split. Times are in seconds.
+    `predicted` and `true` hold label strings, one per evaluation row, in the order of the split. Times are in seconds.
     """
 
     task: str
@@ -44,7 +45,7 @@ class Record:
     truncated_prompts: int = 0
     dropped_demonstrations: int = 0
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    anchors_per_second: float = 0.0
+    prompts_per_second: float = 0.0
     lm_tokens: int = 0
     note: str = ""
     datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -111,6 +112,24 @@ def read(path: pathlib.Path) -> Record:
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }
     return Record(**values)
+
+
+def finished(folder: pathlib.Path, drafts: Sequence[Record]) -> dict[str, Record]:
+    """The folder's records that stand for drafts and are whole and of the same rows, by name; others are to be made again.
+
+    Of several processes, the first looks for all; those that do not see its folder have drafts in the records' place.
+    """
+    present = {draft.name: record for draft in drafts if (record := _whole(folder / draft.name, draft))}
+    is_done = parallel.from_main(np.array([draft.name in present for draft in drafts], bool))
+    return {draft.name: present.get(draft.name, draft) for draft, done in zip(drafts, is_done, strict=True) if done}
+
+
+def _whole(path: pathlib.Path, draft: Record) -> Record | None:
+    try:
+        record = read(path)
+    except errors.UserError:
+        return None
+    return record if record.true == draft.true else None
 
 
 def read_all(folder: pathlib.Path) -> list[Record]:

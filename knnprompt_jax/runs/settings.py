@@ -1,154 +1,150 @@
-"""The options of a run, frozen and checked once at the border; inside the package there are no loose configs."""
+"""What jobs are told: options declared once, frozen and checked at the border."""
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import knn_prompting
+from knnprompt_jax import options as options_lib
+from knnprompt_jax.classifier.options import KNNOptions
+from knnprompt_jax.methods import registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import shipped
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.store import building, codec, dense, representations, stores
+from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.tasks import catalogue
 
-PLACEMENTS = ("device", "host")
+MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file."
+TASK_HELP = f"{', '.join(catalogue.names())}; or a file that declares a task: my_task.yaml."
 
 
 @dataclasses.dataclass(frozen=True)
-class JobSettings:
-    """What to classify with which model, and on what; see configs/knn_prompting.py for each option's meaning."""
+class MeshOptions(options_lib.Options):
+    """How a job's devices are laid out."""
 
-    model: str = shipped.DEFAULT
-    revision: str = ""
-    dtype: str = "float32"
-    batch: int = 0
-    mesh_data: int = 0
-    mesh_model: int = 1
-    distributed_auto: bool = False
-    distributed_address: str = ""
-    distributed_num_processes: int = 0
-    distributed_process_id: int = 0
-    task: str = "demo"
-    data_dir: str = ""
-    train_file: str = ""
-    eval_file: str = ""
-    encoding: str = "utf-8"
-    hub: bool = False
-    split: str = "dev_subsample"
-    restore_dropped: bool = False
-    drop_duplicates: bool = False
-    shots: int = 32
-    demo_shots: int = -1
-    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
-    truncation: str = "left"
-    label_token: str = "last"
-    output: str = "results"
+    data: int = options_lib.option(0, "Devices over which rows of prompts are split; 0: all / mesh.model.", least=0)
+    model: int = options_lib.option(
+        1, "Devices over which each copy of the weights is split; divides the model's heads.", least=1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributedOptions(options_lib.Options):
+    """How the processes of a run on several hosts find each other."""
+
+    auto: bool = options_lib.option(False, "Several processes, known to Slurm, Open MPI or the TPU's own records; or …")
+    address: str = options_lib.option("", "… host:port of process 0, …")
+    num_processes: int = options_lib.option(0, "… how many there are …", least=0)
+    process_id: int = options_lib.option(0, "… and which of them this is, from 0.", least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions(options_lib.Options):
+    """How a language model is loaded and run, whichever it is."""
+
+    revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.")
+    dtype: str = options_lib.option(
+        "float32", "float32 is the reference, bfloat16 for accelerators.", choices=config_lib.DTYPES
+    )
+    batch: int = options_lib.option(
+        0, "Packed tokens that go through the model at a time in each data shard; 0: what suits the device.", least=0
+    )
+    mesh: MeshOptions = options_lib.group(MeshOptions)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowOptions(options_lib.Options):
+    """Where a task's rows come from, whichever task it is."""
+
+    data_dir: str = options_lib.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
+    encoding: str = options_lib.option("utf-8", "Of the characters in files of rows.", needed=True)
+    hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.")
+    restore_dropped: bool = options_lib.option(
+        False, "Put the rows of train_dropped.jsonl back: the train file as published."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptOptions(options_lib.Options):
+    """How texts become prompts and label words are read."""
+
+    truncation: str = options_lib.option(
+        "left",
+        "Of prompts longer than the context: their last tokens stay (left, as published), they are refused (error), "
+        "or whole demonstrations go (drop).",
+        choices=layout.TRUNCATIONS,
+    )
+    label_token: str = options_lib.option(
+        "last",
+        "The token of a label word by which its class is read: last (released code) or first (paper).",
+        choices=layout.LABEL_TOKENS,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedSettings(PromptOptions, RowOptions, ModelOptions):
+    """The options of every job that runs methods on the rows of tasks."""
+
+    split: str = options_lib.option("dev_subsample", "The split whose rows are classified.", needed=True)
+    drop_duplicates: bool = options_lib.option(
+        False, "Leave out train rows that repeat, contradict each other or are among the rows to classify."
+    )
+    output: str = options_lib.option("results", "Folder of the JSON records.", needed=True)
+    distributed: DistributedOptions = options_lib.group(DistributedOptions)
+    datastore: StoreOptions = options_lib.group(StoreOptions)
+    options: options_lib.Options = options_lib.group(registry.options_kind())
+
+
+@dataclasses.dataclass(frozen=True)
+class JobSettings(SharedSettings):
+    """Any set of methods, one task and one model."""
+
+    model: str = options_lib.option(shipped.DEFAULT, MODEL_HELP, needed=True)
+    task: str = options_lib.option("demo", TASK_HELP, needed=True)
+    train_file: str = options_lib.option(
+        "", "Train rows from a CSV, TSV, JSONL or Parquet file instead; with eval_file."
+    )
+    eval_file: str = options_lib.option("", "The rows to classify from such a file; with train_file.")
+    methods: str = options_lib.option(
+        registry.ALL, "Names with commas between them (docs/methods.md lists them), or all that apply."
+    )
+    shots: int = options_lib.option(32, "Train rows per class.", least=1)
+    demo_shots: int = options_lib.option(
+        -1, "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long ones.", least=-1
+    )
+    seeds: tuple[int, ...] = options_lib.option((1, 2, 3, 4, 5), "Of the draws of train rows.", needed=True)
+    store: str = options_lib.option(
+        "",
+        "Folder of a saved classifier (build_datastore.py) whose demonstrations and anchors are used: seeds and shots are its own.",
+    )
+    resume: bool = options_lib.option(False, "Skip what the output folder has a record of by the same settings.")
 
     def __post_init__(self) -> None:
-        self._check_choices(dtype=config_lib.DTYPES, truncation=layout.TRUNCATIONS, label_token=layout.LABEL_TOKENS)
-        self._check_least(shots=1, demo_shots=-1, batch=0)
+        super().__post_init__()
         if bool(self.train_file) != bool(self.eval_file):
             raise errors.UserError("train_file and eval_file go together: give both files or neither")
-        if not self.model:
-            raise errors.UserError(f"model='': choose {', '.join(shipped.SHIPPED)}, a folder, a file or a Hub name")
-        if not self.seeds:
-            raise errors.UserError("seeds=(): at least one seed is needed")
 
-    def _check_choices(self, **choices: Collection[str]) -> None:
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise errors.UserError(f"{name}={getattr(self, name)!r}: choose from {', '.join(allowed)}")
-
-    def _check_least(self, **numbers: float) -> None:
-        for name, least in numbers.items():
-            if getattr(self, name) < least:
-                raise errors.UserError(f"{name}={getattr(self, name)}: at least {least} is needed")
+    @property
+    def method_names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.methods.split(",") if name.strip())
 
 
 @dataclasses.dataclass(frozen=True)
-class DatastoreSettings(JobSettings):
-    """Those of a job with a datastore: how a new one is made, where it lies, and the folder of a saved one."""
+class BuildSettings(PromptOptions, RowOptions, ModelOptions):
+    """Building a saved classifier from a task's train rows, or changing a saved one."""
 
-    datastore_kind: str = "dense"
-    datastore_key_dtype: str = "float32"
-    datastore_placement: str = "device"
-    datastore_memory_mb: float = stores.MEMORY_MB
-    direction: str = "forward"
-    store: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choices(
-            datastore_kind=stores.KINDS,
-            datastore_key_dtype=codec.KEY_DTYPES,
-            datastore_placement=PLACEMENTS,
-            direction=codec.DIRECTIONS,
-        )
-        self._check_least(datastore_memory_mb=1)
-        if self.store and len(self.seeds) > 1:
-            raise errors.UserError(
-                f"seeds={self.seeds}: a saved store has the demonstrations of one seed: give that one"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class RunSettings(DatastoreSettings):
-    """The main job's: kNN Prompting in one of its variants."""
-
-    k: int = knn_prompting.K
-    representation: str = "distribution"
-    tie_break: str = "lowest"
-    centroid: str = "none"
-    datastore_approximate_recall: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choices(
-            representation=representations.REPRESENTATIONS,
-            tie_break=knn_prompting.TIE_BREAKS,
-            centroid=dense.CENTROIDS,
-        )
-        self._check_least(k=1)
-        if not 0 <= self.datastore_approximate_recall <= 1:
-            raise errors.UserError(
-                f"datastore_approximate_recall={self.datastore_approximate_recall}: choose from 0 (exact search) to 1"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class BuildSettings(DatastoreSettings):
-    """Those of building, or changing, a saved datastore; see configs/build_datastore.py for each option's meaning."""
-
-    seeds: tuple[int, ...] = (1,)
-    chunk: int = building.CHUNK
-    overwrite: bool = False
-    append: str = ""
-    remove_ids: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_least(chunk=1)
-        if not self.store:
-            raise errors.UserError("store='': give the folder of the datastore, --config.store=FOLDER")
-
-
-def from_config(kind: type, config: Mapping[str, Any]) -> Any:
-    """The frozen settings of `kind` from a loose config, whose options `group.name` are the fields `group_name`.
-
-    Raises:
-        UserError: an option that `kind` does not have (with its choices), or a value it refuses.
-    """
-    fields = {field.name for field in dataclasses.fields(kind)}
-    config = dict(_flatten(config))
-    for name in config:
-        if name not in fields:
-            raise errors.UserError(f"unknown option {name!r}: choose from {', '.join(sorted(fields))}")
-    return kind(**{name: tuple(value) if isinstance(value, list | tuple) else value for name, value in config.items()})
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if hasattr(value, "items"):  # A ConfigDict is no Mapping.
-            yield from _flatten(value, f"{prefix}{name}_")
-        else:
-            yield prefix + name, value
+    store: str = options_lib.option("", "Folder of the classifier; its parent exists or is made.", needed=True)
+    overwrite: bool = options_lib.option(False, "Replace another classifier, or a damaged one, in that folder.")
+    chunk: int = options_lib.option(1024, "Anchors after which what is finished is durable.", least=1)
+    append: str = options_lib.option("", "Change the saved classifier: append the rows of this file, and …")
+    remove_ids: tuple[int, ...] = options_lib.option((), "… remove these ids: rows of the train file, from 0.")
+    model: str = options_lib.option(shipped.DEFAULT, MODEL_HELP, needed=True)
+    task: str = options_lib.option("demo", TASK_HELP, needed=True)
+    train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
+    drop_duplicates: bool = options_lib.option(False, "Leave out train rows that repeat or contradict each other.")
+    shots: int = options_lib.option(32, "Train rows per class.", least=1)
+    demo_shots: int = options_lib.option(
+        -1, "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long ones.", least=-1
+    )
+    seed: int = options_lib.option(1, "Of the draw of train rows.")
+    distributed: DistributedOptions = options_lib.group(DistributedOptions)
+    datastore: StoreOptions = options_lib.group(StoreOptions)
+    knn: KNNOptions = options_lib.group(KNNOptions)

@@ -1,4 +1,4 @@
-"""One anchor a class: the mean of the distributions of its anchors."""
+"""One anchor per class: the mean of the distributions of its anchors. Section "Imbalance" of the paper uses the arithmetic mean."""
 
 import functools
 
@@ -6,38 +6,58 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from knnprompt_jax import errors
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import dense, placement, stores
+from knnprompt_jax.store import dense, distances, placement
+from knnprompt_jax.store import store as store_lib
 
 Array = jax.Array
-ROWS = 64
+CENTROIDS = ("none", "arithmetic", "geometric")
+_AVERAGED = ("distribution", "partial")
+_BLOCK = 64
 
 
-def of(store: stores.Store, kind: str, head: head_lib.Head, representation: str = "distribution") -> stores.Store:
-    """A dense store of the centroids of the classes that have anchors; see `dense.Datastore.centroids` for the kinds.
+def check(kind: str, distance: str) -> None:
+    """Raises UserError, with the choices, unless there are centroids of this kind to search by this distance."""
+    if kind not in CENTROIDS:
+        raise errors.UserError(f"centroid={kind!r}: choose from {', '.join(CENTROIDS)}")
+    averaged = [name for name, each in distances.DISTANCES.items() if each.representation in _AVERAGED]
+    if kind != "none" and distance not in averaged:
+        raise errors.UserError(f"centroid={kind!r} averages distributions: choose distance {', '.join(averaged)}")
 
-    A mean of distributions over V tokens is taken of 64 anchors at a time.
+
+def of(store: store_lib.Store, kind: str, head: head_lib.Head, distance: str) -> store_lib.Store:
+    """A dense store of the centroids of the classes that have anchors, to search by this distance; "none" leaves all anchors.
+
+    "arithmetic" is the mean distribution, which minimises Σ KL(k_i ‖ c); "geometric" is the normalised mean of logarithms,
+    which minimises Σ KL(c ‖ k_i). Distributions are taken of 64 anchors at a time.
+
+    Raises:
+        UserError: as `check`.
     """
-    dense.check_centroids(kind)
+    check(kind, distance)
+    if kind == "none":
+        return store
     classes = np.unique(store.labels_N)
-    if representation == "distribution":
-        keys_CV = jnp.stack([_mean(store, np.flatnonzero(store.labels_N == label), kind) for label in classes])
-    else:
-        keys_NC = store.codec.references(store.unpadded.keys, representation, "forward")
-        keys_CV = dense.Datastore(jnp.asarray(keys_NC), jnp.asarray(store.labels_N)).centroids(kind).keys_NV
-    codec = dense.Codec(head, store.codec.label_ids, representation=representation)
-    anchors = placement.Anchors(dense.Keys(keys_CV), jnp.asarray(classes))
-    return stores.Store(codec, anchors, classes, memory_mb=store.memory_mb)
+    members = [np.flatnonzero(store.labels_N == label) for label in classes]
+    keys = dense.Keys(jnp.stack([_mean(store, members_n, kind, distance) for members_n in members]))
+    codec = dense.Codec(head, store.codec.label_ids, built_for=distance)
+    return store_lib.Store(codec, placement.Anchors(keys, jnp.asarray(classes)), classes, memory_mb=store.memory_mb)
 
 
-def _mean(store: stores.Store, members: np.ndarray, kind: str) -> Array:
-    """The centroid [V] of some anchors, from blocks of one shape."""
-    total_V = jnp.full(len(store.codec.head), -jnp.inf if kind == "arithmetic" else 0.0)
-    for start in range(0, len(members), ROWS):
-        block = np.resize(members[start : start + ROWS], ROWS)
-        logk_nV = store.codec.distributions(placement.take(store.unpadded.keys, block))
-        total_V = _add(total_V, logk_nV, np.arange(ROWS) < len(members) - start, kind=kind)
-    return total_V - np.log(len(members)) if kind == "arithmetic" else jax.nn.log_softmax(total_V / len(members))
+def _mean(store: store_lib.Store, members_n: np.ndarray, kind: str, distance: str) -> Array:
+    """The centroid of some anchors over what the distance compares, from blocks of one shape."""
+    total_V = jnp.array(-jnp.inf if kind == "arithmetic" else 0.0)
+    for start in range(0, len(members_n), _BLOCK):
+        keys = placement.take(store.unpadded.keys, np.resize(members_n[start : start + _BLOCK], _BLOCK))
+        if distances.get(distance).reads_label_words:
+            logk_nV = store.codec.references(keys, distances.get(distance))
+        else:
+            logk_nV = store.codec.distributions(keys)
+        total_V = _add(total_V, logk_nV, np.arange(_BLOCK) < len(members_n) - start, kind=kind)
+    if kind == "arithmetic":
+        return total_V - np.log(len(members_n))
+    return jax.nn.log_softmax(total_V / len(members_n))
 
 
 @functools.partial(jax.jit, static_argnames="kind")

@@ -1,6 +1,6 @@
 """The factored store: exact KL divergences as inner products in E dimensions instead of V.
 
-The head has no bias, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition, whose gradient is
+The head has no bias and no cap, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition, whose gradient is
 the mean row of the head under k, e = Wᵀk. For a query p with state h_p and an anchor k_i with state h_i,
 
     KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "forward"
@@ -30,8 +30,7 @@ from flax import struct
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import kernel, rows
-from knnprompt_jax.store import representations as representations_lib
+from knnprompt_jax.store import distances, representations, rows
 
 Array = jax.Array
 
@@ -63,35 +62,44 @@ class Keys:
 
 @dataclasses.dataclass(frozen=True)
 class Codec:
-    """States → keys [E] and queries [E]; see `stores.Codec`.
+    """States → keys [E] and queries [E]; see `codec.Codec`. The head's logits are linear in the state (it has no cap).
 
-    An anchor takes 4 (E + 1) bytes, and as many again where `released` keeps what that direction needs.
+    An anchor takes 4 (E + 1) bytes, and as many again where what the released direction needs is kept.
 
     `key_dtype` "float16" or "bfloat16" halves that. Measured with 1,024 anchors, peaked over 50,257 tokens, the worst error
     of a distance is 8e-5 nats in float32, 4e-3 in float16, 3e-2 in bfloat16, and the three nearest anchors are the same for
-    100, 100 and 97 % of the queries: a rounded anchor has a log-partition of its own, so that near anchors err least.
+    100, 100 and 97 % of the queries: a rounded anchor has a log-partition that fits it, so that near anchors err least.
     (They lie closer in larger stores: with 16,384 anchors 98 % in float16, 91 % in bfloat16.)
     """
 
     frame: Frame
     label_ids: tuple[int, ...]
     key_dtype: str = "float32"
-    released: bool = False
+    built_for: str = ""
     kind: ClassVar[str] = "factored"
     keys_type: ClassVar[type] = Keys
-    representations: ClassVar[tuple[str, ...]] = representations_lib.REPRESENTATIONS
+
+    @staticmethod
+    def serves(built_for: str) -> tuple[str, ...]:
+        inner_products = ("forward", "released") if _keeps_mean_rows(built_for) else ("forward",)
+        return tuple(
+            name
+            for name, each in distances.DISTANCES.items()
+            if name in inner_products or each.representation != "distribution"
+        )
 
     @classmethod
-    def make(cls, head: head_lib.Head, states: lm.States, label_ids: Sequence[int], **options: Any) -> "Codec":
+    def make(cls, head: head_lib.Head, states: lm.States, label_ids: Sequence[int], **options: str) -> "Codec":
         """A codec whose centre is the mean of the states."""
-        return cls(_make_frame(_linear(head), states.hidden_NE.mean(0)), tuple(label_ids), **options)
+        assert head.cap is None
+        return cls(_make_frame(head.rows_VE, states.hidden_NE.mean(0)), tuple(label_ids), **options)
 
     @classmethod
     def restore(
-        cls, head: head_lib.Head, constants: Mapping[str, Array], label_ids: Sequence[int], **options: Any
+        cls, head: head_lib.Head, constants: Mapping[str, Array], label_ids: Sequence[int], **options: str
     ) -> "Codec":
-        """The codec with these `constants`, of the same head."""
-        centred_VE = _linear(head).astype(jnp.float32) - constants["shift_E"]
+        assert head.cap is None
+        centred_VE = head.rows_VE.astype(jnp.float32) - constants["shift_E"]
         return cls(Frame(head_VE=centred_VE, **constants), tuple(label_ids), **options)
 
     @property
@@ -100,62 +108,49 @@ class Codec:
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"key_dtype": self.key_dtype, "released": self.released}
+        return {"key_dtype": self.key_dtype, "built_for": self.built_for}
 
     @property
     def constants(self) -> dict[str, Array]:
         return {field: getattr(self.frame, field) for field in ("shift_E", "centre_E", "log_z", "log_p_V")}
 
-    def check(self, representation: str, direction: str) -> None:
-        if representation == "distribution" and direction == "released" and not self.released:
-            raise errors.UserError("direction='released': this factored store was made without it (released=True)")
-
     def encode(self, states: lm.States) -> Keys:
-        keys = rows.map_rows(_encode, self.frame, states.hidden_NE, self.key_dtype, self.released)
+        with_mean_rows = _keeps_mean_rows(self.built_for)
+        keys = rows.map_rows(_encode, self.frame, states.hidden_NE, self.key_dtype, with_mean_rows)
         if not jnp.isfinite(keys.log_z_N).all():
             raise errors.UserError(
                 f"key_dtype={self.key_dtype!r}: some states exceed its range; choose bfloat16 or float32"
             )
         return keys
 
-    def queries(self, states: lm.States, representation: str, direction: str) -> Any:
-        if representation == "distribution" and direction == "forward":
+    def queries(self, states: lm.States, distance: distances.Distance) -> Any:
+        if distance.name == "forward":
             return rows.map_rows(_mean_row_query, self.frame, states.hidden_NE)
         keys = rows.map_rows(_state_key, self.frame, states)
-        if representation == "distribution":
-            return kernel.Affine(keys.hidden_NE, keys.log_z_N)
-        return self.references(keys, representation, direction)
+        if distance.name == "released":
+            return distances.Affine(keys.hidden_NE, keys.log_z_N)
+        return self.references(keys, distance)
 
-    def references(self, keys: Keys, representation: str, direction: str) -> Any:
-        if representation == "hidden":
+    def references(self, keys: Keys, distance: distances.Distance) -> Any:
+        if distance.name == "forward":
+            return distances.Affine(keys.hidden_NE, keys.log_z_N)
+        if distance.name == "released":
+            assert keys.mean_row_NE is not None and keys.divergence_N is not None  # By what the store serves.
+            return distances.Affine(keys.mean_row_NE, keys.divergence_N)
+        if distance.representation == "hidden":
             return keys.hidden_NE
-        if representation != "distribution":
-            logk_NC = rows.map_rows(_label_log_probabilities, self.frame, keys, self.label_ids)
-            return jax.nn.log_softmax(logk_NC) if representation == "partial" else logk_NC
-        if direction == "forward":
-            return kernel.Affine(keys.hidden_NE, keys.log_z_N)
-        assert keys.mean_row_NE is not None and keys.divergence_N is not None  # What `check` asks for.
-        return kernel.Affine(keys.mean_row_NE, keys.divergence_N)
+        logk_NC = rows.map_rows(_label_log_probabilities, self.frame, keys, self.label_ids)
+        return representations.of_label_words(logk_NC, distance.representation)
 
-    def distance(self, representation: str, direction: str) -> str:
-        return {"distribution": "affine", "hidden": "l2"}.get(representation, direction)
+    def measured_by(self, distance: distances.Distance) -> distances.Distance:
+        return distances.AFFINE if distance.representation == "distribution" else distance
 
     def distributions(self, keys: Keys) -> Array:
         return rows.map_rows(_log_probabilities, self.frame, keys)
 
 
-def _linear(head: head_lib.Head) -> Array:
-    """The rows of a head whose logits are linear in the state.
-
-    Raises:
-        UserError: they are capped, so that a divergence is no inner product of states.
-    """
-    if head.cap is not None:
-        raise errors.UserError(
-            f"kind='factored': this model caps its logits at {head.cap:g}, so that its divergences are no inner products; "
-            "choose kind='dense'"
-        )
-    return head.rows_VE
+def _keeps_mean_rows(built_for: str) -> bool:
+    return built_for in ("", "released")
 
 
 @jax.jit
@@ -177,10 +172,10 @@ def _moments(frame: Frame, hidden_E: Array) -> tuple[Array, Array]:
     return log_z, (p_V / p_V.sum()) @ frame.head_VE
 
 
-def _encode(frame: Frame, hidden_E: Array, key_dtype: str, released: bool) -> Keys:
+def _encode(frame: Frame, hidden_E: Array, key_dtype: str, with_mean_row: bool) -> Keys:
     hidden_E = _rounded(hidden_E - frame.centre_E, key_dtype)
     log_z, mean_row_E = _moments(frame, hidden_E)
-    if not released:
+    if not with_mean_row:
         return Keys(hidden_E.astype(key_dtype), log_z)
     mean_row_E = _rounded(mean_row_E, key_dtype)
     return Keys(hidden_E.astype(key_dtype), log_z, mean_row_E.astype(key_dtype), mean_row_E @ hidden_E - log_z)
@@ -192,14 +187,14 @@ def _rounded(x_E: Array, dtype: str) -> Array:
     return jax.lax.reduce_precision(x_E, info.nexp, info.nmant)
 
 
-def _mean_row_query(frame: Frame, hidden_E: Array) -> kernel.Affine:
+def _mean_row_query(frame: Frame, hidden_E: Array) -> distances.Affine:
     hidden_E = hidden_E - frame.centre_E
     log_z, mean_row_E = _moments(frame, hidden_E)
-    return kernel.Affine(mean_row_E, mean_row_E @ hidden_E - log_z)
+    return distances.Affine(mean_row_E, mean_row_E @ hidden_E - log_z)
 
 
 def _state_key(frame: Frame, state: lm.States) -> Keys:
-    """A state from the centre; its log-partition is the one that the pass found, so that nothing is summed over V."""
+    """A state from the centre; its log-partition is the one that the pass computed, so that nothing is summed over V."""
     hidden_E = state.hidden_NE - frame.centre_E
     return Keys(hidden_E, state.log_z_N - frame.log_z - frame.shift_E @ hidden_E)
 

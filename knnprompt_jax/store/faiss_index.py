@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.store import kernel, stores
+from knnprompt_jax.store import distances, kernel
+from knnprompt_jax.store import store as store_lib
 
 try:
     import faiss
@@ -29,53 +30,56 @@ _ANCHORS_PER_LIST = 39  # FAISS's own least number for centres worth having.
 class Index:
     """A FAISS index over the anchors of a factored store, for one direction of the KL divergence."""
 
-    store: stores.Store
-    direction: str
+    store: store_lib.Store
+    distance: distances.Distance
     index: Any
 
     @classmethod
-    def build(cls, store: stores.Store, direction: str = "forward", lists: int = 0, read: int = 16) -> "Index":
+    def build(cls, store: store_lib.Store, distance: str = "forward", lists: int = 0, read: int = 16) -> "Index":
         """Deals the anchors to so many `lists` (0: a number that suits their number), of which a search reads `read`.
 
         Recall depends on the data: measure it with `recall`. Reading all lists is exact.
 
         Raises:
-            UserError: FAISS is not installed, the store is not factored or has no such direction, or numbers that cannot be.
+            UserError: FAISS is not installed, the store has no inner products for this distance, or numbers that cannot be.
         """
         if faiss is None:
             raise errors.UserError("FAISS is not installed: pip install 'knnprompt_jax[faiss]'")
-        if store.codec.kind != "factored":
-            raise errors.UserError(f"kind={store.codec.kind!r}: a FAISS index needs a factored store")
-        store.codec.check("distribution", direction)
+        compared = distances.get(distance)
+        if distance not in store.distances or store.codec.measured_by(compared) is not distances.AFFINE:
+            raise errors.UserError(
+                f"distance={distance!r}: this {store.codec.kind} store has no inner products for it; "
+                f"choose {' or '.join(distances.DIRECTIONS)} and a factored store that was built for it"
+            )
         if not 0 <= lists <= len(store) or read < 1:
             raise errors.UserError(
                 f"lists={lists}, read={read}: choose lists from 1 to {len(store)} anchors, read from 1"
             )
         lists = lists or max(1, min(int(4 * math.sqrt(len(store))), len(store) // _ANCHORS_PER_LIST))
-        keys = store.codec.references(store.unpadded.keys, "distribution", direction)
+        keys = store.codec.references(store.unpadded.keys, compared)
         vectors_NW = _augmented(keys.vector, -np.asarray(keys.offset))
         index: Any = faiss.index_factory(vectors_NW.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
         index.cp.min_points_per_centroid = 1  # Quiet about few anchors.
         index.train(vectors_NW)
         index.add(vectors_NW)
         index.nprobe = read
-        return cls(store, direction, index)
+        return cls(store, compared, index)
 
     def search(self, states: lm.States, k: int) -> kernel.Neighbours:
         """The k nearest anchors that the index finds, distances in nats as from `Store.search`.
 
         Where the lists read hold fewer, indices and labels are −1 and distances infinite.
         """
-        queries = self.store.codec.queries(states, "distribution", self.direction)
+        queries = self.store.codec.queries(states, self.distance)
         product_Qk, indices_Qk = self.index.search(_augmented(queries.vector, np.ones(len(states))), k)
-        found_Qk = indices_Qk >= 0
-        distances_Qk = np.where(found_Qk, np.asarray(queries.offset)[:, None] - product_Qk, np.inf)
-        return kernel.Neighbours(distances_Qk, indices_Qk, np.where(found_Qk, self.store.labels_N[indices_Qk], -1))
+        real_Qk = indices_Qk >= 0
+        distances_Qk = np.where(real_Qk, np.asarray(queries.offset)[:, None] - product_Qk, np.inf)
+        return kernel.Neighbours(distances_Qk, indices_Qk, np.where(real_Qk, self.store.labels_N[indices_Qk], -1))
 
 
-def recall(found: kernel.Neighbours, exact: kernel.Neighbours) -> float:
-    """The share of the exact neighbours that were found."""
-    pairs = zip(np.asarray(found.indices_Qk), np.asarray(exact.indices_Qk), strict=True)
+def recall(approximate: kernel.Neighbours, exact: kernel.Neighbours) -> float:
+    """The share of the exact neighbours that are among the approximate ones."""
+    pairs = zip(np.asarray(approximate.indices_Qk), np.asarray(exact.indices_Qk), strict=True)
     return float(np.mean([np.isin(wanted, got).mean() for got, wanted in pairs]))
 
 

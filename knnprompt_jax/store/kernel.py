@@ -1,6 +1,6 @@
 """The kernel: distances of a query to all anchors, the k smallest, their vote. Written for one query and vmapped.
 
-Keys and queries are log-probabilities [V] in nats (over the vocabulary, or over the label words), hidden states [E], or `Affine`.
+Keys and queries are what a `distances.Distance` compares.
 Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest anchor).
 
 No more than one tile [queries, anchors] of distances exists at a time: anchors go tile by tile, queries too, and the k nearest
@@ -10,17 +10,18 @@ so far are merged with those of each tile. That is exact; how anchors are tiled,
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import errors
+from knnprompt_jax.store import distances, placement, rows
 
 Array = jax.Array
 QUERIES_PER_TILE = 256
@@ -30,41 +31,11 @@ _QUERY_COPIES, _DISTANCE_COPIES = 3, 3  # Of a tile's queries and of its distanc
 
 @struct.dataclass
 class Neighbours:
-    """The k nearest anchors of each query, nearest first; distances in nats (KL) or as Euclidean length (L2)."""
+    """The k nearest anchors of each query, nearest first; distances in the unit of the `Distance`."""
 
     distances_Qk: Array | np.ndarray
     indices_Qk: Array | np.ndarray
     labels_Qk: Array | np.ndarray
-
-
-@struct.dataclass
-class Affine:
-    """Queries [Q, W] or anchors [N, W] with offsets, whose distance is query.offset + anchor.offset − anchor.vector · query.vector."""
-
-    vector: Array
-    offset: Array
-
-
-def forward_kl(logp_V: Array, logk_NV: Array) -> Array:
-    """KL(p ‖ k_i) = Σ p log p − Σ p log k_i for every anchor: Eq. 5 of the paper."""
-    return _measure("forward", logp_V, _prepare("forward", logk_NV))
-
-
-def released_kl(logp_V: Array, logk_NV: Array) -> Array:
-    """KL(k_i ‖ p) for every anchor: the direction by which the paper's released code ranks."""
-    return _measure("released", logp_V, _prepare("released", logk_NV))
-
-
-def euclidean(h_E: Array, keys_NE: Array) -> Array:
-    """‖h − h_i‖ for every anchor, centred on the query so that nearby states lose no digits."""
-    return jnp.linalg.norm(keys_NE - h_E, axis=-1)
-
-
-DISTANCES: dict[str, Callable[[Array, Array], Array]] = {
-    "forward": forward_kl,
-    "released": released_kl,
-    "l2": euclidean,
-}
 
 
 def search(
@@ -73,15 +44,13 @@ def search(
     labels_N: Array | np.ndarray,
     *,
     k: int,
-    distance: str,
+    distance: distances.Distance,
     tile_bytes: int = TILE_BYTES,
     approximate_recall: float | None = None,
 ) -> Neighbours:
-    """The k nearest anchors of every query under a distance of `DISTANCES`, or "affine" between `Affine`s.
+    """The k nearest anchors of every query. Anchors of a negative class are padding; there must be k others.
 
-    Anchors of a negative class are padding; there must be k others.
-
-    Keys whose rows are split over the devices of a mesh are searched where they lie, and the devices' findings merged.
+    Keys whose rows are split over the devices of a mesh are searched where they lie, and the devices' neighbours merged.
     `tile_bytes` bounds the working memory on each device. `approximate_recall` finds each neighbour with at least this
     probability, by `jax.lax.approx_max_k`: fast on TPU, while other devices sort and stay exact.
 
@@ -89,61 +58,58 @@ def search(
         UserError: `tile_bytes` do not hold even one anchor.
     """
     options = {"k": k, "distance": distance, "tile_bytes": tile_bytes, "approximate_recall": approximate_recall}
-    sharding = getattr(jax.tree.leaves(keys)[0], "sharding", None)
-    if isinstance(sharding, NamedSharding) and sharding.spec and sharding.spec[0] is not None:
-        return _search_sharded(queries, keys, labels_N, mesh=sharding.mesh, axes=sharding.spec[0], **options)
+    mesh, axes = rows.split_over(keys)
+    if mesh:
+        return _search_sharded(queries, keys, labels_N, mesh=mesh, axes=axes, **options)
     return _search(queries, keys, labels_N, **options)
 
 
 def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
     """The k nearest of several sets of anchors' nearest; the sets stand in the order of their anchors' indices."""
-    found = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, -1), *parts)
-    _, places_Qk = jax.lax.top_k(-found.distances_Qk, k)
-    return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Qk, -1), found)
+    joined = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, -1), *parts)
+    _, places_Qk = jax.lax.top_k(-joined.distances_Qk, k)
+    return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Qk, -1), joined)
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """How a search is tiled, and the bytes that it works in beside keys, queries (and a copy of them) and result."""
+class Tiles:
+    """Queries and anchors per tile, and the bytes that a search works in beside keys, queries (and a copy of them) and result."""
 
     queries: int
     anchors: int
     nbytes: int
 
 
-def plan(queries: Any, keys: Any, distance: str, tile_bytes: int = TILE_BYTES) -> Plan:
-    """The tiles of a search: one where everything fits.
+def plan_tiles(queries: Any, keys: Any, distance: distances.Distance, tile_bytes: int = TILE_BYTES) -> Tiles:
+    """The tiles of a search: a single one where everything fits.
 
-    Beside distances (which top-k orders in a copy) a tile holds what its keys and queries become: probabilities for the KL
-    divergence, float32 where keys are stored narrower, and a copy of the keys where they are cut into several tiles.
+    Beside distances (which top-k orders in a copy) a tile holds what its keys and queries become: the copies that the
+    distance makes, float32 where keys are stored narrower, and a copy of the keys where they are cut into several tiles.
 
     Raises:
         UserError: `tile_bytes` do not hold even one anchor.
     """
-    num_queries, num_anchors = (jax.tree.leaves(tree)[0].shape[0] for tree in (queries, keys))
-    stored = sum(leaf.dtype.itemsize * math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(keys))
+    num_queries, num_anchors = placement.num_rows(queries), placement.num_rows(keys)
+    stored = placement.row_bytes(keys)
     float32 = sum(4 * math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(keys))
-    prepared = float32 * ((distance == "released") + (stored < float32))
-    rows = max(1, min(QUERIES_PER_TILE, num_queries, tile_bytes // (2 * _QUERY_COPIES * float32)))
-    own, distances = rows * _QUERY_COPIES * float32, rows * _DISTANCE_COPIES * 4
-    if own + num_anchors * (prepared + distances) <= tile_bytes:
-        return Plan(rows, num_anchors, own + num_anchors * (prepared + distances))
-    each = stored + prepared + distances
-    anchors = min(num_anchors, (tile_bytes - own) // each)
-    if anchors < 1:
+    rows_per_tile = max(1, min(QUERIES_PER_TILE, num_queries, tile_bytes // (2 * _QUERY_COPIES * float32)))
+    query_bytes = rows_per_tile * _QUERY_COPIES * float32
+    anchor_bytes = float32 * (distance.copies + (stored < float32)) + rows_per_tile * _DISTANCE_COPIES * 4
+    if (whole := query_bytes + num_anchors * anchor_bytes) <= tile_bytes:
+        return Tiles(rows_per_tile, num_anchors, whole)
+    anchor_bytes += stored
+    anchors_per_tile = min(num_anchors, (tile_bytes - query_bytes) // anchor_bytes)
+    if anchors_per_tile < 1:
+        least = query_bytes + anchor_bytes
         raise errors.UserError(
-            f"search memory of {tile_bytes} bytes: at least {own + each} are needed for a tile of one anchor"
+            f"search memory of {tile_bytes} bytes: at least {least} are needed for a tile of a single anchor"
         )
-    return Plan(rows, anchors, own + anchors * each)
+    return Tiles(rows_per_tile, anchors_per_tile, query_bytes + anchors_per_tile * anchor_bytes)
 
 
-def vote_shares(labels_Qk: Array | np.ndarray, num_classes: int, weights_Qk: Array | None = None) -> Array:
-    """The share of the vote that each class has among the neighbours, [Q, C]; uniform unless weights are given."""
-    votes_QkC = jax.nn.one_hot(labels_Qk, num_classes)
-    if weights_Qk is not None:
-        votes_QkC = votes_QkC * weights_Qk[..., None]
-    votes_QC = votes_QkC.sum(1)
-    return votes_QC / votes_QC.sum(-1, keepdims=True)
+def vote_shares(labels_Qk: Array | np.ndarray, num_classes: int) -> Array:
+    """The share of the vote that each class has among the neighbours, [Q, C]."""
+    return jax.nn.one_hot(labels_Qk, num_classes).mean(1)
 
 
 @functools.partial(jax.jit, static_argnames=("num_classes", "tie_break"))
@@ -163,35 +129,33 @@ def _search(
     labels_N: Array | np.ndarray,
     *,
     k: int,
-    distance: str,
+    distance: distances.Distance,
     tile_bytes: int,
     approximate_recall: float | None,
 ) -> Neighbours:
-    tile, num_anchors = plan(queries, keys, distance, tile_bytes), len(labels_N)
-    num_queries = len(jax.tree.leaves(queries)[0])
+    tiles, num_anchors = plan_tiles(queries, keys, distance, tile_bytes), len(labels_N)
 
     def visit(best: Neighbours, first: Array) -> tuple[Neighbours, None]:
-        start = jnp.minimum(first, num_anchors - tile.anchors)  # The last tile overlaps the one before.
+        start = jnp.minimum(first, num_anchors - tiles.anchors)  # The last tile overlaps the one before.
         # The barrier ties the keys to this step: the compiler would widen 16-bit keys before the loop, all at once.
-        own, start = jax.lax.optimization_barrier(((keys, labels_N), start))
-        cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=tile.anchors)
-        keys_n, labels_n = jax.tree.map(cut, own)
-        prepared_n = _prepare(distance, keys_n)
-
-        seen_n = start + jnp.arange(tile.anchors) < first
+        tied, start = jax.lax.optimization_barrier(((keys, labels_N), start))
+        cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=tiles.anchors)
+        keys_n, labels_n = jax.tree.map(cut, tied)
+        prepared_n = distance.prepare(jax.tree.map(lambda array: array.astype(jnp.float32), keys_n))
+        seen_n = start + jnp.arange(tiles.anchors) < first
 
         def nearest(query_and_best: tuple[Any, Neighbours]) -> Neighbours:
             query, best = query_and_best
-            nearness_n = jnp.where(seen_n | (labels_n < 0), -jnp.inf, -_measure(distance, query, prepared_n))
-            nearness_k, places_k = _top(nearness_n, min(k, tile.anchors), approximate_recall)
+            nearness_n = jnp.where(seen_n | (labels_n < 0), -jnp.inf, -distance.measure(query, prepared_n))
+            nearness_k, places_k = _top(nearness_n, min(k, tiles.anchors), approximate_recall)
             return merge([best, Neighbours(-nearness_k, start + places_k, labels_n[places_k])], k)
 
-        return jax.lax.map(nearest, (queries, best), batch_size=tile.queries), None
+        return jax.lax.map(nearest, (queries, best), batch_size=tiles.queries), None
 
     with jax.named_scope("search"), jax.default_matmul_precision("highest"):
-        shape = (num_queries, k)
+        shape = (placement.num_rows(queries), k)
         none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
-        return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, tile.anchors))[0]
+        return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, tiles.anchors))[0]
 
 
 @functools.partial(jax.jit, static_argnames=("mesh", "axes", "k", "distance", "tile_bytes", "approximate_recall"))
@@ -199,12 +163,12 @@ def _search_sharded(
     queries: Any, keys: Any, labels_N: Array | np.ndarray, *, mesh: Mesh, axes: Any, k: int, **options: Any
 ) -> Neighbours:
     def local(queries: Any, keys: Any, labels_n: Array | np.ndarray) -> Neighbours:
-        found = _search(queries, keys, labels_n, k=min(k, len(labels_n)), **options)
-        found = found.replace(indices_Qk=found.indices_Qk + jax.lax.axis_index(axes) * len(labels_n))
-        return merge([jax.lax.all_gather(found, axes, axis=1, tiled=True)], k)
+        near = _search(queries, keys, labels_n, k=min(k, len(labels_n)), **options)
+        near = near.replace(indices_Qk=near.indices_Qk + jax.lax.axis_index(axes) * len(labels_n))
+        return merge([jax.lax.all_gather(near, axes, axis=1, tiled=True)], k)
 
-    rows = P(axes)
-    return jax.shard_map(local, mesh=mesh, in_specs=(P(), rows, rows), out_specs=P(), check_vma=False)(
+    split = P(axes)
+    return jax.shard_map(local, mesh=mesh, in_specs=(P(), split, split), out_specs=P(), check_vma=False)(
         queries, keys, labels_N
     )
 
@@ -213,26 +177,3 @@ def _top(nearness_n: Array, k: int, approximate_recall: float | None) -> tuple[A
     if approximate_recall is None:
         return jax.lax.top_k(nearness_n, k)
     return jax.lax.approx_max_k(nearness_n, k, recall_target=approximate_recall)
-
-
-def _prepare(distance: str, keys: Any) -> Any:
-    """What a tile of anchors is measured by: once a tile, in float32."""
-    keys = jax.tree.map(lambda array: array.astype(jnp.float32), keys)
-    if distance == "forward":
-        return Affine(keys, jnp.zeros(len(keys)))
-    if distance == "released":
-        k_NV = jnp.exp(keys)
-        return Affine(k_NV, (k_NV * keys).sum(-1))
-    return keys
-
-
-def _measure(distance: str, query: Any, prepared_N: Any) -> Array:
-    """The distances [N] of one query from prepared anchors."""
-    if distance == "l2":
-        return euclidean(query, prepared_N)
-    if distance == "forward":
-        p_V = jnp.exp(query)
-        query = Affine(p_V, p_V @ query)
-    elif distance == "released":
-        query = Affine(query, jnp.zeros(()))
-    return query.offset + prepared_N.offset - prepared_N.vector @ query.vector

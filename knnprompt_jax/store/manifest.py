@@ -1,4 +1,4 @@
-"""What a saved datastore says of itself: what made its anchors, what it holds, and a checksum of every file."""
+"""What a saved classifier says of its anchors: what made them, what is kept of them, and a checksum of every file."""
 
 import dataclasses
 import hashlib
@@ -14,8 +14,9 @@ import jax
 from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example, Task
 
-FORMAT = 1
+FORMAT = 2
 FILE = "manifest.json"
+REBUILD = "build it again, by python experiments/build_datastore.py --config.store=FOLDER or KNNPrompting.fit and save"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
 _WORDS = {
     "fingerprint": "another model",
@@ -65,9 +66,7 @@ class Provenance:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json; `arrays` is a tree of abstract arrays, `files` has bytes and SHA-256 by path, and
-    `anchors` is a hash of what the anchors were made from, if that is known.
-    """
+    """The content of manifest.json; `arrays` is a tree of abstract arrays, `files` has bytes and SHA-256 by path."""
 
     provenance: Provenance
     kind: str
@@ -75,7 +74,6 @@ class Manifest:
     class_counts: Mapping[str, int]
     arrays: Mapping[str, Any]
     files: Mapping[str, tuple[int, str]]
-    anchors: str = ""
     versions: Mapping[str, str] = dataclasses.field(default_factory=lambda: versions())
     format: int = FORMAT
 
@@ -138,15 +136,17 @@ def read(folder: pathlib.Path) -> Manifest:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise errors.UserError(f"{folder}: not a saved datastore: it has no {FILE}") from None
+        raise errors.UserError(f"{folder}: not a saved classifier: it has no {FILE}") from None
     except (OSError, ValueError) as error:
         raise errors.UserError(f"{path}: damaged: {error}") from None
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise errors.UserError(f"{path}: not the manifest of a datastore")
+        raise errors.UserError(f"{path}: not the manifest of a classifier")
     if content["format"] > FORMAT:
         raise errors.UserError(
             f"{path}: format {content['format']} is newer than this version reads ({FORMAT}): update knnprompt_jax"
         )
+    if content["format"] < FORMAT:
+        raise errors.UserError(f"{path}: format {content['format']}, of an earlier version: {REBUILD}")
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content) or set(content) != {field.name for field in dataclasses.fields(Manifest)}:
         raise errors.UserError(f"{path}: altered since it was written (its checksum does not fit)")
@@ -166,11 +166,15 @@ def checksums(folder: pathlib.Path) -> dict[str, tuple[int, str]]:
 
 
 def check_files(folder: pathlib.Path, manifest: Manifest) -> None:
-    """Raises UserError unless every file of the manifest is there, unaltered."""
+    """Raises UserError unless every file of the manifest is there, unaltered, and no other."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not path.is_dir() and name != FILE and name not in manifest.files:
+            raise errors.UserError(f"{path}: was not written with it: the manifest does not list it")
     for name, (num_bytes, checksum) in manifest.files.items():
         path = folder / name
         if not path.is_file():
-            raise errors.UserError(f"{path}: missing from the datastore")
+            raise errors.UserError(f"{path}: missing from the classifier")
         if path.stat().st_size != num_bytes:
             raise errors.UserError(
                 f"{path}: {path.stat().st_size} bytes, but {num_bytes} were written: truncated or altered"

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import rows
 
 Array = jax.Array
-REPRESENTATIONS = ("distribution", "partial", "partial_raw", "hidden")
-ROWS_PER_TILE = rows.ROWS_PER_TILE
+OF_LABEL_WORDS = ("partial", "partial_raw")
+REPRESENTATIONS = ("distribution", *OF_LABEL_WORDS, "hidden")
 
 
 def represent(head: head_lib.Head, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
@@ -20,18 +20,18 @@ def represent(head: head_lib.Head, states: lm.States, representation: str, label
     - "distribution": log-probabilities of all V tokens, the paper's method;
     - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": as they are;
     - "hidden": the hidden state [E] after the last normalisation.
-
-    Raises:
-        UserError: unknown representation.
     """
+    assert representation in REPRESENTATIONS, representation
     if representation == "distribution":
         return log_probabilities(head, states)
     if representation == "hidden":
         return states.hidden_NE
-    if representation not in REPRESENTATIONS:
-        raise errors.UserError(f"representation={representation!r}: choose from {', '.join(REPRESENTATIONS)}")
-    partial_NC = label_log_probabilities(head, states, label_ids)
-    return jax.nn.log_softmax(partial_NC) if representation == "partial" else partial_NC
+    return of_label_words(label_log_probabilities(head, states, label_ids), representation)
+
+
+def of_label_words(logp_NC: Array, representation: str) -> Array:
+    """ "partial" or "partial_raw" of the label words' log-probabilities, which are not renormalised yet."""
+    return jax.nn.log_softmax(logp_NC) if representation == "partial" else logp_NC
 
 
 def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:

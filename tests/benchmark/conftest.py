@@ -45,5 +45,5 @@ def make_llama_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., p
 
 @pytest.fixture
 def llama_file(make_llama_file: Callable[..., pathlib.Path]) -> pathlib.Path:
-    """A tiny Llama in 4 bits a weight."""
+    """A tiny Llama in 4 bits per weight."""
     return make_llama_file("Q4_1")

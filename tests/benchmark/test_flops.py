@@ -55,7 +55,7 @@ def test_by_hand():
     sizes = {"vocab_size": 11, "n_embd": 6, "n_layer": 2, "n_head": 3, "n_inner": 10, "n_positions": 29}
     config = registry.config_from_hf({"model_type": "gpt2", **sizes})
     groups = make_groups((3, [2, 1]))
-    # A block: 2 · (4 · 6² + 2 · 6 · 10) = 528 a token, of which keys and values 144; attention 24 a pair; the head 132.
+    # A block: 2 · (4 · 6² + 2 · 6 · 10) = 528 per token, of which keys and values 144; attention 24 per pair; the head 132.
     first_block = 6 * 528 + 24 * ((1 + 2 + 3) + (4 + 5) + 4)
     last_block = 6 * 144 + 2 * (528 - 144) + 24 * (5 + 4)
     assert flops.needed(config, groups) == first_block + last_block + 2 * 132 == 5736
@@ -71,7 +71,7 @@ def test_token_by_token(shape, sizes, alike):
 
 
 def test_agrees_with_the_parameters():
-    """Without attention and prefix, two operations a weight of the blocks and the head."""
+    """Without attention and prefix, two operations per weight of the blocks and the head."""
     config = registry.published("gpt2")
     done = flops.all_blocks(config, make_groups((0, [1])))
     weights = registry.num_parameters(config) - config.num_positions * config.width

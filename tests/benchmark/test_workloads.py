@@ -1,5 +1,7 @@
 """Random weights, drawn lengths, a task's rows, and the samples that peers read."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,15 +16,13 @@ from knnprompt_jax.benchmark import peers, settings, subjects, workloads
     "wrong, message",
     [
         ({"prefix_tokens": 1020}, "1020 prefix tokens and 7 of a suffix do not fit: gpt2 reads 1024 tokens"),
-        ({"mode": "speed"}, "mode='speed': choose from construction, search, growth, all"),
-        ({"peers": ("torch",)}, "peers='torch': choose from jax_one"),
-        ({"growth_anchors": (64, 0)}, "growth_anchors=0: at least 1"),
-        ({"growth_anchors": ()}, "growth_anchors is empty: at least one number is needed"),
+        ({"peers": ("torch",)}, "peers=('torch',): choose from jax_one"),
+        ({"growth_anchors": (64, 0)}, "growth_anchors=(64, 0): at least 1"),
         ({"task": "mr"}, "task='mr' needs data_dir and tokenizer"),
     ],
 )
 def test_mistakes(tiny, wrong, message):
-    with pytest.raises(errors.UserError, match=message):
+    with pytest.raises(errors.UserError, match=re.escape(message)):
         own = settings.BenchmarkSettings(**{**tiny, **wrong})
         workloads.make(own, subjects.choose(own))
 
@@ -56,7 +56,7 @@ def test_drawn_lengths(tiny):
 
 
 def test_task_rows(shared):
-    """TREC's published rows at seed 1 with 8 demonstrations a class: the lengths that are known of its prompts."""
+    """TREC's published rows at seed 1 with 8 demonstrations per class: the lengths that are known of its prompts."""
     places = {"data_dir": str(shared / "data"), "tokenizer": str(shared / "tokenizers" / "gpt2")}
     own = settings.BenchmarkSettings(task="trec", anchors=0, restore_dropped=True, **places)
     workload = workloads.make(own, subjects.choose(own))

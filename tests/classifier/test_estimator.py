@@ -6,6 +6,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.store.store import StoreOptions
 
 ONE = kp.Task("one", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
 TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"), ("bad", "good"))
@@ -52,7 +53,7 @@ def test_demonstrations_are_drawn_from_each_class_and_are_no_anchors(fitted, mod
     assert labels == sorted(2 * task.labels)
     assert not {example.row for example in fitted.demonstrations_} & set(fitted.anchors_)
     assert len(fitted.anchors_) + len(labels) == 67
-    options = {"demo_shots": 2, "kind": "dense"}
+    options = {"demo_shots": 2, "store_options": StoreOptions(kind="dense")}
     again, other = (
         kp.KNNPrompting(model, task, random_state=seed, **options).fit(rows[0][:67], rows[1][:67]) for seed in (0, 1)
     )
@@ -104,12 +105,14 @@ def test_no_texts_have_no_answers(fitted):
     assert fitted.predict_proba([]).shape == (0, 6)
 
 
-@pytest.mark.parametrize("representation", ["partial", "partial_raw", "hidden"])
-def test_k_and_representation_may_change_after_fit(fitted, model, task, rows, representation):
+@pytest.mark.parametrize("distance", ["partial", "partial_raw_released", "hidden"])
+def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance):
     X, y = rows
-    options = {"k": 2, "representation": representation, "tie_break": "nearest"}
+    options = {"k": 2, "distance": distance, "tie_break": "nearest"}
     changed = kp.KNNPrompting(model, task, demo_shots=2).fit(X[:67], y[:67]).set_params(**options)
-    expected = kp.KNNPrompting(model, task, demo_shots=2, kind="dense", **options).fit(X[:67], y[:67])
+    expected = kp.KNNPrompting(model, task, demo_shots=2, store_options=StoreOptions(kind="dense"), **options).fit(
+        X[:67], y[:67]
+    )
     np.testing.assert_allclose(changed.kneighbors(X[67:])[0], expected.kneighbors(X[67:])[0], rtol=1e-3, atol=2e-5)
     np.testing.assert_array_equal(changed.predict(X[67:]), expected.predict(X[67:]))
 
@@ -142,9 +145,9 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
         ({"k": "3"}, ["no", "yes"], "k='3'"),
         ({"k": 3, "demo_shots": 0}, ["no", "yes"], "k=3: there are 2 anchors"),
         ({"demo_shots": -1}, ["no", "yes"], "demo_shots=-1"),
-        ({"direction": "sideways"}, ["no", "yes"], "forward, released"),
+        ({"distance": "sideways"}, ["no", "yes"], "forward, released"),
         ({"truncation": "drop"}, ["no", "yes"], "left, error"),
-        ({"kind": "sparse"}, ["no", "yes"], "dense, factored"),
+        ({"distance": "hidden", "centroid": "arithmetic"}, ["no", "yes"], "averages distributions"),
         ({}, ["no", "perhaps"], "row 1: unknown label 'perhaps'; choose from no, yes"),
         ({}, ["no", 1], "row 1: unknown label '1'"),
         ({}, ["no", 1.0], "row 1: label 1.0 is a float, not a text or a whole number"),
@@ -155,6 +158,17 @@ def test_bad_options_and_labels_are_refused_before_the_model_reads(model, option
     with pytest.raises(kp.UserError, match=message):
         kp.KNNPrompting(model, ONE, **{"k": 1} | options).fit(["a", "b"], y)
     assert model.statistics.prompts == before
+
+
+def test_anchors_are_taken_away_by_their_ids(fitted, model, task, rows):
+    X, y = rows
+    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:50], y[:50])
+    near = classifier.kneighbors(X[60:61])[1][0]
+    classifier.remove(near[:1].tolist())
+    assert near[0] not in classifier.anchors_ and classifier.kneighbors(X[60:61])[1][0, 0] == near[1]
+    assert list(classifier.partial_fit(X[50:52], y[50:52]).anchors_)[-2:] == [50, 51]
+    with pytest.raises(kp.UserError, match=f"id {near[0]} is not in the store"):
+        classifier.remove([int(near[0])])
 
 
 def test_an_unfitted_classifier_says_so(model):

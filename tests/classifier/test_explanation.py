@@ -5,6 +5,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import explanation
+from knnprompt_jax.store.store import StoreOptions
 
 
 def test_terms_are_those_of_the_divergence():
@@ -23,18 +24,18 @@ def test_terms_are_those_of_the_divergence():
 @pytest.mark.parametrize("direction", ["forward", "released"])
 def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, kind, direction):
     X, y = rows
-    options = {"k": 4, "demo_shots": 2, "kind": kind, "direction": direction}
+    options = {"k": 4, "demo_shots": 2, "store_options": StoreOptions(kind=kind), "distance": direction}
     classifier = kp.KNNPrompting(model, task, **options).fit(X[:67], y[:67])
     told = classifier.explain(X[70], num_tokens=model.config.vocab_size)
     distances, ids = classifier.kneighbors([X[70]])
     assert told.label == classifier.predict([X[70]])[0] and told.fields == {"sentence": X[70]}
     np.testing.assert_allclose(list(told.shares.values()), classifier.predict_proba([X[70]])[0])
-    assert [one.id for one in told.neighbours] == ids[0].tolist()
-    for one, distance in zip(told.neighbours, distances[0], strict=True):
-        assert (one.fields["sentence"], one.label) == (X[one.id], y[one.id])
-        assert one.distance == pytest.approx(distance)
-        assert getattr(one, direction).nats == pytest.approx(distance, abs=2e-5)
-        for divergence in (one.forward, one.released):
+    assert [near.id for near in told.neighbours] == ids[0].tolist()
+    for near, distance in zip(told.neighbours, distances[0], strict=True):
+        assert (near.fields["sentence"], near.label) == (X[near.id], y[near.id])
+        assert near.distance == pytest.approx(distance)
+        assert getattr(near, direction).nats == pytest.approx(distance, abs=2e-5)
+        for divergence in (near.forward, near.released):
             assert sum(nats for _, nats in divergence.tokens) == pytest.approx(divergence.nats, abs=1e-9)
 
 
@@ -51,7 +52,7 @@ def test_texts_and_tokens_are_escaped_and_kept_short(model):
 
 
 def test_a_store_of_label_words_cannot_tell_tokens(model, task, rows):
-    options = {"demo_shots": 0, "kind": "dense", "representation": "partial"}
+    options = {"demo_shots": 0, "store_options": StoreOptions(kind="dense"), "distance": "partial"}
     classifier = kp.KNNPrompting(model, task, **options).fit(rows[0][:31], rows[1][:31])
     with pytest.raises(kp.UserError, match="keeps no distributions"):
         classifier.explain("a text")

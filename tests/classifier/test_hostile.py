@@ -69,7 +69,7 @@ def test_label_words_that_share_tokens(model):
     texts, labels = ["one", "two", "three", "four"], [0, 1, 0, 1]
     assert kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(texts, labels).score(texts, labels) == 1.0
     with pytest.raises(kp.UserError, match="'subjective view' and 'objective view' end in the same token"):
-        kp.KNNPrompting(model, task, k=1, representation="partial").fit(texts, labels)
+        kp.KNNPrompting(model, task, k=1, distance="partial").fit(texts, labels)
 
 
 def test_a_class_without_rows_is_never_predicted(model):

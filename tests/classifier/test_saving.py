@@ -1,16 +1,19 @@
 """Classifiers in folders: they come back as they were, and what was altered or is none is refused in one line."""
 
 import copy
+import dataclasses
 import hashlib
 import json
 import os
+import pathlib
+import shutil
 
 import numpy as np
 import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.store import manifest
+from knnprompt_jax.store import manifest, storage
 
 
 @pytest.fixture
@@ -27,10 +30,10 @@ def forged(folder, edit_classifier=lambda content: None, edit_rows=lambda rows: 
     edit_rows(rows)
     path.write_text(json.dumps(content))
     rows_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = folder / "store" / manifest.FILE
+    told = folder / manifest.FILE
     described = json.loads(told.read_text())
     del described["checksum"]
-    described["anchors"] = saving._digest(folder)
+    described["files"] |= {name: manifest.checksums(folder)[name] for name in ("classifier.json", "rows.jsonl")}
     described["checksum"] = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
     told.write_text(json.dumps(described))
     return folder
@@ -58,7 +61,7 @@ def test_a_loaded_classifier_grows_and_is_saved_again(fitted, folder, rows):
     assert os.listdir(folder.parent) == ["saved"]
 
 
-@pytest.mark.parametrize("name", ["classifier.json", "rows.jsonl", "store/manifest.json", "store/arrays/_METADATA"])
+@pytest.mark.parametrize("name", ["classifier.json", "rows.jsonl", "manifest.json", "arrays/_METADATA"])
 @pytest.mark.parametrize("damage", ["cut", "missing", "altered"])
 def test_damaged_files_are_refused(fitted, folder, name, damage):
     path = folder / name
@@ -75,7 +78,6 @@ def test_damaged_files_are_refused(fitted, folder, name, damage):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda content: content.update(format=99), "newer than this version reads"),
         (lambda content: content.pop("task"), "KeyError: 'task'"),
         (lambda content: content["task"].update(code="import os"), "not a saved classifier"),
         (lambda content: content["task"].update(template="{0.__class__}"), "template has"),
@@ -83,7 +85,7 @@ def test_damaged_files_are_refused(fitted, folder, name, damage):
         (lambda content: content["parameters"].update(lm="evil/model"), "has other options"),
         (lambda content: content["parameters"].update(k="3"), "k='3'"),
         (lambda content: content["parameters"].update(truncation="none"), "truncation='none'"),
-        (lambda content: content["parameters"].update(memory_mb="all"), "memory_mb='all'"),
+        (lambda content: content["parameters"]["store_options"].update(memory_mb="all"), "memory_mb='all'"),
         (lambda content: content.update(labels=[1]), "labels"),
         (lambda content: content.update(num_demonstrations=3), "other demonstrations"),
         (lambda content: content.update(num_rows="many"), "num_rows"),
@@ -126,12 +128,102 @@ def test_a_model_that_is_not_there_is_told_with_the_way_out(fitted, tmp_path, mo
         kp.KNNPrompting.load(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("content", [None, "empty", "store"])
-def test_other_folders_are_no_classifiers(tmp_path, folder, content):
+@pytest.mark.parametrize("content", [None, "empty"])
+def test_other_folders_are_no_classifiers(tmp_path, content):
     place = tmp_path / "other"
     if content == "empty":
         place.mkdir()
-    elif content == "store":
-        place = folder / "store"
     with pytest.raises(kp.UserError, match="not a saved classifier"):
         kp.KNNPrompting.load(place)
+
+
+def edit_manifest(change):
+    def edit(folder):
+        content = json.loads((folder / manifest.FILE).read_text())
+        change(content)
+        (folder / manifest.FILE).write_text(json.dumps(content))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (edit_manifest(lambda content: content["class_counts"].update({"1": 7})), "altered since"),
+        (edit_manifest(lambda content: content["files"].clear()), "altered since"),
+        (edit_manifest(lambda content: content.update(format=99)), "newer than this version reads"),
+        (edit_manifest(lambda content: content.update(format=1)), "of an earlier version: build it again"),
+        (lambda folder: (folder / manifest.FILE).write_text("[1]"), "not the manifest of a classifier"),
+        (lambda folder: (folder / "arrays" / "more").write_text("x"), "not written with it"),
+    ],
+)
+def test_altered_manifests_and_files_that_nobody_listed_are_refused(fitted, folder, edit, message):
+    edit(folder)
+    with pytest.raises(kp.UserError, match=message):
+        kp.KNNPrompting.load(folder, fitted.lm)
+
+
+def test_folders_of_the_first_version_are_told_how_to_be_rebuilt(folder):
+    (folder / "store").mkdir()
+    (folder / manifest.FILE).rename(folder / "store" / manifest.FILE)
+    with pytest.raises(kp.UserError, match="earlier version: build it again, by python experiments/build_datastore.py"):
+        kp.KNNPrompting.load(folder)
+
+
+DIFFERENCES = {
+    "fingerprint": "made with another model",
+    "tokenizer": "another tokenizer",
+    "dtype": "another dtype of the model",
+    "task": "another task",
+    "template": "another template",
+    "labels": "other labels",
+    "label_words": "other label words",
+    "label_ids": "other tokens of the label words",
+    "demonstrations": "other demonstrations",
+    "truncation": "another truncation",
+}
+
+
+@pytest.mark.parametrize("field", DIFFERENCES)
+def test_what_something_else_made_is_refused(field, folder):
+    made = saving.read(folder).manifest.provenance
+    made.check(dataclasses.replace(made, model="elsewhere", num_demonstrations=99), folder)
+    with pytest.raises(kp.UserError, match=DIFFERENCES[field]):
+        made.check(dataclasses.replace(made, **{field: ("other",)}), folder)
+
+
+class Died(BaseException):
+    pass
+
+
+STEPS = [(pathlib.Path, "mkdir"), (storage.ocp.Checkpointer, "save"), (manifest, "checksums"), (manifest, "write")]
+STEPS += [(pathlib.Path, "rename", count) for count in (1, 2)] + [(shutil, "rmtree", count) for count in (1, 2)]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, step[1:])))
+def test_overwriting_that_dies_leaves_the_old_or_the_new_whole(step, before, fitted, tmp_path, monkeypatch):
+    """Killed before or after each step that changes the disk."""
+    folder, (owner, name, *count) = tmp_path / "saved", step
+    fitted.save(folder)
+    other = kp.KNNPrompting.load(folder, fitted.lm).remove(list(fitted.anchors_)[:9])
+    original, calls = getattr(owner, name), []
+
+    def dying(*arguments, **options):
+        calls.append(name)
+        dies = len(calls) == (count or [1])[0]
+        if dies and before:
+            raise Died
+        result = original(*arguments, **options)
+        if dies:
+            raise Died
+        return result
+
+    with monkeypatch.context() as patched, pytest.raises(Died):
+        patched.setattr(owner, name, dying)
+        other.save(folder, overwrite=True)
+    left = kp.KNNPrompting.load(folder, fitted.lm)
+    assert left.anchors_ in (fitted.anchors_, other.anchors_)
+    other.save(folder, overwrite=True)
+    assert kp.KNNPrompting.load(folder, fitted.lm).anchors_ == other.anchors_
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]

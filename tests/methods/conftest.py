@@ -1,14 +1,16 @@
 """Synthetic states and the float64 distributions they stand for, and a problem over a tokenizer of single characters."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from knnprompt_jax import lm
-from knnprompt_jax.methods import method
+from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -61,6 +63,31 @@ def synthetic() -> Synthetic:
         queries=states(means_CE[np.arange(13) % 5] + 0.6 * rng.normal(size=(13, width))),
         content_free=states(rng.normal(size=(3, width))),
     )
+
+
+@pytest.fixture(scope="session")
+def predict() -> Callable[..., method.Prediction]:
+    """`predict("icl_ensemble", problem, model, combination="vote")`: what a method makes of the prompts that it needs."""
+
+    def run(
+        name: str, problem: method.Problem, model: lm.LanguageModel | None = None, /, **options
+    ) -> method.Prediction:
+        (chosen,), _ = registry.select([name], problem)
+        settings, states = chosen.settings(**options), {}
+        chosen.prepare(problem, settings)
+        for needed in chosen.needs:
+            prompts = layout.lay_out(
+                problem.task,
+                problem.split.demonstrations,
+                needed(problem),
+                problem.tokenize,
+                model.context,
+                problem.truncation,
+            )
+            states[needed] = model.states(prompts)[:]
+        return chosen.run(method.Context(problem, model, states), settings)
+
+    return run
 
 
 @pytest.fixture

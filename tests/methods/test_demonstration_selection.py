@@ -44,13 +44,8 @@ def problem(model) -> method.Problem:
     return method.Problem(task, split, evaluation, model.tokenize)
 
 
-@pytest.fixture(scope="module")
-def context(problem, model) -> method.Context:
-    return method.Context(problem, model, {})
-
-
-def pool_of(problem: method.Problem) -> list[Example]:
-    return [*problem.split.demonstrations, *problem.split.anchors]
+def select(problem: method.Problem, **options: str) -> list[list[Example]]:
+    return demonstration_selection.select(problem, demonstration_selection.Settings(**options))
 
 
 def okapi(pool: list[str], query: str) -> list[float]:
@@ -99,14 +94,14 @@ def test_nearest(order, want):
 
 def test_pool_is_the_whole_train_sample(problem):
     """As many rows as there are demonstrations in all, of whatever class, from demonstrations and anchors."""
-    chosen = demonstration_selection.select(problem, retriever="bm25")
-    pool = pool_of(problem)
+    chosen = select(problem)
+    pool = problem.train_rows
     assert len(pool) == 8
     for query, rows in zip(problem.evaluation, chosen, strict=True):
         scores = okapi([row.fields["sentence"] for row in pool], query.fields["sentence"])
         best = sorted(range(8), key=lambda index: (-scores[index], index))[:2]
         assert rows == [pool[index] for index in best]
-    reverse = demonstration_selection.select(problem, retriever="bm25", order="nearest_last")
+    reverse = select(problem, order="nearest_last")
     assert [rows[::-1] for rows in reverse] == chosen
 
 
@@ -125,14 +120,14 @@ def test_encoders_choose_by_cosine(problem, monkeypatch):
             return np.stack([vectors[text] for text in texts])
 
     monkeypatch.setattr(encoders, "SentenceEncoder", Encoder)
-    chosen = demonstration_selection.select(problem, retriever="some/encoder", pooling="cls")
+    chosen = select(problem, retriever="some/encoder", pooling="cls")
     for query, rows in zip(problem.evaluation, chosen, strict=True):
         q = vectors[query.fields["sentence"]]
         cosine = [
             q @ v / np.linalg.norm(q) / np.linalg.norm(v)
-            for v in (vectors[row.fields["sentence"]] for row in pool_of(problem))
+            for v in (vectors[row.fields["sentence"]] for row in problem.train_rows)
         ]
-        assert rows == [pool_of(problem)[index] for index in np.argsort(cosine)[::-1][:2]]
+        assert rows == [problem.train_rows[index] for index in np.argsort(cosine)[::-1][:2]]
 
 
 def icl(model: lm.LanguageModel, decoder, prompt: str, label_ids: list[int], context: int) -> np.ndarray:
@@ -147,25 +142,25 @@ def icl(model: lm.LanguageModel, decoder, prompt: str, label_ids: list[int], con
 
 
 @pytest.mark.parametrize("order", demonstration_selection.ORDERS)
-def test_prediction(context, model, small_decoder, order):
-    problem, decoder = context.problem, jax.jit(small_decoder("gpt2"))
-    prediction = demonstration_selection.run(context, retriever="bm25", order=order)
-    chosen = demonstration_selection.select(problem, retriever="bm25", order=order)
+def test_prediction(problem, model, predict, small_decoder, order):
+    decoder = jax.jit(small_decoder("gpt2"))
+    prediction = predict("prompt_compose_bm25", problem, model, order=order)
+    chosen = select(problem, order=order)
     for row, (query, rows) in enumerate(zip(problem.evaluation, chosen, strict=True)):
         prompt = "".join(problem.task.render(one, one.label) + "\n" for one in rows) + problem.task.render(query)
         want_C = icl(model, decoder, prompt, problem.label_ids, model.context)
         np.testing.assert_allclose(prediction.probabilities_QC[row], want_C, atol=1e-4)
         assert prediction.classes_Q[row] == want_C.argmax()
-    assert prediction.note == ""
+    assert prediction.note == "" and (prediction.prompts, prediction.truncated) == (4, 0)
 
 
-def test_upper_bound(context, problem, model, small_decoder):
+def test_upper_bound(problem, model, predict, small_decoder):
     decoder = jax.jit(small_decoder("gpt2"))
-    prediction = demonstration_upper_bound.run(context, num_prompts=5)
+    prediction = predict("demonstration_upper_bound", problem, model, num_prompts=5)
     true_Q = np.array([int(example.label) for example in problem.evaluation])
     predicted = []
     for rows in demonstration_upper_bound.draws(problem, 5):
-        assert sorted(row.label for row in rows) == ["0", "1"] and all(row in pool_of(problem) for row in rows)
+        assert sorted(row.label for row in rows) == ["0", "1"] and all(row in problem.train_rows for row in rows)
         shown = "".join(problem.task.render(one, one.label) + "\n" for one in rows)
         prompts = [shown + problem.task.render(query) for query in problem.evaluation]
         predicted.append([icl(model, decoder, p, problem.label_ids, model.context).argmax() for p in prompts])
@@ -182,8 +177,7 @@ def test_draws_are_seeded(problem):
 
 
 def test_does_not_apply_without_demonstrations(problem):
-    train = pool_of(problem)
-    split = splits.draw(train, problem.task, shots=2, demo_shots=0, seed=1)
+    split = splits.draw(problem.train_rows, problem.task, shots=2, demo_shots=0, seed=1)
     without = method.Problem(problem.task, split, problem.evaluation, problem.tokenize)
     for one in (*demonstration_selection.METHODS, *demonstration_upper_bound.METHODS):
         with pytest.raises(errors.UserError, match="demo_shots=0 leaves no demonstrations to select"):

@@ -63,14 +63,14 @@ def test_combinations():
 
 
 @pytest.mark.parametrize("combination", icl_ensemble.COMBINATIONS)
-def test_each_set_read_alone(combination, monkeypatch):
+def test_each_set_read_alone(combination, predict, monkeypatch):
     """Whole prompts through the plain pass; some are longer than the context and keep their last tokens."""
     problem = make_problem(2, 5)
     passes, states = [], lm.LanguageModel.states
     monkeypatch.setattr(
         lm.LanguageModel, "states", lambda self, prompts, *args: passes.append(1) or states(self, prompts, *args)
     )
-    result = whole_texts.run(problem, "icl_ensemble", combination=combination)
+    result = predict("icl_ensemble", problem, whole_texts.model(), combination=combination)
     label_ids = layout.label_ids(TREC, problem.tokenize)
     p_UQC, lengths = [], []
     for rows in icl_ensemble.demonstration_sets(problem.split):
@@ -93,6 +93,8 @@ def test_each_set_read_alone(combination, monkeypatch):
     np.testing.assert_array_equal(result.classes_Q, want_QC.argmax(-1))
     assert result.note == "3 sets of 12 demonstrations"
     assert len(passes) == 3, "the shared pass reads the first set's prompts"
+    others = lengths[len(problem.evaluation) :]
+    assert (result.prompts, result.truncated) == (len(others), sum(length > whole_texts.CONTEXT for length in others))
 
 
 @pytest.mark.parametrize(
@@ -118,8 +120,3 @@ def test_no_anchors():
     problem = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
     with pytest.raises(errors.UserError, match="no anchors to make a second set of"):
         icl_ensemble.check(problem)
-
-
-def test_unknown_combination(problem):
-    with pytest.raises(errors.UserError, match="combination='product': choose from probability, log_probability, vote"):
-        icl_ensemble.prepare(problem, combination="product")

@@ -1,11 +1,13 @@
 """LinC against stochastic gradient descent written out in NumPy."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from knnprompt_jax.methods import linc
 
-OPTIONS = {"epochs": 4, "learning_rate": 0.3, "rows": 31, "seed": 2}
+SETTINGS, SEED = linc.Settings(epochs=4, learning_rate=0.3, rows=31), 2
 
 
 def softmax(x):
@@ -15,22 +17,22 @@ def softmax(x):
 
 def reference(synthetic, y):
     """Slope [C, C] and shift [C] after one gradient step a row, from contextual calibration's slope."""
-    p_NC = synthetic.p_labels(synthetic.anchors)[: OPTIONS["rows"]]
+    p_NC = synthetic.p_labels(synthetic.anchors)[: SETTINGS.rows]
     p_NC = p_NC / p_NC.sum(-1, keepdims=True)
     bias_C = synthetic.p_labels(synthetic.content_free).mean(0)
     slope_CC, shift_C = np.diag(bias_C.sum() / bias_C), np.zeros(5)
-    generator = np.random.default_rng(OPTIONS["seed"])
-    for _ in range(OPTIONS["epochs"]):
+    generator = np.random.default_rng(SEED)
+    for _ in range(SETTINGS.epochs):
         for row in generator.permutation(len(p_NC)):
             error_C = softmax(slope_CC @ p_NC[row] + shift_C) - np.eye(5)[y[row]]
-            slope_CC = slope_CC - OPTIONS["learning_rate"] * np.outer(error_C, p_NC[row])
-            shift_C = shift_C - OPTIONS["learning_rate"] * error_C
+            slope_CC = slope_CC - SETTINGS.learning_rate * np.outer(error_C, p_NC[row])
+            shift_C = shift_C - SETTINGS.learning_rate * error_C
     return slope_CC, shift_C
 
 
 def fit(synthetic, y, **options):
     classifier = linc.LinearProbeCalibration(
-        synthetic.head, synthetic.label_ids, synthetic.content_free, **OPTIONS | options
+        synthetic.head, synthetic.label_ids, synthetic.content_free, dataclasses.replace(SETTINGS, **options), SEED
     )
     return classifier.fit(synthetic.anchors, y)
 
@@ -56,6 +58,6 @@ def test_without_steps_it_is_the_slope_of_contextual_calibration(synthetic):
 
 
 def test_one_class_only(synthetic):
-    classifier = linc.LinearProbeCalibration(synthetic.head, [7], synthetic.content_free)
+    classifier = linc.LinearProbeCalibration(synthetic.head, [7], synthetic.content_free, SETTINGS)
     classifier.fit(synthetic.anchors, np.zeros(103, int))
     np.testing.assert_array_equal(classifier.predict_proba(synthetic.queries), np.ones((13, 1)))

@@ -35,30 +35,30 @@ def by_definition(problem):
 
 
 @pytest.mark.parametrize("demo_shots", [0, 1, 5])
-def test_sums_over_tokens(demo_shots):
+def test_sums_over_tokens(demo_shots, predict):
     """Labels share first tokens, one is the beginning of another; with 5 demonstrations prompts exceed the context."""
     problem = make_problem(demo_shots=demo_shots)
     lengths = [len(tokens) for tokens in multi_token_icl.label_tokens(problem)]
     assert min(lengths) >= 1 and max(lengths) > min(lengths)
     want_QC = by_definition(problem)
-    result = whole_texts.run(problem, "icl_multi_token")
+    result = predict("icl_multi_token", problem, whole_texts.model())
     np.testing.assert_allclose(result.probabilities_QC, whole_texts.softmax(want_QC), atol=3e-5)
     np.testing.assert_array_equal(result.classes_Q, want_QC.argmax(-1))
+    assert result.prompts == sum(length > 1 for length in lengths) * 3 and (result.truncated > 0) == (demo_shots == 5)
 
 
-def test_labels_of_one_token_cost_no_pass():
+def test_labels_of_one_token_cost_no_pass(predict):
     words = [word for word in ("one", "two", "old", "new", "house") if len(whole_texts.tokens(f" {word}")) == 1][:3]
     task = dataclasses.replace(TASK, labels=("0", "1", "2"), label_words=tuple(words))
-    ours, published = (whole_texts.run(make_problem(task), name) for name in ("icl_multi_token", "icl"))
+    ours, published = (predict(name, make_problem(task), whole_texts.model()) for name in ("icl_multi_token", "icl"))
     np.testing.assert_allclose(ours.probabilities_QC, published.probabilities_QC, atol=1e-5)
-    assert ours.lm_tokens == published.lm_tokens
+    assert ours.prompts == 0
 
 
-def test_one_class():
+def test_one_class(predict):
     task = dataclasses.replace(TASK, labels=("0",), label_words=WORDS[:1])
-    np.testing.assert_array_equal(
-        whole_texts.run(make_problem(task), "icl_multi_token").probabilities_QC, np.ones((3, 1))
-    )
+    prediction = predict("icl_multi_token", make_problem(task), whole_texts.model())
+    np.testing.assert_array_equal(prediction.probabilities_QC, np.ones((3, 1)))
 
 
 def test_label_words_of_the_same_tokens(problem):

@@ -126,10 +126,10 @@ def test_all_rows_are_shown():
     np.testing.assert_allclose(got_UQC, by_definition(problem, "channel", [3], [rows], 112, 1024), atol=3e-5)
 
 
-def test_the_best_template_is_kept_and_the_others_told():
+def test_the_best_template_is_kept_and_the_others_told(predict):
     task = catalogue.get("trec")
     problem = whole_texts.make_problem(task, 1, 0, whole_texts.queries(task, 7))
-    result = whole_texts.run(problem, "noisy_channel")
+    result = predict("noisy_channel", problem, whole_texts.model())
     scores_UQC, _ = scores(problem)
     true_Q = [task.class_index(query.label) for query in problem.evaluation]
     accuracies = [np.mean(scores_QC.argmax(-1) == true_Q) for scores_QC in scores_UQC]
@@ -139,11 +139,11 @@ def test_the_best_template_is_kept_and_the_others_told():
     np.testing.assert_allclose(result.probabilities_QC, whole_texts.softmax(scores_UQC[best]), atol=3e-5)
     assert result.note == "best of 4 templates, CHOSEN ON THE EVALUATION ROWS"
     assert result.candidates == tuple(accuracies)
-    assert result.lm_tokens > 0
+    assert (result.prompts, result.truncated) == (4 * 6 * 7, 0)
 
 
-def test_one_template_has_nothing_to_choose():
-    result = whole_texts.run(make_problem(ALIKE), "noisy_channel_direct_plus", template=3)
+def test_one_template_has_nothing_to_choose(predict):
+    result = predict("noisy_channel_direct_plus", make_problem(ALIKE), whole_texts.model(), template=3)
     assert result.note == "templates not of Min et al., who have none for this task" and not result.candidates
 
 
@@ -179,23 +179,6 @@ def test_special_tokens_are_added_once():
     assert "".join(map(chr, family.prefix_P)) == "\2one is B"
     written = [["".join(map(chr, piece)) for piece in pieces] for pieces in (family.contexts, family.targets)]
     assert written == [[" que is "] * 2, ["A\3", "B\3"]]
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "choices"),
-    [
-        ("variant", "noisy", "choose from channel, direct, direct"),
-        ("demonstrations", "none", "choose from concatenated, ensembled"),
-        ("shown", "anchors", "choose from demonstrations, all"),
-        ("template", 5, "choose from 1, 2, 3, 4, or 0"),
-        ("text_tokens", -1, "choose 1 or more, or 0"),
-        ("context_tokens", -7, "choose 1 or more, or 0"),
-    ],
-)
-def test_unknown_options(problem, option, value, choices):
-    options = dataclasses.asdict(noisy_channel.Settings()) | {option: value}
-    with pytest.raises(errors.UserError, match=f"{option}={value!r}: {choices}"):
-        noisy_channel.prepare(problem, **options)
 
 
 def test_a_text_that_fills_the_context():

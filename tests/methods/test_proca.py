@@ -14,11 +14,14 @@ from knnprompt_jax.methods import proca
 RESTARTS = 3
 
 
+def make(synthetic, label_ids=None, seed=0):
+    settings = proca.Settings(restarts=RESTARTS)
+    return proca.PrototypicalCalibration(synthetic.head, label_ids or synthetic.label_ids, settings, seed)
+
+
 @pytest.fixture(scope="module")
 def classifier(synthetic):
-    return proca.PrototypicalCalibration(synthetic.head, synthetic.label_ids, restarts=RESTARTS, seed=1).fit(
-        synthetic.anchors
-    )
+    return make(synthetic, seed=1).fit(synthetic.anchors)
 
 
 def best_matching(means_CC):
@@ -56,20 +59,18 @@ def test_posterior_of_equally_weighted_gaussians(synthetic, classifier):
 
 
 def test_is_seeded(synthetic, classifier):
-    again = proca.PrototypicalCalibration(synthetic.head, synthetic.label_ids, restarts=RESTARTS, seed=1)
-    again.fit(synthetic.anchors, np.zeros(103, int))
+    again = make(synthetic, seed=1).fit(synthetic.anchors, np.zeros(103, int))
     np.testing.assert_array_equal(again.predict_proba(synthetic.queries), classifier.predict_proba(synthetic.queries))
 
 
 def test_one_class_and_equal_rows(synthetic):
-    one = proca.PrototypicalCalibration(synthetic.head, [7], restarts=RESTARTS).fit(synthetic.anchors)
+    one = make(synthetic, [7]).fit(synthetic.anchors)
     np.testing.assert_allclose(one.predict_proba(synthetic.queries), np.ones((13, 1)))
-    equal = proca.PrototypicalCalibration(synthetic.head, [7, 199], restarts=RESTARTS)
-    equal.fit(synthetic.anchors[np.zeros(4, int)])
+    equal = make(synthetic, [7, 199]).fit(synthetic.anchors[np.zeros(4, int)])
     assert np.isfinite(equal.predict_proba(synthetic.queries)).all()
 
 
 @pytest.mark.parametrize(("rows", "label_ids", "least"), [(4, [1, 2, 3, 4, 5], 5), (1, [1], 2)])
 def test_too_few_rows(synthetic, rows, label_ids, least):
     with pytest.raises(errors.UserError, match=f"{rows} anchors: at least {least} are needed"):
-        proca.PrototypicalCalibration(synthetic.head, label_ids).fit(synthetic.anchors[:rows])
+        make(synthetic, label_ids).fit(synthetic.anchors[:rows])

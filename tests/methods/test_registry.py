@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method, registry
 
 CALIBRATIONS = {
@@ -91,32 +91,76 @@ def test_no_anchors(problem):
     assert not any(method.anchors in one.needs for one in chosen)
 
 
-def test_options():
-    assert registry.with_options(registry.get("knn_released"), {"k": 5}) == {
-        "k": 5,
-        "direction": "released",
-        "representation": "distribution",
-        "tie_break": "lowest",
-        "centroid": "none",
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("icl", {"c": 1}, "unknown option 'icl.c'"),
+        ("linc", {"k": 5}, "unknown option 'linc.k': choose from linc.epochs, linc.learning"),
+        ("linc", {"rows": 0}, "rows=0: at least 1"),
+        ("linc", {"learning_rate": float("nan")}, "learning_rate=nan: it must be a number"),
+        ("proca", {"restarts": 0}, "restarts=0: at least 1"),
+        ("linear_probe", {"inverse_penalty": 0.0}, "inverse_penalty=0.0: at least 1e-06"),
+        ("linear_probe", {"representation": "h"}, "representation='h': choose from hidden, log_probabilities"),
+        ("tfidf", {"ngrams": 0}, "ngrams=0: at least 1"),
+        ("contextual_calibration", {"prior": "even"}, "prior='even': choose from balanced, trainset"),
+        ("icl_ensemble", {"combination": "product"}, "choose from probability, log_probability, vote"),
+        ("noisy_channel", {"variant": "noisy"}, "variant='noisy': choose from channel, direct, direct"),
+        ("noisy_channel_ensemble", {"template": 5}, "template=5: at most 4"),
+        ("prompt_compose_bm25", {"order": "up"}, "order='up': choose from nearest_first, nearest_last"),
+        ("demonstration_upper_bound", {"num_prompts": 0}, "num_prompts=0: at least 1"),
+        ("fine_tuning", {"dropout": 1.0}, "dropout=1.0: at most 0.99"),
+        ("fine_tuning_bert", {"dtype": "half"}, "dtype='half': choose from float32, bfloat16"),
+    ],
+)
+def test_options_are_checked(name, given, message):
+    with pytest.raises(errors.UserError, match=message) as error:
+        options.from_config(registry.options_kind(), {name: given})
+    one_line(error)
+
+
+def test_a_variant_has_the_same_options_with_another_default():
+    chosen = options.from_config(registry.options_kind(), {"noisy_channel_direct": {"template": 3}})
+    assert chosen.noisy_channel_direct.to_dict() == {
+        **chosen.noisy_channel.to_dict(),
+        "variant": "direct",
+        "template": 3,
     }
-    with pytest.raises(errors.UserError, match="'linc' has no option 'k': choose from epochs, learning_rate, rows"):
-        registry.with_options(registry.get("linc"), {"k": 5})
-    with pytest.raises(errors.UserError, match="'icl' has no option 'k': choose from none"):
-        registry.with_options(registry.get("icl"), {"k": 5})
+    listed = {name: declared for name, _, declared in options.listed(registry.options_kind())}
+    assert listed["noisy_channel_direct.variant"] == listed["noisy_channel.variant"]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("prompt_compose_sbert", {"retriever": "./no"}, "no such folder: ./no"),
+        ("fine_tuning_bert", {"model": "./no"}, "no such folder: ./no"),
+    ],
+)
+def test_what_cannot_be_had_shows_before_weights_load(problem, name, given, message):
+    declared = registry.get(name)
+    with pytest.raises(errors.UserError, match=message):
+        declared.prepare(problem, declared.settings(**given))
+
+
+def test_declarations():
+    for declared in registry.METHODS.values():
+        assert declared.title and declared.source and declared.look in range(8)
+        assert declared.sees in ("demonstrations", "draws", "shots", "train")
+        assert not (declared.sees == "demonstrations" and method.anchors in declared.needs)
+    printed = [name for declared in registry.METHODS.values() for name in declared.printed_as]
+    assert len(printed) == len(set(printed))
 
 
 def test_every_method_and_option_is_documented():
     text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-    first_cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
-    documented = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
-    assert [name for name in documented if name in registry.METHODS] == sorted(
-        registry.METHODS, key=documented.index
-    ), "each method once"
-    assert {option for one in registry.METHODS.values() for option in one.options} == set(documented) - set(
-        registry.METHODS
-    )
-    by_name = {re.findall(r"`(\w+)`", line)[0] for line in text.splitlines() if "| **by name**" in line}
-    assert by_name == BY_NAME
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
+    methods = {cells[0].strip("`"): cells[1:] for cells in rows if len(cells) == 5}
+    assert {name: cells[0] for name, cells in methods.items()} == {
+        name: declared.title for name, declared in registry.METHODS.items()
+    }
+    assert {name for name, cells in methods.items() if cells[1].startswith("**by name**")} == BY_NAME
+    documented = {name for cells in rows if len(cells) == 4 for name in re.findall(r"`(\w+)`", cells[0])}
+    assert documented == {name.split(".")[1] for name, _, _ in options.listed(registry.options_kind())}
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from knnprompt_jax import errors, lm
-from knnprompt_jax.methods import method, registry, shared_pass, tfidf
-from knnprompt_jax.runs import comparison, overview
+from knnprompt_jax import errors
+from knnprompt_jax.methods import method, registry, tfidf
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 from tests.methods import whole_texts
@@ -59,14 +58,11 @@ def make_problem(labels: str = "xyzxyzxyzxy") -> method.Problem:
     return method.Problem(PAIRS, split, evaluation, lambda texts: [[0] for _ in texts])
 
 
-def predict(problem: method.Problem, **options) -> method.Prediction:
-    own = registry.get("tfidf")
-    return own.run(method.Context(problem, method.UNLOADED, {}), **registry.with_options(own, options))
-
-
 def test_two_texts_by_hand():
     """ "aa" says nothing, so that by symmetry the weights are (0, −w, w) and the intercept 0."""
-    classifier = tfidf.TfidfRegression(2, inverse_penalty=2.0, ngrams=1).fit(["aa bb", "Aa cc!"], np.array([0, 1]))
+    classifier = tfidf.TfidfRegression(2, tfidf.Settings(inverse_penalty=2.0, ngrams=1)).fit(
+        ["aa bb", "Aa cc!"], np.array([0, 1])
+    )
     idf = 1 + math.log(3 / 2)
     x = idf / math.hypot(1, idf)
     w = optimize.brentq(lambda w: w - 2.0 * x * special.expit(-w * x), 0, 9)  # Minimises w² + 2 · 2 ln(1 + exp(−w x)).
@@ -78,51 +74,33 @@ def test_two_texts_by_hand():
 
 @pytest.mark.parametrize("ngrams", [1, 2, 3])
 @pytest.mark.parametrize("inverse_penalty", [0.3, 20.0])
-def test_is_logistic_regression_on_tfidf(ngrams, inverse_penalty):
+def test_is_logistic_regression_on_tfidf(predict, ngrams, inverse_penalty):
     """Of demonstrations and anchors, both fields joined, without template."""
     problem = make_problem()
-    pool = [*problem.split.demonstrations, *problem.split.anchors]
+    pool = problem.train_rows
     texts, queries = (
         [f"{row.fields['first']} {row.fields['second']}" for row in rows] for rows in (pool, problem.evaluation)
     )
     x_NT, x_QT = by_definition(texts, queries, ngrams)
     regression = linear_model.LogisticRegression(C=inverse_penalty, solver="newton-cg", tol=1e-9)
     want_QC = regression.fit(x_NT, [row.label for row in pool]).predict_proba(x_QT)
-    prediction = predict(problem, ngrams=ngrams, inverse_penalty=inverse_penalty)
+    prediction = predict("tfidf", problem, ngrams=ngrams, inverse_penalty=inverse_penalty)
     np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=1e-4)
     np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
     assert len(pool) == 9 and len(set(prediction.classes_Q)) == 3
 
 
-def test_default_options():
-    given = predict(make_problem(), inverse_penalty=1.0, ngrams=2)
-    np.testing.assert_array_equal(predict(make_problem()).probabilities_QC, given.probabilities_QC)
-
-
 @pytest.mark.parametrize("labels", ["xzxzxzxzxz", "yzyzyzyzyz"])
-def test_class_without_rows_is_never_predicted(labels):
-    prediction, missing = predict(make_problem(labels)), "xyz".index(*(set("xyz") - set(labels)))
+def test_class_without_rows_is_never_predicted(predict, labels):
+    prediction, missing = predict("tfidf", make_problem(labels)), "xyz".index(*(set("xyz") - set(labels)))
     assert (prediction.probabilities_QC[:, missing] == 0).all() and missing not in prediction.classes_Q
     assert len(set(prediction.classes_Q)) == 2
     np.testing.assert_allclose(prediction.probabilities_QC.sum(-1), 1)
 
 
-def test_one_class_only():
-    np.testing.assert_array_equal(predict(make_problem("yyyyy")).probabilities_QC, np.tile([0.0, 1.0, 0.0], (12, 1)))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"inverse_penalty": 0.0}, "inverse_penalty=0.0: a positive number is needed"),
-        ({"inverse_penalty": float("nan")}, "inverse_penalty=nan: a positive number is needed"),
-        ({"ngrams": 0}, "ngrams=0: at least 1 word is needed"),
-        ({"c": 1.0}, "method 'tfidf' has no option 'c': choose from inverse_penalty, ngrams"),
-    ],
-)
-def test_mistakes_show_before_the_pass(options, message):
-    with pytest.raises(errors.UserError, match=message):
-        shared_pass.plan(make_problem(), ["tfidf"], whole_texts.CONTEXT, options={"tfidf": options})
+def test_one_class_only(predict):
+    prediction = predict("tfidf", make_problem("yyyyy"))
+    np.testing.assert_array_equal(prediction.probabilities_QC, np.tile([0.0, 1.0, 0.0], (12, 1)))
 
 
 def test_rows_without_a_word():
@@ -131,27 +109,3 @@ def test_rows_without_a_word():
     split = dataclasses.replace(problem.split, demonstrations=(), anchors=rows)
     with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):
         registry.select(["tfidf"], dataclasses.replace(problem, split=split))
-
-
-@pytest.mark.parametrize("demo_shots", [0, 1])
-def test_a_comparison_that_reads_no_prompts(demo_shots, tmp_path, monkeypatch):
-    passes, states = [], lm.LanguageModel.states
-
-    def counted(self, prompts, *args):
-        passes.append(prompts.num_prompts)
-        return states(self, prompts, *args)
-
-    monkeypatch.setattr(lm.LanguageModel, "states", counted)
-    names = ("commonest_class", "tfidf")
-    settings = comparison.ComparisonSettings(
-        shots=3, demo_shots=demo_shots, seeds=(1, 2), methods=",".join(names), output=str(tmp_path)
-    )
-    done = comparison.run(settings)
-    assert [(record.seed, record.method) for record in done] == [(seed, name) for seed in (1, 2) for name in names]
-    assert sum(passes) == 0 and all(record.lm_tokens == record.prompts == 0 for record in done)
-    assert {record.method: len(set(record.predicted)) for record in done if record.seed == 1} == {
-        "commonest_class": 1,
-        "tfidf": 6,
-    }
-    for table in (overview.of_comparison(done), overview.by_shots(done)):
-        assert all(registry.get(name).title in table for name in names)

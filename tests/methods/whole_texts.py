@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import lm
-from knnprompt_jax.methods import method, shared_pass
+from knnprompt_jax.methods import method
 from knnprompt_jax.models import decoder, registry, shipped, tokenizers
 from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -89,12 +89,6 @@ def queries(task: Task, count: int) -> list[Example]:
         Example(dict.fromkeys(task.fields, text), task.labels[row % task.num_classes], row)
         for row, text in enumerate(texts)
     ]
-
-
-def run(problem: method.Problem, name: str, **options: object) -> shared_pass.Result:
-    """The result of a method by name."""
-    planned = shared_pass.plan(problem, [name], CONTEXT, options={name: options})
-    return shared_pass.run(model(), planned)[name]
 
 
 def softmax(scores_QC: np.ndarray) -> np.ndarray:

@@ -7,23 +7,25 @@ from collections.abc import Iterator
 import pytest
 
 from knnprompt_jax import lm
-from knnprompt_jax.paper import draws, settings
+from knnprompt_jax.paper import experiments
+from knnprompt_jax.runs import material
 from knnprompt_jax.tasks.task import Example, Task
+from tests.report.conftest import make_record, page_path, results  # noqa: F401
 from tests.runs.conftest import world  # noqa: F401
 
 
 @pytest.fixture(autouse=True, scope="session")
 def loaded_once() -> Iterator[None]:
-    """Each model is loaded once, and so compiled once a shape, for all grids."""
+    """Each model is loaded once, and so compiled once per shape, for all grids."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lm.LanguageModel, "from_pretrained", functools.cache(lm.LanguageModel.from_pretrained))
         yield
 
 
 @pytest.fixture
-def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> settings.GridSettings:  # noqa: F811
+def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> experiments.Settings:  # noqa: F811
     """Settings of a robustness grid on the world."""
-    return settings.GridSettings(
+    return experiments.Settings(
         experiment="robustness",
         tasks="mr",
         models=str(world / "model"),
@@ -37,7 +39,7 @@ def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> settings.GridSettings: 
 
 
 @pytest.fixture
-def rows() -> draws.Rows:
+def rows() -> material.Rows:
     """23 train rows of class "0" and 19 of "1", and 7 and 6 to classify."""
     task = Task("two", ("text",), "{text}:", ("0", "1"), ("no", "yes"))
 
@@ -45,4 +47,4 @@ def rows() -> draws.Rows:
         labels = ["0", "1"] * min(counts) + ["0"] * (counts[0] - counts[1])
         return [Example({"text": f"{name} {row}"}, label, row) for row, label in enumerate(labels)]
 
-    return draws.Rows(task, make((23, 19), "train"), make((7, 6), "test"))
+    return material.Rows(task, make((23, 19), "train"), make((7, 6), "test"))

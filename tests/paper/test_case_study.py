@@ -29,22 +29,21 @@ def test_the_file_says_what_the_record_and_the_states_say(grid):
     anchors, queries = p_NV[: len(study.anchor_texts)], p_NV[len(study.anchor_texts) :]
     divergences_QN = (anchors[None] * np.log(anchors[None] / queries[:, None])).sum(-1)
     np.testing.assert_array_equal(study.neighbours_Qk, np.argsort(divergences_QN, axis=-1)[:, : case_study.NEIGHBOURS])
-    found = np.take_along_axis(divergences_QN, study.neighbours_Qk, -1)
-    np.testing.assert_allclose(study.distances_Qk, found, rtol=1e-3, atol=1e-4)
+    expected = np.take_along_axis(divergences_QN, study.neighbours_Qk, -1)
+    np.testing.assert_allclose(study.distances_Qk, expected, rtol=1e-3, atol=1e-4)
     assert study.points.shape == (len(p_NV), min(len(p_NV), case_study.COMPONENTS))
     hellinger = np.linalg.norm(np.sqrt(p_NV[:1]) - np.sqrt(p_NV), axis=-1)
     np.testing.assert_allclose(np.linalg.norm(study.points[:1] - study.points, axis=-1), hellinger, atol=1e-3)
 
 
 def _distributions(planned, problem):
-    """Next-token distributions of anchors, then rows to classify, float64, from whole prompts read one by one."""
-    model = lm.LanguageModel.from_pretrained(str(planned.subject.model.folder))
+    """Next-token distributions of anchors, then rows to classify, float64, from whole prompts without a shared prefix."""
+    model = lm.LanguageModel.from_pretrained(str(planned.model.folder))
     task = problem.task
     shown = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
     tokens = model.tokenize([shown + task.render(row) for row in [*problem.split.anchors, *problem.evaluation]])
-    group = layout.PromptGroup(
-        np.zeros(0, np.int32), tuple(np.array(own, np.int32) for own in tokens), np.arange(len(tokens))
-    )
+    suffixes = tuple(np.array(each, np.int32) for each in tokens)
+    group = layout.PromptGroup(np.zeros(0, np.int32), suffixes, np.arange(len(tokens)))
     states = model.states(layout.Prompts((group,), len(tokens)))
     return np.exp(np.asarray(representations.log_probabilities(model.head, states), np.float64))
 

@@ -4,16 +4,23 @@ import dataclasses
 
 import pytest
 
-from knnprompt_jax.paper import cells, draws, settings
+from knnprompt_jax.methods import method, registry
+from knnprompt_jax.paper import cells, draws, experiments
 
 
 def grid(experiment="robustness", methods="icl,knn", **axes):
     given = {"seeds": (1,), "shots": (4, 8)} | axes
-    return settings.GridSettings(experiment=experiment, tasks="mr", models="tiny", methods=methods, **given)
+    return experiments.Settings(experiment=experiment, tasks="mr", models="tiny", methods=methods, **given)
+
+
+def cells_of(given, rows, most=4):
+    return experiments.get(given.experiment).cells_of(given, rows, most)
 
 
 def listed(given, rows, most=4):
-    return [(one.method, one.draw, dict(one.axes)) for one in dict.fromkeys(cells.enumerate_cells(given, rows, most))]
+    """Method, draw and the axes but for the regime."""
+    found = cells_of(given, rows, most)
+    return [(cell.method, cell.draw, {k: v for k, v in cell.axes if k != "regime"}) for cell in found]
 
 
 def test_the_full_regime_shows_as_many_as_the_context_holds(rows):
@@ -32,10 +39,10 @@ def test_the_few_shot_regime_shows_all_or_one(rows):
 
 
 def test_two_regimes_are_told_apart(rows):
-    found = listed(grid(shots=(8,), few_shots=(8,), methods="knn"), rows)
-    assert found == [
-        ("knn", draws.Draw(1, 8, 4), {"regime": "full"}),
-        ("knn", draws.Draw(1, 8, 1), {"regime": "few-shot"}),
+    found = cells_of(grid(shots=(8,), few_shots=(8,), methods="knn"), rows)
+    assert [(cell.draw, dict(cell.axes)) for cell in found] == [
+        (draws.Draw(1, 8, 4), {"regime": "full"}),
+        (draws.Draw(1, 8, 1), {"regime": "few-shot"}),
     ]
 
 
@@ -48,26 +55,43 @@ def test_beside_the_full_regime_no_demonstrations_are_cut(rows):
 
 
 def test_where_all_shots_are_demonstrations_in_context_learning_is_used_again(rows):
-    reused, plain = (one for one in cells.enumerate_cells(grid(methods="knn"), rows, 4))
-    assert reused.reuses_icl and reused.declared.name == "icl" and reused.options(grid()) == {}
+    reused, plain = cells_of(grid(methods="knn"), rows)
+    assert reused.reuses_icl and reused.declared.name == "icl"
+    assert reused.options(grid()) == grid().options.icl
     assert not plain.reuses_icl and plain.declared.name == "knn"
-    assert plain.options(grid())["direction"] == "released"
-    assert plain.options(grid(direction="forward", options={"knn": {"k": 5}})) == {
-        **plain.options(grid(direction="forward")),
-        "k": 5,
-    }
 
 
 @pytest.mark.parametrize("direction", ["forward", "released"])
-def test_a_grids_direction_leaves_the_method_alone_that_is_named_after_its_own(rows, direction):
-    *_, cell = cells.enumerate_cells(grid(methods="knn_released"), rows, 4)
-    assert cell.options(grid(direction=direction))["direction"] == "released"
+@pytest.mark.parametrize(
+    ("name", "given", "distances"),
+    [
+        ("knn", {}, {"forward": "forward", "released": "released"}),
+        ("knn", {"distance": "partial", "k": 5}, {"forward": "partial", "released": "partial_released"}),
+        ("knn", {"distance": "hidden"}, {"forward": "hidden", "released": "hidden"}),
+        ("knn_partial", {}, {"forward": "partial", "released": "partial_released"}),
+    ],
+)
+def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, direction, name, given, distances):
+    plain = grid(methods=name, direction=direction)
+    options = dataclasses.replace(plain.options, **{name: dataclasses.replace(getattr(plain.options, name), **given)})
+    settings = dataclasses.replace(plain, options=options)
+    *_, cell = cells_of(settings, rows)
+    expected = dataclasses.replace(getattr(options, name), distance=distances[direction])
+    assert cell.options(settings) == expected
+
+
+@pytest.mark.parametrize("direction", ["forward", "released"])
+@pytest.mark.parametrize("name", ["knn_released", "knn_l2"])
+def test_a_method_without_a_choice_of_distance_is_left_alone(rows, name, direction):
+    settings = grid(methods=name, direction=direction)
+    *_, cell = cells_of(settings, rows)
+    assert cell.options(settings) == getattr(settings.options, name)
 
 
 def test_prior_settings_skew_train_rows_test_rows_or_both(rows):
     given = grid("prior_reliance", shots=(4,), regime="few-shot", prior_settings="A,B,C", shares=(0.25,))
-    found = {(dict(one.axes)["setting"], one.method): one for one in cells.enumerate_cells(given, rows, 2)}
-    assert {key: (one.draw.share, one.test_share) for key, one in found.items()} == {
+    found = {(dict(cell.axes)["setting"], cell.method): cell for cell in cells_of(given, rows, 2)}
+    assert {key: (cell.draw.share, cell.test_share) for key, cell in found.items()} == {
         (setting, name): shares
         for setting, shares in {"A": (0.25, None), "B": (None, 0.25), "C": (0.25, 0.25)}.items()
         for name in ("icl", "knn")
@@ -75,12 +99,13 @@ def test_prior_settings_skew_train_rows_test_rows_or_both(rows):
     assert found["A", "icl"].draw.demo_shots == 4 and found["A", "knn"].draw.demo_shots == 1
 
 
-def test_imbalance_names_ratio_centroid_and_regime(rows):
+def test_imbalance_has_a_share_in_each_regime(rows):
     given = grid("imbalance", "knn,knn_centroid", shots=(8,), few_shots=(4,), shares=(0.25,))
-    assert [axes for _, _, axes in listed(given, rows)] == [
-        {"ratio": 0.25, "centroid": centroid, "regime": regime}
+    found = cells_of(given, rows)
+    assert [(cell.method, cell.draw.share, dict(cell.axes)) for cell in found] == [
+        (name, 0.25, {"ratio": 0.25, "regime": regime})
         for regime in ("full", "few-shot")
-        for centroid in ("none", "arithmetic")
+        for name in ("knn", "knn_centroid")
     ]
 
 
@@ -92,29 +117,29 @@ def test_sizes_fit_in_the_context_together(rows):
 
 def test_k_goes_to_the_number_of_anchors(rows):
     given = grid("choice_of_k", "knn", shots=(4,), regime="few-shot")
-    assert [axes["k"] for _, _, axes in listed(given, rows)] == [1, 2, 3, 4, 5, 6]
-    last = list(cells.enumerate_cells(given, rows, 2))[-1]
-    assert last.options(given) == {"k": 6, "direction": "released"}
+    found = cells_of(given, rows)
+    assert [dict(cell.axes)["k"] for cell in found] == [1, 2, 3, 4, 5, 6]
+    assert [cell.options(given).k for cell in found] == [1, 2, 3, 4, 5, 6]
+    assert found[-1].declared.run is not registry.get("knn").run
 
 
-def test_the_upper_bound_says_of_how_many_prompts(rows):
-    options = {"demonstration_upper_bound": {"num_prompts": 7}}
-    given = grid("upper_bound", "demonstration_upper_bound,knn", shots=(8,), seeds=(3, 5), options=options)
-    assert [(name, draw.seed, axes) for name, draw, axes in listed(given, rows)] == [
-        ("demonstration_upper_bound", 3, {"prompts": 7}),
-        *[("knn", seed, {}) for seed in (3, 5)],
+def test_the_upper_bound_is_searched_for_once(rows):
+    given = grid("upper_bound", "demonstration_upper_bound,knn", shots=(8,), seeds=(3, 5))
+    assert [(name, draw.seed) for name, draw, _ in listed(given, rows)] == [
+        ("demonstration_upper_bound", 3),
+        *[("knn", seed) for seed in (3, 5)],
     ]
 
 
 def test_methods_that_train_their_own_model_have_cells_of_their_own(rows):
     given = grid("fine_tuning", "knn,fine_tuning_bert")
-    assert {one.method for one in cells.enumerate_cells(given, rows, 2)} == {"knn"}
-    assert list(cells.trained_cells(given)) == [
-        cells.Cell("fine_tuning_bert", draws.Draw(1, shots, 0)) for shots in (4, 8)
+    assert {cell.method for cell in cells_of(given, rows, 2)} == {"knn"}
+    assert [(cell.method, cell.draw) for cell in cells.trained_cells(given)] == [
+        ("fine_tuning_bert", draws.Draw(1, shots, 0)) for shots in (4, 8)
     ]
 
 
-@pytest.mark.parametrize("name", cells.SEE_DEMONSTRATIONS)
-def test_methods_that_see_demonstrations_exist_and_need_no_anchors(name):
-    one = dataclasses.replace(cells.Cell(name, draws.Draw(1, 4, 4)))
-    assert one.declared.name == name and not one.reuses_icl
+@pytest.mark.parametrize("name", [name for name, one in registry.METHODS.items() if one.sees == "demonstrations"])
+def test_methods_that_see_demonstrations_alone_need_no_anchors(name):
+    assert method.anchors not in registry.get(name).needs
+    assert not cells.Cell(name, draws.Draw(1, 4, 4)).reuses_icl

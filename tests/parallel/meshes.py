@@ -10,9 +10,10 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import errors, lm, parallel
-from knnprompt_jax.methods import in_context, knn_prompting
+from knnprompt_jax.methods import in_context
 from knnprompt_jax.models import attention, checkpoints, decoder, registry, sharding
-from knnprompt_jax.store import kernel, placement, stores
+from knnprompt_jax.store import distances, kernel, placement, search
+from knnprompt_jax.store import store as store_lib
 from tests.parallel import small
 
 MESHES = [(1, 1), (8, 1), (1, 8), (2, 4)]
@@ -80,14 +81,15 @@ def check_stores(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray]
     """Anchors lie on all devices, an equal share each, padding included, which no search finds. Returns the five nearest."""
     found = []
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
-    for kind in stores.KINDS:
-        store = stores.build(kind, model.head, anchors, np.arange(NUM_ANCHORS) % 4, small.LABEL_IDS)
+    for kind in store_lib.KINDS:
+        options, classes_N = store_lib.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4
+        store = store_lib.build(options, "", model.head, anchors, classes_N, small.LABEL_IDS)
         share = -(-NUM_ANCHORS // model.mesh.size)
         for array in jax.tree.leaves(store.anchors):
             starts = sorted(shard.index[0].start or 0 for shard in array.addressable_shards)
             assert starts == list(range(0, share * model.mesh.size, share)), (kind, starts)
             assert {len(shard.data) for shard in array.addressable_shards} == {share}
-        everything = store.search(queries, NUM_ANCHORS)
+        everything = store.search(queries, search.SearchOptions(NUM_ANCHORS))
         np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
         np.testing.assert_array_equal(everything.labels_Qk, everything.indices_Qk % 4)
         found.append(np.asarray(everything.indices_Qk[:, :5]))
@@ -99,19 +101,20 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     rng = np.random.default_rng(3)
     queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (7, 61))
     anchors = placement.split_anchors(placement.Anchors(keys_NE, np.arange(61, dtype=np.int32)), mesh)
-    found = kernel.search(queries_QE, anchors.keys, anchors.labels_N, k=23, distance="l2")
+    found = kernel.search(queries_QE, anchors.keys, anchors.labels_N, k=23, distance=distances.get("hidden"))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 
 
 def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[int]]:
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
-    methods = {
-        "icl": in_context.InContextLearning(model.head, small.LABEL_IDS),
-        "knn": knn_prompting.KNNPrompting(model.head, small.LABEL_IDS),
-    }
     classes_N = np.arange(NUM_ANCHORS) % len(small.LABEL_IDS)
-    return {name: method.fit(anchors, classes_N).predict(queries).tolist() for name, method in methods.items()}
+    store = store_lib.build(store_lib.StoreOptions(), "", model.head, anchors, classes_N, small.LABEL_IDS)
+    nearest = store.search(queries, search.SearchOptions(3)).labels_Qk
+    return {
+        "icl": in_context.InContextLearning(model.head, small.LABEL_IDS).fit().predict(queries).tolist(),
+        "knn": kernel.majority(nearest, num_classes=len(small.LABEL_IDS)).tolist(),
+    }
 
 
 def check_model(name: str, meshes: list[tuple[int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""Run on 8 forced CPU devices: a store saved from one mesh is loaded onto another, straight to where its anchors belong."""
+"""Run on 8 forced CPU devices: a store written from one mesh is loaded onto another, straight to where its anchors belong."""
 
 import pathlib
 import tempfile
@@ -9,7 +9,8 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import manifest, storage, stores
+from knnprompt_jax.store import manifest, search, storage
+from knnprompt_jax.store import store as store_lib
 
 NUM_ANCHORS, VOCABULARY, WIDTH = 19, 101, 13  # Neither eight nor four divides the anchors.
 MESHES = {"1x1": None, "8x1": (8, 1), "1x8": (1, 8), "2x4": (2, 4), "1x2": (1, 2)}
@@ -29,7 +30,7 @@ def make_states(count: int, seed: int) -> lm.States:
     return lm.States(*(2 * rng.normal(size=size).astype(np.float32) for size in ((count, WIDTH), count)))
 
 
-def check_places(store: stores.Store, mesh: Mesh | None) -> None:
+def check_places(store: store_lib.Store, mesh: Mesh | None) -> None:
     """Every device has an equal share of the rows, in their order, and no more."""
     size = mesh.size if mesh else 1
     share = -(-NUM_ANCHORS // size)
@@ -39,28 +40,40 @@ def check_places(store: stores.Store, mesh: Mesh | None) -> None:
         assert {len(shard.data) for shard in array.addressable_shards} == {share}
 
 
+def write(folder: pathlib.Path, store: store_lib.Store) -> manifest.Manifest:
+    """Writes the store's arrays and their description, which is read back."""
+    folder.mkdir()
+    arrays = storage.arrays_of(store)
+    storage.write(folder, arrays)
+    codec = store.codec
+    manifest.write(folder, manifest.Manifest(PROVENANCE, codec.kind, codec.options, {}, arrays, {}))
+    return manifest.read(folder)
+
+
 def check(kind: str, source: str, targets: list[str], folder: pathlib.Path) -> None:
     rows_VE = np.random.default_rng(0).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
     head = head_lib.Head(rows_VE)
-    store = stores.build(kind, head, make_states(NUM_ANCHORS, 1), np.arange(NUM_ANCHORS) % 3, PROVENANCE.label_ids)
+    states, y = make_states(NUM_ANCHORS, 1), np.arange(NUM_ANCHORS) % 3
+    store = store_lib.build(store_lib.StoreOptions(kind), "", head, states, y, PROVENANCE.label_ids)
     store = store.on_device(make_mesh(source))
     check_places(store, make_mesh(source))
-    storage.save(folder, store, PROVENANCE)
+    written = write(folder, store)
     queries = make_states(7, 2)
-    want = store.search(queries, 5)
+    want = store.search(queries, search.SearchOptions(5))
     for target in [*targets, "host"]:
         mesh = None if target == "host" else make_mesh(target)
-        loaded = storage.open_folder(folder, PROVENANCE).load(head, mesh=mesh, on_host=target == "host")
+        options = store_lib.StoreOptions(placement="host" if target == "host" else "device")
+        loaded = storage.load(folder, written, head, mesh, options)
         if target != "host":
             check_places(loaded, mesh)
-        ours, theirs = (jax.tree.map(np.asarray, one.unpadded) for one in (loaded, store))
+        ours, theirs = (jax.tree.map(np.asarray, each.unpadded) for each in (loaded, store))
         jax.tree.map(np.testing.assert_array_equal, ours, theirs)
         np.testing.assert_array_equal(loaded.ids_N, store.ids_N)
-        found = loaded.search(queries, 5)
-        np.testing.assert_array_equal(found.indices_Qk, want.indices_Qk)
-        np.testing.assert_allclose(found.distances_Qk, want.distances_Qk, atol=1e-4)
+        nearest = loaded.search(queries, search.SearchOptions(5))
+        np.testing.assert_array_equal(nearest.indices_Qk, want.indices_Qk)
+        np.testing.assert_allclose(nearest.distances_Qk, want.distances_Qk, atol=1e-4)
         grown = loaded.append(make_states(3, 3), [0, 1, 2])
-        everything = grown.search(queries, NUM_ANCHORS + 3)
+        everything = grown.search(queries, search.SearchOptions(NUM_ANCHORS + 3))
         np.testing.assert_array_equal(np.sort(everything.indices_Qk), [range(NUM_ANCHORS + 3)] * len(queries))
     print(kind, source, "to", *targets)
 

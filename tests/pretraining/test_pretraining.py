@@ -14,19 +14,21 @@ import torch
 import transformers
 
 from knnprompt_jax import errors
+from knnprompt_jax.models import training
 from knnprompt_jax.pretraining import bpe, job, text, trainer
+from knnprompt_jax.pretraining import settings as settings_lib
 
 SENTENCES = ["the cat sat on the mat", "a dog ran to the red barn", "rain fell on the old stone bridge all day"]
 
 
 @pytest.fixture
-def settings(tmp_path) -> job.PretrainSettings:
+def settings(tmp_path) -> settings_lib.PretrainSettings:
     rng = np.random.default_rng(0)
     documents = [" ".join(rng.choice(SENTENCES, 9)) for _ in range(311)]
     with gzip.open(tmp_path / "one.txt.gz", "wt") as file:
         file.write("\n<|endoftext|>\n".join(documents[:200]))
     (tmp_path / "two.txt").write_text("\n<|endoftext|>\n".join(documents[200:]))
-    return job.PretrainSettings(
+    return settings_lib.PretrainSettings(
         text=(str(tmp_path),),
         output=str(tmp_path / "out"),
         vocab_size=281,
@@ -95,15 +97,14 @@ def test_it_learns(settings):
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(settings, monkeypatch):
     whole = job.run(settings)
     shutil.rmtree(settings.output)
-    original = trainer.Trainer._save
+    original = training.Checkpoints.save
 
-    def save_and_stop(self):
-        original(self)
-        self._manager.wait_until_finished()
-        if self.step == 4:
+    def save_and_stop(self, step, *state):
+        original(self, step, *state)
+        if step == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer.Trainer, "_save", save_and_stop)
+    monkeypatch.setattr(training.Checkpoints, "save", save_and_stop)
     with pytest.raises(KeyboardInterrupt):
         job.run(settings)
     monkeypatch.undo()
@@ -128,7 +129,7 @@ def test_rematerialisation_changes_nothing(settings):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"text": ()}, "give the text files"),
+        ({"text": ()}, "text=.*: it is needed: .txt"),
         ({"text": ("nowhere/*.txt",)}, "no text files at 'nowhere"),
         ({"heads": 5}, "heads=5 does not divide width=24"),
         ({"vocab_size": 100}, "at least 257"),
@@ -144,5 +145,5 @@ def test_mistakes_are_told(settings, change, message):
 
 def test_a_folder_with_another_models_checkpoints_is_refused(settings):
     job.run(settings)
-    with pytest.raises(errors.UserError, match="another model"):
+    with pytest.raises(errors.UserError, match="another run: n_embd=24, now 36"):
         job.run(dataclasses.replace(settings, width=36))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knnprompt_jax.paper import case_study
+from knnprompt_jax.paper import case_study, page
 from knnprompt_jax.runs import records
 
 TASKS = ("sst2", "trec")
@@ -17,6 +17,7 @@ CLASSES = {"sst2": 2, "trec": 6}
 SEEDS = (1, 2, 3)
 ROWS = 47
 FULL = (32, 64, 128)
+FEW = {"regime": "few-shot"}
 
 
 def record(experiment: str, task: str, method: str, shots: int, seed: int, **fields: Any) -> records.Record:
@@ -29,7 +30,7 @@ def record(experiment: str, task: str, method: str, shots: int, seed: int, **fie
     given = {
         "model": "gpt2-xl",
         "demo_shots": 2,
-        "settings": {"direction": "released", "shots": shots, "seed": seed},
+        "settings": {"options": {"distance": "released"} if method.startswith("knn") else {}, "seed": seed},
         "class_counts": {label: {"train": 99, "demonstrations": 2, "anchors": shots} for label in labels},
         "prompts": 101,
         "lm_tokens": 54_321,
@@ -49,7 +50,7 @@ def record(experiment: str, task: str, method: str, shots: int, seed: int, **fie
 
 
 def grid() -> Iterator[records.Record]:
-    """Records of every experiment that has any."""
+    """Records of every table and figure that has any."""
     for task in TASKS:
         for seed in SEEDS:
             yield from _of(task, seed)
@@ -62,11 +63,11 @@ def _of(task: str, seed: int) -> Iterator[records.Record]:
     for m in (2, 4, 8, 16):
         cut = {"truncated_prompts": 40} if m > 8 else {}
         for method in ("icl", "contextual_calibration", "noisy_channel"):
-            yield one("few_shot", method, m, demo_shots=m, **cut)
+            yield one("few_shot", method, m, demo_shots=m, cell=FEW, **cut)
         for method in ("knn", "knn_partial"):
-            yield one("few_shot", method, m, demo_shots=1)
-        yield one("data_scaling", "icl", m, demo_shots=m, cell={"regime": "few-shot"}, **cut)
-        yield one("data_scaling", "knn", m, demo_shots=1, cell={"regime": "few-shot"})
+            yield one("few_shot", method, m, demo_shots=1, cell=FEW)
+        yield one("data_scaling", "icl", m, demo_shots=m, cell=FEW, **cut)
+        yield one("data_scaling", "knn", m, demo_shots=1, cell=FEW)
     for experiment in ("data_scaling", "prompt_compose", "low_resource", "fine_tuning", "distance", "whole_vs_partial"):
         yield one(experiment, "icl", 8, cell={"regime": "full"})
     for m in FULL:
@@ -86,7 +87,7 @@ def _of(task: str, seed: int) -> Iterator[records.Record]:
     yield one("upper_bound", "icl", 8)
     yield one("upper_bound", "knn", 1024)
     candidates = tuple(np.random.default_rng(seed).normal(0.6, 0.07, 200).clip(0, 1).tolist())
-    yield one("upper_bound", "demonstration_upper_bound", 8, candidates=candidates, cell={"prompts": 200})
+    yield one("upper_bound", "demonstration_upper_bound", 1024, candidates=candidates)
     for demo_shots, anchor_shots in ((0, 2), (0, 4), (1, 2), (1, 4), (2, 2), (4, 0)):
         note = "" if anchor_shots else "re-uses in-context learning: |D| = m"
         cell = {"anchor_shots": anchor_shots}
@@ -94,13 +95,13 @@ def _of(task: str, seed: int) -> Iterator[records.Record]:
     for setting in "ABC":
         for ratio in (0.125, 0.25, 0.5):
             for method in ("icl", "contextual_calibration_trainset", "knn"):
-                yield one("prior_reliance", method, 8, cell={"setting": setting, "ratio": ratio})
+                yield one("prior_reliance", method, 8, cell={"setting": setting, "ratio": ratio, **FEW})
     for k in (1, 3, 7, 15, 31):
-        yield one("choice_of_k", "knn", 32, cell={"k": k})
+        yield one("choice_of_k", "knn", 32, cell={"k": k, **FEW})
     for regime, m in (("few-shot", 32), ("full", 1024)):
         for ratio in (0.5, 0.25, 0.015625):
-            for method, centroid in (("knn", "none"), ("knn_centroid", "arithmetic")):
-                yield one("imbalance", method, m, cell={"ratio": ratio, "centroid": centroid, "regime": regime})
+            for method in ("knn", "knn_centroid"):
+                yield one("imbalance", method, m, cell={"ratio": ratio, "regime": regime})
     yield one("case_study", "knn", 32)
     if task == "sst2":
         yield one("sst2", "icl", 16)
@@ -161,9 +162,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope="session")
 def page_path(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The page of those results."""
-    from knnprompt_jax.report import job
-
-    return job.run(str(results), str(tmp_path_factory.mktemp("page")))
+    return page.run(str(results), str(tmp_path_factory.mktemp("page")))
 
 
 @pytest.fixture(scope="session")

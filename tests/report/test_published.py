@@ -5,6 +5,7 @@ import statistics
 
 import pytest
 
+from knnprompt_jax.methods import registry
 from knnprompt_jax.report import published
 
 
@@ -56,6 +57,12 @@ def test_a_reference_is_the_main_models_at_the_tables_only_m():
 def test_means_over_tasks_are_the_printed_averages(experiment):
     for row in published.tables()[experiment]["rows"]:
         assert statistics.fmean(cell["mean"] for cell in row["scores"].values()) == pytest.approx(row["avg"], abs=0.06)
+
+
+@pytest.mark.parametrize("experiment", published.tables())
+def test_every_method_of_the_paper_is_one_of_ours(experiment):
+    for row in published.tables()[experiment].get("rows", ()):
+        assert any(published.is_printed_as(name, row["method"]) for name in registry.METHODS)
 
 
 @pytest.mark.parametrize(("name", "model"), [("openai-community/gpt2-xl", "gpt2-xl"), ("a/b/opt-13b", "opt-13b")])

@@ -35,8 +35,9 @@ def test_average_is_over_tasks_and_spreads_over_the_seeds_that_all_have(make_rec
 @pytest.mark.parametrize(
     ("experiment", "method", "cell", "m"),
     [
-        ("few_shot", "icl", {}, 16),
+        ("few_shot", "icl", {"regime": "few-shot"}, 16),
         ("low_resource", "icl", {}, None),
+        ("upper_bound", "demonstration_upper_bound", {"regime": "full"}, None),
         ("low_resource", "icl_ensemble", {}, 16),
         ("low_resource", "knn", {}, 16),
         ("data_scaling", "icl", {"regime": "full"}, None),

@@ -1,13 +1,12 @@
 """Tables: verdicts, marks, references, and what is written for spreadsheets and Markdown."""
 
 import csv
-import dataclasses
 import io
 
 import numpy as np
 import pytest
 
-from knnprompt_jax.report import accuracy_table, prior_reliance, released, tables
+from knnprompt_jax.report import accuracy_table, tables
 from knnprompt_jax.report.scores import Score
 from knnprompt_jax.report.tables import Cell, Row, Table
 
@@ -76,32 +75,6 @@ def test_an_average_needs_every_task_and_several_models_get_an_axis(make_record)
     assert [row.cells[-1].ours is None for row in table.rows] == [True, False]
 
 
-def test_prior_reliance_is_averaged_over_tasks_as_in_the_paper(make_record):
-    tasks = ("sst2", "mpqa", "subj", "mr", "cr")
-    records = [
-        dataclasses.replace(
-            make_record("prior_reliance", task, "icl", 8, seed, cell={"setting": "B", "ratio": ratio}),
-            accuracy=0.4 + ratio / 2 + number / 100,
-        )
-        for number, task in enumerate(tasks)
-        for seed in (1, 2)
-        for ratio in (0.125, 0.25, 0.375, 0.5)
-    ]
-    (row,) = prior_reliance.table(records).rows
-    assert [cell.ours.mean for cell in row.cells] == pytest.approx([48.25, 54.5, 60.75, 67.0, 57.625, -18.75])
-    assert [cell.paper.mean for cell in row.cells] == pytest.approx([45.9, 53.4, 60.9, 67.9, 57.04, -22.06], abs=0.07)
-    assert all(cell.comparable for cell in row.cells)
-
-
-def test_sst2_stands_beside_the_released_codes_seed_by_seed(make_record):
-    records = [make_record("sst2", "sst2", method, m, 2) for method, m in (("icl", 16), ("knn", 1024))]
-    icl, knn = (row.cells[0] for row in released.table(records).rows)
-    assert (icl.paper.mean, knn.paper.mean) == pytest.approx((81.25, 88.67))
-    assert knn.difference == pytest.approx(100 * records[1].accuracy - 88.67)
-    (other,) = released.table([make_record("sst2", "sst2", "knn", 64, 2)]).rows
-    assert other.cells[0].difference is None
-
-
 TABLE = Table(
     name="hostile",
     caption="a | b <script>",
@@ -111,7 +84,7 @@ TABLE = Table(
 )
 
 
-def test_csv_has_a_line_a_cell_and_no_formula():
+def test_csv_has_a_line_for_each_cell_and_no_formula():
     header, *lines = csv.reader(io.StringIO(tables.to_csv(TABLE)))
     (line,) = (dict(zip(header, cells, strict=True)) for cells in lines)
     assert (line["Name"], line["column"]) == ("'+1", "'=SUM(A1)")

@@ -1,5 +1,6 @@
 """A small world to run whole jobs in: a task in a folder, a tokenizer trained on it, a tiny GPT-2."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -9,6 +10,7 @@ from flax import nnx
 
 from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.pretraining import bpe, export
+from knnprompt_jax.runs import settings
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
 
@@ -41,3 +43,23 @@ def world(tmp_path_factory) -> pathlib.Path:
         weight[...] *= 25 if path == ("tokens",) else 10 if path[-1].endswith("kernel") else 1
     export.export(folder / "model", model, tokenizer, "float32")
     return folder
+
+
+@pytest.fixture
+def job(world, tmp_path) -> settings.JobSettings:
+    return settings.JobSettings(
+        model=str(world / "model"),
+        task="mr",
+        data_dir=str(world / "data"),
+        shots=9,
+        demo_shots=2,
+        seeds=(1, 2),
+        methods="icl, knn",
+        output=str(tmp_path / "results"),
+    )
+
+
+def choosing(job, **options):
+    """The job with other options of methods, as `knn={"k": 1}`."""
+    chosen = {name: dataclasses.replace(getattr(job.options, name), **values) for name, values in options.items()}
+    return dataclasses.replace(job, options=dataclasses.replace(job.options, **chosen))

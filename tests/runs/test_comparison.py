@@ -1,103 +1,150 @@
 """Comparisons from settings to records and table, on a small world."""
 
 import dataclasses
+import json
+import random
 
+import jax
 import numpy as np
 import pytest
+from flax import nnx
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, options
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.runs import comparison, main_job, records, settings
+from knnprompt_jax.runs import comparison, overview, records, settings
+from tests.runs.conftest import choosing
 
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 
 
 @pytest.fixture
-def job(world, tmp_path) -> comparison.ComparisonSettings:
-    return comparison.ComparisonSettings(
-        model=str(world / "model"),
-        task="mr",
-        data_dir=str(world / "data"),
-        shots=9,
-        demo_shots=2,
-        seeds=(1, 2),
-        label_token="first",
-        methods=", ".join(METHODS),
-        output=str(tmp_path / "results"),
-    )
-
-
-@pytest.fixture
 def passes(monkeypatch):
+    """The numbers of prompts of each pass, and of compilations after it."""
     made, states = [], lm.LanguageModel.states
 
     def counted(self, prompts, *args):
-        made.append(prompts.num_prompts)
-        return states(self, prompts, *args)
+        result = states(self, prompts, *args)
+        made.append((prompts.num_prompts, self.statistics.compilations))
+        return result
 
     monkeypatch.setattr(lm.LanguageModel, "states", counted)
     return made
 
 
-def test_a_record_a_run_and_method_and_one_pass_a_run(job, passes, tmp_path):
-    done = comparison.run(job)
-    assert passes == [14 + 13 + 3] * 2
+def predictions(done):
+    return [(one.method, one.seed, one.predicted) for one in done]
+
+
+@pytest.mark.parametrize("demo_shots", [2, 6])
+def test_records_hold_what_the_definition_gives(job, world, demo_shots):
+    """With 6 demonstrations per class, prompts exceed the context and lose tokens on the left."""
+    done = comparison.run(dataclasses.replace(job, demo_shots=demo_shots))
+    assert all(bool(record.truncated_prompts) == (demo_shots == 6) for record in done)
+    assert [(record.method, record.seed) for record in done] == [("icl", 1), ("knn", 1), ("icl", 2), ("knn", 2)]
+    rows = [json.loads(line) for line in (world / "data/mr/train.jsonl").read_text().splitlines()]
+    tests = [json.loads(line) for line in (world / "data/mr/dev_subsample.jsonl").read_text().splitlines()]
+    model = lm.LanguageModel.from_pretrained(str(world / "model"))
+    for record in done:
+        assert record.true == tuple(row["label"] for row in tests)
+        expected = _published(model, rows, tests, record.seed, demo_shots)[record.method]
+        assert list(record.predicted) == expected
+        assert record.accuracy == np.mean([ours == row["label"] for ours, row in zip(expected, tests, strict=True)])
+
+
+def _published(model, rows, tests, seed, demo_shots):
+    """One prompt at a time, in NumPy float64, from the definitions; direction KL(p || k_i)."""
+
+    def sample(rows, shots):
+        random.seed(seed)
+        by_class = {}
+        for row in rows:
+            by_class.setdefault(row["label"], []).append(row)
+        drawn = [row for members in by_class.values() for row in random.sample(members, min(shots, len(members)))]
+        random.shuffle(drawn)
+        return drawn
+
+    def probabilities(row):
+        ids = model.tokenizer(prefix + f"Review: {row['sentence']}\nSentiment:")["input_ids"][-model.context :]
+        padded = np.pad(ids, (0, model.context - len(ids)))  # On the right, where no token before it looks.
+        hidden = np.asarray(read(padded[None])[0, len(ids) - 1], np.float64)
+        logits = np.asarray(decoder.head.rows_VE, np.float64) @ hidden
+        exps = np.exp(logits - logits.max())
+        return exps / exps.sum()
+
+    decoder = nnx.merge(model._graph, model._params)
+    read = jax.jit(lambda tokens: decoder(tokens))
+    demonstrations = sample(rows, demo_shots)
+    left = list(rows)
+    for row in demonstrations:
+        left.remove(row)
+    anchors = sample(left, 9 - demo_shots)
+    words = {"0": "negative", "1": "positive"}
+    prefix = "".join(f"Review: {row['sentence']}\nSentiment: {words[row['label']]}\n\n" for row in demonstrations)
+    ids = [model.tokenizer(" " + word)["input_ids"][-1] for word in words.values()]
+    keys = np.array([probabilities(row) for row in anchors])
+    predicted = {"icl": [], "knn": []}
+    for row in tests:
+        p = probabilities(row)
+        predicted["icl"].append(str(int(np.argmax(p[ids]))))
+        nearest = np.argsort((p * np.log(p / keys)).sum(1), kind="stable")[: min(3, 9 - demo_shots)]
+        votes = [sum(anchors[index]["label"] == label for index in nearest) for label in words]
+        predicted["knn"].append(str(int(np.argmax(votes))))
+    return predicted
+
+
+def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, passes, tmp_path):
+    done = comparison.run(dataclasses.replace(job, methods=", ".join(METHODS), label_token="first"))
+    # One program reads the prefix, one the suffixes.
+    assert passes == [(14 + 13 + 3, 2)] * 2
     assert [(record.method, record.seed) for record in done] == [(name, seed) for seed in (1, 2) for name in METHODS]
-    written = [records.read(path) for path in (tmp_path / "results").iterdir()]
-    assert sorted((one.method, one.seed, one.predicted) for one in written) == sorted(
-        (one.method, one.seed, one.predicted) for one in done
-    )
+    assert sorted(predictions(records.read_all(tmp_path / "results"))) == sorted(predictions(done))
     by_name = {record.method: record for record in done if record.seed == 2}
     assert by_name["icl"].lm_tokens < by_name["contextual_calibration"].lm_tokens < by_name["knn"].lm_tokens
-    for record in done:
-        assert record.accuracy == np.mean(
-            [ours == true for ours, true in zip(record.predicted, record.true, strict=True)]
-        )
-        assert set(record.seconds) == {"prepare", "load", "language_model", "method"}
-
-
-def test_the_main_job_finds_the_same(job, tmp_path):
-    shared = {field.name: getattr(job, field.name) for field in dataclasses.fields(settings.JobSettings)}
-    mine = comparison.run(dataclasses.replace(job, methods="icl,knn"))
-    main = main_job.run(settings.RunSettings(**shared | {"output": str(tmp_path / "main")}))
-    assert [(one.method, one.seed, one.predicted) for one in mine] == [
-        (one.method, one.seed, one.predicted) for one in main
-    ]
+    assert [by_name[name].prompts for name in METHODS] == [13, 27, 16, 27]
+    assert by_name["knn"].datastore["anchors"] == 14 and not by_name["icl"].datastore
+    text = overview.of_comparison(done)
+    for expected in ("In-context learning", "kNN Prompting", "±", "0: 2+7", "14 anchors of", "prompts/s"):
+        assert expected in text
 
 
 def test_a_record_knows_its_own_options_and_not_the_other_methods(job):
-    alone = comparison.run(dataclasses.replace(job, methods="knn", options={"knn": {"k": 1}, "linc": {"rows": 3}}))
-    beside = comparison.run(dataclasses.replace(job, methods="icl,knn", options={"knn": {"k": 1}}))
-    assert alone[0].settings["methods"] == "knn" and alone[0].settings["options"]["knn"]["k"] == 1
+    alone = comparison.run(choosing(dataclasses.replace(job, methods="knn"), knn={"k": 1}, linc={"rows": 3}))
+    beside = comparison.run(choosing(job, knn={"k": 1}))
+    assert alone[0].settings["runs"] == "knn" and alone[0].settings["options"]["k"] == 1
     assert alone[0].name == beside[1].name != comparison.run(dataclasses.replace(job, methods="knn"))[0].name
 
 
 def interrupted(seed: int) -> method.Method:
     """A method that is interrupted at a seed."""
 
-    def run(context: method.Context) -> method.Prediction:
+    def run(context, chosen):
+        del chosen
         if context.seed == seed:
             raise KeyboardInterrupt
         return method.Prediction(np.zeros(13, int), note=f"seed {context.seed}", candidates=(0.25, 0.75))
 
-    return method.Method("own", "Own", run)
+    return dataclasses.replace(registry.get("tfidf"), run=run, check=method.always, settings=options.Options)
 
 
 def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, passes, tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.METHODS, "own", interrupted(2))
-    mine = dataclasses.replace(job, methods="icl,own,knn", resume=True)
+    monkeypatch.setitem(registry.METHODS, "tfidf", interrupted(2))
+    mine = dataclasses.replace(job, methods="icl,tfidf,knn", resume=True)
     with pytest.raises(KeyboardInterrupt):
         comparison.run(mine)
     kept = {(one.method, one.seed): one for one in records.read_all(tmp_path / "results")}
-    assert set(kept) == {("icl", 1), ("own", 1), ("knn", 1), ("icl", 2)} and len(passes) == 2
-    monkeypatch.setitem(registry.METHODS, "own", interrupted(-1))
+    assert set(kept) == {("icl", 1), ("tfidf", 1), ("knn", 1), ("icl", 2)} and len(passes) == 2
+    monkeypatch.setitem(registry.METHODS, "tfidf", interrupted(-1))
     done = comparison.run(mine)
-    assert [(one.seed, one.method) for one in done] == [(s, name) for s in (1, 2) for name in ("icl", "own", "knn")]
-    assert passes[2:] == [14 + 13], "of seed 2 alone"
+    assert [(one.seed, one.method) for one in done] == [(s, name) for s in (1, 2) for name in ("icl", "tfidf", "knn")]
+    assert [prompts for prompts, _ in passes[2:]] == [14 + 13], "of seed 2 alone"
     assert all(one == kept[key] for one in done if (key := (one.method, one.seed)) in kept)
-    assert sorted(one.predicted for one in records.read_all(tmp_path / "results")) == sorted(o.predicted for o in done)
     whole = comparison.run(dataclasses.replace(mine, output=str(tmp_path / "whole"), resume=False))
-    assert [one.predicted for one in whole] == [one.predicted for one in done]
+    assert predictions(whole) == predictions(done)
+
+
+def test_methods_that_read_no_prompts_make_no_pass(job, passes):
+    done = comparison.run(dataclasses.replace(job, methods="commonest_class,tfidf", seeds=(1,)))
+    assert [record.lm_tokens for record in done] == [0, 0] and [prompts for prompts, _ in passes] in ([], [13], [0])
 
 
 def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
@@ -105,32 +152,82 @@ def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
     monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
     again = dataclasses.replace(job, methods="icl", resume=True)
     for wanted, mine in ((done, again), (done[1:], dataclasses.replace(again, seeds=(2,)))):
-        assert [(one.name, one.predicted) for one in comparison.run(mine)] == [
-            (one.name, one.predicted) for one in wanted
-        ]
+        assert predictions(comparison.run(mine)) == predictions(wanted)
 
 
-def test_records_of_other_settings_or_rows_do_not_count(job, passes, tmp_path):
+def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, tmp_path):
     first = comparison.run(dataclasses.replace(job, methods="icl", seeds=(1,)))[0]
     other = dataclasses.replace(job, methods="icl", seeds=(1,), resume=True)
-    for changes in ({"label_token": "last"}, {"shots": 8}):
+    for changes in ({"label_token": "first"}, {"shots": 8}):
         comparison.run(dataclasses.replace(other, **changes))
     records.write(tmp_path / "results", dataclasses.replace(first, true=("0",) * 13))
     assert comparison.run(other)[0].true == first.true
-    assert len(passes) == 4
+    whole = (tmp_path / "results" / first.name).read_text()
+    (tmp_path / "results" / first.name).write_text(whole[: len(whole) // 2])
+    assert comparison.run(other)[0].predicted == first.predicted
+    assert len(passes) == 5
+
+
+def test_truncated_prompts_are_counted_and_still_classified(job):
+    done = comparison.run(dataclasses.replace(job, demo_shots=6, seeds=(1,)))
+    assert done[0].truncated_prompts > 0 and len(done[0].predicted) == 13
+    assert "prompts truncated" in overview.of_comparison(done)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("change", "message"),
     [
         ({"methods": "icl,bert"}, "unknown method 'bert': choose from icl, knn,"),
         ({"methods": " , "}, "no method: choose from icl, knn,"),
-        ({"options": {"bert": {}}}, "unknown method 'bert'"),
-        ({"options": {"knn": {"c": 1}}}, "method 'knn' has no option 'c'"),
+        ({"task": "nope"}, "unknown task 'nope'; choose from"),
+        ({"shots": 0}, "shots=0"),
+        ({"demo_shots": 9}, "leaves no anchors"),
+        ({"seeds": ()}, "seeds=\\(\\)"),
+        ({"dtype": "int4"}, "float32, bfloat16"),
         ({"label_token": "middle"}, "label_token='middle'"),
+        ({"truncation": "error", "demo_shots": 7}, "the context 128"),
+        ({"model": "./nowhere"}, "no such folder"),
+        ({"data_dir": "nowhere"}, "no such folder"),
+        ({"split": "test"}, "test"),
+        ({"train_file": "only.csv"}, "go together"),
+        ({"store": "nowhere"}, "nowhere: not a saved classifier"),
     ],
 )
-def test_mistakes_show_before_the_weights_load(job, changes, message, monkeypatch):
+def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):
     monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
     with pytest.raises(errors.UserError, match=message):
-        comparison.run(dataclasses.replace(job, **changes))
+        comparison.run(dataclasses.replace(job, **change))
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"k": 0}, "k=0"),
+        ({"distance": "sideways"}, "choose from forward, released"),
+        ({"approximate_recall": 1.5}, "at most 1"),
+        ({"distance": "hidden", "centroid": "arithmetic"}, "averages distributions"),
+    ],
+)
+def test_options_of_methods_are_checked_where_they_are_made(job, chosen, message):
+    with pytest.raises(errors.UserError, match=message):
+        choosing(job, knn=chosen)
+
+
+def test_unknown_options_are_refused_with_the_choices():
+    with pytest.raises(errors.UserError, match="unknown option 'shot'.*shots"):
+        options.from_config(settings.JobSettings, {"shot": 3})
+
+
+def test_csv_rows_give_the_same_predictions(job, world, tmp_path):
+    for split in ("train", "dev_subsample"):
+        rows = [json.loads(line) for line in (world / f"data/mr/{split}.jsonl").read_text().splitlines()]
+        text = "sentence,label\n" + "".join(f'"{row["sentence"]}",{row["label"]}\n' for row in rows)
+        (tmp_path / f"{split}.csv").write_text(text)
+    files = {
+        "train_file": str(tmp_path / "train.csv"),
+        "eval_file": str(tmp_path / "dev_subsample.csv"),
+        "data_dir": "",
+    }
+    csv, jsonl = (comparison.run(one) for one in (dataclasses.replace(job, **files), job))
+    assert predictions(csv) == predictions(jsonl)

@@ -46,13 +46,14 @@ def test_of_a_comparison():
             record("noisy_channel", 2, 0.75, **chosen | {"note": "another", "candidates": (0.75, 0.5)}),
         ]
     )
-    assert "4 test rows, 2 seeds" in text and "7 shots a class, of which 2 are demonstrations; 50.0 %" in text
+    assert "4 test rows, 2 seeds; 50.0 %" in text and "7 shots per class: 2 demonstrations" in text
     got = rows(text)
     assert got["In-context learning"] == ["25.0 ± 0.0", "0.75", "1,500"]
     assert got["Noisy channel"] == ["75.0 ± 0.0", "0.75", "1,500"]
     assert got["· mean of its 2"] == ["56.2 ± 8.8"] and got["· worst of its 2"] == ["37.5 ± 17.7"]
     assert "Noisy channel, seed 1: best of 2, CHOSEN." in text and "another" not in text
-    assert "Shared pass: 3.0 s a seed; of 60 prompts in all, 6 truncated (10.0 %)." in text
+    assert "Shared pass: 3.0 s per seed" in text
+    assert "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel." in text
 
 
 @pytest.mark.parametrize("markdown", [False, True])
@@ -63,8 +64,8 @@ def test_by_shots(markdown):
         record("knn", 1, 0.75, "trec"),
         record("icl", 1, 0.5, shots=128),
     ]
-    few, many = overview.by_shots(done, markdown).split("128 shots a class, 1 seed\n")
-    assert "7 shots a class, 2 seeds" in few and few.count("| ---: |") == markdown
+    few, many = overview.by_shots(done, markdown).split("128 shots per class, 1 seed\n")
+    assert "7 shots per class, 2 seeds" in few and few.count("| ---: |") == markdown
     assert rows(few)["method"] == ["mr", "trec"]
     assert rows(few)[overview.COMMONEST] == ["50.0", "75.0"]
     assert rows(few)["kNN Prompting"] == ["87.5 ± 17.7", "75.0 (1)"]

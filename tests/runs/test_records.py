@@ -46,8 +46,8 @@ def test_names_differ_wherever_runs_do(record, change):
         ("{", "not a record"),
         ("[]", "not a record of knnprompt_jax"),
         ('{"a": 1}', "not a record of knnprompt_jax"),
-        ('{"format": 1}', "format 1, this version reads format 2"),
-        (json.dumps({"format": 2, "task": "mr"}), "not a whole record"),
+        ('{"format": 2}', "format 2, this version reads format 3"),
+        (json.dumps({"format": 3, "task": "mr"}), "not a whole record"),
     ],
 )
 def test_foreign_files_are_refused_with_the_reason(content, message, tmp_path):

@@ -7,8 +7,10 @@ import pytest
 from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import linear_probe, method, registry
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import representations, stores
+from knnprompt_jax.store import distances, representations, search
+from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import catalogue, sources, splits
+from tests.store import worlds
 
 CAP, LABEL_IDS = 3.0, (5, 11, 97)
 
@@ -25,6 +27,11 @@ def capped():
     return head_lib.Head(jnp.asarray(rows_VE), CAP), states, logits_NV - log_z_N[:, None]
 
 
+def build(capped, kind, distance):
+    head, states, _ = capped
+    return store_lib.build(store_lib.StoreOptions(kind), distance, head, states[:19], np.arange(19) % 3, LABEL_IDS)
+
+
 def test_distributions_and_label_words(capped):
     head, states, logp_NV = capped
     np.testing.assert_allclose(representations.log_probabilities(head, states), logp_NV, atol=1e-5)
@@ -34,25 +41,21 @@ def test_distributions_and_label_words(capped):
     assert np.abs(uncapped_NV - logp_NV).max() > 0.5, "the cap must matter for this to test anything"
 
 
-@pytest.mark.parametrize("direction", ["forward", "released"])
-def test_a_dense_store_finds_the_nearest(capped, direction):
-    head, states, logp_NV = capped
-    store = stores.build("dense", head, states[:19], np.arange(19) % 3, LABEL_IDS)
-    found = store.search(states[19:], k=5, direction=direction)
-    logk_NV, logp_QV = logp_NV[:19], logp_NV[19:]
-    if direction == "forward":
-        want_QN = (np.exp(logp_QV) * logp_QV).sum(-1)[:, None] - np.exp(logp_QV) @ logk_NV.T
-    else:
-        want_QN = (np.exp(logk_NV) * logk_NV).sum(-1) - logp_QV @ np.exp(logk_NV).T
-    np.testing.assert_array_equal(found.indices_Qk, np.argsort(want_QN, -1)[:, :5])
+@pytest.mark.parametrize("direction", distances.DIRECTIONS)
+def test_a_dense_store_is_chosen_and_searches_for_the_nearest(capped, direction):
+    _, states, logp_NV = capped
+    store = build(capped, "auto", direction)
+    assert store.codec.kind == "dense"
+    nearest = store.search(states[19:], search.SearchOptions(5, direction))
+    want_QN = worlds.divergences(direction, logp_NV[19:], logp_NV[:19])
+    np.testing.assert_array_equal(nearest.indices_Qk, np.argsort(want_QN, -1)[:, :5])
 
 
 def test_what_needs_a_linear_head_refuses_it(capped):
-    head, states, _ = capped
     with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose kind='dense'"):
-        stores.build("factored", head, states[:19], np.arange(19) % 3, LABEL_IDS)
+        build(capped, "factored", "forward")
     with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose representation='hidden'"):
-        linear_probe.LinearProbe(head, 3, representation="log_probabilities")
+        linear_probe.LinearProbe(capped[0], 3, linear_probe.Settings(representation="log_probabilities"))
 
 
 def test_a_run_leaves_out_what_the_model_does_not_allow():
@@ -63,8 +66,8 @@ def test_a_run_leaves_out_what_the_model_does_not_allow():
     problem = method.Problem(task, split, train[:3], lambda texts: [[*text.encode()] for text in texts], logit_cap=CAP)
     chosen, reasons = registry.select(("all",), problem)
     assert "caps its logits at 3" in reasons["linear_probe_log_p"]
-    assert "linear_probe" in {one.name for one in chosen}
+    assert "linear_probe" in {each.name for each in chosen}
     with pytest.raises(errors.UserError, match="'linear_probe_log_p' does not apply: .*caps its logits"):
         registry.select(("linear_probe_log_p",), problem)
     with pytest.raises(errors.UserError, match="caps its logits"):
-        linear_probe.prepare(problem, representation="log_probabilities", inverse_penalty=1.0)
+        linear_probe.prepare(problem, linear_probe.Settings(representation="log_probabilities"))

@@ -5,16 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import representations
+from knnprompt_jax.store import rows as rows_lib
+from tests.store import worlds
 
 VOCABULARY, WIDTH, LABEL_IDS = 503, 13, [7, 499, 0]
-
-
-def log_softmax(logits):
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def make(rows, shift=0.0, dtype=jnp.float32):
@@ -24,14 +21,14 @@ def make(rows, shift=0.0, dtype=jnp.float32):
     hidden_NE = rng.normal(size=(rows, WIDTH)).astype(np.float32)
     hidden_NE[:, 0], head_VE = shift, head_VE.at[:, 0].set(1)
     logits_NV = hidden_NE.astype(np.float64) @ np.asarray(head_VE, np.float64).T
-    logp_NV = log_softmax(logits_NV)
+    logp_NV = worlds.log_softmax(logits_NV)
     log_z_N = (logits_NV - logp_NV)[:, 0].astype(np.float32)
     return head_lib.Head(head_VE), lm.States(jnp.asarray(hidden_NE), jnp.asarray(log_z_N)), logp_NV
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shift", [0.0, -90.0])
-@pytest.mark.parametrize("rows", [1, representations.ROWS_PER_TILE + 3])
+@pytest.mark.parametrize("rows", [1, rows_lib.ROWS_PER_TILE + 3])
 def test_distribution(rows, shift, dtype):
     """The head's values are taken as they are stored; everything computed from them is float32."""
     head, states, logp_NV = make(rows, shift, dtype)
@@ -53,8 +50,7 @@ def test_partial(rows):
     raw_NC = representations.represent(head, states, "partial_raw", LABEL_IDS)
     np.testing.assert_allclose(raw_NC, logp_NV[:, LABEL_IDS], atol=5e-5)
     partial_NC = representations.represent(head, states, "partial", LABEL_IDS)
-    np.testing.assert_allclose(partial_NC, log_softmax(logp_NV[:, LABEL_IDS]), atol=5e-5)
-    np.testing.assert_allclose(jnp.exp(partial_NC).sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(partial_NC, worlds.log_softmax(logp_NV[:, LABEL_IDS]), atol=5e-5)
 
 
 def test_hidden_is_the_state_itself():
@@ -66,9 +62,3 @@ def test_hidden_is_the_state_itself():
 def test_keys_stay_on_the_device(representation):
     head, states, _ = make(5)
     assert isinstance(representations.represent(head, states, representation, LABEL_IDS), jax.Array)
-
-
-def test_unknown_representation_is_refused():
-    head, states, _ = make(2)
-    with pytest.raises(errors.UserError, match="'full': choose from distribution, partial, partial_raw, hidden"):
-        representations.represent(head, states, "full", LABEL_IDS)

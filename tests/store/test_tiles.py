@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.store import kernel
+from knnprompt_jax.store import distances, kernel
 
 NUM_ANCHORS, NUM_QUERIES, WIDTH = 211, 67, 101
+FORWARD, HIDDEN = distances.get("forward"), distances.get("hidden")
+ALL = [pytest.param(each, id=each.name) for each in (FORWARD, distances.get("released"), HIDDEN, distances.AFFINE)]
 
 
 def rows(count, seed, dtype=jnp.float32):
@@ -17,17 +19,20 @@ def rows(count, seed, dtype=jnp.float32):
 
 def arguments(distance, dtype=jnp.float32):
     queries, keys = rows(NUM_QUERIES, 0), rows(NUM_ANCHORS, 1, dtype)
-    if distance == "affine":
-        queries, keys = kernel.Affine(queries, queries.sum(-1)), kernel.Affine(keys, keys.sum(-1).astype(jnp.float32))
+    if distance is distances.AFFINE:
+        queries, keys = (
+            distances.Affine(queries, queries.sum(-1)),
+            distances.Affine(keys, keys.sum(-1).astype(jnp.float32)),
+        )
     return queries, keys, jnp.arange(NUM_ANCHORS) % 7
 
 
 @pytest.mark.parametrize("k", [3, NUM_ANCHORS])
 @pytest.mark.parametrize("tile_bytes", [5_000, 100_000])
-@pytest.mark.parametrize("distance", ["forward", "released", "l2", "affine"])
+@pytest.mark.parametrize("distance", ALL)
 def test_tiles_show_in_no_result(distance, tile_bytes, k):
     queries, keys, labels_N = arguments(distance)
-    assert kernel.plan(queries, keys, distance, tile_bytes).anchors < NUM_ANCHORS
+    assert kernel.plan_tiles(queries, keys, distance, tile_bytes).anchors < NUM_ANCHORS
     whole = kernel.search(queries, keys, labels_N, k=k, distance=distance)
     tiled = kernel.search(queries, keys, labels_N, k=k, distance=distance, tile_bytes=tile_bytes)
     np.testing.assert_allclose(tiled.distances_Qk, whole.distances_Qk, rtol=1e-6, atol=1e-4)
@@ -44,57 +49,64 @@ def test_ties_in_different_tiles_take_the_lower_index(tile_bytes):
     """Distances are whole numbers, exact in any order of summation."""
     rng = np.random.default_rng(5)
     queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (13, NUM_ANCHORS))
-    found = kernel.search(queries_QE, keys_NE, np.arange(NUM_ANCHORS), k=50, distance="l2", tile_bytes=tile_bytes)
+    found = kernel.search(queries_QE, keys_NE, np.arange(NUM_ANCHORS), k=50, distance=HIDDEN, tile_bytes=tile_bytes)
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :50])
 
 
 @pytest.mark.parametrize("tile_bytes", [900, 10_000_000])
 def test_padding_is_never_found(tile_bytes):
-    queries, keys, labels_N = arguments("l2")
+    queries, keys, labels_N = arguments(HIDDEN)
     labels_N = jnp.where(jnp.arange(NUM_ANCHORS) % 3 == 0, -1, labels_N)
     real = int((labels_N >= 0).sum())
-    found = kernel.search(queries, keys, labels_N, k=real, distance="l2", tile_bytes=max(tile_bytes, 4 * 13 * WIDTH))
+    found = kernel.search(queries, keys, labels_N, k=real, distance=HIDDEN, tile_bytes=max(tile_bytes, 4 * 13 * WIDTH))
     np.testing.assert_array_equal(np.sort(found.indices_Qk), np.tile(np.flatnonzero(labels_N >= 0), (NUM_QUERIES, 1)))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("tile_bytes", [100_000, 100_000_000])
-@pytest.mark.parametrize("distance", ["forward", "released", "l2", "affine"])
+@pytest.mark.parametrize("distance", ALL)
 def test_memory_keeps_to_the_plan(distance, tile_bytes, dtype):
     """The compiler's own account of temporary memory."""
 
     def shaped(count, dtype=jnp.float32):
         vector = jax.ShapeDtypeStruct((count, 503), dtype)
-        return kernel.Affine(vector, jax.ShapeDtypeStruct((count,), jnp.float32)) if distance == "affine" else vector
+        return (
+            distances.Affine(vector, jax.ShapeDtypeStruct((count,), jnp.float32))
+            if distance is distances.AFFINE
+            else vector
+        )
 
     queries, keys = shaped(300), shaped(4099, dtype)
     options = {"k": 3, "distance": distance, "tile_bytes": tile_bytes, "approximate_recall": None}
     compiled = kernel._search.lower(queries, keys, jax.ShapeDtypeStruct((4099,), jnp.int32), **options).compile()
-    planned = kernel.plan(queries, keys, distance, tile_bytes).nbytes
+    planned = kernel.plan_tiles(queries, keys, distance, tile_bytes).nbytes
     assert planned <= tile_bytes
     queries_result_and_labels = 4 * 300 * 503 + 300 * 3 * 4 * 8 + 4 * 4099
     assert compiled.memory_analysis().temp_size_in_bytes <= planned + queries_result_and_labels
 
 
 def test_too_little_memory_is_refused():
-    queries, keys, labels_N = arguments("forward")
+    queries, keys, labels_N = arguments(FORWARD)
     with pytest.raises(errors.UserError, match="search memory of 999 bytes: at least .* are needed"):
-        kernel.search(queries, keys, labels_N, k=3, distance="forward", tile_bytes=999)
+        kernel.search(queries, keys, labels_N, k=3, distance=FORWARD, tile_bytes=999)
 
 
-def test_approximate_search_is_exact_off_tpu():
-    queries, keys, labels_N = arguments("forward")
-    exact = kernel.search(queries, keys, labels_N, k=3, distance="forward")
-    near = kernel.search(queries, keys, labels_N, k=3, distance="forward", approximate_recall=0.9, tile_bytes=50_000)
-    assert (
-        "ApproxTopK"
-        in kernel._search.lower(
-            queries, keys, labels_N, k=3, distance="forward", approximate_recall=0.9, tile_bytes=50_000
-        ).as_text()
-    )
-    found = np.mean(np.asarray(near.indices_Qk) == np.asarray(exact.indices_Qk))
-    assert found == 1 if jax.default_backend() != "tpu" else found > 0.8
+def test_approximate_search_is_exact_off_tpu(monkeypatch):
+    queries, keys, labels_N = arguments(FORWARD)
+    recalls, approx_max_k = [], jax.lax.approx_max_k
+
+    def recorded(nearness_n, k, recall_target):
+        recalls.append(recall_target)
+        return approx_max_k(nearness_n, k, recall_target=recall_target)
+
+    monkeypatch.setattr(jax.lax, "approx_max_k", recorded)
+    exact = kernel.search(queries, keys, labels_N, k=3, distance=FORWARD)
+    assert not recalls
+    near = kernel.search(queries, keys, labels_N, k=3, distance=FORWARD, approximate_recall=0.9, tile_bytes=50_000)
+    assert set(recalls) == {0.9}
+    agreement = np.mean(np.asarray(near.indices_Qk) == np.asarray(exact.indices_Qk))
+    assert agreement == 1 if jax.default_backend() != "tpu" else agreement > 0.8
 
 
 def test_merge_keeps_the_order_of_the_sets():

@@ -2,41 +2,42 @@
 
 import dataclasses
 
-from knnprompt_jax import errors
+from knnprompt_jax import options
 from knnprompt_jax.models import config as config_lib
 
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 
 
 @dataclasses.dataclass(frozen=True)
-class FineTuneConfig:
-    """Steps of `batch` rows; texts of at most `max_length` tokens; `dtype` is that of the activations, weights stay float32."""
+class Training(options.Options):
+    """Options of the training itself. Weights stay float32."""
 
-    steps: int
-    batch: int
-    learning_rate: float = 1e-5
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    dropout: float = 0.1
-    max_length: int = 256
-    dtype: str = "float32"
-    remat: bool = False
-    checkpoint_every: int = 100
-    seed: int = 0
+    steps: int = options.option(0, "Optimizer steps; 0: the paper's for the number of shots.", least=0)
+    batch: int = options.option(0, "Rows per step; 0: the paper's for the task.", least=0)
+    learning_rate: float = options.option(1e-5, "At the first step; it falls linearly to zero.", least=1e-12)
+    weight_decay: float = options.option(0.01, "AdamW's, but of biases and normalisation.", least=0)
+    clip: float = options.option(1.0, "The largest norm of the gradient.", least=1e-12)
+    dropout: float = options.option(0.1, "Share of activations that are dropped.", least=0, most=0.99)
+    max_length: int = options.option(256, "Tokens of a text; more are cut off.", least=1)
+    dtype: str = options.option("float32", "Of activations.", choices=tuple(config_lib.DTYPES))
+    remat: bool = options.option(False, "Recompute activations backwards, to save memory.")
+    checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
 
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch", "max_length", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise errors.UserError(f"{name}={getattr(self, name)}: at least 1 is needed")
-        if not self.learning_rate > 0:
-            raise errors.UserError(f"learning_rate={self.learning_rate}: a positive number is needed")
-        if not 0 <= self.dropout < 1:
-            raise errors.UserError(f"dropout={self.dropout}: choose from 0 to below 1")
-        if self.dtype not in config_lib.DTYPES:
-            raise errors.UserError(f"dtype={self.dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Training):
+    """Options of fine-tuning as a method."""
+
+    model: str = options.option("", "A Hub name or a folder; empty: the run's language model.")
+    checkpoints: str = options.option("", "Folder from which an interrupted training goes on; empty: none.")
+
+    def training(self, task_name: str, shots: int) -> Training:
+        """The options of the training, with the paper's steps and batch where they are given as 0."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
+        return Training(**values | {name: values[name] or value for name, value in published(task_name, shots).items()})
 
 
 def published(task_name: str, shots: int) -> dict[str, int]:
-    """The paper's steps and batch for so many train rows a class; between its own numbers of shots, the next larger's steps."""
+    """The paper's steps and batch for so many train rows per class; between its own numbers of shots, the next larger's steps."""
     steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
     return {"steps": steps, "batch": _BATCH.get(task_name, 16)}

@@ -1,6 +1,5 @@
 """Fine-tuning: AdamW with linear decay, over seeded epochs, rows split over the devices; a killed run goes on where it stopped."""
 
-import dataclasses
 import functools
 import math
 import pathlib
@@ -30,7 +29,7 @@ def make_mesh(batch: int) -> jax.sharding.Mesh:
     return parallel.make_mesh(math.gcd(batch, jax.device_count()), 1)
 
 
-def make_optimizer(config: settings.FineTuneConfig) -> optax.GradientTransformation:
+def make_optimizer(config: settings.Training) -> optax.GradientTransformation:
     """AdamW with clipped gradients; the rate falls linearly to zero, without warm-up."""
     rate = optax.linear_schedule(config.learning_rate, 0.0, config.steps)
     adamw = optax.adamw(rate, eps=1e-8, weight_decay=config.weight_decay, mask=training.decays)
@@ -49,14 +48,15 @@ def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
 
 
 class Trainer:
-    """Trains a classifier that lies whole on every device of the mesh."""
+    """Trains a classifier that lies whole on every device of the mesh; the seed is that of rows' order and dropout."""
 
-    def __init__(self, model: classifier.SequenceClassifier, config: settings.FineTuneConfig, mesh: jax.sharding.Mesh):
-        self.config, self.mesh, self.step = config, mesh, 0
+    def __init__(
+        self, model: classifier.SequenceClassifier, config: settings.Training, mesh: jax.sharding.Mesh, seed: int = 0
+    ):
+        self.config, self.mesh, self.seed, self.step = config, mesh, seed, 0
         self.num_classes = model.head_kernel.shape[-1]
         self._graph, params = nnx.split(model)
         self._params = jax.device_put(params, jax.NamedSharding(mesh, P()))
-        self._compiled_for = dataclasses.replace(config, seed=0)  # Seeds share what is compiled.
 
     def train(
         self, rows: texts.Texts, y: np.ndarray, folder: pathlib.Path | None = None, run: Mapping[str, Any] | None = None
@@ -69,20 +69,18 @@ class Trainer:
             UserError: the folder holds another run, or the loss is not finite.
         """
         init = jax.jit(make_optimizer(self.config).init, out_shardings=jax.NamedSharding(self.mesh, P()))
-        state, key = init(self._params), jax.random.key(self.config.seed)
+        state, key = init(self._params), jax.random.key(self.seed)
         checkpoints = None
         if folder:
-            checkpoints = training.Checkpoints(folder, {**(run or {}), **dataclasses.asdict(self.config)})
+            checkpoints = training.Checkpoints(folder, {**(run or {}), **self.config.to_dict(), "seed": self.seed})
             self.step, self._params, state = checkpoints.restore(self._params, state)
         losses: list[float] = []
         with tqdm.tqdm(total=self.config.steps, initial=self.step, unit="step", disable=not sys.stderr.isatty()) as bar:
             while self.step < self.config.steps:
-                chosen = batch_rows(len(rows), self.config.batch, self.step, self.config.seed)
+                chosen = batch_rows(len(rows), self.config.batch, self.step, self.seed)
                 batch = self._put(rows.batch(chosen, len(chosen), rows.width), y[chosen].astype(np.int32))
                 step_key = jax.random.fold_in(key, self.step)
-                self._params, state, loss = _update(
-                    self._graph, self._compiled_for, self._params, state, step_key, *batch
-                )
+                self._params, state, loss = _update(self._graph, self.config, self._params, state, step_key, *batch)
                 self.step += 1
                 losses.append(float(loss))
                 if not math.isfinite(losses[-1]):
@@ -102,7 +100,7 @@ class Trainer:
         probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
         for chosen, size, width in padding.batches(rows.lengths_N, self.config.batch, rows.width):
             batch = self._put(rows.batch(chosen, size, width))
-            probabilities_BC = parallel.replicate(_probabilities(self._graph, self._compiled_for, self._params, *batch))
+            probabilities_BC = parallel.replicate(_probabilities(self._graph, self.config, self._params, *batch))
             probabilities_QC[chosen] = probabilities_BC[: len(chosen)]
         return probabilities_QC
 
@@ -112,7 +110,7 @@ class Trainer:
 
 
 def _logits(
-    graph: nnx.GraphDef, config: settings.FineTuneConfig, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout
+    graph: nnx.GraphDef, config: settings.Training, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout
 ) -> Array:
     """Weights are cast on the way in, so that gradients and updates stay float32."""
     dtype = config_lib.DTYPES[config.dtype]
@@ -121,14 +119,14 @@ def _logits(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _probabilities(graph: nnx.GraphDef, config: settings.FineTuneConfig, params: nnx.State, *batch: Array) -> Array:
+def _probabilities(graph: nnx.GraphDef, config: settings.Training, params: nnx.State, *batch: Array) -> Array:
     return jax.nn.softmax(_logits(graph, config, params, *batch, dropout=dropout_lib.OFF))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
 def _update(
     graph: nnx.GraphDef,
-    config: settings.FineTuneConfig,
+    config: settings.Training,
     params: nnx.State,
     state: optax.OptState,
     key: Array,

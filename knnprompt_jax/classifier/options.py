@@ -1,0 +1,43 @@
+"""How neighbours are found and counted: the options of kNN Prompting, for people and for the registry of methods alike."""
+
+import dataclasses
+
+from knnprompt_jax import options
+from knnprompt_jax.store import centroids, distances
+
+TIE_BREAKS = ("lowest", "nearest")
+
+
+@dataclasses.dataclass(frozen=True)
+class VoteOptions(options.Options):
+    """How many anchors vote, and how."""
+
+    k: int = options.option(3, "Neighbours that vote.", least=1)
+    tie_break: str = options.option(
+        "lowest", "Of equal votes, the lowest class index or the class of the nearest neighbour.", choices=TIE_BREAKS
+    )
+    approximate_recall: float = options.option(
+        0.0, "Recall that TPUs aim at in approximate search; 0: exact, as elsewhere.", least=0, most=1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class KNNOptions(VoteOptions):
+    """The same, and what is compared by which distance."""
+
+    distance: str = options.option(
+        "forward",
+        "forward is KL(text ‖ anchor), Eq. 5 of the paper; released KL(anchor ‖ text), its code; partial ones compare "
+        "label words alone; hidden is Euclidean between states.",
+        choices=distances.DISTANCES,
+    )
+    centroid: str = options.option(
+        "none", "One anchor per class, its mean, instead of all anchors.", choices=centroids.CENTROIDS
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        centroids.check(self.centroid, self.distance)
+
+
+DEFAULTS = KNNOptions()

@@ -1,0 +1,155 @@
+"""Reading prompts so that the process can die at any moment: states of finished chunks are durable, and the rest goes on."""
+
+import dataclasses
+import hashlib
+import io
+import json
+import pathlib
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from knnprompt_jax import errors, files, parallel
+from knnprompt_jax import progress as progress_lib
+from knnprompt_jax.lm.language_model import LanguageModel
+from knnprompt_jax.lm.states import States
+from knnprompt_jax.prompts import layout, packing
+
+_PLAN = "plan.json"
+_SUM_BYTES = 32
+
+
+def read(
+    folder: pathlib.Path,
+    model: LanguageModel,
+    prompts: layout.Prompts,
+    plan: Mapping[str, Any],
+    chunk: int,
+    progress: progress_lib.Progress | None = None,
+) -> States:
+    """The states of all prompts, those of every `chunk` of them written to the folder; started again, it goes on where it died.
+
+    The result is array for array the same, however often the process died, as long as the devices and the model's
+    `step_tokens` stay the same. The prefix is read again for every chunk, which large chunks make up for.
+
+    Args:
+        plan: what the states depend on beside the prompts, in JSON's types.
+
+    Raises:
+        UserError: the folder holds the chunks of another plan or of other prompts.
+    """
+    finished = _begin(folder, {**plan, "prompts": prompts_hash(prompts), "chunk": chunk})
+    parts = _split(prompts, chunk)
+    _compute(finished, model, parts, progress)
+    parallel.wait_for_all("chunks computed")
+    states = [finished.read(number) for number in range(len(parts))]
+    rows = parallel.by_rows(model.mesh, prompts.num_prompts).spec
+    return jax.tree.map(lambda *arrays: parallel.put(np.concatenate(arrays), model.mesh, rows), *states)
+
+
+def clear(folder: pathlib.Path) -> None:
+    """Removes the folder of chunks, which are no longer needed: moved away at once, so that no part of it is ever read."""
+    if parallel.is_main() and folder.exists():
+        away = folder.with_name(f"{folder.name}.cleared")
+        shutil.rmtree(away, ignore_errors=True)
+        folder.rename(away)
+        shutil.rmtree(away, ignore_errors=True)
+
+
+def prompts_hash(prompts: layout.Prompts) -> str:
+    """SHA-256 over the tokens of all prompts, in order."""
+    digest = hashlib.sha256()
+    for group in prompts.groups:
+        for array in (group.index, group.prefix_P, *group.suffixes):
+            digest.update(np.int64(len(array)).tobytes())
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Finished:
+    """The states of finished chunks in a folder, each file whole and of this plan, or not there."""
+
+    folder: pathlib.Path
+    plan: bytes
+
+    def write(self, number: int, states: States) -> None:
+        """A SHA-256 sum over the plan, the chunk's number and its content; then both arrays in NumPy's format."""
+        content = io.BytesIO()
+        np.savez(content, hidden_NE=np.asarray(states.hidden_NE), log_z_N=np.asarray(states.log_z_N))
+        with files.new_file(self._path(number)) as draft:
+            draft.write_bytes(self._sum(number, content.getvalue()) + content.getvalue())
+
+    def read(self, number: int) -> States | None:
+        """The states of a chunk; None where it is not there, damaged or of another plan, and so to be computed again."""
+        try:
+            content = self._path(number).read_bytes()
+        except FileNotFoundError:
+            return None
+        if self._sum(number, content[_SUM_BYTES:]) != content[:_SUM_BYTES]:
+            return None
+        arrays = np.load(io.BytesIO(content[_SUM_BYTES:]), allow_pickle=False)
+        return States(arrays["hidden_NE"], arrays["log_z_N"])
+
+    def _sum(self, number: int, content: bytes) -> bytes:
+        return hashlib.sha256(b"%s %d " % (self.plan, number) + content).digest()
+
+    def _path(self, number: int) -> pathlib.Path:
+        return self.folder / f"chunk-{number:06d}"
+
+
+def _begin(folder: pathlib.Path, plan: Mapping[str, Any]) -> _Finished:
+    """Makes the folder of chunks with the plan in it, or checks that the plan there is this one."""
+    path, plan = folder / _PLAN, json.loads(json.dumps(plan))
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else plan
+    if differing := [name for name, value in plan.items() if earlier.get(name) != value]:
+        raise errors.UserError(
+            f"{folder}: an unfinished build that differs in {', '.join(differing)}: remove it, or choose another folder"
+        )
+    parallel.wait_for_all("chunks compared")
+    if parallel.is_main():
+        folder.mkdir(parents=True, exist_ok=True)
+        with files.new_file(path) as draft:
+            draft.write_text(json.dumps(plan, indent=1), encoding="utf-8")
+    parallel.wait_for_all("chunks planned")
+    return _Finished(folder, hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).digest())
+
+
+def _compute(
+    finished: _Finished,
+    model: LanguageModel,
+    parts: Sequence[layout.Prompts],
+    progress: progress_lib.Progress | None,
+) -> None:
+    """Writes the states of all chunks that are not there yet; all chunks have one packing, and there is one compilation."""
+    groups = [group for part in parts for group in part.groups]
+    shapes = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
+    missing = [number for number in range(len(parts)) if finished.read(number) is None]
+    parallel.wait_for_all("chunks counted")
+    if progress:
+        progress(sum(part.num_prompts for number, part in enumerate(parts) if number not in missing), 0)
+    for number in missing:
+        states = model.states(parts[number], lambda group: shapes[bool(len(group.prefix_P))], progress)
+        states = parallel.replicate(states)
+        if parallel.is_main():
+            finished.write(number, states)
+
+
+def _split(prompts: layout.Prompts, chunk: int) -> list[layout.Prompts]:
+    """Prompts 0 … chunk − 1, the next as many, and so on; each numbered from 0."""
+    starts = range(0, prompts.num_prompts, chunk)
+    return [_part(prompts, start, min(start + chunk, prompts.num_prompts)) for start in starts]
+
+
+def _part(prompts: layout.Prompts, start: int, stop: int) -> layout.Prompts:
+    groups = []
+    for group in prompts.groups:
+        index = np.asarray(group.index)
+        members = np.flatnonzero((index >= start) & (index < stop))
+        if members.size:
+            suffixes = tuple(group.suffixes[member] for member in members)
+            groups.append(layout.PromptGroup(group.prefix_P, suffixes, index[members] - start))
+    return layout.Prompts(tuple(groups), stop - start)

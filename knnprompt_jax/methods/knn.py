@@ -1,0 +1,126 @@
+"""kNN Prompting with each of its variants, as methods by name (Xu et al., ICLR 2023, Section 3 and its appendices)."""
+
+import dataclasses
+import functools
+from typing import Any
+
+from knnprompt_jax import options
+from knnprompt_jax.classifier import options as knn_options
+from knnprompt_jax.classifier import predictions
+from knnprompt_jax.classifier.estimator import KNNPrompting
+from knnprompt_jax.methods import method
+from knnprompt_jax.store import distances
+
+
+
+@dataclasses.dataclass(frozen=True)
+class PartialOptions(knn_options.VoteOptions):
+    """Neighbours by the probabilities of the label words, renormalised over them."""
+
+    distance: str = options.option("partial", "Which way the divergence goes.", choices=("partial", "partial_released"))
+
+
+@dataclasses.dataclass(frozen=True)
+class RawOptions(knn_options.VoteOptions):
+    """Neighbours by the probabilities of the label words as they are."""
+
+    distance: str = options.option(
+        "partial_raw", "Which way the divergence goes.", choices=("partial_raw", "partial_raw_released")
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CentroidOptions(options.Options):
+    """The nearest of one mean per class."""
+
+    distance: str = options.option("forward", "Which way the divergence goes.", choices=distances.DIRECTIONS)
+
+
+def published_k(k: int, problem: method.Problem) -> int:
+    """The k of the released code: never more than m − |D|, the anchors per class; and no more than there are anchors."""
+    split = problem.split
+    return min(k, max(1, split.shots - split.demo_shots), len(split.anchors))
+
+
+def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting:
+    """The classifier on the context's anchors: those of the pass, or of a saved store."""
+    problem = context.problem
+    chosen = {**settings.to_dict(), **fixed}
+    chosen["k"] = published_k(chosen.get("k", knn_options.DEFAULTS.k), problem)
+    classifier = KNNPrompting(
+        context.model,
+        problem.task,
+        **chosen,
+        label_token=problem.label_token,
+        store_options=context.store_options,
+    )
+    split = problem.split
+    if context.store is not None:
+        return classifier.use_store(context.store, split.demonstrations, split.anchors)
+    return classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
+
+
+def run(context: method.Context, settings: Any, **fixed: Any) -> method.Prediction:
+    """Predictions with the classes' shares of the vote, and what the anchors took."""
+    classifier, states = fitted(context, settings, **fixed), context.states[method.queries]
+    nearest = classifier.search(states, classifier.k)
+    classes_Q, shares_QC = predictions.vote(nearest, context.num_classes, classifier.tie_break)
+    searched = classifier.searched_
+    return method.Prediction(
+        classes_Q, shares_QC, datastore=searched.describe(len(states), classifier.search_options(classifier.k))
+    )
+
+
+def _declare(
+    name: str,
+    title: str,
+    source: str,
+    settings: type[options.Options],
+    *,
+    look: int,
+    printed_as: tuple[str, ...] = (),
+    **fixed: Any,
+) -> method.Method:
+    """A variant; `fixed` are options that its name says."""
+    distance = fixed.get("distance") or settings().to_dict()["distance"]
+    words = distances.get(distance).reads_label_words
+    return method.Method(
+        name,
+        title,
+        f"Xu et al., ICLR 2023, {source}",
+        functools.partial(run, **fixed),
+        needs=(method.queries, method.anchors),
+        settings=settings,
+        check=method.label_words_differ if words else method.always,
+        searches=True,
+        printed_as=printed_as,
+        look=look,
+    )
+
+
+METHODS = (
+    _declare(
+        *("knn", "kNN Prompting", "Eq. 5", knn_options.KNNOptions),
+        look=0,
+        printed_as=("kNN Prompting", "LM Distribution + D_KL"),
+    ),
+    _declare("knn_released", "kNN, released KL", "released code", knn_options.VoteOptions, look=6, distance="released"),
+    _declare(
+        *("knn_partial", "kNN, label words", "whole and partial distributions", PartialOptions),
+        look=4,
+        printed_as=("kNN Prompting (Partial)",),
+    ),
+    _declare("knn_partial_raw", "kNN, label words, raw", "not renormalised", RawOptions, look=7),
+    _declare(
+        *("knn_l2", "kNN, L2 of hidden states", "choice of distance", knn_options.VoteOptions),
+        look=5,
+        printed_as=("Contextual Repr + D_L2",),
+        distance="hidden",
+    ),
+    _declare("knn_centroid", "Nearest mean distribution", "imbalance", CentroidOptions, look=2, centroid="arithmetic"),
+    _declare(
+        *("knn_centroid_geometric", "Nearest geometric mean", "imbalance", CentroidOptions),
+        look=3,
+        centroid="geometric",
+    ),
+)

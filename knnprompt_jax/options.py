@@ -1,0 +1,140 @@
+"""Options, each declared once: a field of a dataclass with its default, help text, choices and limits.
+
+Configs, `--help`, checks and records all come from these declarations. An option `group.name` is the field `name` of the
+dataclass in the field `group`.
+"""
+
+import dataclasses
+import math
+import numbers
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeVar
+
+import ml_collections
+
+from knnprompt_jax import errors
+
+T = TypeVar("T")
+_KINDS = {int: "a whole number", float: "a number, and finite", str: "a text", bool: "True or False"}
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    choices: Collection[str] = (),
+    least: float | None = None,
+    most: float | None = None,
+    needed: bool = False,
+) -> Any:
+    """A field that is an option; `least` and `most` bound a number, or each number of a tuple; what is `needed` is not empty."""
+    declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed}
+    return dataclasses.field(default=default, metadata=declared)
+
+
+def group(kind: type) -> Any:
+    """A field that holds the options of another dataclass."""
+    return dataclasses.field(default_factory=kind, metadata={"group": kind})
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options with their values, checked when they are put together; NumPy's numbers become Python's, and lists tuples.
+
+    Raises:
+        UserError: a value of another type than the option's, outside its choices or limits, or missing.
+    """
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            if "help" in field.metadata:
+                value = _checked(field.name, field.metadata, hints[field.name], getattr(self, field.name))
+                object.__setattr__(self, field.name, value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values by name, groups as dictionaries."""
+        return dataclasses.asdict(self)
+
+
+def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Each option's name, default and declaration: the class's before those that it inherits, and those of groups last."""
+
+    def place(field: dataclasses.Field) -> tuple[bool, int]:
+        bases = [field.name in vars(base).get("__annotations__", {}) for base in kind.__mro__]
+        return "group" in field.metadata, bases.index(True)
+
+    for field in sorted(dataclasses.fields(kind), key=place):
+        if inner := field.metadata.get("group"):
+            yield from listed(inner, f"{prefix}{field.name}.")
+        elif "help" in field.metadata:
+            yield prefix + field.name, field.default, field.metadata
+
+
+def config_of(kind: type, **values: Any) -> ml_collections.ConfigDict:
+    """The loose config of a dataclass: its defaults, or the values given in their place. `from_config` checks it."""
+    config = ml_collections.ConfigDict(type_safe=False)
+    for field in dataclasses.fields(kind):
+        if inner := field.metadata.get("group"):
+            config[field.name] = config_of(inner)
+        elif "help" in field.metadata:
+            config[field.name] = field.default
+    config.update(values)
+    return config
+
+
+def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T:
+    """The options of `kind` from a loose config; errors name an option with the `prefix` of its group.
+
+    Raises:
+        UserError: an option that there is not (with the choices), or a value that is refused.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # A dataclass.
+    choices, hints = ", ".join(prefix + name for name in sorted(fields)), typing.get_type_hints(kind)
+    if not hasattr(config, "items"):
+        raise errors.UserError(f"{prefix.rstrip('.')}={config!r}: it is a group of options: choose from {choices}")
+    values = {}
+    for name, value in config.items():
+        if name not in fields:
+            raise errors.UserError(f"unknown option {prefix + name!r}: choose from {choices}")
+        if inner := fields[name].metadata.get("group"):
+            values[name] = from_config(inner, value, f"{prefix}{name}.")
+        else:
+            values[name] = _checked(prefix + name, fields[name].metadata, hints[name], value)
+    return kind(**values)
+
+
+def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any) -> Any:
+    """The value in Python's types; raises UserError where the declaration does not allow it."""
+    several = typing.get_origin(hint) is tuple
+    kind, told = typing.get_args(hint)[0] if several else hint, f"{name}={value!r}"
+    if several and not isinstance(value, list | tuple):
+        raise errors.UserError(f"{told}: choose several, as in {name}=(1, 2)")
+    values = tuple(value) if several else (value,)
+    for each in values:
+        _check(told, declared, kind, each, "each" if several else "it")
+    converted = tuple(kind(each) for each in values)
+    if declared["needed"] and not (converted if several else converted[0]):
+        raise errors.UserError(f"{told}: it is needed: {declared['help']}")
+    return converted if several else converted[0]
+
+
+def _check(told: str, declared: Mapping[str, Any], kind: type, value: Any, which: str) -> None:
+    least, most = declared["least"], declared["most"]
+    if declared["choices"] and value not in declared["choices"]:
+        raise errors.UserError(f"{told}: choose from {', '.join(declared['choices'])}")
+    if not _is(kind, value):
+        raise errors.UserError(f"{told}: {which} must be {_KINDS[kind]}")
+    if least is not None and value < least:
+        raise errors.UserError(f"{told}: at least {least} is needed")
+    if most is not None and value > most:
+        raise errors.UserError(f"{told}: at most {most} is possible")
+
+
+def _is(kind: type, value: Any) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, numbers.Real) and math.isfinite(value)
+    return isinstance(value, numbers.Integral if kind is int else kind)

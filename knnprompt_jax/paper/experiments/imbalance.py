@@ -1,0 +1,61 @@
+"""Imbalanced anchors (figure): one class rare, with and without centroids, few-shot (m = 32, |D| = 1) and full (m = 1024).
+
+As many anchors as without imbalance; demonstrations and test rows stay as they are.
+Cost: 40 passes, 82 thousand prompts, 1.8 million tokens; one pass serves every ratio and kind of centroid.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+from knnprompt_jax import options
+from knnprompt_jax.paper import cells, experiment
+from knnprompt_jax.paper import settings as settings_lib
+from knnprompt_jax.report import accuracy_table, curves
+from knnprompt_jax.report.scores import Record
+from knnprompt_jax.runs import material
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(settings_lib.GridSettings):
+    """Those of a grid of skewed draws."""
+
+    shares: tuple[float, ...] = options.option(
+        (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625),
+        "prior_reliance, imbalance: of the rare class.",
+        least=0.001,
+        most=0.5,
+    )
+
+
+def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.Cell]:
+    for share, cell in itertools.product(settings.shares, cells.regimes(settings, names, rows, most)):
+        drawn = dataclasses.replace(cell.draw, share=share)
+        yield dataclasses.replace(cell, draw=drawn, axes=(*cell.axes, ("ratio", share)))
+
+
+def _draw(records: Sequence[Record]) -> experiment.Drawn:
+    title = f"{experiment.SPREAD} λ: one class's share of the train rows."
+    plot = curves.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False)
+    caption = "Accuracy on the balanced test rows against the skew of the train rows, with all anchors and with one mean per class."
+    return (
+        [accuracy_table.build(records, ("regime", "method", "ratio"), title)],
+        [curves.figure("imbalance", caption, records, plot)],
+    )
+
+
+EXPERIMENT = experiment.Experiment(
+    "imbalance",
+    "Imbalance",
+    "One class with a shrinking share of the train rows; the test rows stay as they are.",
+    _draw,
+    defaults={
+        "tasks": "mpqa,mr",
+        "methods": "knn,knn_centroid,knn_centroid_geometric",
+        "shots": (1024,),
+        "few_shots": (32,),
+        "seeds": settings_lib.TEN_SEEDS,
+    },
+    cells=_cells,
+    settings=Settings,
+)

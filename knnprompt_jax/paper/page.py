@@ -1,0 +1,84 @@
+"""A folder of results → the paper's page: every table and figure that has records, beside the paper's numbers."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from knnprompt_jax import errors
+from knnprompt_jax.paper import experiments
+from knnprompt_jax.report import drawing, names, page, published
+from knnprompt_jax.report.scores import Record
+from knnprompt_jax.report.sections import Section
+
+_CONTENTS = ("Records", "Cells with a counterpart", "Within two standard errors")
+_TITLE = "kNN Prompting: results beside the paper's"
+_TEXT = (
+    "Every table and figure of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
+    "(Xu et al., ICLR 2023) for which there are records. In a table, ours stands above the paper's number and their "
+    "difference; ✓ says that it lies within two standard errors, ✗ that it does not."
+)
+
+
+def run(records: str, output: str) -> pathlib.Path:
+    """Reads the results in one folder and writes the page and its tables to another; returns where the page is.
+
+    Raises:
+        UserError: no results there, files that are not this version's records, or a library that draws is missing.
+    """
+    folder, place = pathlib.Path(records), page.folder(output)
+    results = read(folder)
+    with drawing.style():
+        drawn = sections(results, folder)
+    missing = [each.title for name, each in experiments.EXPERIMENTS.items() if name not in results]
+    shown = len(_CONTENTS) if any(section.verdicts for section in drawn) else 1
+    return page.write(
+        page.Page(
+            title=_TITLE,
+            text=f"{_TEXT} {_models(results)}",
+            sections=drawn,
+            columns=_CONTENTS[:shown],
+            cells=[_contents(section)[:shown] for section in drawn],
+            note=f"Without records: {'; '.join(missing)}." if missing else "",
+        ),
+        place,
+    )
+
+
+def read(folder: pathlib.Path) -> Mapping[str, Sequence[Any]]:
+    """What each table or figure left in the folder's sub-folder of its name, in the paper's order.
+
+    Raises:
+        UserError: there is no such folder, nothing of any experiment in it, or a file that is no record of this version.
+    """
+    if not folder.is_dir():
+        raise errors.UserError(f"{folder}: no such folder of results")
+    results = {name: each.read(folder / name) for name, each in experiments.EXPERIMENTS.items()}
+    if not any(results.values()):
+        listed = ", ".join(list(results)[:3])
+        raise errors.UserError(f"{folder}: no results: records are expected in a folder of it named {listed} …")
+    return {name: records for name, records in results.items() if records}
+
+
+def sections(results: Mapping[str, Sequence[Any]], folder: pathlib.Path) -> list[Section]:
+    """The section of every table or figure that has results."""
+    return [experiments.get(name).section(records, folder / name) for name, records in results.items()]
+
+
+def _contents(section: Section) -> Sequence[str]:
+    cells = [cell for table in section.tables for cell in table.cells if cell.difference is not None]
+    verdicts = section.verdicts
+    within = f"{sum(verdicts)} of {len(verdicts)}" if verdicts else "–"
+    return section.facts.get("Records", "–"), str(len(cells) or "–"), within
+
+
+def _models(results: Mapping[str, Sequence[Any]]) -> str:
+    """Plain words on whether anything here can be held against the paper."""
+    models = {record.model for records in results.values() for record in records if isinstance(record, Record)}
+    known = {*published.SIZES.values(), *published.own_models().values()}
+    if not models or {published.model_of(model) for model in models} & known:
+        return ""
+    listed = ", ".join(names.model(model) for model in sorted(models))
+    return (
+        f"These runs are of {listed}, which the paper has no results of: its numbers are shown as a reference, and no "
+        "difference is drawn."
+    )

@@ -1,0 +1,139 @@
+"""A search, from states to neighbours, in bounded memory: queries in blocks, anchors in tiles, host anchors streamed."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.store import codec as codec_lib
+from knnprompt_jax.store import distances, kernel, placement, rows
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchOptions:
+    """How many neighbours are searched for, by which distance, and with which recall where the search may be approximate."""
+
+    k: int
+    distance: str = "forward"
+    approximate_recall: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchPlan:
+    """How a search goes: `anchors_per_transfer` come from host memory (0: none), `tile_bytes` are what `kernel.search` may
+    take, and `nbytes` what the search takes in all.
+
+    They are bytes on each device, beside the anchors (where they are not streamed), the head and the resulting neighbours.
+    """
+
+    queries_per_block: int
+    anchors_per_transfer: int
+    anchors_per_tile: int
+    tile_bytes: int
+    nbytes: int
+
+
+def check(served: Sequence[str], num_anchors: int, options: SearchOptions) -> None:
+    """Raises UserError, with the choices, where a store that serves these distances cannot be searched with such options."""
+    k, distance, recall = options.k, options.distance, options.approximate_recall
+    if not 1 <= k <= num_anchors:
+        raise errors.UserError(f"k={k}: choose from 1 to {num_anchors}, the number of anchors")
+    if distance not in served:
+        raise errors.UserError(f"distance={distance!r}: choose from {', '.join(served)}, which this store serves")
+    if recall is not None and not 0 < recall <= 1:
+        raise errors.UserError(f"approximate_recall={recall}: choose a probability above 0 and at most 1")
+
+
+def make_plan(
+    codec: codec_lib.Codec,
+    anchors: placement.Anchors,
+    num_queries: int,
+    options: SearchOptions,
+    memory: int,
+    mesh: Mesh | None,
+) -> SearchPlan:
+    """Shares out `memory` bytes: after the encoding of states, a quarter goes to queries; of the rest, half to transfers.
+
+    Raises:
+        UserError: they are too few for a single query and anchor.
+    """
+    distance = distances.get(options.distance)
+    query, key = _shapes(codec, anchors, distance)
+    query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
+    left = memory - rows.working_bytes(len(codec.head))
+    block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
+    left -= 2 * block * query_bytes  # The search copies them into its tiles.
+    searched, transfer = placement.num_rows(anchors) // (mesh.size if mesh else 1), 0
+    if anchors.on_host:
+        searched = transfer = max(1, min(searched, left // 4 // anchor_bytes))
+        left -= 2 * transfer * anchor_bytes
+    if left <= 0:
+        raise errors.UserError(
+            f"search memory of {memory / 2**20:g} MB: more than {(memory - left) / 2**20:.1f} are needed here"
+        )
+    tiles = kernel.plan_tiles(_resized(query, block), _resized(key, searched), codec.measured_by(distance), left)
+    return SearchPlan(block, transfer, tiles.anchors, left, memory - left + tiles.nbytes)
+
+
+def run(
+    codec: codec_lib.Codec,
+    anchors: placement.Anchors,
+    states: lm.States,
+    options: SearchOptions,
+    plan: SearchPlan,
+    mesh: Mesh | None = None,
+) -> kernel.Neighbours:
+    """The neighbours of each state."""
+    parts = []
+    for start in range(0, max(1, len(states)), plan.queries_per_block):
+        block = states[start : start + plan.queries_per_block]
+        if start:  # All blocks have one shape, and there is one compilation.
+            block = placement.pad(block, plan.queries_per_block)
+        if mesh:
+            block = placement.split(block, mesh)
+        parts.append(placement.take(_search(codec, anchors, block, options, plan), slice(0, plan.queries_per_block)))
+    return jax.tree.map(lambda *blocks: jnp.concatenate(blocks)[: len(states)], *parts)
+
+
+def _search(
+    codec: codec_lib.Codec, anchors: placement.Anchors, states: lm.States, options: SearchOptions, plan: SearchPlan
+) -> kernel.Neighbours:
+    distance = distances.get(options.distance)
+    queries = codec.queries(states, distance)
+
+    def search(anchors: placement.Anchors) -> kernel.Neighbours:
+        return kernel.search(
+            queries,
+            codec.references(anchors.keys, distance),
+            anchors.labels_N,
+            k=min(options.k, placement.num_rows(anchors)),
+            distance=codec.measured_by(distance),
+            tile_bytes=plan.tile_bytes,
+            approximate_recall=options.approximate_recall,
+        )
+
+    if not anchors.on_host:
+        return search(anchors)
+    best: list[kernel.Neighbours] = []
+    for start, transferred in placement.stream(anchors, plan.anchors_per_transfer):
+        near = search(transferred)
+        jax.block_until_ready(best)  # No more than two transfers are on the device at a time.
+        near = dataclasses.replace(near, indices_Qk=near.indices_Qk + start)
+        best = [kernel.merge([*best, near], min(options.k, start + placement.num_rows(transferred)))]
+    return best[0]
+
+
+def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, distance: distances.Distance) -> tuple[Any, Any]:
+    """What a query and an anchor become in the search, as abstract arrays."""
+    width = codec.head.rows_VE.shape[1]
+    state = jax.eval_shape(lambda: lm.States(jnp.zeros((1, width), jnp.float32), jnp.zeros(1, jnp.float32)))
+    query = jax.eval_shape(lambda state: codec.queries(state, distance), state)
+    return query, jax.eval_shape(lambda keys: codec.references(keys, distance), _resized(anchors.keys, 1))
+
+
+def _resized(tree: Any, count: int) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), tree)

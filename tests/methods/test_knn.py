@@ -1,0 +1,125 @@
+"""kNN Prompting against its definition, computed by brute force in float64."""
+
+import collections
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+from knnprompt_jax.classifier.options import TIE_BREAKS, KNNOptions
+from knnprompt_jax.methods import knn, method, registry
+from knnprompt_jax.store import distances
+from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.tasks.splits import FewShotSplit
+from knnprompt_jax.tasks.task import Example, Task
+
+MARGIN = 1e-4  # Nats, or of the usual distance where that is shorter; float32 cannot rank what is nearer in float64.
+WORDS = ("red", "blue", "green", "grey", "pink")
+
+
+@pytest.fixture(scope="module")
+def context(synthetic):
+    """The synthetic anchors and queries as those of a task; the model is asked for its head and label words alone."""
+    task = Task("five", ("text",), "{text}:", tuple("01234"), WORDS)
+    ids = dict(zip(WORDS, synthetic.label_ids, strict=True))
+    anchors = tuple(Example({"text": f"a{row}"}, str(label), row) for row, label in enumerate(synthetic.y))
+    queries = [Example({"text": f"q{row}"}, "0", row) for row in range(len(synthetic.queries))]
+    split = FewShotSplit((), anchors, seed=1, shots=21, demo_shots=0, class_counts={}, warnings=())
+    problem = method.Problem(task, split, queries, lambda texts: [[ids[text[1:]]] if text else [] for text in texts])
+    states = {method.anchors: synthetic.anchors, method.queries: synthetic.queries}
+    model = types.SimpleNamespace(head=synthetic.head, tokenize=problem.tokenize)
+    return method.Context(problem, model, states, StoreOptions())
+
+
+def by_definition(synthetic, distance):
+    """[Q, N]: divergences of distributions, or Euclidean lengths between hidden states."""
+    if distance.representation == "hidden":
+        h_NE, h_QE = (np.asarray(s.hidden_NE, np.float64) for s in (synthetic.anchors, synthetic.queries))
+        return np.sqrt(((h_QE[:, None] - h_NE) ** 2).sum(-1))
+    logk_NV, logp_QV = (compared(synthetic, distance, states) for states in (synthetic.anchors, synthetic.queries))
+    return divergence(logp_QV, logk_NV, distance.direction)
+
+
+def compared(synthetic, distance, states):
+    """The log-probabilities that a distance compares."""
+    log_p = synthetic.log_p(states)
+    if distance.representation == "distribution":
+        return log_p
+    partial = log_p[:, synthetic.label_ids]
+    if distance.representation == "partial":
+        partial = partial - np.log(np.exp(partial).sum(-1, keepdims=True))
+    return partial
+
+
+def divergence(logp_QV, logk_NV, direction):
+    first, second = (logp_QV[:, None], logk_NV) if direction == "forward" else (logk_NV, logp_QV[:, None])
+    return (np.exp(first) * (first - second)).sum(-1)
+
+
+def vote_by_definition(labels, tie_break):
+    """The class of one query from its neighbours' classes, nearest first."""
+    counts = collections.Counter(labels)
+    best = [label for label in labels if counts[label] == max(counts.values())]
+    return best[0] if tie_break == "nearest" else min(best)
+
+
+@pytest.mark.parametrize("tie_break", TIE_BREAKS)
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("name", distances.DISTANCES)
+def test_predictions_are_those_of_the_definition(synthetic, context, name, k, tie_break):
+    prediction = knn.run(context, KNNOptions(k=k, distance=name, tie_break=tie_break))
+    distances_QN = by_definition(synthetic, distances.get(name))
+    margin = MARGIN * min(1.0, np.median(np.abs(distances_QN)))
+    certain_Q = np.diff(np.sort(distances_QN)[:, : k + 1]).min(-1) > margin
+    assert certain_Q.mean() > 0.5, "too few queries are certain for this to test anything"
+    labels_Qk = synthetic.y[distances_QN.argsort(-1)[:, :k]].tolist()
+    want_Q = np.array([vote_by_definition(labels, tie_break) for labels in labels_Qk])
+    np.testing.assert_array_equal(prediction.classes_Q[certain_Q], want_Q[certain_Q])
+    shares_QC = np.array([[labels.count(label) / k for label in range(5)] for labels in labels_Qk])
+    np.testing.assert_allclose(prediction.probabilities_QC[certain_Q], shares_QC[certain_Q], rtol=1e-6)
+    assert prediction.datastore["anchors"] == 103 and len(set(want_Q)) > 2
+
+
+@pytest.mark.parametrize("name", ["forward", "released", "partial", "partial_released"])
+@pytest.mark.parametrize("kind", ["arithmetic", "geometric"])
+def test_the_nearest_mean_decides(synthetic, context, kind, name):
+    """k does not count."""
+    distance = distances.get(name)
+    logk_NV, logp_QV = (compared(synthetic, distance, states) for states in (synthetic.anchors, synthetic.queries))
+    members = [logk_NV[synthetic.y == label] for label in range(5)]
+    if kind == "arithmetic":
+        means = np.stack([np.log(np.exp(rows).mean(0)) for rows in members])
+    else:
+        means = np.stack([rows.mean(0) for rows in members])
+        means -= np.log(np.exp(means).sum(-1, keepdims=True))
+    want_Q = divergence(logp_QV, means, distance.direction).argmin(-1)
+    prediction = knn.run(context, KNNOptions(k=8, distance=name, centroid=kind))
+    np.testing.assert_array_equal(prediction.classes_Q, want_Q)
+    assert len(set(want_Q)) > 2 and prediction.datastore["anchors"] == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("knn", {}),
+        ("knn_released", {"distance": "released"}),
+        ("knn_partial", {"distance": "partial"}),
+        ("knn_partial_raw", {"distance": "partial_raw"}),
+        ("knn_l2", {"distance": "hidden"}),
+        ("knn_centroid", {"centroid": "arithmetic"}),
+        ("knn_centroid_geometric", {"centroid": "geometric"}),
+    ],
+)
+def test_variants_are_options_of_one_classifier(context, name, options):
+    declared = registry.get(name)
+    ours, expected = declared.run(context, declared.settings()), knn.run(context, KNNOptions(**options))
+    np.testing.assert_array_equal(ours.probabilities_QC, expected.probabilities_QC)
+
+
+@pytest.mark.parametrize(
+    ("k", "shots", "demo_shots", "used"), [(3, 5, 4, 1), (3, 5, 3, 2), (3, 100, 2, 3), (7, 9, 4, 5), (500, 500, 0, 103)]
+)
+def test_the_published_k(context, k, shots, demo_shots, used):
+    split = dataclasses.replace(context.problem.split, shots=shots, demo_shots=demo_shots)
+    assert knn.published_k(k, dataclasses.replace(context.problem, split=split)) == used

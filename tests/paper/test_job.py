@@ -1,0 +1,155 @@
+"""Whole grids on a small world: what is read, what is written, and what a restart or a death leaves."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.paper import cells, job, plan
+from knnprompt_jax.runs import comparison, records
+from knnprompt_jax.runs import settings as job_settings
+from tests.runs.conftest import choosing
+
+
+def folder(grid):
+    return pathlib.Path(grid.output) / grid.experiment
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """How many prompts each pass reads."""
+    counts, states = [], lm.LanguageModel.states
+
+    def counted(self, prompts, *arguments):
+        counts.append(prompts.num_prompts)
+        return states(self, prompts, *arguments)
+
+    monkeypatch.setattr(lm.LanguageModel, "states", counted)
+    return counts
+
+
+def test_records_are_those_of_a_comparison(grid):
+    job.run(dataclasses.replace(grid, rows=0, shots=(7, 9)))
+    found = {(one.method, one.seed, one.shots): one for one in records.read_all(folder(grid))}
+    most = found["knn", 1, 9].demo_shots
+    assert sorted(found) == sorted(
+        [("icl", seed, most) for seed in (1, 2)] + [("knn", seed, shots) for seed in (1, 2) for shots in (7, 9)]
+    )
+    options = {"data_dir": grid.data_dir, "task": "mr", "demo_shots": most, "seeds": (1, 2), "methods": "icl,knn"}
+    other = job_settings.JobSettings(model=grid.models, shots=7, output=f"{grid.output}/main", **options)
+    for theirs in comparison.run(choosing(other, knn={"distance": "released"})):
+        ours = found[theirs.method, theirs.seed, most if theirs.method == "icl" else 7]
+        assert (ours.predicted, ours.true, ours.accuracy) == (theirs.predicted, theirs.true, theirs.accuracy)
+        assert ours.experiment == "robustness" and ours.demo_shots == most
+        if theirs.method == "knn":
+            assert (ours.prompts, ours.truncated_prompts) == (theirs.prompts, theirs.truncated_prompts)
+            assert ours.class_counts == theirs.class_counts
+
+
+def test_no_prompt_is_read_twice(grid, read):
+    grid = dataclasses.replace(grid, methods="icl,knn,knn_partial,contextual_calibration", label_token="first")
+    planned = plan.make(grid)
+    job.run(grid)
+    assert len(planned.passes) == len(read) == 2
+    for one, count in zip(planned.passes, read, strict=True):
+        assert len(one.runs) == 6  # Two methods with two numbers of shots, two with none.
+        drawn = [row for run in one.runs for row in run.problem.split.anchors]
+        texts = {one.runs[0].problem.task.render(row) for row in [*drawn, *one.runs[0].problem.evaluation]}
+        assert count == len(texts) + 3 == one.cost.prompts  # And three without content.
+        assert count < len(drawn) + len(one.runs[0].problem.evaluation)
+        shown = len(one.demonstrations)
+        tokens = sum(len(one.model.tokenize([text])[0]) for text in texts)
+        assert tokens < one.cost.tokens < 3 * tokens + 128 * shown
+
+
+def test_truncated_cells_count_their_own_prompts(grid):
+    grid = dataclasses.replace(grid, shots=(9,), regime="few-shot")
+    job.run(grid)
+    found = {one.method: one for one in records.read_all(folder(grid)) if one.seed == 1}
+    assert 0 < found["icl"].truncated_prompts <= found["icl"].prompts == 11
+    assert found["knn"].truncated_prompts == 0 and found["knn"].prompts == 16 + 11
+    assert found["icl"].lm_tokens > 0 and found["knn"].demo_shots == 1
+
+
+def test_where_nothing_is_left_in_context_learning_is_used_again(grid):
+    grid = dataclasses.replace(grid, shots=(1,), seeds=(1,), regime="few-shot")
+    job.run(grid)
+    icl, knn = records.read_all(folder(grid))
+    assert knn.predicted == icl.predicted
+    assert (icl.note, knn.note) == ("", cells.REUSED)
+    assert (knn.method, knn.shots, knn.demo_shots) == ("knn", 1, 1)
+
+
+def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
+    job.run(grid)
+    before = {path: path.stat().st_mtime_ns for path in folder(grid).iterdir()}
+    gone = sorted(before)[1]
+    gone.unlink()
+    read.clear()
+    job.run(grid)
+    assert len(read) == 1
+    assert {path: path.stat().st_mtime_ns for path in folder(grid).iterdir() if path != gone} == {
+        path: time for path, time in before.items() if path != gone
+    }
+    assert gone.exists()
+    capsys.readouterr()
+    job.run(grid)
+    assert "6 records, of which 6 are there already" in capsys.readouterr().out
+    assert len(read) == 1
+
+
+def test_other_rows_or_options_are_other_records(grid):
+    job.run(grid)
+    others = [dataclasses.replace(grid, **change) for change in ({"rows": 10}, {"direction": "forward"})]
+    for other in (*others, choosing(grid, knn={"k": 1})):
+        assert plan.make(other).num_done < 6
+
+
+def test_shards_share_out_all_passes(grid):
+    grid = dataclasses.replace(grid, seeds=(1, 2, 3, 4, 5), regime="few-shot")
+    whole = plan.make(grid)
+    shards = [plan.make(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    names = [[run.record.name for one in shard.passes for run in one.runs] for shard in shards]
+    assert sum(names, []) == [run.record.name for one in whole.passes for run in one.runs]
+    work = [sum(one.work for one in shard.passes) for shard in shards]
+    assert max(work) < 0.5 * sum(work)
+    job.run(dataclasses.replace(grid, shard="1/3"))
+    again = [plan.make(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    assert [len(shard.passes) for shard in again] == [0, len(shards[1].passes), len(shards[2].passes)]
+    assert again[1].num_other_shards == len(names[0]) + len(names[2])
+
+
+def test_a_dry_run_prints_the_plan_and_reads_nothing(grid, read, capsys, monkeypatch):
+    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
+    job.run(grid, dry_run=True)
+    text = capsys.readouterr().out
+    assert text.startswith("robustness: 6 records, of which 0 are there already")
+    assert "tokens, about" in text and not read and not folder(grid).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": ()}, "robustness: nothing to run with tasks='mr'"),
+        ({"tasks": ""}, "nothing to run"),
+        ({"models": "./nowhere"}, "no such folder"),
+        ({"data_dir": "nowhere"}, "nowhere"),
+        ({"methods": "icl_ensemble", "shots": (3,), "regime": "full"}, "does not apply"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(grid, change, message):
+    with pytest.raises(errors.UserError, match=message):
+        job.run(dataclasses.replace(grid, **change))
+    assert not folder(grid).exists()
+
+
+def test_a_record_file_holds_its_cell(grid):
+    grid = dataclasses.replace(grid, experiment="split_strategy", methods="knn", demo_shots=(1,), anchor_shots=(1,))
+    job.run(grid)
+    for path in folder(grid).iterdir():
+        content = json.loads(path.read_text())
+        assert content["cell"] == {"anchor_shots": 1} and content["experiment"] == "split_strategy"
+        assert content["accuracy"] == np.mean(np.array(content["predicted"]) == np.array(content["true"]))

@@ -1,0 +1,130 @@
+"""A folder of results → the page and its tables."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.paper import experiments, page
+from knnprompt_jax.report import drawing
+from knnprompt_jax.runs import records
+
+
+@pytest.fixture(scope="module")
+def found(results):
+    with drawing.style():
+        return {section.name: section for section in page.sections(page.read(results), results)}
+
+
+def test_every_experiment_has_a_section_with_something_in_it(found):
+    assert list(found) == list(experiments.EXPERIMENTS)
+    for section in found.values():
+        assert section.tables or section.maps
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["few_shot", "data_scaling", "prompt_compose", "upper_bound", "robustness", "split_strategy"]
+    + ["prior_reliance", "choice_of_k", "imbalance", "fine_tuning"],
+)
+def test_what_the_paper_draws_is_drawn(found, name):
+    assert found[name].figures
+    assert all(figure.panels for figure in found[name].figures)
+
+
+def test_data_scaling_has_the_first_figure_the_pilot_and_the_law(found):
+    assert [figure.name for figure in found["data_scaling"].figures] == ["first", "pilot", "data_scaling", "power_law"]
+
+
+def test_facts_say_what_ran_and_what_the_paper_has_more_of(found):
+    facts = found["few_shot"].facts
+    assert facts["Model"] == "gpt2-xl (1.5B)"
+    assert facts["Seeds"] == "1–3"
+    assert facts["KL direction"] == "KL(anchor ‖ test), as released"
+    assert facts["Fewer than in the paper"] == (
+        "2 of 6 tasks (without SUBJ, MPQA, CR, MR); without m = 32; 3 of 10 seeds; 47 of 256 test rows"
+    )
+
+
+def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
+    shown = found["case_study"].maps[0]
+    assert shown.cases
+    for point in (shown.points[index] for index in shown.cases):
+        assert point.prediction == point.label != point.other
+        assert all(shown.points[index].is_anchor for index, _ in point.neighbours)
+
+
+def test_task_statistics_stand_beside_the_papers(found):
+    *_, context = found["max_shots"].tables[0].rows
+    assert [(cell.ours.mean, cell.paper.mean, cell.difference) for cell in context.cells] == [(44, 44, 0), (44, 17, 27)]
+
+
+def test_writes_the_page_and_every_table_and_writes_the_same_again(results, page_path, tmp_path):
+    text = page_path.read_text(encoding="utf-8")
+    assert "lies within two standard errors" in text
+    names = {file.name for file in (page_path.parent / "tables").iterdir()}
+    assert {"few_shot.csv", "few_shot.md", "power_law.csv", "max_shots.md"} <= names
+    assert page.run(str(results), str(tmp_path / "page")).read_text(encoding="utf-8") == text
+
+
+def test_a_model_that_the_paper_does_not_have_is_said_plainly(make_record, tmp_path):
+    for seed in (1, 2):
+        made = make_record("few_shot", "trec", "knn", 8, seed, model="tiny")
+        records.write(tmp_path / "results" / "few_shot", made)
+    text = page.run(str(tmp_path / "results"), str(tmp_path / "page")).read_text(encoding="utf-8")
+    assert "These runs are of the tiny model, which the paper has no results of" in text
+    assert "a reference only" in text
+    assert "Without records: Task statistics" in text
+    assert 'class="within"' not in text
+
+
+def _foreign(folder):
+    (folder / "few_shot").mkdir()
+    (folder / "few_shot" / "a.json").write_text('{"a": 1}', encoding="utf-8")
+
+
+def _older(folder):
+    (folder / "few_shot").mkdir()
+    (folder / "few_shot" / "a.json").write_text('{"format": 1}', encoding="utf-8")
+
+
+def _statistics(folder):
+    (folder / "max_shots").mkdir()
+    (folder / "max_shots" / "max_shots.json").write_text(json.dumps({"rows": [{"task": "mr"}]}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (shutil.rmtree, "no such folder of results"),
+        (lambda folder: None, "no results: records are expected in a folder of it named max_shots"),
+        (lambda folder: (folder / "few_shot").mkdir(), "no results"),
+        (_foreign, "a.json: not a record"),
+        (_older, "a.json: a record of format 1, this version reads format"),
+        (_statistics, "max_shots.json: no task statistics: rows with"),
+    ],
+)
+def test_bad_results_are_told_in_one_line(tmp_path, spoil, message):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    spoil(folder)
+    with pytest.raises(errors.UserError, match=message) as raised:
+        page.run(str(folder), str(tmp_path / "page"))
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "page").exists()
+
+
+def test_a_record_of_another_experiment_is_refused(make_record, tmp_path):
+    records.write(tmp_path / "distance", make_record("few_shot", "mr", "knn", 8, 1))
+    with pytest.raises(errors.UserError, match="a record of 'few_shot'"):
+        page.run(str(tmp_path), str(tmp_path / "page"))
+
+
+def test_a_spoilt_case_study_is_refused(make_record, tmp_path):
+    made = dataclasses.replace(make_record("case_study", "mr", "knn", 8, 1))
+    path = records.write(tmp_path / "case_study", made)
+    path.with_suffix(".npz").write_text("junk", encoding="utf-8")
+    with pytest.raises(errors.UserError, match="not a case study"):
+        page.run(str(tmp_path), str(tmp_path / "page"))

@@ -1,0 +1,81 @@
+"""Centroids as their definitions have them, from either kind of store."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.store import centroids
+from tests.store import worlds
+
+CLASSES = (0, 1, 4)  # Classes 2 and 3 have no anchor.
+KINDS = centroids.CENTROIDS[1:]
+
+
+@pytest.fixture(scope="module")
+def sparse(world):
+    """A world with as many anchors as a block has, and some more."""
+    return dataclasses.replace(world, labels_N=np.random.default_rng(0).choice(CLASSES, 211, p=[0.2, 0.5, 0.3]))
+
+
+def compared(logp_NV, distance):
+    return worlds.log_softmax(logp_NV[:, worlds.LABEL_IDS]) if distance.startswith("partial") else logp_NV
+
+
+def members(world, distance):
+    return [compared(world.logk_NV, distance)[world.labels_N == label] for label in CLASSES]
+
+
+@pytest.mark.parametrize("distance", ["forward", "released", "partial", "partial_released"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("store_kind", ["dense", "factored"])
+def test_centroids_are_those_of_the_definition(sparse, store_kind, kind, distance):
+    if kind == "arithmetic":
+        want_CV = np.stack([np.log(np.exp(rows_NV).mean(0)) for rows_NV in members(sparse, distance)])
+    else:
+        want_CV = worlds.log_softmax(np.stack([rows_NV.mean(0) for rows_NV in members(sparse, distance)]))
+    got = centroids.of(sparse.build(store_kind, distance), kind, sparse.head, distance)
+    np.testing.assert_allclose(got.anchors.keys.values_NV, want_CV, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(jnp.exp(got.anchors.keys.values_NV).sum(-1), 1, atol=1e-5)
+    np.testing.assert_array_equal(got.labels_N, CLASSES)
+    direction = "released" if distance.endswith("released") else "forward"
+    want_QC = worlds.divergences(direction, compared(sparse.logp_QV, distance), want_CV)
+    nearest = sparse.search(got, 1, distance)
+    worlds.check_ranks(nearest.indices_Qk, want_QC)
+    np.testing.assert_array_equal(nearest.labels_Qk, np.array(CLASSES)[nearest.indices_Qk])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_centroids_minimise_the_divergence_they_claim(sparse, kind):
+    """No distribution near a centroid has less total KL: from the anchors (arithmetic), or to them (geometric)."""
+    rows_NV = members(sparse, "forward")[1]
+    of_dense = centroids.of(sparse.build("dense"), kind, sparse.head, "forward")
+    centroid_V = worlds.log_softmax(np.asarray(of_dense.anchors.keys.values_NV[1], np.float64)[None])[0]
+
+    def total(logc_V):
+        logp, logq = (rows_NV, logc_V) if kind == "arithmetic" else (logc_V, rows_NV)
+        return (np.exp(logp) * (logp - logq)).sum()
+
+    rng = np.random.default_rng(2)
+    nearby = [worlds.log_softmax(centroid_V + 0.1 * rng.normal(size=(1, len(centroid_V))))[0] for _ in range(31)]
+    assert min(map(total, nearby)) > total(centroid_V)
+
+
+def test_no_centroids_leave_the_anchors(world):
+    store = world.build("factored", rows=slice(0, 7))
+    assert centroids.of(store, "none", world.head, "hidden") is store
+
+
+@pytest.mark.parametrize(
+    "kind, distance, message",
+    [
+        ("median", "forward", "centroid='median': choose from none, arithmetic, geometric"),
+        ("arithmetic", "hidden", "averages distributions: choose distance forward, released, partial"),
+        ("geometric", "partial_raw", "averages distributions: choose distance forward, released, partial"),
+    ],
+)
+def test_what_cannot_be_averaged_is_refused(kind, distance, message):
+    with pytest.raises(errors.UserError, match=message):
+        centroids.check(kind, distance)

@@ -1,0 +1,94 @@
+"""Searches in bounded memory: blocks, transfers and tiles show in no result; and the mistakes they tell."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.store import distances, kernel, search
+from tests.store import worlds
+
+
+@pytest.fixture(scope="module", params=["dense", "factored"])
+def store(request, world):
+    return world.build(request.param)
+
+
+def with_memory(store, memory_mb, on_host=True):
+    return dataclasses.replace(store.on_host() if on_host else store, memory_mb=memory_mb)
+
+
+@pytest.mark.parametrize("direction", distances.DIRECTIONS)
+@pytest.mark.parametrize("on_host", [False, True])
+@pytest.mark.parametrize("memory_mb", [4.0, 8])
+def test_little_memory_shows_in_no_result(world, store, memory_mb, on_host, direction):
+    small = with_memory(store, memory_mb, on_host)
+    plan = small.plan(len(world.queries), search.SearchOptions(5, direction))
+    assert plan.nbytes <= memory_mb * 2**20
+    nearest, whole = (world.search(each, 5, direction) for each in (small, store))
+    np.testing.assert_allclose(nearest.distances_Qk, whole.distances_Qk, atol=1e-4)
+    worlds.check_ranks(nearest.indices_Qk, world.distances(direction))
+
+
+def test_little_memory_means_blocks_and_transfers(world):
+    small = with_memory(world.build("dense"), 3.9)
+    plan = small.plan(len(world.queries), search.SearchOptions(5))
+    assert plan.queries_per_block < len(world.queries) and plan.anchors_per_transfer < len(small)
+    described = small.describe(len(world.queries), search.SearchOptions(5))
+    assert {name: described[name] for name in ("queries_per_block", "anchors_per_transfer", "anchors_per_tile")} == {
+        name: value for name, value in vars(plan).items() if "_per_" in name
+    }
+    sizes = {"kind": "dense", "placement": "host", "anchors": 211, "bytes": small.nbytes, "search_bytes": plan.nbytes}
+    assert described.items() >= sizes.items()
+
+
+@pytest.mark.parametrize("k", [1, 100, 211])
+def test_more_neighbours_than_a_transfer_has_anchors(world, k):
+    store = world.build("dense")
+    nearest = world.search(with_memory(store, 6), k)
+    assert nearest.indices_Qk.shape == (len(world.queries), k)
+    np.testing.assert_allclose(nearest.distances_Qk, world.search(store, k).distances_Qk, atol=1e-4)
+
+
+def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
+    """Every transfer is asked for before the one before it is searched, and none before the last but one is done."""
+    events, put, kernel_search = [], jax.device_put, kernel.search
+    monkeypatch.setattr(jax, "device_put", lambda tree: events.append("put") or put(tree))
+    monkeypatch.setattr(kernel, "search", lambda *args, **kw: events.append("search") or kernel_search(*args, **kw))
+    small = with_memory(world.build("factored", "forward"), 3.73)
+    plan = small.plan(len(world.queries), search.SearchOptions(3))
+    assert plan.anchors_per_transfer < len(small) / 3
+    small.search(world.queries[: plan.queries_per_block], search.SearchOptions(3))
+    assert "".join(event[0] for event in events).startswith("ppspsps")
+
+
+def test_a_state_serves_every_number_of_neighbours(world, store):
+    three, five = (world.search(store, k) for k in (3, 5))
+    jax.tree.map(lambda fewer, more: np.testing.assert_array_equal(fewer, more[:, :3]), three, five)
+
+
+def test_no_queries(world, store):
+    nearest = store.search(world.queries[:0], search.SearchOptions(3))
+    assert nearest.indices_Qk.shape == nearest.labels_Qk.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"k": 0}, "k=0: choose from 1 to 211"),
+        ({"k": 212}, "k=212: choose from 1 to 211"),
+        ({"k": 1, "distance": "backward"}, "distance='backward': choose from forward, released, partial"),
+        ({"k": 1, "approximate_recall": 1.5}, "approximate_recall=1.5: choose a probability"),
+        ({"k": 1, "approximate_recall": 0.0}, "approximate_recall=0.0: choose a probability"),
+    ],
+)
+def test_mistakes_are_told(world, store, options, message):
+    with pytest.raises(errors.UserError, match=message):
+        store.search(world.queries, search.SearchOptions(**options))
+
+
+def test_too_little_memory_is_told(world, store):
+    with pytest.raises(errors.UserError, match="search memory of 1 MB: more than"):
+        world.search(with_memory(store, 1, on_host=False), 1)

@@ -1,0 +1,96 @@
+"""What every kind of store does: append, remove, move between memories; and the mistakes it tells."""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.store import store as store_lib
+from tests.store import worlds
+
+MOVES = pytest.mark.parametrize("on_host", [False, True])
+
+
+@pytest.fixture(scope="module", params=["dense", "factored"])
+def store(request, world):
+    return world.build(request.param)
+
+
+@MOVES
+def test_appending_is_building_from_all_at_once(world, store, on_host):
+    part = world.build(store.codec.kind, rows=slice(0, 150))
+    grown = (part.on_host() if on_host else part).append(world.anchors[150:], world.labels_N[150:])
+    assert len(part) == 150 and len(grown) == 211
+    np.testing.assert_array_equal(grown.ids_N, np.arange(211))
+    np.testing.assert_array_equal(grown.labels_N, world.labels_N)
+    jax.tree.map(
+        lambda old, new: np.testing.assert_array_equal(old, np.asarray(new)[:150]), part.anchors, grown.anchors
+    )
+    worlds.check_ranks(world.search(grown, 5).indices_Qk, world.distances("forward"))
+    assert isinstance(grown.anchors.labels_N, np.ndarray) == on_host
+
+
+@MOVES
+def test_removing_by_id(world, store, on_host):
+    store = dataclasses.replace(store, ids_N=1000 + 3 * np.arange(211))
+    left = (store.on_host() if on_host else store).remove([1000, 1000 + 3 * 210, 1000 + 3 * 7])
+    kept_n = np.setdiff1d(np.arange(211), [0, 210, 7])
+    np.testing.assert_array_equal(left.ids_N, store.ids_N[kept_n])
+    np.testing.assert_array_equal(left.labels_N, world.labels_N[kept_n])
+    nearest = world.search(left, 1)
+    np.testing.assert_array_equal(nearest.indices_Qk[:, 0], world.distances("forward")[:, kept_n].argmin(-1))
+    again = left.append(world.anchors[np.array([7])], [4])
+    assert again.ids_N[-1] == left.ids_N.max() + 1
+
+
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_stores_in_host_memory_are_those_on_the_device(world, kind):
+    on_host, on_device = (world.build(kind, placement=placement) for placement in ("host", "device"))
+    assert on_host.anchors.on_host and not on_device.anchors.on_host and not on_host.on_device().anchors.on_host
+    jax.tree.map(np.testing.assert_array_equal, on_host.anchors, on_device.on_host().anchors)
+
+
+MISTAKES = {
+    "id 3 occurs more than once": lambda store, world: store.append(world.anchors[:1], [0], [3]),
+    "2 labels for 3 anchors": lambda store, world: store.append(world.anchors[:3], [0, 1]),
+    "2 ids for 3 anchors": lambda store, world: world.build("dense", rows=slice(0, 3), ids=[1, 2]),
+    "label -1: classes are numbers from 0": lambda store, world: store.append(world.anchors[:2], [0, -1]),
+    "id 211 is not in the store": lambda store, world: store.remove([2, 211]),
+    "no anchor would be left": lambda store, world: store.remove(range(211)),
+    "needs at least one anchor": lambda store, world: world.build("dense", rows=slice(0, 0)),
+    "kind='sparse': choose from auto, dense, factored": lambda store, world: world.build("sparse"),
+    "key_dtype='int8': choose from float32": lambda store, world: world.build("dense", key_dtype="int8"),
+    "distance='bag': choose from forward, released": lambda store, world: world.build("auto", "bag"),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_told(world, store, message):
+    with pytest.raises(errors.UserError, match=re.escape(message)):
+        MISTAKES[message](store, world)
+
+
+@pytest.mark.parametrize("built_for, others", [("hidden", ()), ("partial", ("partial_released",))])
+def test_a_dense_store_keeps_what_its_distance_compares(world, built_for, others):
+    store = world.build("dense", built_for)
+    assert store.distances == (built_for, *others)
+    worlds.check_ranks(world.search(store, 3, built_for).indices_Qk, world.distances(built_for))
+    with pytest.raises(errors.UserError, match=f"distance='forward': choose from {built_for}"):
+        world.search(store, 3)
+
+
+@pytest.mark.parametrize(
+    "distance, logit_cap, kind", [("released", None, "factored"), ("", None, "factored"), ("hidden", 3.0, "dense")]
+)
+def test_the_kind_that_suits(distance, logit_cap, kind):
+    assert store_lib.kind_of(store_lib.StoreOptions(), distance, logit_cap) == kind
+
+
+def test_host_memory_is_for_a_single_process(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    store_lib.check_processes(store_lib.StoreOptions())
+    with pytest.raises(errors.UserError, match="placement='host' is for a single process"):
+        store_lib.check_processes(store_lib.StoreOptions(placement="host"))

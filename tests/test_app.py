@@ -1,0 +1,139 @@
+"""The binaries as a user starts them: --help lists every option once, and a mistake is one line and exit status 2."""
+
+import importlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from knnprompt_jax import options
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BINARY = '''"""Says what it is told."""
+import dataclasses
+from absl import flags
+from knnprompt_jax import app, options
+
+@dataclasses.dataclass(frozen=True)
+class Inner(options.Options):
+    memory_mb: float = options.option(512.0, "Memory.", least=1)
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    k: int = options.option(3, "Neighbours.", least=1)
+    seeds: tuple[int, ...] = options.option((1, 2), "Of draws.", needed=True)
+    names: tuple[str, ...] = options.option(("a",), "Of tasks.")
+    hub: bool = options.option(False, "Rows from the Hub.")
+    store: Inner = options.group(Inner)
+
+def kind(config):
+    return Settings
+
+CONFIG = app.Config(__file__, "say.py", kind)
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Say nothing.")
+if __name__ == "__main__":
+    app.run(lambda: print(CONFIG.value.to_dict()))
+'''
+CONFIG = """import sys
+from knnprompt_jax import errors, options
+
+def get_config(kind="plain"):
+    if kind != "plain":
+        raise errors.UserError(f"kind={kind!r}: choose from plain")
+    return options.config_of(sys.modules["__main__"].Settings, k=5)
+"""
+FILES = {
+    "binaries/say.py": BINARY,
+    "configs/say.py": CONFIG,
+    "syntax.py": "def get_config(:",
+    "name.py": "def get_config(): return nothing",
+    "type.py": "def get_config(): return 1 + 'a'",
+    "unknown.py": "def get_config(): return {'shots': 3}",
+}
+
+
+def start(path: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "60"}
+    command = [sys.executable, str(path), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=path.parents[1], env=environment, check=False)
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A small binary with options of every type, and config files that cannot be used."""
+    folder = tmp_path_factory.mktemp("app")
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return folder / "binaries" / "say.py"
+
+
+def test_values_on_the_command_line(binary):
+    given = ["--config.k=7", "--config.seeds=5", "--config.names=a/*,b", "--config.hub", "--config.store.memory_mb=3"]
+    said = {"k": 7, "seeds": (5,), "names": ("a/*", "b"), "hub": True, "store": {"memory_mb": 3.0}}
+    assert start(binary, *given).stdout == f"{said}\n"
+    repeated = ["--config=configs/say.py:plain", "--config.seeds=3", "--config.seeds=(4, 5)", "--noconfig.hub"]
+    said = {"k": 5, "seeds": (3, 4, 5), "names": ("a",), "hub": False, "store": {"memory_mb": 512.0}}
+    assert start(binary, *repeated).stdout == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.k=abc"], "k='abc': it must be a whole number"),
+        (["--config.seeds=abc"], "seeds=('abc',): each must be a whole number"),
+        (["--config.seeds=(1.5,)"], "seeds=(1.5,): each must be a whole number"),
+        (["--config.hub=maybe"], "hub='maybe': it must be True or False"),
+        (["--config.store.memory_mb=nan"], "store.memory_mb='nan': it must be a number, and finite"),
+        (["--config.seed=3"], "unknown option: 'seed' Did you mean \"seeds\""),
+        (["--config=nowhere.py"], "--config=nowhere.py: OSError: [Errno 2] No such file"),
+        (["--config=syntax.py"], "--config=syntax.py: SyntaxError: invalid syntax (syntax.py, line 1)"),
+        (["--config", "name.py"], "--config=name.py: NameError: name 'nothing' is not defined"),
+        (["--config=type.py"], "flag --config=type.py: Error whilst parsing config file: TypeError: unsupported"),
+        (["--config=unknown.py"], "unknown option 'shots': choose from hub, k, names, seeds, store"),
+        (["--config=configs/say.py:other"], "kind='other': choose from plain"),
+        (["surplus"], "unexpected argument 'surplus': options are written --name=value"),
+        (["--nothing"], "Unknown command line flag 'nothing'"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(binary, arguments, message):
+    done = start(binary, *arguments)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
+
+
+def test_help_shows_the_values_of_the_config_and_the_command_line(binary):
+    done = start(binary, "--config.seeds=3,4", "--help")
+    assert done.returncode == 0 and done.stdout.startswith("Says what it is told.\n")
+    assert "  --config.k=5\n      Neighbours.\n  --config.seeds=3,4\n" in done.stdout
+    assert done.stdout.endswith("  --dry_run=False\n      Say nothing.\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("knn_prompting", "runs.settings.JobSettings"),
+        ("compare", "runs.settings.JobSettings"),
+        ("build_datastore", "runs.settings.BuildSettings"),
+        ("tune", "runs.tuning.TuningSettings"),
+        ("paper", "paper.settings.GridSettings"),
+        ("benchmark", "benchmark.settings.BenchmarkSettings"),
+        ("benchmark_loading", "benchmark.loading.LoadingSettings"),
+        ("pretrain", "pretraining.settings.PretrainSettings"),
+    ],
+)
+def test_help_lists_every_option_once(name, kind):
+    module, kind = kind.rsplit(".", 1)
+    declared = list(options.listed(getattr(importlib.import_module(f"knnprompt_jax.{module}"), kind)))
+    printed = start(ROOT / "experiments" / f"{name}.py", "--help").stdout
+    entries = dict(re.findall(r"^  --config\.([\w.]+)=.*\n((?: {6}.*\n?)+)", printed, re.MULTILINE))
+    assert re.findall(r"--config\.([\w.]+)=", printed.split("\n  --config=")[1]) == [
+        option for option, _, _ in declared
+    ]
+    for option, _, declaration in declared:
+        said = " ".join(entries[option].split())
+        assert said.startswith(" ".join(declaration["help"].split()))
+        assert said.endswith(f"One of {', '.join(declaration['choices'])}.") or not declaration["choices"]
