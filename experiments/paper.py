@@ -11,7 +11,7 @@ from absl import flags
 from knnprompt_jax import app
 from knnprompt_jax.paper import experiments, job
 
-_CONFIG = app.Config(__file__, "paper.py:few_shot", experiments.Settings)
+_CONFIG = app.Config(__file__, "paper.py:few_shot", experiments.settings_of)
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and its cost, and run nothing.")
 
 

@@ -98,13 +98,19 @@ def _declare(
     )
 
 
+_PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
 METHODS = (
     _declare(
         *("knn", "kNN Prompting", "Eq. 5", knn_options.KNNOptions),
         look=0,
-        printed_as=("kNN Prompting", "LM Distribution + D_KL"),
+        printed_as=_PRINTED,
     ),
-    _declare("knn_released", "kNN, released KL", "released code", knn_options.VoteOptions, look=6, distance="released"),
+    _declare(
+        *("knn_released", "kNN, released KL", "released code", knn_options.VoteOptions),
+        look=6,
+        printed_as=_PRINTED,
+        distance="released",
+    ),
     _declare(
         *("knn_partial", "kNN, label words", "whole and partial distributions", PartialOptions),
         look=4,

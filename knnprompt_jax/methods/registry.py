@@ -1,51 +1,20 @@
-"""The methods by name. Adding one is a file that ends in its `METHODS`, and its name here."""
+"""The methods by name. Adding one is a file that ends in its `METHODS`, and the file's name in `_FILES`."""
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Sequence
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.methods import (
-    batch_calibration,
-    commonest_class,
-    contextual_calibration,
-    demonstration_selection,
-    demonstration_upper_bound,
-    domain_context_calibration,
-    hidden_centroids,
-    icl_ensemble,
-    in_context,
-    knn,
-    linc,
-    linear_probe,
-    method,
-    multi_token_icl,
-    noisy_channel,
-    proca,
-    tfidf,
-)
-from knnprompt_jax.methods.fine_tuning import method as fine_tuning
+from knnprompt_jax.methods import method
 
 ALL = "all"
-_MODULES = (
-    in_context,
-    knn,
-    multi_token_icl,
-    icl_ensemble,
-    contextual_calibration,
-    noisy_channel,
-    demonstration_selection,
-    demonstration_upper_bound,
-    fine_tuning,
-    commonest_class,
-    tfidf,
-    domain_context_calibration,
-    batch_calibration,
-    proca,
-    linc,
-    hidden_centroids,
-    linear_probe,
+_FILES = (
+    *("in_context", "knn", "multi_token_icl", "icl_ensemble", "contextual_calibration", "noisy_channel"),
+    *("demonstration_selection", "demonstration_upper_bound", "fine_tuning.method", "commonest_class", "tfidf"),
+    *("domain_context_calibration", "batch_calibration", "proca", "linc", "hidden_centroids", "linear_probe"),
 )
+_MODULES = [importlib.import_module(f"knnprompt_jax.methods.{name}") for name in _FILES]
 METHODS: dict[str, method.Method] = {declared.name: declared for module in _MODULES for declared in module.METHODS}
 
 

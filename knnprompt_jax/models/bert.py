@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from knnprompt_jax.models import attention, conversion, hf_config, layers
+from knnprompt_jax.models import attention, conversion, hf_config, layers, names
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models.conversion import Rule
@@ -89,11 +89,7 @@ class Encoder(nnx.Module):
 
 
 def config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
-    """The encoder that a config.json describes; absent keys take the values `transformers` gives them.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, or a size that is none.
-    """
+    """The encoder of a config.json, as `registry.config_from_hf` says."""
     hf.require("is_decoder", False)
     hf.require("add_cross_attention", False)
     hf.choice("position_embedding_type", "absolute", ("absolute",))
@@ -131,69 +127,25 @@ PUBLISHED = {
     "princeton-nlp/unsup-simcse-bert-base-uncased": _published(768, 12, 12),
 }
 
-_SELF = "encoder.layer.{layer}.attention.self."
-# Position numbers, and the heads for masked words and next sentences with which BERT was pretrained.
-_OTHERS = r"embeddings\.position_ids|cls\..*"
-
-# PyTorch's Linear keeps its weights (out, in). Google's own files say gamma and beta of normalisation.
+_LAYER = "encoder.layer.{layer}."
+_SELF = _LAYER + "attention.self."
+# Google's own files say gamma and beta of normalisation.
 TABLE = conversion.Table(
     prefixes=("bert.",),
-    buffers=_OTHERS,
+    # Position numbers, and the heads for masked words and next sentences with which BERT was pretrained.
+    buffers=r"embeddings\.position_ids|cls\..*",
     endings={".gamma": ".weight", ".beta": ".bias"},
     rules=(
         Rule("embeddings.word_embeddings.weight", "tokens", "v d -> v d"),
         Rule("embeddings.position_embeddings.weight", "positions", "m d -> m d"),
         Rule("embeddings.token_type_embeddings.weight", "types", "t d -> t d"),
-        Rule("embeddings.LayerNorm.weight", "embedding_norm.scale", "d -> d"),
-        Rule("embeddings.LayerNorm.bias", "embedding_norm.bias", "d -> d"),
-        Rule(_SELF + "query.weight", "blocks.attention.q_kernel", "(h k) d -> d h k"),
-        Rule(_SELF + "key.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 0),
-        Rule(_SELF + "value.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 1),
-        Rule(_SELF + "query.bias", "blocks.attention.q_bias", "(h k) -> h k"),
-        Rule(_SELF + "key.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
-        Rule(_SELF + "value.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
-        Rule("encoder.layer.{layer}.attention.output.dense.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
-        Rule("encoder.layer.{layer}.attention.output.dense.bias", "blocks.attention.out_bias", "d -> d"),
-        Rule("encoder.layer.{layer}.attention.output.LayerNorm.weight", "blocks.attention_norm.scale", "d -> d"),
-        Rule("encoder.layer.{layer}.attention.output.LayerNorm.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule("encoder.layer.{layer}.intermediate.dense.weight", "blocks.mlp.up_kernel", "f d -> d f"),
-        Rule("encoder.layer.{layer}.intermediate.dense.bias", "blocks.mlp.up_bias", "f -> f"),
-        Rule("encoder.layer.{layer}.output.dense.weight", "blocks.mlp.down_kernel", "d f -> f d"),
-        Rule("encoder.layer.{layer}.output.dense.bias", "blocks.mlp.down_bias", "d -> d"),
-        Rule("encoder.layer.{layer}.output.LayerNorm.weight", "blocks.mlp_norm.scale", "d -> d"),
-        Rule("encoder.layer.{layer}.output.LayerNorm.bias", "blocks.mlp_norm.bias", "d -> d"),
-        Rule("pooler.dense.weight", "pooler_kernel", "e d -> d e"),
-        Rule("pooler.dense.bias", "pooler_bias", "d -> d"),
+        *names.norm("embeddings.LayerNorm", "embedding_norm"),
+        *names.attention(_SELF + "query", _SELF + "key", _SELF + "value", _LAYER + "attention.output.dense"),
+        *names.norm(_LAYER + "attention.output.LayerNorm", "blocks.attention_norm"),
+        *names.dense(_LAYER + "intermediate.dense", "blocks.mlp.up", "f d -> d f"),
+        *names.dense(_LAYER + "output.dense", "blocks.mlp.down", "d f -> f d"),
+        *names.norm(_LAYER + "output.LayerNorm", "blocks.mlp_norm"),
+        *names.dense("pooler.dense", "pooler", "e d -> d e"),
     ),
 )
-
-# Flax's Dense keeps its kernels (in, out).
-FLAX_TABLE = conversion.Table(
-    prefixes=("bert.",),
-    buffers=_OTHERS,
-    rules=(
-        Rule("embeddings.word_embeddings.embedding", "tokens", "v d -> v d"),
-        Rule("embeddings.position_embeddings.embedding", "positions", "m d -> m d"),
-        Rule("embeddings.token_type_embeddings.embedding", "types", "t d -> t d"),
-        Rule("embeddings.LayerNorm.scale", "embedding_norm.scale", "d -> d"),
-        Rule("embeddings.LayerNorm.bias", "embedding_norm.bias", "d -> d"),
-        Rule(_SELF + "query.kernel", "blocks.attention.q_kernel", "d (h k) -> d h k"),
-        Rule(_SELF + "key.kernel", "blocks.attention.kv_kernel", "d (n g k) -> d n g k", 0),
-        Rule(_SELF + "value.kernel", "blocks.attention.kv_kernel", "d (n g k) -> d n g k", 1),
-        Rule(_SELF + "query.bias", "blocks.attention.q_bias", "(h k) -> h k"),
-        Rule(_SELF + "key.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
-        Rule(_SELF + "value.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
-        Rule("encoder.layer.{layer}.attention.output.dense.kernel", "blocks.attention.out_kernel", "(h k) d -> h k d"),
-        Rule("encoder.layer.{layer}.attention.output.dense.bias", "blocks.attention.out_bias", "d -> d"),
-        Rule("encoder.layer.{layer}.attention.output.LayerNorm.scale", "blocks.attention_norm.scale", "d -> d"),
-        Rule("encoder.layer.{layer}.attention.output.LayerNorm.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule("encoder.layer.{layer}.intermediate.dense.kernel", "blocks.mlp.up_kernel", "d f -> d f"),
-        Rule("encoder.layer.{layer}.intermediate.dense.bias", "blocks.mlp.up_bias", "f -> f"),
-        Rule("encoder.layer.{layer}.output.dense.kernel", "blocks.mlp.down_kernel", "f d -> f d"),
-        Rule("encoder.layer.{layer}.output.dense.bias", "blocks.mlp.down_bias", "d -> d"),
-        Rule("encoder.layer.{layer}.output.LayerNorm.scale", "blocks.mlp_norm.scale", "d -> d"),
-        Rule("encoder.layer.{layer}.output.LayerNorm.bias", "blocks.mlp_norm.bias", "d -> d"),
-        Rule("pooler.dense.kernel", "pooler_kernel", "d e -> d e"),
-        Rule("pooler.dense.bias", "pooler_bias", "d -> d"),
-    ),
-)
+FLAX_TABLE = names.flax(TABLE)

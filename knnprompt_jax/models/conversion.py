@@ -82,7 +82,7 @@ class Piece:
     def cut(self, array: np.ndarray) -> np.ndarray:
         """The box of ours in the arrangement of the pattern's right side."""
         box = array[tuple(slice(start, start + size) for start, size in zip(self.start, self.box, strict=True))]
-        shape = [self.sizes[axis] for axis in self.pattern.split(" -> ")[1].split()]
+        shape = [self.sizes[axis] for axis in sides(self.pattern)[1]]
         if shape:
             shape[self.axis] = self.segment.stop - self.segment.start
         return box.reshape(shape)
@@ -114,16 +114,22 @@ def expand(table: Table, config: config_lib.DecoderConfig, leaves: Container[str
     return pieces
 
 
+def sides(pattern: str) -> tuple[list[str], list[str]]:
+    """The groups of axes left of the arrow, and the axes right of it."""
+    left, right = pattern.split(" -> ")
+    return re.findall(r"\(.*?\)|\w", left), right.split()
+
+
 def _piece(name: str, rule: Rule, layer: int | None, axes: Mapping[str, int]) -> Piece:
-    left, right = rule.pattern.split(" -> ")
+    groups, right = sides(rule.pattern)
     segments = [1 if size == "1" else axes[size] for size in rule.fused]
     sizes = {**axes, "n": 1, "j": sum(segments)}
     sizes = {axis: size for axis, size in sizes.items() if axis in rule.pattern}
-    axis = right.split().index("j") if rule.fused else 0
+    axis = right.index("j") if rule.fused else 0
     first = sum(segments[: rule.segment])
-    segment = slice(first, first + segments[rule.segment]) if rule.fused else slice(0, sizes[right.split()[0]])
+    segment = slice(first, first + segments[rule.segment]) if rule.fused else slice(0, sizes[right[0]])
     start, box = [], []
-    for letter in right.split():
+    for letter in right:
         is_place = letter == "n" or (letter == "j" and rule.fused[0] == "1")
         if is_place and rule.part is None:
             continue
@@ -131,7 +137,6 @@ def _piece(name: str, rule: Rule, layer: int | None, axes: Mapping[str, int]) ->
         box.append(segment.stop - segment.start if letter == "j" else sizes[letter])
     if layer is not None:
         start, box = [layer, *start], [1, *box]
-    groups = re.findall(r"\(.*?\)|\w", left)
     shape = tuple(math.prod(sizes[axis] for axis in re.findall(r"\w", group)) for group in groups)
     return Piece(
         name.format(layer=layer), rule.ours, tuple(start), tuple(box), shape, rule.pattern, sizes, axis, segment

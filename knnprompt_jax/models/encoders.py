@@ -122,7 +122,7 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
     if pooling not in POOLINGS:
         raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
     options = folder / modules.get("Transformer", "") / "sentence_bert_config.json"
-    described = hf_config.Fields(hf_config.read_object(options) if options.exists() else {})
+    described = hf_config.Fields(hf_config.read_object(options) if options.exists() else {}, str(options))
     described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
     longest = described.size("max_seq_length", config.num_positions)
     return config, folder, Recipe(pooling, min(longest, config.num_positions), "Normalize" in modules)

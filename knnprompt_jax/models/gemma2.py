@@ -4,16 +4,11 @@ import functools
 from typing import Any
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, llama_like
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models import hf_config, llama_like, names
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     layers = hf.size("num_hidden_layers")
     windows = llama_like.windows(hf, [llama_like.LAYER_TYPES[layer % 2] for layer in range(layers)])
     # Absent is not null here: then they are what was published.
@@ -47,22 +42,19 @@ def from_hf(hf: hf_config.Fields, family: str, **different: Any) -> config_lib.D
     return llama_like.config_from_hf(hf, family, **values | different)
 
 
-_shape = functools.partial(llama_like.shape, "gemma2", attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
+_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+_shape = functools.partial(llama_like.shape, "gemma2", vocab=256000, context=8192, sliding_window=4096, **_CAPS)
 PUBLISHED = {
-    "google/gemma-2-2b": _shape(
-        2304, 26, 8, 4, 9216, 256000, 8192, head_dim=256, query_pre_attn_scalar=256, sliding_window=4096
-    ),
-    "google/gemma-2-9b": _shape(
-        3584, 42, 16, 8, 14336, 256000, 8192, head_dim=256, query_pre_attn_scalar=256, sliding_window=4096
-    ),
-    "google/gemma-2-27b": _shape(
-        4608, 46, 32, 16, 36864, 256000, 8192, head_dim=128, query_pre_attn_scalar=144, sliding_window=4096
-    ),
+    "google/gemma-2-2b": _shape(2304, 26, 8, 4, 9216, head_dim=256, query_pre_attn_scalar=256),
+    "google/gemma-2-9b": _shape(3584, 42, 16, 8, 14336, head_dim=256, query_pre_attn_scalar=256),
+    "google/gemma-2-27b": _shape(4608, 46, 32, 16, 36864, head_dim=128, query_pre_attn_scalar=144),
 }
-NORM_RULES = (
-    Rule("layers.{layer}.input_layernorm.weight", "blocks.attention_norm.scale", "d -> d"),
-    Rule("layers.{layer}.post_attention_layernorm.weight", "blocks.attention_output_norm.scale", "d -> d"),
-    Rule("layers.{layer}.pre_feedforward_layernorm.weight", "blocks.mlp_norm.scale", "d -> d"),
-    Rule("layers.{layer}.post_feedforward_layernorm.weight", "blocks.mlp_output_norm.scale", "d -> d"),
+_LAYER = llama_like.LAYER
+TABLE = llama_like.table(
+    *llama_like.OUTSIDE_RULES,
+    *llama_like.PART_RULES,
+    *names.norm(_LAYER + "input_layernorm", "blocks.attention_norm"),
+    *names.norm(_LAYER + "post_attention_layernorm", "blocks.attention_output_norm"),
+    *names.norm(_LAYER + "pre_feedforward_layernorm", "blocks.mlp_norm"),
+    *names.norm(_LAYER + "post_feedforward_layernorm", "blocks.mlp_output_norm"),
 )
-TABLE = llama_like.table(*llama_like.OUTSIDE_RULES, *NORM_RULES, *llama_like.ATTENTION_RULES, *llama_like.MLP_RULES)

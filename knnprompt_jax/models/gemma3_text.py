@@ -8,11 +8,7 @@ from knnprompt_jax.models import gemma2, hf_config, llama_like, rope_config
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     if hf.value("attn_logit_softcapping") is not None:  # `transformers` reads it and does nothing with it.
         raise errors.UserError("config.json: attn_logit_softcapping is not supported in gemma3_text; only null is")
     layers, pattern = (

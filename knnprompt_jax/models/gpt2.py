@@ -1,16 +1,12 @@
 """GPT-2: what its config.json means, its published sizes and the names of its weights."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers
+from knnprompt_jax.models import conversion, hf_config, layers, names
 from knnprompt_jax.models.conversion import Rule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes; absent keys take the values `transformers` gives them.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, or a size that is none.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     hf.require("add_cross_attention", False)
     width = hf.size("n_embd", 768)
     heads = hf.divisor("n_head", width, 12)
@@ -44,94 +40,23 @@ PUBLISHED = {
     "gpt2-large": _published(1280, 36, 20),
     "gpt2-xl": _published(1600, 48, 25),
 }
-_FUSED = ("h", "h", "h")  # Heads of queries, keys and values, one after the other in one tensor.
 
-# PyTorch's Conv1D keeps its weights (in, out).
+_LAYER = "h.{layer}."
+# PyTorch's Conv1D keeps its kernels (in, out). Queries, keys and values lie one after the other, as many heads of each.
 TABLE = conversion.Table(
     prefixes=("transformer.",),
     buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
     rules=(
         Rule("wte.weight", "tokens", "v e -> v e"),
         Rule("wpe.weight", "positions", "m d -> m d"),
-        Rule("h.{layer}.ln_1.weight", "blocks.attention_norm.scale", "d -> d"),
-        Rule("h.{layer}.ln_1.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule(
-            "h.{layer}.attn.c_attn.weight", "blocks.attention.q_kernel", "d (n j k) -> d n j k", fused=_FUSED, segment=0
-        ),
-        Rule(
-            "h.{layer}.attn.c_attn.weight",
-            "blocks.attention.kv_kernel",
-            "d (n j k) -> d n j k",
-            0,
-            fused=_FUSED,
-            segment=1,
-        ),
-        Rule(
-            "h.{layer}.attn.c_attn.weight",
-            "blocks.attention.kv_kernel",
-            "d (n j k) -> d n j k",
-            1,
-            fused=_FUSED,
-            segment=2,
-        ),
-        Rule("h.{layer}.attn.c_attn.bias", "blocks.attention.q_bias", "(n j k) -> n j k", fused=_FUSED, segment=0),
-        Rule("h.{layer}.attn.c_attn.bias", "blocks.attention.kv_bias", "(n j k) -> n j k", 0, fused=_FUSED, segment=1),
-        Rule("h.{layer}.attn.c_attn.bias", "blocks.attention.kv_bias", "(n j k) -> n j k", 1, fused=_FUSED, segment=2),
-        Rule("h.{layer}.attn.c_proj.weight", "blocks.attention.out_kernel", "(h k) d -> h k d"),
-        Rule("h.{layer}.attn.c_proj.bias", "blocks.attention.out_bias", "d -> d"),
-        Rule("h.{layer}.ln_2.weight", "blocks.mlp_norm.scale", "d -> d"),
-        Rule("h.{layer}.ln_2.bias", "blocks.mlp_norm.bias", "d -> d"),
-        Rule("h.{layer}.mlp.c_fc.weight", "blocks.mlp.up_kernel", "d f -> d f"),
-        Rule("h.{layer}.mlp.c_fc.bias", "blocks.mlp.up_bias", "f -> f"),
-        Rule("h.{layer}.mlp.c_proj.weight", "blocks.mlp.down_kernel", "f d -> f d"),
-        Rule("h.{layer}.mlp.c_proj.bias", "blocks.mlp.down_bias", "d -> d"),
-        Rule("ln_f.weight", "final_norm.scale", "d -> d"),
-        Rule("ln_f.bias", "final_norm.bias", "d -> d"),
-        Rule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False),
+        *names.norm(_LAYER + "ln_1", "blocks.attention_norm"),
+        *names.fused_attention(_LAYER + "attn.c_attn", "d (n j k) -> d n j k", ("h", "h", "h")),
+        *names.dense(_LAYER + "attn.c_proj", "blocks.attention.out", "(h k) d -> h k d"),
+        *names.norm(_LAYER + "ln_2", "blocks.mlp_norm"),
+        *names.dense(_LAYER + "mlp.c_fc", "blocks.mlp.up", "d f -> d f"),
+        *names.dense(_LAYER + "mlp.c_proj", "blocks.mlp.down", "f d -> f d"),
+        *names.norm("ln_f", "final_norm"),
+        names.HEAD,
     ),
 )
-
-# Flax GPT-2 keeps its kernels (out, in), all but the head's.
-FLAX_TABLE = conversion.Table(
-    prefixes=("transformer.",),
-    buffers=r"h\.\d+\.attn\.bias",
-    rules=(
-        Rule("wte.embedding", "tokens", "v e -> v e"),
-        Rule("wpe.embedding", "positions", "m d -> m d"),
-        Rule("h.{layer}.ln_1.scale", "blocks.attention_norm.scale", "d -> d"),
-        Rule("h.{layer}.ln_1.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule(
-            "h.{layer}.attn.c_attn.kernel", "blocks.attention.q_kernel", "(n j k) d -> d n j k", fused=_FUSED, segment=0
-        ),
-        Rule(
-            "h.{layer}.attn.c_attn.kernel",
-            "blocks.attention.kv_kernel",
-            "(n j k) d -> d n j k",
-            0,
-            fused=_FUSED,
-            segment=1,
-        ),
-        Rule(
-            "h.{layer}.attn.c_attn.kernel",
-            "blocks.attention.kv_kernel",
-            "(n j k) d -> d n j k",
-            1,
-            fused=_FUSED,
-            segment=2,
-        ),
-        Rule("h.{layer}.attn.c_attn.bias", "blocks.attention.q_bias", "(n j k) -> n j k", fused=_FUSED, segment=0),
-        Rule("h.{layer}.attn.c_attn.bias", "blocks.attention.kv_bias", "(n j k) -> n j k", 0, fused=_FUSED, segment=1),
-        Rule("h.{layer}.attn.c_attn.bias", "blocks.attention.kv_bias", "(n j k) -> n j k", 1, fused=_FUSED, segment=2),
-        Rule("h.{layer}.attn.c_proj.kernel", "blocks.attention.out_kernel", "d (h k) -> h k d"),
-        Rule("h.{layer}.attn.c_proj.bias", "blocks.attention.out_bias", "d -> d"),
-        Rule("h.{layer}.ln_2.scale", "blocks.mlp_norm.scale", "d -> d"),
-        Rule("h.{layer}.ln_2.bias", "blocks.mlp_norm.bias", "d -> d"),
-        Rule("h.{layer}.mlp.c_fc.kernel", "blocks.mlp.up_kernel", "f d -> d f"),
-        Rule("h.{layer}.mlp.c_fc.bias", "blocks.mlp.up_bias", "f -> f"),
-        Rule("h.{layer}.mlp.c_proj.kernel", "blocks.mlp.down_kernel", "d f -> f d"),
-        Rule("h.{layer}.mlp.c_proj.bias", "blocks.mlp.down_bias", "d -> d"),
-        Rule("ln_f.scale", "final_norm.scale", "d -> d"),
-        Rule("ln_f.bias", "final_norm.bias", "d -> d"),
-        Rule("lm_head.kernel", "head_rows", "e v -> v e", prefixed=False),
-    ),
-)
+FLAX_TABLE = names.flax(TABLE)

@@ -1,16 +1,12 @@
 """GPT-NeoX and Pythia: attention and MLP side by side, LayerNorm, rotary positions on a quarter of the head, biases."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers, rope_config
+from knnprompt_jax.models import conversion, hf_config, layers, names, rope_config
 from knnprompt_jax.models.conversion import Rule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     width = hf.size("hidden_size")
     heads = hf.divisor("num_attention_heads", width)
     parameters = rope_config.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
@@ -58,34 +54,20 @@ PUBLISHED = {
 }
 
 _LAYER = "layers.{layer}."
-_QKV = _LAYER + "attention.query_key_value."
-# Query, key and value of each head, head by head.
-_KERNEL, _BIAS, _EACH = "(h j k) d -> d j h k", "(h j k) -> j h k", ("1", "1", "1")
-# PyTorch's Linear keeps its weights (out, in).
 TABLE = conversion.Table(
     prefixes=("gpt_neox.",),
     buffers=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
     endings={"lm_head.weight": "embed_out.weight"},  # What `transformers` calls the head in memory.
     rules=(
         Rule("embed_in.weight", "tokens", "v e -> v e"),
-        Rule(_LAYER + "input_layernorm.weight", "blocks.attention_norm.scale", "d -> d"),
-        Rule(_LAYER + "input_layernorm.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule(_QKV + "weight", "blocks.attention.q_kernel", _KERNEL, fused=_EACH, segment=0),
-        Rule(_QKV + "weight", "blocks.attention.kv_kernel", _KERNEL, 0, fused=_EACH, segment=1),
-        Rule(_QKV + "weight", "blocks.attention.kv_kernel", _KERNEL, 1, fused=_EACH, segment=2),
-        Rule(_QKV + "bias", "blocks.attention.q_bias", _BIAS, fused=_EACH, segment=0),
-        Rule(_QKV + "bias", "blocks.attention.kv_bias", _BIAS, 0, fused=_EACH, segment=1),
-        Rule(_QKV + "bias", "blocks.attention.kv_bias", _BIAS, 1, fused=_EACH, segment=2),
-        Rule(_LAYER + "attention.dense.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
-        Rule(_LAYER + "attention.dense.bias", "blocks.attention.out_bias", "d -> d"),
-        Rule(_LAYER + "post_attention_layernorm.weight", "blocks.mlp_norm.scale", "d -> d"),
-        Rule(_LAYER + "post_attention_layernorm.bias", "blocks.mlp_norm.bias", "d -> d"),
-        Rule(_LAYER + "mlp.dense_h_to_4h.weight", "blocks.mlp.up_kernel", "f d -> d f"),
-        Rule(_LAYER + "mlp.dense_h_to_4h.bias", "blocks.mlp.up_bias", "f -> f"),
-        Rule(_LAYER + "mlp.dense_4h_to_h.weight", "blocks.mlp.down_kernel", "d f -> f d"),
-        Rule(_LAYER + "mlp.dense_4h_to_h.bias", "blocks.mlp.down_bias", "d -> d"),
-        Rule("final_layer_norm.weight", "final_norm.scale", "d -> d"),
-        Rule("final_layer_norm.bias", "final_norm.bias", "d -> d"),
+        *names.norm(_LAYER + "input_layernorm", "blocks.attention_norm"),
+        # Query, key and value of each head, head by head.
+        *names.fused_attention(_LAYER + "attention.query_key_value", "(h j k) d -> d j h k", ("1", "1", "1")),
+        *names.dense(_LAYER + "attention.dense", "blocks.attention.out", "d (h k) -> h k d"),
+        *names.norm(_LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
+        *names.dense(_LAYER + "mlp.dense_h_to_4h", "blocks.mlp.up", "f d -> d f"),
+        *names.dense(_LAYER + "mlp.dense_4h_to_h", "blocks.mlp.down", "d f -> f d"),
+        *names.norm("final_layer_norm", "final_norm"),
         Rule("embed_out.weight", "head_rows", "v e -> v e", prefixed=False),
     ),
 )

@@ -5,6 +5,8 @@ import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
+
 from knnprompt_jax import errors
 
 Json = Mapping[str, Any]
@@ -26,113 +28,126 @@ _HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_for
 
 # A damaged number must not ask for more memory, or layers, than any model has.
 MOST, MOST_LAYERS, MOST_NUMBER = 2**31 - 1, 1000, 1e30
-_LAYERS = ("num_hidden_layers", "n_layer")
+_LAYERS = ("num_hidden_layers", "n_layer", "block_count")
 
 
 class Fields:
-    """The keys of a config.json; each is read by what it means, and `refuse_unread` names those that nobody read."""
+    """The values of a file, each read by what it means; `refuse_unread` names those that nobody read. Null counts as absent.
 
-    def __init__(self, hf: Json):
-        self._hf = hf
+    Every method raises UserError where the value is not what it must be, with `place`, `prefix` and key before it.
+    """
+
+    def __init__(self, values: Json, place: str = "config.json", prefix: str = ""):
+        self.values, self.place, self.prefix = values, place, prefix
         self._read: set[str] = set()
 
+    def value(self, key: str, default: Any = None) -> Any:
+        """Whatever stands there."""
+        self._read.add(key)
+        value = self.values.get(key)
+        return default if value is None else value
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there, be it null."""
+        return key in self.values
+
     def size(self, key: str, default: int | None = None) -> int:
-        """A positive whole number; null counts as absent. Without a default the key must be there."""
-        value = self._required(key) if default is None else self.value(key, default)
+        """A positive whole number; without a default the key must be there."""
+        value = self._needed(key, default)
         if type(value) is not int or value < 1:
-            raise errors.UserError(f"config.json: {key}={value!r} is not a positive whole number")
+            raise self._refused(key, value, "is not a positive whole number")
         if value > (most := MOST_LAYERS if key in _LAYERS else MOST):
-            raise errors.UserError(
-                f"config.json: {key}={str(value)[:40]} is no size of a model; at most {most:,} is read"
-            )
+            raise self._refused(key, value, f"is no size of a model; at most {most:,} is read")
         return value
 
     def divisor(self, key: str, total: int, default: int | None = None) -> int:
         """A positive whole number that divides `total`."""
         value = self.size(key, default)
         if total % value:
-            raise errors.UserError(f"config.json: {key}={value} does not divide {total}")
+            raise self._refused(key, value, f"does not divide {total}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive number."""
-        value = self._required(key) if default is None else self.value(key, default)
+        """A positive number; without a default the key must be there."""
+        value = self._needed(key, default)
         if type(value) not in (int, float) or not 0 < value < MOST_NUMBER:
-            raise errors.UserError(
-                f"config.json: {key}={str(value)[:40]} is not a positive number below {MOST_NUMBER:g}"
-            )
+            raise self._refused(key, value, f"is not a positive number below {MOST_NUMBER:g}")
         return float(value)
 
     def optional_number(self, key: str) -> float | None:
-        """A positive number, or None where the key is absent or null."""
+        """A positive number, or None where the key is absent."""
         return None if self.value(key) is None else self.number(key)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._needed(key, default)
+        if not isinstance(value, str):
+            raise self._refused(key, value, "is no text")
+        return value
 
     def switch(self, key: str, default: bool) -> bool:
         value = self.value(key, default)
         if type(value) is not bool:
-            raise errors.UserError(f"config.json: {key}={value!r} is neither true nor false")
+            raise self._refused(key, value, "is neither true nor false")
         return value
 
     def choice(self, key: str, default: str, choices: Collection[str]) -> str:
         value = self.value(key, default)
         if not isinstance(value, str) or value not in choices:
-            raise errors.UserError(
-                f"config.json: {key}={value!r} is not supported; choices: {', '.join(sorted(choices))}"
-            )
+            raise self._refused(key, value, f"is not supported; choices: {', '.join(sorted(choices))}")
         return value
 
     def require(self, key: str, supported: Any) -> None:
         """Refuses a key whose other settings give a model that is not supported; the supported one is the default."""
         if (value := self.value(key, supported)) != supported or type(value) is not type(supported):
-            raise errors.UserError(f"config.json: {key}={value!r} is not supported; only {key}={supported!r} is")
+            raise self._refused(key, value, f"is not supported; only {key}={supported!r} is")
 
     def per_layer(self, key: str, layers: int, choices: Collection[Any]) -> list[Any] | None:
-        """One of `choices` for each layer; None where the key is absent or null."""
+        """One of `choices` for each layer; None where the key is absent."""
         value = self.value(key)
-        if value is not None and not (
-            isinstance(value, list) and len(value) == layers and all(member in choices for member in value)
-        ):
-            raise errors.UserError(
-                f"config.json: {key}={value!r} is not {layers} of {', '.join(map(str, choices))}, one for each layer"
-            )
+        fits = isinstance(value, list) and len(value) == layers and all(member in choices for member in value)
+        if value is not None and not fits:
+            told = ", ".join(map(str, choices))
+            raise self._refused(key, value, f"is not {layers} of {told}, one for each layer")
         return value
 
     def table(self, key: str) -> Json | None:
-        """An object; None where the key is absent or null."""
+        """An object; None where the key is absent."""
         value = self.value(key)
         if value is not None and not isinstance(value, dict):
-            raise errors.UserError(f"config.json: {key}={value!r} is no object")
+            raise self._refused(key, value, "is no object")
         return value
-
-    def has(self, key: str) -> bool:
-        """Whether the key is there, be it null."""
-        return key in self._hf
-
-    def value(self, key: str, default: Any = None) -> Any:
-        """Whatever stands there; null counts as absent."""
-        self._read.add(key)
-        value = self._hf.get(key)
-        return default if value is None else value
 
     def refuse_unread(self) -> None:
-        """Raises UserError for keys that mean something to a model and that nobody has read: they might change it."""
+        """Refuses keys that mean something to a model and that nobody has read: they might change it."""
         unread = [
-            f"{key}={str(value)[:40]}"
-            for key, value in self._hf.items()
-            if key not in self._read
-            and key not in _HARMLESS.split()
-            and not key.startswith(_HARMLESS_PREFIXES)
-            and value is not None
-            and value is not False
-            and value not in ({}, [])
+            f"{self.prefix}{key}={shown(value)}"
+            for key, value in self.values.items()
+            if key not in self._read and self._matters(key, value)
         ]
         if unread:
-            raise errors.UserError(f"config.json: {', '.join(unread)}: not supported, and it may change the model")
+            raise errors.UserError(f"{self.place}: {', '.join(unread)}: not supported, and it may change the model")
 
-    def _required(self, key: str) -> Any:
-        if (value := self.value(key)) is None:
-            raise errors.UserError(f"config.json: {key} is missing")
+    def wrong(self, key: str, reason: str) -> errors.UserError:
+        """The error that says what is wrong with a key."""
+        return errors.UserError(f"{self.place}: {self.prefix}{key}: {reason}")
+
+    def _matters(self, key: str, value: Any) -> bool:
+        harmless = key in _HARMLESS.split() or key.startswith(_HARMLESS_PREFIXES)
+        return not harmless and value is not None and value is not False and value not in ({}, [])
+
+    def _needed(self, key: str, default: Any) -> Any:
+        if (value := self.value(key, default)) is None:
+            raise errors.UserError(f"{self.place}: {self.prefix}{key} is missing")
         return value
+
+    def _refused(self, key: str, value: Any, reason: str) -> errors.UserError:
+        return errors.UserError(f"{self.place}: {self.prefix}{key}={shown(value)} {reason}")
+
+
+def shown(value: Any) -> str:
+    """A value as an error tells it, cut where it is long."""
+    told = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    return told if len(told) <= 60 else f"{told[:60]}…"
 
 
 def read(folder: pathlib.Path) -> Json:

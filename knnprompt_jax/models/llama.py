@@ -7,11 +7,7 @@ from knnprompt_jax.models import hf_config, llama_like
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     hf.value("pretraining_tp")  # In how many parts products were computed in training: the same products.
     bias = hf.switch("attention_bias", False)
     return llama_like.config_from_hf(
@@ -25,6 +21,7 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 
 _shape = functools.partial(llama_like.shape, "llama", rms_norm_eps=1e-5)
+_tied = functools.partial(_shape, tie_word_embeddings=True)
 
 
 def _llama3_scaling(factor: float) -> dict[str, object]:
@@ -38,16 +35,10 @@ PUBLISHED = {
     "meta-llama/Meta-Llama-3-8B": _shape(4096, 32, 32, 8, 14336, 128256, 8192, rope_theta=5e5),
     "meta-llama/Llama-3.1-8B": _shape(4096, 32, 32, 8, 14336, 128256, 131072, **_llama3_scaling(8.0)),
     "meta-llama/Llama-3.1-70B": _shape(8192, 80, 64, 8, 28672, 128256, 131072, **_llama3_scaling(8.0)),
-    "meta-llama/Llama-3.2-1B": _shape(
-        2048, 16, 32, 8, 8192, 128256, 131072, tie_word_embeddings=True, **_llama3_scaling(32.0)
-    ),
-    "meta-llama/Llama-3.2-3B": _shape(
-        3072, 28, 24, 8, 8192, 128256, 131072, tie_word_embeddings=True, **_llama3_scaling(32.0)
-    ),
-    "HuggingFaceTB/SmolLM2-135M": _shape(576, 30, 9, 3, 1536, 49152, 8192, tie_word_embeddings=True, rope_theta=1e5),
-    "HuggingFaceTB/SmolLM2-360M": _shape(960, 32, 15, 5, 2560, 49152, 8192, tie_word_embeddings=True, rope_theta=1e5),
-    "HuggingFaceTB/SmolLM2-1.7B": _shape(
-        2048, 24, 32, 32, 8192, 49152, 8192, tie_word_embeddings=True, rope_theta=1.3e5
-    ),
+    "meta-llama/Llama-3.2-1B": _tied(2048, 16, 32, 8, 8192, 128256, 131072, **_llama3_scaling(32.0)),
+    "meta-llama/Llama-3.2-3B": _tied(3072, 28, 24, 8, 8192, 128256, 131072, **_llama3_scaling(32.0)),
+    "HuggingFaceTB/SmolLM2-135M": _tied(576, 30, 9, 3, 1536, 49152, 8192, rope_theta=1e5),
+    "HuggingFaceTB/SmolLM2-360M": _tied(960, 32, 15, 5, 2560, 49152, 8192, rope_theta=1e5),
+    "HuggingFaceTB/SmolLM2-1.7B": _tied(2048, 24, 32, 32, 8192, 49152, 8192, rope_theta=1.3e5),
 }
 TABLE = llama_like.TABLE

@@ -7,7 +7,7 @@ from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers, rope_config, rotary
+from knnprompt_jax.models import conversion, hf_config, layers, names, rope_config, rotary
 from knnprompt_jax.models.conversion import Rule
 
 # Tables of frequencies, and the context in tokens that they serve.
@@ -119,38 +119,26 @@ def shape(
     return {"model_type": family, **sizes, **others}
 
 
-_ATTENTION = "layers.{layer}.self_attn."
-_MLP = "layers.{layer}.mlp."
+LAYER = "layers.{layer}."
+SELF = LAYER + "self_attn."
 NORM_RULES = (
-    Rule("layers.{layer}.input_layernorm.weight", "blocks.attention_norm.scale", "d -> d"),
-    Rule("layers.{layer}.post_attention_layernorm.weight", "blocks.mlp_norm.scale", "d -> d"),
+    *names.norm(LAYER + "input_layernorm", "blocks.attention_norm"),
+    *names.norm(LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
 )
 OUTSIDE_RULES = (
     Rule("embed_tokens.weight", "tokens", "v e -> v e"),
-    Rule("norm.weight", "final_norm.scale", "d -> d"),
-    Rule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False),
+    *names.norm("norm", "final_norm"),
+    names.HEAD,
 )
-ATTENTION_RULES = (
-    Rule(_ATTENTION + "q_proj.weight", "blocks.attention.q_kernel", "(h k) d -> d h k"),
-    Rule(_ATTENTION + "k_proj.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 0),
-    Rule(_ATTENTION + "v_proj.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 1),
-    Rule(_ATTENTION + "q_proj.bias", "blocks.attention.q_bias", "(h k) -> h k"),
-    Rule(_ATTENTION + "k_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
-    Rule(_ATTENTION + "v_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
-    Rule(_ATTENTION + "o_proj.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
-    Rule(_ATTENTION + "o_proj.bias", "blocks.attention.out_bias", "d -> d"),
+PART_RULES = (
+    *names.attention(SELF + "q_proj", SELF + "k_proj", SELF + "v_proj", SELF + "o_proj"),
+    *names.dense(LAYER + "mlp.gate_proj", "blocks.mlp.gate_up", "(n f) d -> d n f", 0),
+    *names.dense(LAYER + "mlp.up_proj", "blocks.mlp.gate_up", "(n f) d -> d n f", 1),
+    *names.dense(LAYER + "mlp.down_proj", "blocks.mlp.down", "d f -> f d"),
 )
 HEAD_NORM_RULES = (
-    Rule(_ATTENTION + "q_norm.weight", "blocks.attention.q_norm.scale", "k -> k"),
-    Rule(_ATTENTION + "k_norm.weight", "blocks.attention.k_norm.scale", "k -> k"),
-)
-MLP_RULES = (
-    Rule(_MLP + "gate_proj.weight", "blocks.mlp.gate_up_kernel", "(n f) d -> d n f", 0),
-    Rule(_MLP + "up_proj.weight", "blocks.mlp.gate_up_kernel", "(n f) d -> d n f", 1),
-    Rule(_MLP + "gate_proj.bias", "blocks.mlp.gate_up_bias", "(n f) -> n f", 0),
-    Rule(_MLP + "up_proj.bias", "blocks.mlp.gate_up_bias", "(n f) -> n f", 1),
-    Rule(_MLP + "down_proj.weight", "blocks.mlp.down_kernel", "d f -> f d"),
-    Rule(_MLP + "down_proj.bias", "blocks.mlp.down_bias", "d -> d"),
+    *names.norm(SELF + "q_norm", "blocks.attention.q_norm", "k -> k"),
+    *names.norm(SELF + "k_norm", "blocks.attention.k_norm", "k -> k"),
 )
 
 
@@ -160,5 +148,4 @@ def table(*rules: Rule) -> conversion.Table:
     return conversion.Table(rules=rules, prefixes=("model.",), buffers=buffers)
 
 
-# PyTorch's Linear keeps its weights (out, in).
-TABLE = table(*OUTSIDE_RULES, *NORM_RULES, *ATTENTION_RULES, *MLP_RULES)
+TABLE = table(*OUTSIDE_RULES, *NORM_RULES, *PART_RULES)

@@ -3,16 +3,11 @@
 import functools
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, llama_like
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models import hf_config, llama_like, names
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     bias = hf.switch("attention_bias", False)
     return llama_like.config_from_hf(
         hf,
@@ -33,12 +28,12 @@ PUBLISHED = {
     "allenai/OLMo-2-1124-13B": _shape(5120, 40, 40, 40, 13824, 100352, 4096),
     "allenai/OLMo-2-0325-32B": _shape(5120, 64, 40, 8, 27648, 100352, 4096),
 }
+_LAYER, _SELF = llama_like.LAYER, llama_like.SELF
 TABLE = llama_like.table(
     *llama_like.OUTSIDE_RULES,
-    *llama_like.ATTENTION_RULES,
-    *llama_like.MLP_RULES,
-    Rule("layers.{layer}.post_attention_layernorm.weight", "blocks.attention_output_norm.scale", "d -> d"),
-    Rule("layers.{layer}.post_feedforward_layernorm.weight", "blocks.mlp_output_norm.scale", "d -> d"),
-    Rule("layers.{layer}.self_attn.q_norm.weight", "blocks.attention.q_norm.scale", "(h k) -> h k"),
-    Rule("layers.{layer}.self_attn.k_norm.weight", "blocks.attention.k_norm.scale", "(g k) -> g k"),
+    *llama_like.PART_RULES,
+    *names.norm(_LAYER + "post_attention_layernorm", "blocks.attention_output_norm"),
+    *names.norm(_LAYER + "post_feedforward_layernorm", "blocks.mlp_output_norm"),
+    *names.norm(_SELF + "q_norm", "blocks.attention.q_norm", "(h k) -> h k"),
+    *names.norm(_SELF + "k_norm", "blocks.attention.k_norm", "(g k) -> g k"),
 )

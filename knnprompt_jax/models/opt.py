@@ -3,7 +3,7 @@
 from typing import Any
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers
+from knnprompt_jax.models import conversion, hf_config, layers, names
 from knnprompt_jax.models.conversion import Rule
 
 # Rows of the position table that stand before position 0; a padding row and its successor in the original code.
@@ -11,11 +11,7 @@ POSITION_OFFSET = 2
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes; absent keys take the values `transformers` gives them.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, or a size that is none.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     hf.require("enable_bias", True)
     hf.require("layer_norm_elementwise_affine", True)
     width = hf.size("hidden_size", 768)
@@ -57,7 +53,8 @@ PUBLISHED = {
     "facebook/opt-66b": _published(9216, 64, 72),
 }
 
-# PyTorch's Linear keeps its weights (out, in).
+_LAYER = "layers.{layer}."
+_SELF = _LAYER + "self_attn."
 TABLE = conversion.Table(
     prefixes=("model.decoder.", "decoder."),
     buffers=r"version",
@@ -66,55 +63,13 @@ TABLE = conversion.Table(
         Rule("embed_positions.weight", "positions", "m d -> m d"),
         Rule("project_in.weight", "project_in", "d e -> e d"),
         Rule("project_out.weight", "project_out", "e d -> d e"),
-        Rule("layers.{layer}.self_attn_layer_norm.weight", "blocks.attention_norm.scale", "d -> d"),
-        Rule("layers.{layer}.self_attn_layer_norm.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule("layers.{layer}.self_attn.q_proj.weight", "blocks.attention.q_kernel", "(h k) d -> d h k"),
-        Rule("layers.{layer}.self_attn.k_proj.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 0),
-        Rule("layers.{layer}.self_attn.v_proj.weight", "blocks.attention.kv_kernel", "(n g k) d -> d n g k", 1),
-        Rule("layers.{layer}.self_attn.q_proj.bias", "blocks.attention.q_bias", "(h k) -> h k"),
-        Rule("layers.{layer}.self_attn.k_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
-        Rule("layers.{layer}.self_attn.v_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
-        Rule("layers.{layer}.self_attn.out_proj.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
-        Rule("layers.{layer}.self_attn.out_proj.bias", "blocks.attention.out_bias", "d -> d"),
-        Rule("layers.{layer}.final_layer_norm.weight", "blocks.mlp_norm.scale", "d -> d"),
-        Rule("layers.{layer}.final_layer_norm.bias", "blocks.mlp_norm.bias", "d -> d"),
-        Rule("layers.{layer}.fc1.weight", "blocks.mlp.up_kernel", "f d -> d f"),
-        Rule("layers.{layer}.fc1.bias", "blocks.mlp.up_bias", "f -> f"),
-        Rule("layers.{layer}.fc2.weight", "blocks.mlp.down_kernel", "d f -> f d"),
-        Rule("layers.{layer}.fc2.bias", "blocks.mlp.down_bias", "d -> d"),
-        Rule("final_layer_norm.weight", "final_norm.scale", "d -> d"),
-        Rule("final_layer_norm.bias", "final_norm.bias", "d -> d"),
-        Rule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False),
+        *names.norm(_LAYER + "self_attn_layer_norm", "blocks.attention_norm"),
+        *names.attention(_SELF + "q_proj", _SELF + "k_proj", _SELF + "v_proj", _SELF + "out_proj"),
+        *names.norm(_LAYER + "final_layer_norm", "blocks.mlp_norm"),
+        *names.dense(_LAYER + "fc1", "blocks.mlp.up", "f d -> d f"),
+        *names.dense(_LAYER + "fc2", "blocks.mlp.down", "d f -> f d"),
+        *names.norm("final_layer_norm", "final_norm"),
+        names.HEAD,
     ),
 )
-
-# Flax's Dense keeps its kernels (in, out).
-FLAX_TABLE = conversion.Table(
-    prefixes=("model.decoder.", "decoder."),
-    buffers=r"version",
-    rules=(
-        Rule("embed_tokens.embedding", "tokens", "v e -> v e"),
-        Rule("embed_positions.embedding", "positions", "m d -> m d"),
-        Rule("project_in.kernel", "project_in", "e d -> e d"),
-        Rule("project_out.kernel", "project_out", "d e -> d e"),
-        Rule("layers.{layer}.self_attn_layer_norm.scale", "blocks.attention_norm.scale", "d -> d"),
-        Rule("layers.{layer}.self_attn_layer_norm.bias", "blocks.attention_norm.bias", "d -> d"),
-        Rule("layers.{layer}.self_attn.q_proj.kernel", "blocks.attention.q_kernel", "d (h k) -> d h k"),
-        Rule("layers.{layer}.self_attn.k_proj.kernel", "blocks.attention.kv_kernel", "d (n g k) -> d n g k", 0),
-        Rule("layers.{layer}.self_attn.v_proj.kernel", "blocks.attention.kv_kernel", "d (n g k) -> d n g k", 1),
-        Rule("layers.{layer}.self_attn.q_proj.bias", "blocks.attention.q_bias", "(h k) -> h k"),
-        Rule("layers.{layer}.self_attn.k_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 0),
-        Rule("layers.{layer}.self_attn.v_proj.bias", "blocks.attention.kv_bias", "(n g k) -> n g k", 1),
-        Rule("layers.{layer}.self_attn.out_proj.kernel", "blocks.attention.out_kernel", "(h k) d -> h k d"),
-        Rule("layers.{layer}.self_attn.out_proj.bias", "blocks.attention.out_bias", "d -> d"),
-        Rule("layers.{layer}.final_layer_norm.scale", "blocks.mlp_norm.scale", "d -> d"),
-        Rule("layers.{layer}.final_layer_norm.bias", "blocks.mlp_norm.bias", "d -> d"),
-        Rule("layers.{layer}.fc1.kernel", "blocks.mlp.up_kernel", "d f -> d f"),
-        Rule("layers.{layer}.fc1.bias", "blocks.mlp.up_bias", "f -> f"),
-        Rule("layers.{layer}.fc2.kernel", "blocks.mlp.down_kernel", "f d -> f d"),
-        Rule("layers.{layer}.fc2.bias", "blocks.mlp.down_bias", "d -> d"),
-        Rule("final_layer_norm.scale", "final_norm.scale", "d -> d"),
-        Rule("final_layer_norm.bias", "final_norm.bias", "d -> d"),
-        Rule("lm_head.kernel", "head_rows", "e v -> v e", prefixed=False),
-    ),
-)
+FLAX_TABLE = names.flax(TABLE)

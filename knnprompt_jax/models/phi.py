@@ -1,16 +1,12 @@
 """Phi-1, 1.5 and 2: one LayerNorm for attention and MLP side by side, rotary positions on a part of the head, a bias on the head."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers, llama_like, rope_config
+from knnprompt_jax.models import hf_config, layers, llama_like, names, rope_config
 from knnprompt_jax.models.conversion import Rule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     width = hf.size("hidden_size")
     heads = hf.divisor("num_attention_heads", width)
     parameters = rope_config.parameters(hf, 1e4, 0.5)
@@ -46,23 +42,13 @@ PUBLISHED = {
 
 _LAYER = "layers.{layer}."
 _SELF = _LAYER + "self_attn."
-TABLE = conversion.Table(
-    prefixes=("model.",),
-    buffers=r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
-    rules=(
-        Rule("embed_tokens.weight", "tokens", "v e -> v e"),
-        *(rule for rule in llama_like.ATTENTION_RULES if ".o_proj." not in rule.theirs),
-        Rule(_SELF + "dense.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
-        Rule(_SELF + "dense.bias", "blocks.attention.out_bias", "d -> d"),
-        Rule(_LAYER + "input_layernorm.weight", "blocks.input_norm.scale", "d -> d"),
-        Rule(_LAYER + "input_layernorm.bias", "blocks.input_norm.bias", "d -> d"),
-        Rule(_LAYER + "mlp.fc1.weight", "blocks.mlp.up_kernel", "f d -> d f"),
-        Rule(_LAYER + "mlp.fc1.bias", "blocks.mlp.up_bias", "f -> f"),
-        Rule(_LAYER + "mlp.fc2.weight", "blocks.mlp.down_kernel", "d f -> f d"),
-        Rule(_LAYER + "mlp.fc2.bias", "blocks.mlp.down_bias", "d -> d"),
-        Rule("final_layernorm.weight", "final_norm.scale", "d -> d"),
-        Rule("final_layernorm.bias", "final_norm.bias", "d -> d"),
-        Rule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False),
-        Rule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
-    ),
+TABLE = llama_like.table(
+    Rule("embed_tokens.weight", "tokens", "v e -> v e"),
+    *names.attention(_SELF + "q_proj", _SELF + "k_proj", _SELF + "v_proj", _SELF + "dense"),
+    *names.norm(_LAYER + "input_layernorm", "blocks.input_norm"),
+    *names.dense(_LAYER + "mlp.fc1", "blocks.mlp.up", "f d -> d f"),
+    *names.dense(_LAYER + "mlp.fc2", "blocks.mlp.down", "d f -> f d"),
+    *names.norm("final_layernorm", "final_norm"),
+    names.HEAD,
+    Rule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
 )

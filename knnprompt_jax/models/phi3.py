@@ -3,16 +3,11 @@
 import functools
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, llama_like, rope_config
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models import hf_config, llama_like, names, rope_config
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     parameters = rope_config.parameters(hf, 1e4)
     if parameters.get("rope_type", parameters.get("type")) in (
         "su",
@@ -43,17 +38,13 @@ PUBLISHED = {
         5120, 40, 40, 10, 17920, 100352, 16384, rope_theta=250000, original_max_position_embeddings=16384
     ),
 }
-_QKV, _GATE_UP = ("h", "g", "g"), ("f", "f")
-_ATTENTION, _MLP = "layers.{layer}.self_attn.", "layers.{layer}.mlp."
-_FUSED_QKV, _FUSED_MLP = "(n j k) d -> d n j k", "(n j) d -> d n j"
+_LAYER, _SELF, _FUSED_MLP = llama_like.LAYER, llama_like.SELF, "(n j) d -> d n j"
 TABLE = llama_like.table(
     *llama_like.OUTSIDE_RULES,
     *llama_like.NORM_RULES,
-    Rule(_ATTENTION + "qkv_proj.weight", "blocks.attention.q_kernel", _FUSED_QKV, fused=_QKV, segment=0),
-    Rule(_ATTENTION + "qkv_proj.weight", "blocks.attention.kv_kernel", _FUSED_QKV, 0, fused=_QKV, segment=1),
-    Rule(_ATTENTION + "qkv_proj.weight", "blocks.attention.kv_kernel", _FUSED_QKV, 1, fused=_QKV, segment=2),
-    Rule(_ATTENTION + "o_proj.weight", "blocks.attention.out_kernel", "d (h k) -> h k d"),
-    Rule(_MLP + "gate_up_proj.weight", "blocks.mlp.gate_up_kernel", _FUSED_MLP, 0, fused=_GATE_UP, segment=0),
-    Rule(_MLP + "gate_up_proj.weight", "blocks.mlp.gate_up_kernel", _FUSED_MLP, 1, fused=_GATE_UP, segment=1),
-    Rule(_MLP + "down_proj.weight", "blocks.mlp.down_kernel", "d f -> f d"),
+    *names.fused_attention(_SELF + "qkv_proj", "(n j k) d -> d n j k", ("h", "g", "g")),
+    *names.dense(_SELF + "o_proj", "blocks.attention.out", "d (h k) -> h k d"),
+    *names.dense(_LAYER + "mlp.gate_up_proj", "blocks.mlp.gate_up", _FUSED_MLP, 0, ("f", "f"), 0),
+    *names.dense(_LAYER + "mlp.gate_up_proj", "blocks.mlp.gate_up", _FUSED_MLP, 1, ("f", "f"), 1),
+    *names.dense(_LAYER + "mlp.down_proj", "blocks.mlp.down", "d f -> f d"),
 )

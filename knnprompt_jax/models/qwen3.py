@@ -7,11 +7,7 @@ from knnprompt_jax.models import hf_config, llama_like
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder that a config.json describes.
-
-    Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
-    """
+    """The decoder of a config.json, as `registry.config_from_hf` says."""
     bias = hf.switch("attention_bias", False)
     hf.size("head_dim")
     windows = llama_like.qwen_windows(hf)

@@ -30,10 +30,12 @@ class MeshOptions(options_lib.Options):
 class DistributedOptions(options_lib.Options):
     """How the processes of a run on several hosts find each other."""
 
-    auto: bool = options_lib.option(False, "Several processes, known to Slurm, Open MPI or the TPU's own records; or …")
-    address: str = options_lib.option("", "… host:port of process 0, …")
-    num_processes: int = options_lib.option(0, "… how many there are …", least=0)
-    process_id: int = options_lib.option(0, "… and which of them this is, from 0.", least=0)
+    auto: bool = options_lib.option(
+        False, "Several processes that Slurm, Open MPI or the TPU's own records know; otherwise give an address."
+    )
+    address: str = options_lib.option("", "host:port of process 0, where nothing knows the processes.")
+    num_processes: int = options_lib.option(0, "How many processes there are, with an address.", least=0)
+    process_id: int = options_lib.option(0, "Which of them this is, from 0, with an address.", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +136,8 @@ class BuildSettings(PromptOptions, RowOptions, ModelOptions):
     store: str = options_lib.option("", "Folder of the classifier; its parent exists or is made.", needed=True)
     overwrite: bool = options_lib.option(False, "Replace another classifier, or a damaged one, in that folder.")
     chunk: int = options_lib.option(1024, "Anchors after which what is finished is durable.", least=1)
-    append: str = options_lib.option("", "Change the saved classifier: append the rows of this file, and …")
-    remove_ids: tuple[int, ...] = options_lib.option((), "… remove these ids: rows of the train file, from 0.")
+    append: str = options_lib.option("", "Change the saved classifier: append the rows of this file.")
+    remove_ids: tuple[int, ...] = options_lib.option((), "Change the saved classifier: remove the anchors of these ids, rows of the train file from 0.")
     model: str = options_lib.option(shipped.DEFAULT, MODEL_HELP, needed=True)
     task: str = options_lib.option("demo", TASK_HELP, needed=True)
     train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")

@@ -18,9 +18,7 @@ _BLOCK = 64
 
 
 def check(kind: str, distance: str) -> None:
-    """Raises UserError, with the choices, unless there are centroids of this kind to search by this distance."""
-    if kind not in CENTROIDS:
-        raise errors.UserError(f"centroid={kind!r}: choose from {', '.join(CENTROIDS)}")
+    """Raises UserError, with the choices, unless there are such centroids to search by this distance."""
     averaged = [name for name, each in distances.DISTANCES.items() if each.representation in _AVERAGED]
     if kind != "none" and distance not in averaged:
         raise errors.UserError(f"centroid={kind!r} averages distributions: choose distance {', '.join(averaged)}")
@@ -41,7 +39,7 @@ def of(store: store_lib.Store, kind: str, head: head_lib.Head, distance: str) ->
     classes = np.unique(store.labels_N)
     members = [np.flatnonzero(store.labels_N == label) for label in classes]
     keys = dense.Keys(jnp.stack([_mean(store, members_n, kind, distance) for members_n in members]))
-    codec = dense.Codec(head, store.codec.label_ids, built_for=distance)
+    codec = dense.Codec(head, store.codec.label_ids, {}, built_for=distance)
     return store_lib.Store(codec, placement.Anchors(keys, jnp.asarray(classes)), classes, memory_mb=store.memory_mb)
 
 

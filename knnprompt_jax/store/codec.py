@@ -1,7 +1,9 @@
 """What makes a kind of store: how states become keys, and what a search compares."""
 
+import abc
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Self
 
 import jax
 
@@ -13,65 +15,67 @@ Array = jax.Array
 KEY_DTYPES = ("float32", "float16", "bfloat16")
 
 
-class Codec(Protocol):
+@dataclasses.dataclass(frozen=True)
+class Codec(abc.ABC):
     """One kind of store, for one head and one set of label words.
 
-    A codec is made for a distance, `built_for`, and its keys hold what that needs; "" is all that its kind can serve.
+    Attributes:
+        kind: the option by which it is chosen.
+        keys_type: the pytree that its keys are.
+        head: what it computes distributions with.
+        label_ids: the token by which each class is read.
+        constants: what follows from the first anchors' states and cannot be made again from the head alone.
+        key_dtype: one of `KEY_DTYPES`.
+        built_for: the distance whose needs the keys hold; "" is all that the kind can serve.
     """
 
     kind: ClassVar[str]
     keys_type: ClassVar[type]
-    """The pytree that its keys are."""
+    head: head_lib.Head
+    label_ids: tuple[int, ...]
+    constants: Mapping[str, Array]
+    key_dtype: str = "float32"
+    built_for: str = ""
 
     @staticmethod
+    @abc.abstractmethod
     def serves(built_for: str) -> tuple[str, ...]:
         """Names of the distances by which a store that was built for this one can be searched."""
 
-    @classmethod
-    def make(cls, head: head_lib.Head, states: lm.States, label_ids: Sequence[int], **options: str) -> "Codec":
-        """The codec of a new store, whose first anchors have these states; `options` are as below."""
+    @staticmethod
+    def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
+        """The constants of a new store, whose first anchors have these states."""
+        del head, states
+        return {}
 
     @classmethod
-    def restore(
-        cls, head: head_lib.Head, constants: Mapping[str, Array], label_ids: Sequence[int], **options: str
-    ) -> "Codec":
-        """The codec with these `constants` and `options`, of the same head."""
+    def make(
+        cls, head: head_lib.Head, label_ids: Sequence[int], constants: Mapping[str, Array], **options: str
+    ) -> Self:
+        """The codec for the model's head; `options` are `key_dtype` and `built_for`."""
+        return cls(head, tuple(label_ids), constants, **options)
 
     @property
-    def key_dtype(self) -> str:
-        """One of `KEY_DTYPES`."""
+    def options(self) -> dict[str, str]:
+        """The options that `make` takes."""
+        return {"key_dtype": self.key_dtype, "built_for": self.built_for}
 
-    @property
-    def built_for(self) -> str:
-        """The distance whose needs it keeps."""
-
-    @property
-    def label_ids(self) -> tuple[int, ...]:
-        """The token by which each class is read."""
-
-    @property
-    def head(self) -> head_lib.Head:
-        """The head that it works with."""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """`key_dtype` and `built_for` by name, as `make` and `restore` take them."""
-
-    @property
-    def constants(self) -> dict[str, Array]:
-        """What follows from the first states and cannot be made again from the head alone."""
-
+    @abc.abstractmethod
     def encode(self, states: lm.States) -> Any:
         """Keys of anchors: a pytree of arrays with N rows."""
 
+    @abc.abstractmethod
     def queries(self, states: lm.States, distance: distances.Distance) -> Any:
         """What `kernel.search` takes as queries."""
 
+    @abc.abstractmethod
     def references(self, keys: Any, distance: distances.Distance) -> Any:
         """What `kernel.search` takes as keys."""
 
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
         """What `kernel.search` takes as distance: this one, or `distances.AFFINE` in its place."""
+        return distance
 
+    @abc.abstractmethod
     def distributions(self, keys: Any) -> Array:
         """Log-probabilities [N, V] of anchors; the keys themselves where a dense store keeps another representation."""

@@ -69,8 +69,10 @@ def split(tree: Any, mesh: Mesh) -> Any:
     return jax.device_put(rows, NamedSharding(mesh, P(parallel.AXES)))
 
 
-def split_anchors(anchors: Anchors, mesh: Mesh) -> Anchors:
-    """Anchors split by row over all devices of the mesh, filled up with padding."""
+def place(anchors: Anchors, mesh: Mesh | None, on_host: bool = False) -> Anchors:
+    """Anchors in host memory, or split by row over all devices of the mesh and filled up, or on the default device."""
+    if on_host or not mesh:
+        return jax.tree.map(np.asarray if on_host else jnp.asarray, anchors)
     labels_N = np.asarray(anchors.labels_N)
     padding = np.full(filled_up(len(labels_N), mesh) - len(labels_N), PADDING, labels_N.dtype)
     return split(Anchors(anchors.keys, np.concatenate([labels_N, padding])), mesh)

@@ -50,20 +50,11 @@ def load(
     on_host = options.placement == "host"
     arrays = _restore(folder / ARRAYS, manifest.arrays, mesh, on_host)
     place = functools.partial(parallel.put, mesh=mesh, spec=P()) if mesh else jnp.asarray
-    codec = store_lib.KINDS[manifest.kind].restore(
-        parallel.replicate(head),
-        {name: place(array) for name, array in arrays["constants"].items()},
-        manifest.provenance.label_ids,
-        **manifest.options,
-    )
+    constants = {name: place(array) for name, array in arrays["constants"].items()}
+    label_ids = manifest.provenance.label_ids
+    codec = store_lib.KINDS[manifest.kind].make(parallel.replicate(head), label_ids, constants, **manifest.options)
     anchors = placement.Anchors(codec.keys_type(**arrays["keys"]), arrays["labels"])
-    if on_host:
-        mesh = None
-    elif mesh:
-        anchors = placement.split_anchors(anchors, mesh)
-    else:
-        anchors = jax.tree.map(jnp.asarray, anchors)
-    return store_lib.Store(codec, anchors, arrays["ids"], mesh, options.memory_mb)
+    return store_lib.Store.placed(codec, anchors, arrays["ids"], mesh, options)
 
 
 def _restore(folder: pathlib.Path, arrays: Mapping[str, Any], mesh: Mesh | None, on_host: bool) -> dict[str, Any]:

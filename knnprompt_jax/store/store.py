@@ -64,6 +64,20 @@ class Store:
     mesh: Mesh | None = None
     memory_mb: float = StoreOptions.memory_mb
 
+    @classmethod
+    def placed(
+        cls,
+        codec: codec_lib.Codec,
+        anchors: placement.Anchors,
+        ids_N: np.ndarray,
+        mesh: Mesh | None,
+        options: StoreOptions,
+    ) -> "Store":
+        """The anchors where the options have them, on the devices of the mesh if there is one, searched in their memory."""
+        on_host = options.placement == "host"
+        anchors = placement.place(anchors, mesh, on_host)
+        return cls(codec, anchors, ids_N, None if on_host else mesh, options.memory_mb)
+
     def __len__(self) -> int:
         return len(self.ids_N)
 
@@ -151,20 +165,9 @@ class Store:
             raise errors.UserError("no anchor would be left in the store")
         return self._with(placement.take(self.unpadded, kept_n), self.ids_N[kept_n])
 
-    def on_host(self) -> "Store":
-        """The same anchors in host memory, for stores larger than a device's."""
-        return dataclasses.replace(self, anchors=jax.tree.map(np.asarray, self.unpadded), mesh=None)
-
-    def on_device(self, mesh: Mesh | None = None) -> "Store":
-        """The same anchors on the default device, or split by row over all devices of a mesh."""
-        anchors = self.unpadded
-        anchors = placement.split_anchors(anchors, mesh) if mesh else jax.tree.map(jnp.asarray, anchors)
-        return dataclasses.replace(self, anchors=anchors, mesh=mesh)
-
     def _with(self, anchors: placement.Anchors, ids_N: np.ndarray) -> "Store":
         _check_ids(ids_N, placement.num_rows(anchors))
-        if self.mesh:
-            anchors = placement.split_anchors(anchors, self.mesh)
+        anchors = placement.place(anchors, self.mesh, self.anchors.on_host)
         return dataclasses.replace(self, anchors=anchors, ids_N=ids_N)
 
 
@@ -221,18 +224,13 @@ def build(
     codec_type = KINDS[kind_of(options, distance, head.cap)]
     if not len(states):
         raise errors.UserError("a store needs at least one anchor")
-    codec = codec_type.make(
-        parallel.replicate(head), states, label_ids, key_dtype=options.key_dtype, built_for=distance
-    )
-    mesh, on_host = _mesh(states), options.placement == "host"
-    anchors = _encode(codec, states, labels, mesh, on_host)
+    head, kept = parallel.replicate(head), {"key_dtype": options.key_dtype, "built_for": distance}
+    codec = codec_type.make(head, label_ids, codec_type.constants_of(head, states), **kept)
+    mesh = _mesh(states)
+    anchors = _encode(codec, states, labels, mesh, options.placement == "host")
     ids_N = np.arange(len(states)) if ids is None else np.asarray(ids)
     _check_ids(ids_N, len(states))
-    if on_host:
-        mesh = None
-    elif mesh:
-        anchors = placement.split_anchors(anchors, mesh)
-    return Store(codec, anchors, ids_N, mesh, options.memory_mb)
+    return Store.placed(codec, anchors, ids_N, mesh, options)
 
 
 def _encode(
@@ -267,5 +265,4 @@ def _check_ids(ids_N: np.ndarray, count: int) -> None:
 def _mesh(states: lm.States) -> Mesh | None:
     """The mesh of several devices on which the states lie, if there is one."""
     sharding = getattr(states.hidden_NE, "sharding", None)
-    mesh = getattr(sharding, "mesh", None)
-    return mesh if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
+    return sharding.mesh if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None  # type: ignore[return-value]

@@ -25,7 +25,7 @@ def start(*options: str) -> subprocess.Popen:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--config=configs/paper/table_7.py"], "table_7.py"),
+        (["--config=configs/paper.py:table_7"], "table_7"),
         (["--config.models=./nowhere", "--config.tasks=demo"], "no such folder: ./nowhere"),
         (["--config.methods=bert"], "unknown method 'bert': choose from icl"),
         (["--config.tasks=poems"], "unknown task 'poems'; choose from sst2"),
@@ -40,16 +40,10 @@ def test_mistakes_are_one_line_and_status_2(options, message):
     assert message in error and error.startswith("error: ") and error.count("\n") == 1
 
 
-def test_help_lists_the_options_that_all_tables_share():
-    text = start("--help").communicate(timeout=600)[0]
-    for option in ('--config.shard="1/1"', '--config.regime="few-shot"', "KL(anchor ‖ test)", "--[no]dry_run"):
-        assert option in text
-
-
 def test_a_killed_run_leaves_whole_records_and_goes_on(world, tmp_path):  # noqa: F811
     folder = tmp_path / "robustness"
     options = [
-        "--config=configs/paper/robustness.py",
+        "--config=configs/paper.py:robustness",
         *("--config.tasks=mr", f"--config.models={world / 'model'}", f"--config.data_dir={world / 'data'}"),
         *("--config.methods=knn", "--config.seeds=1,2,3,4", "--config.shots=3,5", f"--config.output={tmp_path}"),
     ]

@@ -1,5 +1,6 @@
 """A small world for whole grids: a task of two classes, a tiny GPT-2 whose context holds few demonstrations."""
 
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterator
@@ -7,11 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from knnprompt_jax import lm
-from knnprompt_jax.paper import experiments
+from knnprompt_jax.paper import experiments, settings
 from knnprompt_jax.runs import material
 from knnprompt_jax.tasks.task import Example, Task
 from tests.report.conftest import make_record, page_path, results  # noqa: F401
 from tests.runs.conftest import world  # noqa: F401
+
+_KINDS = {each.settings for each in experiments.EXPERIMENTS.values()} - {settings.GridSettings}
+# The options of every table and figure, so that a test may turn a grid of one into a grid of another.
+Settings = dataclasses.make_dataclass("Settings", [], bases=tuple(sorted(_KINDS, key=str)), frozen=True)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -23,9 +28,9 @@ def loaded_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> experiments.Settings:  # noqa: F811
+def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> settings.GridSettings:  # noqa: F811
     """Settings of a robustness grid on the world."""
-    return experiments.Settings(
+    return Settings(
         experiment="robustness",
         tasks="mr",
         models=str(world / "model"),

@@ -6,11 +6,12 @@ import pytest
 
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells, draws, experiments
+from tests.paper.conftest import Settings
 
 
 def grid(experiment="robustness", methods="icl,knn", **axes):
     given = {"seeds": (1,), "shots": (4, 8)} | axes
-    return experiments.Settings(experiment=experiment, tasks="mr", models="tiny", methods=methods, **given)
+    return Settings(experiment=experiment, tasks="mr", models="tiny", methods=methods, **given)
 
 
 def cells_of(given, rows, most=4):

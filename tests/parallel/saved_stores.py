@@ -11,6 +11,7 @@ from knnprompt_jax import lm, parallel
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import manifest, search, storage
 from knnprompt_jax.store import store as store_lib
+from tests.store import worlds
 
 NUM_ANCHORS, VOCABULARY, WIDTH = 19, 101, 13  # Neither eight nor four divides the anchors.
 MESHES = {"1x1": None, "8x1": (8, 1), "1x8": (1, 8), "2x4": (2, 4), "1x2": (1, 2)}
@@ -55,7 +56,7 @@ def check(kind: str, source: str, targets: list[str], folder: pathlib.Path) -> N
     head = head_lib.Head(rows_VE)
     states, y = make_states(NUM_ANCHORS, 1), np.arange(NUM_ANCHORS) % 3
     store = store_lib.build(store_lib.StoreOptions(kind), "", head, states, y, PROVENANCE.label_ids)
-    store = store.on_device(make_mesh(source))
+    store = worlds.placed(store, make_mesh(source))
     check_places(store, make_mesh(source))
     written = write(folder, store)
     queries = make_states(7, 2)

@@ -17,7 +17,7 @@ def store(request, world):
 
 
 def with_memory(store, memory_mb, on_host=True):
-    return dataclasses.replace(store.on_host() if on_host else store, memory_mb=memory_mb)
+    return dataclasses.replace(worlds.placed(store, on_host=on_host), memory_mb=memory_mb)
 
 
 @pytest.mark.parametrize("direction", distances.DIRECTIONS)

@@ -22,7 +22,7 @@ def store(request, world):
 @MOVES
 def test_appending_is_building_from_all_at_once(world, store, on_host):
     part = world.build(store.codec.kind, rows=slice(0, 150))
-    grown = (part.on_host() if on_host else part).append(world.anchors[150:], world.labels_N[150:])
+    grown = worlds.placed(part, on_host=on_host).append(world.anchors[150:], world.labels_N[150:])
     assert len(part) == 150 and len(grown) == 211
     np.testing.assert_array_equal(grown.ids_N, np.arange(211))
     np.testing.assert_array_equal(grown.labels_N, world.labels_N)
@@ -36,7 +36,7 @@ def test_appending_is_building_from_all_at_once(world, store, on_host):
 @MOVES
 def test_removing_by_id(world, store, on_host):
     store = dataclasses.replace(store, ids_N=1000 + 3 * np.arange(211))
-    left = (store.on_host() if on_host else store).remove([1000, 1000 + 3 * 210, 1000 + 3 * 7])
+    left = worlds.placed(store, on_host=on_host).remove([1000, 1000 + 3 * 210, 1000 + 3 * 7])
     kept_n = np.setdiff1d(np.arange(211), [0, 210, 7])
     np.testing.assert_array_equal(left.ids_N, store.ids_N[kept_n])
     np.testing.assert_array_equal(left.labels_N, world.labels_N[kept_n])
@@ -49,8 +49,8 @@ def test_removing_by_id(world, store, on_host):
 @pytest.mark.parametrize("kind", ["dense", "factored"])
 def test_stores_in_host_memory_are_those_on_the_device(world, kind):
     on_host, on_device = (world.build(kind, placement=placement) for placement in ("host", "device"))
-    assert on_host.anchors.on_host and not on_device.anchors.on_host and not on_host.on_device().anchors.on_host
-    jax.tree.map(np.testing.assert_array_equal, on_host.anchors, on_device.on_host().anchors)
+    assert on_host.anchors.on_host and not on_device.anchors.on_host
+    jax.tree.map(np.testing.assert_array_equal, on_host.anchors, worlds.placed(on_device, on_host=True).anchors)
 
 
 MISTAKES = {

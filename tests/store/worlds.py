@@ -3,11 +3,13 @@
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.store import placement
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -67,6 +69,11 @@ class World:
         distances_QN = np.empty(nearest.distances_Qk.shape)
         np.put_along_axis(distances_QN, np.asarray(nearest.indices_Qk), np.asarray(nearest.distances_Qk, float), -1)
         return distances_QN
+
+
+def placed(store: store_lib.Store, mesh: jax.sharding.Mesh | None = None, on_host: bool = False) -> store_lib.Store:
+    """The same anchors elsewhere."""
+    return dataclasses.replace(store, anchors=placement.place(store.unpadded, mesh, on_host), mesh=mesh)
 
 
 def check_ranks(indices_Qk: Any, want_QN: np.ndarray, least: float = 0.8, margin: Any = MARGIN) -> None:

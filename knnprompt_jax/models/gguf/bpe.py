@@ -9,7 +9,6 @@ import dataclasses
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import vocabulary as gguf_vocabulary
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -60,9 +59,9 @@ def build(vocabulary: gguf_vocabulary.Vocabulary) -> tuple[tokenizers.Tokenizer,
     """
     split = _split(vocabulary)
     if vocabulary.merges is None:
-        raise vocabulary.wrong("merges", "not in the file")
-    if vocabulary.switch("add_space_prefix", False):
-        raise vocabulary.wrong("add_space_prefix", "true is not supported for byte-level BPE")
+        raise vocabulary.fields.wrong("merges", "not in the file")
+    if vocabulary.fields.switch("add_space_prefix", False):
+        raise vocabulary.fields.wrong("add_space_prefix", "true is not supported for byte-level BPE")
     numbers = vocabulary.numbers()
     tokenizer = tokenizers.Tokenizer(models.BPE(numbers, vocabulary.merges, ignore_merges=split.whole_words))
     if split.composed:
@@ -73,12 +72,12 @@ def build(vocabulary: gguf_vocabulary.Vocabulary) -> tuple[tokenizers.Tokenizer,
 
 
 def _split(vocabulary: gguf_vocabulary.Vocabulary) -> Split:
-    name = gguf_fields.text(vocabulary.header, "tokenizer.ggml.pre", "")
+    name = vocabulary.fields.text("pre", "")
     if name not in SPLITS:
         reason = (
             f"{name!r} is not supported" if name not in ("", "default") else "the file does not say how texts are split"
         )
-        raise vocabulary.wrong("pre", f"{reason}; choices: {', '.join(SPLITS)}")
+        raise vocabulary.fields.wrong("pre", f"{reason}; choices: {', '.join(SPLITS)}")
     return SPLITS[name]
 
 

@@ -38,11 +38,11 @@ def _llama(fields: gguf_fields.Fields) -> Json:
     if fields.value("attention.sliding_window"):
         window = fields.size("attention.sliding_window")
         return {"model_type": "mistral", **config, "sliding_window": window}
-    biases = {
-        "attention_bias": gguf_sizes.has(fields, "attn_q.bias"),
-        "mlp_bias": gguf_sizes.has(fields, "ffn_up.bias"),
-    }
-    return {"model_type": "llama", **config, **biases}
+    return {"model_type": "llama", **config, **_biases(fields), "mlp_bias": gguf_sizes.has(fields, "ffn_up.bias")}
+
+
+def _biases(fields: gguf_fields.Fields) -> Json:
+    return {"attention_bias": gguf_sizes.has(fields, "attn_q.bias")}
 
 
 def _qwen2(fields: gguf_fields.Fields) -> Json:
@@ -51,8 +51,8 @@ def _qwen2(fields: gguf_fields.Fields) -> Json:
 
 
 def _qwen3(fields: gguf_fields.Fields) -> Json:
-    own = {"hidden_act": "silu", "attention_bias": gguf_sizes.has(fields, "attn_q.bias"), "use_sliding_window": False}
-    return {"model_type": "qwen3", **gguf_sizes.whole_rotary(fields), **own}
+    others = {"hidden_act": "silu", **_biases(fields), "use_sliding_window": False}
+    return {"model_type": "qwen3", **gguf_sizes.whole_rotary(fields), **others}
 
 
 def _phi3(fields: gguf_fields.Fields) -> Json:
@@ -60,9 +60,7 @@ def _phi3(fields: gguf_fields.Fields) -> Json:
     config = gguf_sizes.rms_sizes(fields)
     window = fields.value("attention.sliding_window")
     if window is None:
-        raise fields.wrong(
-            "attention.sliding_window", "not in the file: convert the model again with a newer llama.cpp"
-        )
+        raise fields.wrong("attention.sliding_window", "missing: convert the model again with a newer llama.cpp")
     own = {"hidden_act": "silu", "sliding_window": fields.size("attention.sliding_window") if window else None}
     share = gguf_rope.share(fields, gguf_sizes.head_size(fields))
     turned = {} if share == 1 else {"partial_rotary_factor": share}
@@ -73,22 +71,14 @@ def _olmo2(fields: gguf_fields.Fields) -> Json:
     if fields.value("attention.sliding_window"):
         raise fields.wrong("attention.sliding_window", "an OLMo 3; of this architecture only OLMo 2 is supported")
     config = gguf_sizes.whole_rotary(fields, own_head=False)
-    return {
-        "model_type": "olmo2",
-        **config,
-        "hidden_act": "silu",
-        "attention_bias": gguf_sizes.has(fields, "attn_q.bias"),
-    }
+    return {"model_type": "olmo2", **config, "hidden_act": "silu", **_biases(fields)}
 
 
 def _smollm3(fields: gguf_fields.Fields) -> Json:
     config = gguf_sizes.whole_rotary(fields, own_head=False)
-    biases = {
-        "attention_bias": gguf_sizes.has(fields, "attn_q.bias"),
-        "mlp_bias": gguf_sizes.has(fields, "ffn_up.bias"),
-    }
-    own = {"hidden_act": "silu", "no_rope_layer_interval": _SMOLLM3_NO_ROPE_INTERVAL, "use_sliding_window": False}
-    return {"model_type": "smollm3", **config, **own, **biases}
+    others = {"hidden_act": "silu", "no_rope_layer_interval": _SMOLLM3_NO_ROPE_INTERVAL, "use_sliding_window": False}
+    biases = _biases(fields) | {"mlp_bias": gguf_sizes.has(fields, "ffn_up.bias")}
+    return {"model_type": "smollm3", **config, **others, **biases}
 
 
 def _gptneox(fields: gguf_fields.Fields) -> Json:

@@ -23,7 +23,7 @@ def build(vocabulary: gguf_vocabulary.Vocabulary) -> tuple[tokenizers.Tokenizer,
     numbers = {spell(vocabulary, token): number for token, number in vocabulary.numbers().items()}
     missing = [byte for byte in _BYTES if byte not in numbers]
     if missing:
-        raise vocabulary.wrong("tokens", f"{len(missing)} of 256 bytes are no tokens, such as {missing[0]}")
+        raise vocabulary.fields.wrong("tokens", f"{len(missing)} of 256 bytes are no tokens, such as {missing[0]}")
     merges = vocabulary.merges or _merges(vocabulary, numbers)
     unknown = vocabulary.tokens[vocabulary.roles["unk"]] if "unk" in vocabulary.roles else None
     tokenizer = tokenizers.Tokenizer(models.BPE(numbers, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
@@ -38,7 +38,7 @@ def build(vocabulary: gguf_vocabulary.Vocabulary) -> tuple[tokenizers.Tokenizer,
 
 def has_prefix(vocabulary: gguf_vocabulary.Vocabulary) -> bool:
     """Whether every text, and every piece of it after an added token, is read as if a blank stood before it."""
-    return vocabulary.switch("add_space_prefix", True)
+    return vocabulary.fields.switch("add_space_prefix", True)
 
 
 def spell(vocabulary: gguf_vocabulary.Vocabulary, token: str) -> str:
@@ -72,5 +72,5 @@ def _scores(vocabulary: gguf_vocabulary.Vocabulary) -> list[float]:
     normal = [kind == gguf_vocabulary.NORMAL for kind in vocabulary.kinds]
     scores = vocabulary.scores
     if scores is None or len(set(scores[np.array(normal)].tolist())) < 2:
-        raise vocabulary.wrong("scores", "missing or all alike, and the file has no merges: they cannot be told")
+        raise vocabulary.fields.wrong("scores", "missing or all alike, and the file has no merges: they cannot be told")
     return scores.tolist()

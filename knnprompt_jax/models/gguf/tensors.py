@@ -26,7 +26,7 @@ def open_fields(file: pathlib.Path) -> gguf_fields.Fields:
     Raises:
         UserError: as `gguf_header.read`, or an architecture that is not supported.
     """
-    fields = gguf_fields.Fields(gguf_header.read(file))
+    fields = gguf_fields.of_model(gguf_header.read(file))
     if fields.arch not in ARCHITECTURES:
         raise errors.UserError(
             f"{file}: architecture {fields.arch!r} is not supported; choices: {', '.join(ARCHITECTURES)}"

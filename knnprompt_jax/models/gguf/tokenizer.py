@@ -28,11 +28,7 @@ def load(file: pathlib.Path) -> Any:
     import transformers
 
     header = gguf_header.read(file)
-    kind = gguf_fields.text(header, "tokenizer.ggml.model")
-    if kind not in _BUILDERS:
-        raise errors.UserError(
-            f"{file}: tokenizer.ggml.model: {kind!r} is not supported; choices: {', '.join(_BUILDERS)}"
-        )
+    kind = gguf_fields.of_tokenizer(header).choice("model", "", _BUILDERS)
     vocabulary = gguf_vocabulary.read(header)
     try:
         tokenizer, bos = _BUILDERS[kind](vocabulary)
@@ -40,9 +36,9 @@ def load(file: pathlib.Path) -> Any:
         raise
     except Exception as error:  # `tokenizers` raises no narrower one, such as for merges of what is no token.
         raise errors.UserError(f"{file}: no usable tokenizer: {error}".splitlines()[0]) from None
-    bos = vocabulary.switch("add_bos_token", bos)
+    bos = vocabulary.fields.switch("add_bos_token", bos)
     if bos and "bos" not in vocabulary.roles:
-        raise vocabulary.wrong("bos_token_id", "not in the file, and texts are to start with it")
+        raise vocabulary.fields.wrong("bos_token_id", "not in the file, and texts are to start with it")
     tokenizer.add_tokens(_added(vocabulary, kind))
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -56,14 +52,11 @@ def load(file: pathlib.Path) -> Any:
 def _added(vocabulary: gguf_vocabulary.Vocabulary, kind: str) -> list[tokenizers.AddedToken]:
     """The tokens that stay whole wherever a text has them; control tokens, BOS and the like are special ones."""
     roles = set(vocabulary.roles.values())
-    added = []
-    for number, (token, which) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True)):
-        special = which == gguf_vocabulary.CONTROL or number in roles
-        if special:
-            added.append(_token(vocabulary, kind, token, special=True))
-        elif which == gguf_vocabulary.USER_DEFINED:
-            added.append(_token(vocabulary, kind, token, special=False))
-    return added
+    return [
+        _token(vocabulary, kind, token, which == gguf_vocabulary.CONTROL or number in roles)
+        for number, (token, which) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
+        if which in (gguf_vocabulary.CONTROL, gguf_vocabulary.USER_DEFINED) or number in roles
+    ]
 
 
 def _token(vocabulary: gguf_vocabulary.Vocabulary, kind: str, token: str, special: bool) -> tokenizers.AddedToken:

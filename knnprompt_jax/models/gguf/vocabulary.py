@@ -2,16 +2,15 @@
 
 import collections
 import dataclasses
-from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import header as gguf_header
 
 # Kinds of tokens, as SentencePiece numbers them.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+_ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Vocabulary:
     `roles` says which token is "bos", "eos", "unk" and "pad", where the file names one.
     """
 
-    header: gguf_header.Header
+    fields: gguf_fields.Fields
     arch: str
     tokens: list[str]
     kinds: list[int]
@@ -37,18 +36,6 @@ class Vocabulary:
             if not (kind == UNUSED and token == f"[PAD{number}]")
         }
 
-    def of_kind(self, *kinds: int) -> list[str]:
-        return [token for token, kind in zip(self.tokens, self.kinds, strict=True) if kind in kinds]
-
-    def switch(self, key: str, default: bool) -> bool:
-        value = self.header.metadata.get(f"tokenizer.ggml.{key}", default)
-        if type(value) is not bool:
-            raise self.wrong(key, f"{value!r} is neither true nor false")
-        return value
-
-    def wrong(self, key: str, reason: str) -> errors.UserError:
-        return errors.UserError(f"{self.header.file}: tokenizer.ggml.{key}: {reason}")
-
 
 def read(header: gguf_header.Header) -> Vocabulary:
     """The vocabulary, checked.
@@ -56,54 +43,50 @@ def read(header: gguf_header.Header) -> Vocabulary:
     Raises:
         UserError: it is missing, holds a token twice, or its parts do not fit together.
     """
-    tokens = _list(header, "tokens")
+    fields = gguf_fields.of_tokenizer(header)
+    tokens, merges = _texts(fields, "tokens"), _texts(fields, "merges")
     if tokens is None:
-        raise errors.UserError(f"{header.file}: no metadata value tokenizer.ggml.tokens")
+        raise fields.wrong("tokens", "not in the file")
     twice = [token for token, count in collections.Counter(tokens).items() if count > 1]
     if twice:
-        raise errors.UserError(
-            f"{header.file}: tokenizer.ggml.tokens: {len(twice)} tokens stand twice, such as {twice[0]!r}"
-        )
-    kinds = _array(header, "token_type", len(tokens))
-    merges = _list(header, "merges")
+        raise fields.wrong("tokens", f"{len(twice)} tokens stand twice, such as {twice[0]!r}")
+    kinds = _numbers(fields, "token_type", len(tokens))
     return Vocabulary(
-        header=header,
-        arch=gguf_fields.text(header, "general.architecture"),
+        fields=fields,
+        arch=gguf_fields.of_model(header).arch,
         tokens=tokens,
         kinds=[NORMAL] * len(tokens) if kinds is None else kinds.tolist(),
-        merges=None if merges is None else [_pair(header, merge) for merge in merges],
-        scores=_array(header, "scores", len(tokens)),
-        roles=_roles(header, len(tokens)),
+        merges=None if merges is None else [_pair(fields, merge) for merge in merges],
+        scores=_numbers(fields, "scores", len(tokens)),
+        roles=_roles(fields, len(tokens)),
     )
 
 
-def _list(header: gguf_header.Header, key: str) -> list[str] | None:
-    value = header.metadata.get(f"tokenizer.ggml.{key}")
+def _texts(fields: gguf_fields.Fields, key: str) -> list[str] | None:
+    value = fields.value(key)
     if value is not None and not (isinstance(value, list) and value):
-        raise errors.UserError(f"{header.file}: tokenizer.ggml.{key}: no list of texts")
+        raise fields.wrong(key, "no list of texts")
     return value
 
 
-def _array(header: gguf_header.Header, key: str, length: int) -> np.ndarray | None:
-    value: Any = header.metadata.get(f"tokenizer.ggml.{key}")
+def _numbers(fields: gguf_fields.Fields, key: str, length: int) -> np.ndarray | None:
+    value = fields.value(key)
     if value is not None and not (isinstance(value, np.ndarray) and value.shape == (length,)):
-        raise errors.UserError(f"{header.file}: tokenizer.ggml.{key}: {length} numbers are needed, as many as tokens")
+        raise fields.wrong(key, f"{length} numbers are needed, as many as tokens")
     return value
 
 
-def _pair(header: gguf_header.Header, merge: str) -> tuple[str, str]:
+def _pair(fields: gguf_fields.Fields, merge: str) -> tuple[str, str]:
     """The two parts of a merge, written with a blank between; the first may itself begin with a blank."""
     left, blank, right = merge[1:].partition(" ")
     if not blank or not right:
-        raise errors.UserError(f"{header.file}: tokenizer.ggml.merges: {merge!r} are not two parts")
+        raise fields.wrong("merges", f"{merge!r} are not two parts")
     return merge[0] + left, right
 
 
-def _roles(header: gguf_header.Header, num_tokens: int) -> dict[str, int]:
-    keys = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
-    roles = {role: header.metadata.get(f"tokenizer.ggml.{key}") for role, key in keys.items()}
+def _roles(fields: gguf_fields.Fields, num_tokens: int) -> dict[str, int]:
+    roles = {role: fields.value(key) for role, key in _ROLES.items()}
     for role, number in roles.items():
         if number is not None and not (type(number) is int and 0 <= number < num_tokens):
-            reason = f"{number!r} is no token of {num_tokens}"
-            raise errors.UserError(f"{header.file}: tokenizer.ggml.{keys[role]}: {reason}")
+            raise fields.wrong(_ROLES[role], f"{number!r} is no token of {num_tokens}")
     return {role: number for role, number in roles.items() if number is not None}

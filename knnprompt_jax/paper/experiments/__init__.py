@@ -1,7 +1,7 @@
 """The paper's tables and figures. Adding one is a file here, which ends in its `EXPERIMENT`, and the file's name in `_NAMES`."""
 
-import dataclasses
 import importlib
+from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiment, settings
@@ -14,9 +14,6 @@ _NAMES = (  # In the paper's order.
 EXPERIMENTS: dict[str, experiment.Experiment] = {
     name: importlib.import_module(f"{__name__}.{name}").EXPERIMENT for name in _NAMES
 }
-_KINDS = {each.settings for each in EXPERIMENTS.values()} - {settings.GridSettings}
-# The options of every table and figure; a config has those of its own alone.
-Settings = dataclasses.make_dataclass("Settings", [], bases=tuple(sorted(_KINDS, key=str)), frozen=True)
 
 
 def get(name: str) -> experiment.Experiment:
@@ -24,3 +21,8 @@ def get(name: str) -> experiment.Experiment:
     if name not in EXPERIMENTS:
         raise errors.UserError(f"experiment={name!r}: choose from {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]
+
+
+def settings_of(config: Any) -> type[settings.GridSettings]:
+    """The declaration of a config's options; raises UserError where its experiment is none."""
+    return get(config.experiment).settings

@@ -22,7 +22,7 @@ class Settings(settings_lib.GridSettings):
 
     shares: tuple[float, ...] = options.option(
         (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625),
-        "prior_reliance, imbalance: of the rare class.",
+        "Of the rare class.",
         least=0.001,
         most=0.5,
     )

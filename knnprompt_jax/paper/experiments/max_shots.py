@@ -30,8 +30,8 @@ _FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_sho
 class Settings(settings_lib.GridSettings):
     """What is counted, by which tokenizer."""
 
-    contexts: tuple[int, ...] = options.option((1024, 2048), "max_shots: tokens.", least=1)
-    tokenizer: str = options.option("", "max_shots: a folder with a tokenizer; empty: the first model's.")
+    contexts: tuple[int, ...] = options.option((1024, 2048), "Tokens.", least=1)
+    tokenizer: str = options.option("", "A folder with a tokenizer; empty: the first model's.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,11 +25,9 @@ _SETTINGS = ("A", "B", "C")
 class Settings(settings_lib.GridSettings):
     """Those of a grid of skewed train and test rows."""
 
-    prior_settings: str = options.option(
-        "A,B,C", "prior_reliance: A, rare in train; B, in test; C, in both. With commas."
-    )
+    prior_settings: str = options.option("A,B,C", "A: rare in train; B: rare in test; C: both. With commas.")
     shares: tuple[float, ...] = options.option(
-        (0.125, 0.25, 0.375, 0.5), "prior_reliance, imbalance: of the rare class.", least=0.001, most=0.5
+        (0.125, 0.25, 0.375, 0.5), "Of the positive class.", least=0.001, most=0.5
     )
 
     def __post_init__(self) -> None:

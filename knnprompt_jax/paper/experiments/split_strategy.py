@@ -19,7 +19,7 @@ from knnprompt_jax.runs import material
 class Settings(settings_lib.GridSettings):
     """Those of a grid of sizes: m is the sum of both."""
 
-    demo_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "split_strategy: |D|, rows per class …", least=1)
+    demo_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|D|, rows per class …", least=1)
     anchor_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "… and |A|; m is their sum.", least=1)
 
 
