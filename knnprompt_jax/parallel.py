@@ -15,8 +15,8 @@ from jax.sharding import PartitionSpec as P
 from knnprompt_jax import errors
 
 DATA, MODEL = AXES = ("data", "model")
-# Seconds without a sign of life after which a process counts as dead and the others stop; and that one waits for the others at the end.
-HEARTBEAT_TIMEOUT, SHUTDOWN_TIMEOUT = 40, 30
+HEARTBEAT_TIMEOUT = 40  # Seconds without a sign of life after which a process counts as dead and the others stop.
+SHUTDOWN_TIMEOUT = 30  # Seconds that a process waits for the others at the end.
 
 
 def start(auto: bool, address: str, num_processes: int, process_id: int) -> None:
@@ -27,21 +27,21 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     Raises:
         UserError: the options do not go together, or the other processes cannot be found.
     """
-    given: dict[str, Any] = {"coordinator_address": address, "num_processes": num_processes, "process_id": process_id}
-    if not auto:
-        if not address:
-            return
-        if ":" not in address or not 0 <= process_id < num_processes:
-            raise errors.UserError(
-                f"distributed.address={address!r}, num_processes={num_processes}, process_id={process_id}: "
-                "host:port of process 0 is needed, and a process_id from 0 to num_processes - 1"
-            )
-    timeouts: dict[str, Any] = {
+    if not auto and not address:
+        return
+    if not auto and (":" not in address or not 0 <= process_id < num_processes):
+        raise errors.UserError(
+            f"distributed.address={address!r}, num_processes={num_processes}, process_id={process_id}: "
+            "host:port of process 0 is needed, and a process_id from 0 to num_processes - 1"
+        )
+    options: dict[str, Any] = {
         "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT,
         "shutdown_timeout_seconds": SHUTDOWN_TIMEOUT,
     }
+    if not auto:
+        options |= {"coordinator_address": address, "num_processes": num_processes, "process_id": process_id}
     try:
-        jax.distributed.initialize(**({} if auto else given), **timeouts)
+        jax.distributed.initialize(**options)
     except (ValueError, RuntimeError) as error:
         raise errors.UserError(f"distributed: the processes of this run cannot be joined: {error}") from error
 
@@ -63,11 +63,7 @@ def from_main(array: np.ndarray) -> np.ndarray:
 
 
 def make_mesh(data: int = 0, model: int = 1) -> Mesh:
-    """The mesh of data × model devices; `data` = 0 takes all there are.
-
-    Raises:
-        UserError: there are not as many devices, or some process would have none.
-    """
+    """The mesh of data × model devices; `data` = 0 takes all there are. Raises UserError where there are too few, or a process has none."""
     devices = jax.devices()
     divisors = [size for size in range(1, len(devices) + 1) if len(devices) % size == 0]
     if data < 0 or model < 1 or data * model > len(devices) or (not data and model not in divisors):
@@ -89,12 +85,10 @@ def put(array: np.ndarray, mesh: Mesh, spec: P) -> jax.Array:
     return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
 
 
-def own_data_shards(mesh: Mesh) -> frozenset[int]:
+def local_data_shards(mesh: Mesh) -> frozenset[int]:
     """The places along `data` where this process has a device."""
-    own = jax.process_index()
-    return frozenset(
-        place for place, devices in enumerate(mesh.devices) if any(device.process_index == own for device in devices)
-    )
+    local = set(mesh.local_devices)
+    return frozenset(place for place, devices in enumerate(mesh.devices) if local & set(devices))
 
 
 def by_rows(mesh: Mesh, num_rows: int) -> NamedSharding:

@@ -24,7 +24,7 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(header), "  ".join("-" * width for width in widths), *map(line, rows)])
 
 
-def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as a Markdown table."""
-    ruled = ["---", *["---:"] * (len(header) - 1)]
+def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """The same as a Markdown table, whose first `left` columns are left-aligned."""
+    ruled = ["---"] * left + ["---:"] * (len(header) - left)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ruled, *rows])

@@ -22,8 +22,7 @@ def measure(
     With PyTorch's, which have the same float32 weights, the largest difference of log-probabilities, on some whole prompts and
     on a batch. With llama.cpp's, which rounds on its way, KL(ours, llama.cpp's) in nats, mean and largest, on all its batches.
 
-    Raises:
-        UserError: a peer fails, or has another vocabulary.
+    Raises UserError where a peer fails, or has another vocabulary.
     """
     length, count, batches = len(sampled.prefix_P), settings.agreement, sampled.batches
     work = {

@@ -42,7 +42,13 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
         compared = agreement.measure(model, sampled, settings, running) if settings.agreement else {}
     seconds = {name: statistics.median(values) for name, values in rounds.items()}
     return {
-        "workload": _describe(workload),
+        "workload": {
+            "name": workload.name,
+            "anchors": workload.prompts.num_prompts,
+            "prefix_tokens": len(workload.largest.prefix_P),
+            "suffix_tokens": workload.num_suffix_tokens,
+            "truncated": workload.prompts.num_truncated,
+        },
         "fill": first.fill,
         "packed_tokens": first.suffix_tokens,
         "step_tokens": model.step_tokens,
@@ -71,16 +77,6 @@ def _llama(
         "stored": list(subject.stored),
         "quantised": subject.is_quantised,
         "dtype_of_others": settings.dtype,
-    }
-
-
-def _describe(workload: workloads.Workload) -> dict[str, Any]:
-    return {
-        "name": workload.name,
-        "anchors": workload.prompts.num_prompts,
-        "prefix_tokens": len(workload.largest.prefix_P),
-        "suffix_tokens": workload.num_suffix_tokens,
-        "truncated": workload.prompts.num_truncated,
     }
 
 

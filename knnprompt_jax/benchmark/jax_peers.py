@@ -15,6 +15,7 @@ from flax import nnx
 from knnprompt_jax.benchmark import peers, timing
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.models import decoder
+from knnprompt_jax.prompts import padding
 
 Array = jax.Array
 _PAD_TO = 64
@@ -40,7 +41,7 @@ def one_at_a_time(model: decoder.Decoder, prompts: Sequence[np.ndarray]) -> list
     graph, params = nnx.split(model)
     done = []
     for tokens in prompts:
-        logits_TV = _all_logits(graph, params, _padded([tokens]))[0]
+        logits_TV = _all_logits(graph, params, _padded([tokens])[0])[0]
         done.append(jax.block_until_ready(jax.nn.log_softmax(logits_TV[len(tokens) - 1])))
     return done
 
@@ -49,15 +50,14 @@ def in_batches(model: decoder.Decoder, prompts: Sequence[np.ndarray], size: int)
     """The log-probabilities [size, V] after each batch's prompts, by the head at their last tokens."""
     graph, params = nnx.split(model)
     batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
-    return [
-        _last_log_probabilities(graph, params, _padded(batch), np.array([len(tokens) - 1 for tokens in batch]))
-        for batch in batches
-    ]
+    return [_last_log_probabilities(graph, params, *_padded(batch)) for batch in batches]
 
 
-def _padded(prompts: Sequence[np.ndarray]) -> np.ndarray:
-    width = math.ceil(max(map(len, prompts)) / _PAD_TO) * _PAD_TO
-    return np.stack([np.pad(tokens, (0, width - len(tokens))) for tokens in prompts])
+def _padded(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens [B, T] and lengths [B]."""
+    return padding.pad(
+        [tokens.tolist() for tokens in prompts], len(prompts), math.ceil(max(map(len, prompts)) / _PAD_TO) * _PAD_TO
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -68,8 +68,8 @@ def _all_logits(graph: nnx.GraphDef, params: nnx.State, tokens_BT: Array) -> Arr
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _last_log_probabilities(graph: nnx.GraphDef, params: nnx.State, tokens_BT: Array, last_B: Array) -> Array:
+def _last_log_probabilities(graph: nnx.GraphDef, params: nnx.State, tokens_BT: Array, lengths_B: Array) -> Array:
     with jax.default_matmul_precision("highest"):
         model = nnx.merge(graph, params)
-        hidden_BE = jnp.take_along_axis(model(tokens_BT), last_B[:, None, None], 1)[:, 0]
+        hidden_BE = jnp.take_along_axis(model(tokens_BT), lengths_B[:, None, None] - 1, 1)[:, 0]
         return jax.nn.log_softmax(model.logits(hidden_BE))

@@ -11,11 +11,7 @@ _MODES = {"construction": construction.run, "search": search.run, "growth": grow
 
 
 def run(settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
-    """Runs the modes asked for, one after the other.
-
-    Raises:
-        UserError: on settings that cannot work, and on a peer that fails.
-    """
+    """Runs the modes asked for, one after the other; raises UserError on settings that cannot work, and on a peer that fails."""
     subject = subjects.choose(settings)
     result: dict[str, Any] = {
         "environment": report.environment(),

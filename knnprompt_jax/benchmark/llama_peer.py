@@ -59,7 +59,10 @@ class Peers:
             raise RuntimeError(f"{file}: llama.cpp has no room for {kind.n_ctx} tokens of keys and values")
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._input = llama_cpp.llama_batch_init(kind.n_batch, 0, 1)
-        self._share(prefix, num_suffixes)
+        if prefix:
+            self._decode([prefix], first_sequence=_PREFIX, first_position=0, outputs=False)
+            for sequence in range(1, num_suffixes + 1):
+                llama_cpp.llama_memory_seq_cp(self._memory, _PREFIX, sequence, -1, -1)
 
     def llama_cached(self, limit: int | None = None) -> list[np.ndarray]:
         """The log-probabilities [batch, V] after each suffix, of each batch; float32.
@@ -71,13 +74,6 @@ class Peers:
     def save(self, of: str, limit: int, path: str) -> None:
         """Writes what a procedure makes of its first batches: log-probabilities [N, V], as a raw float32 file."""
         np.concatenate(getattr(self, of)(limit)).tofile(path)
-
-    def _share(self, prefix: list[int], num_suffixes: int) -> None:
-        if not prefix:
-            return
-        self._decode([prefix], first_sequence=_PREFIX, first_position=0, outputs=False)
-        for sequence in range(1, num_suffixes + 1):
-            llama_cpp.llama_memory_seq_cp(self._memory, _PREFIX, sequence, -1, -1)
 
     def _read(self, suffixes: Sequence[list[int]]) -> np.ndarray:
         ends = self._decode(suffixes, first_sequence=1, first_position=self._prefix_tokens, outputs=True)

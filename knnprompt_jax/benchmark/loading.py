@@ -12,9 +12,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+import huggingface_hub
 import jax
 import numpy as np
 import safetensors.numpy
@@ -25,16 +26,11 @@ from knnprompt_jax import errors, options, parallel, tables
 from knnprompt_jax.models import checkpoints, conversion, registry, sharding
 
 WIDTH, HEADS = 1280, 16
-SHARD_BYTES = 300 * 10**6
+_SHARD_BYTES = 300 * 10**6
 _NAMES = {
-    "safetensors": "model-{:05}.safetensors",
-    "msgpack": "flax_model-{:05}.msgpack",
-    "bin": "pytorch_model-{:05}.bin",
-}
-_INDICES = {
-    "safetensors": "model.safetensors.index.json",
-    "msgpack": "flax_model.msgpack.index.json",
-    "bin": "pytorch_model.bin.index.json",
+    "safetensors": "model{suffix}.safetensors",
+    "msgpack": "flax_model{suffix}.msgpack",
+    "bin": "pytorch_model{suffix}.bin",
 }
 
 
@@ -67,8 +63,7 @@ class LoadingSettings(options.Options):
 def run(settings: LoadingSettings) -> dict[tuple[str, int], tuple[int, list[dict[str, int]]]]:
     """By kind of file and number of processes: the bytes of a checkpoint, and what `load` measured in each process.
 
-    Raises:
-        UserError: a process failed.
+    Raises UserError where a process failed.
     """
     measured = {}
     for kind in settings.files:
@@ -90,26 +85,29 @@ def write_checkpoint(folder: pathlib.Path, gigabytes: float, kind: str) -> int:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(hf), encoding="utf-8")
     config, family = registry.config_from_hf(hf), registry.FAMILIES["opt"]
-    abstract = nnx.state(nnx.eval_shape(lambda: family.module(config, nnx.Rngs(0))))
-    leaves = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(abstract)}
+    state = nnx.state(registry.abstract(config, np.dtype(np.float32)))
+    leaves = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(state)}
     table = family.flax_table if kind == "msgpack" else family.table
     assert table  # OPT has both.
+    pieces = {piece.theirs: piece for piece in conversion.expand(table, config, leaves)}
+    shards = huggingface_hub.split_state_dict_into_shards_factory(
+        pieces,
+        get_storage_size=lambda piece: 4 * math.prod(piece.shape),
+        filename_pattern=_NAMES[kind],
+        max_shard_size=_SHARD_BYTES,
+    )
     rng = np.random.default_rng(0)
-    weight_map: dict[str, str] = {}
-    for number, pieces in enumerate(_shards(conversion.expand(table, config, leaves)), 1):
-        name = _NAMES[kind].format(number)
-        tensors = {piece.theirs: rng.random(piece.shape, np.float32) for piece in pieces}
-        _save(folder / name, kind, tensors)
-        weight_map |= dict.fromkeys(tensors, name)
-    (folder / _INDICES[kind]).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}), encoding="utf-8")
-    return sum((folder / name).stat().st_size for name in set(weight_map.values()))
+    for name, keys in shards.filename_to_tensors.items():
+        _save(folder / name, kind, {key: rng.random(pieces[key].shape, np.float32) for key in keys})
+    index = {"metadata": shards.metadata, "weight_map": shards.tensor_to_filename}
+    (folder / f"{_NAMES[kind].format(suffix='')}.index.json").write_text(json.dumps(index), encoding="utf-8")
+    return sum((folder / name).stat().st_size for name in shards.filename_to_tensors)
 
 
 def measure(folder: pathlib.Path, num_processes: int, devices: int) -> list[dict[str, int]]:
     """What each of several processes, with `devices` forced CPU devices among them, took to load its shards.
 
-    Raises:
-        UserError: a process failed.
+    Raises UserError where a process failed.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -151,17 +149,6 @@ def render(measured: Mapping[tuple[str, int], Any]) -> str:
         for process in processes
     ]
     return tables.render(["files", "processes", "files, GB", "its shards", "of one array", "peak"], rows)
-
-
-def _shards(pieces: list[conversion.Piece]) -> Iterator[list[conversion.Piece]]:
-    """Pieces in groups of at most 300 MB."""
-    group: list[conversion.Piece] = []
-    for piece in pieces:
-        if group and 4 * sum(math.prod(each.shape) for each in [*group, piece]) > SHARD_BYTES:
-            yield group
-            group = []
-        group.append(piece)
-    yield group
 
 
 def _save(path: pathlib.Path, kind: str, tensors: dict[str, np.ndarray]) -> None:

@@ -8,10 +8,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import jax.numpy as jnp
-import numpy as np
 
 from knnprompt_jax.benchmark import peer_process, peers, subjects
 from knnprompt_jax.benchmark import settings as settings_lib
@@ -35,15 +34,11 @@ class Running:
 
 @contextlib.contextmanager
 def start(
-    model: decoder.Decoder,
-    subject: subjects.Subject,
-    sampled: peers.Sample,
-    settings: settings_lib.BenchmarkSettings,
+    model: decoder.Decoder, subject: subjects.Subject, sampled: peers.Sample, settings: settings_lib.BenchmarkSettings
 ) -> Iterator[Running]:
     """Starts those that the settings ask for and that there are; they end with the context.
 
-    Raises:
-        UserError: a process that cannot start, or that fails to take the model.
+    Raises UserError where a process cannot start or take the model.
     """
     with_torch = [name for name in settings_lib.TORCH_PEERS if name in settings.peers]
     with_llama = [name for name in settings_lib.LLAMA_PEERS if name in settings.peers]
@@ -58,7 +53,8 @@ def start(
             processes |= dict.fromkeys(ready, torch)
         if ready := [name for name in with_llama if name not in absent]:
             llama = stack.enter_context(peer_process.start(peer_process.LLAMA, settings.llama_python))
-            _load_llama(llama, subject, sampled, settings)
+            file, threads = str(subject.file.resolve()), num_threads(settings)  # type: ignore[union-attr]  # Else it is absent.
+            llama.ask("load", file=file, threads=threads, **_shared(sampled))
             processes |= dict.fromkeys(ready, llama)
             version = _llama_version(settings)
         counts = {name: sampled.num_suffixes for name in processes} | {"torch_one": len(sampled.prompts)}
@@ -106,38 +102,17 @@ def _load_torch(
     weights = settings.agreement > 0 or subject.file is not None
     with tempfile.TemporaryDirectory() as folder:
         export(pathlib.Path(folder), model, subject, weights)
-        process.ask(
-            "load",
-            folder=folder,
-            dtype=settings.dtype,
-            weights=weights,
-            prompts=_lists(sampled.prompts),
-            prefix=sampled.prefix_P.tolist(),
-            batches=[_lists(batch) for batch in sampled.batches],
-        )
+        prompts = [tokens.tolist() for tokens in sampled.prompts]
+        process.ask("load", folder=folder, dtype=settings.dtype, weights=weights, prompts=prompts, **_shared(sampled))
 
 
-def _load_llama(
-    process: peer_process.PeerProcess,
-    subject: subjects.Subject,
-    sampled: peers.Sample,
-    settings: settings_lib.BenchmarkSettings,
-) -> None:
-    assert subject.file  # Else the peer is absent.
-    process.ask(
-        "load",
-        file=str(subject.file.resolve()),
-        threads=num_threads(settings),
-        prefix=sampled.prefix_P.tolist(),
-        batches=[_lists(batch) for batch in sampled.batches],
-    )
+def _shared(sampled: peers.Sample) -> dict[str, list]:
+    """The prefix and the batches of its suffixes, as JSON has them."""
+    batches = [[suffix.tolist() for suffix in batch] for batch in sampled.batches]
+    return {"prefix": sampled.prefix_P.tolist(), "batches": batches}
 
 
 def _llama_version(settings: settings_lib.BenchmarkSettings) -> str:
     python = settings.llama_python or sys.executable
     done = subprocess.run([python, "-c", _VERSION], capture_output=True, text=True)
     return done.stdout.strip() or "of unknown version"
-
-
-def _lists(arrays: Sequence[np.ndarray]) -> list[list[int]]:
-    return [array.tolist() for array in arrays]

@@ -45,11 +45,7 @@ class PeerProcess:
         self._process, self._log, self._title = process, log, title
 
     def ask(self, do: str, **arguments: Any) -> float:
-        """Has a method of the module's `Peers` run; returns the seconds it took.
-
-        Raises:
-            UserError: it failed, or the process ended.
-        """
+        """Has a method of the module's `Peers` run; returns the seconds it took; raises UserError where it failed, or the process ended."""
         assert self._process.stdout  # A pipe.
         try:
             print(json.dumps({"do": do, **arguments}), file=self._process.stdin, flush=True)
@@ -74,8 +70,7 @@ class PeerProcess:
 def start(library: Library, python: str = "") -> Iterator[PeerProcess]:
     """Starts the library's process in the Python of that path, or in this one; it ends with the context.
 
-    Raises:
-        UserError: there is no such Python.
+    Raises UserError where there is no such Python.
     """
     python, package = python or sys.executable, str(pathlib.Path(knnprompt_jax.__file__).parents[1])
     with tempfile.TemporaryDirectory() as folder:

@@ -47,13 +47,8 @@ def render(result: Result) -> str:
     where = result["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
     sections = [f"{_model(result)}, {result['settings']['dtype']}, {where['device']} ({where['host']})\n{versions}"]
-    if "construction" in result:
-        sections.append(_construction(result["construction"]))
-    if "search" in result:
-        sections.append(_search(result["search"]))
-    if "growth" in result:
-        sections.append(_growth(result["growth"]))
-    return "\n\n".join(sections)
+    modes = {"construction": _construction, "search": _search, "growth": _growth}
+    return "\n\n".join([*sections, *(render(result[mode]) for mode, render in modes.items() if mode in result)])
 
 
 def _model(result: Result) -> str:
@@ -64,26 +59,19 @@ def _model(result: Result) -> str:
 
 def _construction(measured: Result) -> str:
     work = measured["workload"]
+    packed, peak = measured["packed_tokens"] / work["suffix_tokens"], measured["peak_flops_per_second"]
+    all_blocks = measured["share_of_peak_all_blocks"]
     rows = [
         ["anchors/s", f"{measured['anchors_per_second']:,.1f}"],
         ["suffix tokens/s", f"{measured['suffix_tokens_per_second']:,.0f}"],
         ["packed slots used", f"{measured['fill']:.1%}"],
-        [
-            "packed tokens, shared ones once, of suffix tokens",
-            f"{measured['packed_tokens'] / work['suffix_tokens']:.1%}",
-        ],
+        ["packed tokens, shared ones once, of suffix tokens", f"{packed:.1%}"],
         ["model GFLOP/s", f"{measured['flops_per_second'] / 1e9:,.1f}"],
-        [
-            f"peak GFLOP/s of matrix products, {measured['devices']} device(s)",
-            f"{measured['peak_flops_per_second'] / 1e9:,.1f}",
-        ],
+        [f"peak GFLOP/s of matrix products, {measured['devices']} device(s)", f"{peak / 1e9:,.1f}"],
         ["share of the peak, operations that are needed", f"{measured['share_of_peak']:.1%}"],
         ["GFLOP/s of products of the model's widths", f"{measured['widths_flops_per_second'] / 1e9:,.1f}"],
         ["share of those, operations that are needed", f"{measured['share_of_widths']:.1%}"],
-        [
-            "share of the peak, every suffix's tokens in all blocks counted",
-            f"{measured['share_of_peak_all_blocks']:.1%}",
-        ],
+        ["share of the peak, every suffix's tokens in all blocks counted", f"{all_blocks:.1%}"],
         ["compilations", str(measured["compilations"])],
         ["compile time, s", f"{measured['compile_seconds']:.2f}"],
         [f"peak memory, MB ({measured['peak_bytes_of']})", f"{measured['peak_bytes'] / 1e6:,.0f}"],

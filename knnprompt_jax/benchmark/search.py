@@ -27,8 +27,7 @@ LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, as of tra
 def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> dict[str, Any]:
     """Every kind, from 1,024 anchors by fours to what fits in `max_store_gb`, for every number of queries.
 
-    Raises:
-        UserError: an unknown kind, or a kind of which not even the smallest store fits.
+    Raises UserError where not even the smallest store of a kind fits.
     """
     config = subject.config
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))

@@ -3,7 +3,6 @@
 import dataclasses
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import distances
 from knnprompt_jax.store import store as store_lib
@@ -17,7 +16,7 @@ _SIZES = ("width", "layers", "heads", "head_size", "vocab_size")
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkSettings(options.Options):
+class BenchmarkSettings(settings_lib.RowOptions, settings_lib.ComputeOptions):
     """What to measure: the model, its prompts, then what is compared in each mode."""
 
     mode: str = options.option("all", "What to measure.", choices=MODES)
@@ -34,17 +33,8 @@ class BenchmarkSettings(options.Options):
     gguf: str = options.option(
         "", "Instead of a shape with random weights, a GGUF file, or smollm2 for the packaged one."
     )
-    dtype: str = options.option("float32", "Of weights and activations.", choices=config_lib.DTYPES)
-    batch: int = options.option(
-        0, "Packed tokens that go through the model at a time in each data shard; 0: what suits the device.", least=0
-    )
-    mesh: settings_lib.MeshOptions = options.group(settings_lib.MeshOptions)
 
     task: str = options.option("", "A task's prompts; empty: random tokens of drawn lengths.")
-    data_dir: str = options.option("", "The task's rows, at <data_dir>/<task>/train.jsonl.")
-    restore_dropped: bool = options.option(
-        False, "Put the rows of train_dropped.jsonl back: the train file as published."
-    )
     tokenizer: str = options.option("", "A folder with the model's tokenizer; empty: the GGUF file's.")
     shots: int = options.option(1024, "Train rows per class.", least=1)
     demo_shots: int = options.option(8, "Demonstrations per class among them.", least=0)
@@ -109,7 +99,7 @@ class BenchmarkSettings(options.Options):
         super().__post_init__()
         if replaced := [name for name in _SIZES if getattr(self, name) and self.gguf]:
             raise errors.UserError(f"gguf={self.gguf!r} has its own sizes; leave out {', '.join(replaced)}")
-        if self.task and not ((self.tokenizer or self.gguf) and (self.data_dir or self.task == "demo")):
+        if self.task and not ((self.tokenizer or self.gguf) and (self.data_dir or self.hub or self.task == "demo")):
             raise errors.UserError(
                 f"task={self.task!r} needs data_dir and tokenizer; without a task, lengths are drawn"
             )

@@ -41,11 +41,7 @@ class Subject:
 
 
 def choose(settings: settings_lib.BenchmarkSettings) -> Subject:
-    """The model that the settings name.
-
-    Raises:
-        UserError: no such shape or file, or sizes that do not make a model of its family.
-    """
+    """The model that the settings name; raises UserError on a shape or file that there is not, and on sizes that make no model."""
     if settings.gguf:
         return _of_file(settings.gguf)
     hf = _resized(settings)

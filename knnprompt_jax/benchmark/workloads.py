@@ -15,7 +15,8 @@ from knnprompt_jax.benchmark import subjects
 from knnprompt_jax.models import checkpoints, conversion, decoder, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import layout, packing
-from knnprompt_jax.tasks import catalogue, sources, splits
+from knnprompt_jax.runs import material
+from knnprompt_jax.tasks import splits
 
 SPREAD = 0.02  # Standard deviation of random weights.
 GAMMA_SHAPE = 2.5  # Spread of drawn suffix lengths: like that of the tasks' texts.
@@ -90,11 +91,7 @@ def _draw(
 
 
 def make(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> Workload:
-    """The anchors' prompts that the settings describe.
-
-    Raises:
-        UserError: rows, tokenizer or lengths that cannot work.
-    """
+    """The anchors' prompts that the settings describe; raises UserError on rows, a tokenizer or lengths that cannot work."""
     if settings.task:
         return _of_task(settings, subject)
     return synthetic(settings, subject, settings.anchors or 1024, settings.prefix_tokens)
@@ -105,8 +102,7 @@ def synthetic(
 ) -> Workload:
     """Random tokens: one prefix, suffixes of gamma-distributed lengths (those beyond four times the mean are cut).
 
-    Raises:
-        UserError: a prefix that leaves no room in the context.
+    Raises UserError where the prefix leaves no room in the context.
     """
     config, mean = subject.config, settings.suffix_tokens
     room = config.num_positions - prefix
@@ -124,10 +120,7 @@ def synthetic(
 
 
 def _of_task(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> Workload:
-    task = catalogue.get(settings.task)
-    train = sources.load_rows(
-        task, "train", data_dir=settings.data_dir or None, restore_dropped=settings.restore_dropped
-    )
+    task, train = material.load_train(settings, settings.task)
     split = splits.draw(train, task, shots=settings.shots, demo_shots=settings.demo_shots, seed=settings.seed)
     source = pathlib.Path(settings.tokenizer) if settings.tokenizer else subject.file
     assert source  # As the settings were checked.

@@ -18,7 +18,7 @@ def draw(
     """Demonstrations in the order in which they are shown, and the other examples in theirs.
 
     A class gives `shots` rows, at most half of its own. None is as many as the model's context holds, by the paper's rule
-    (`statistics.compute_max_shots`); no demonstrations where even one a class makes too many prompts too long.
+    (`statistics.compute_m_t`); no demonstrations where even one per class makes too many prompts too long.
 
     Raises:
       UserError: there are no examples, or the number of shots is negative.

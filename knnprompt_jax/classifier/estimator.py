@@ -1,7 +1,6 @@
 """kNN Prompting: the label of the anchors about whose prompts the model says the same (Xu et al., ICLR 2023, Section 3)."""
 
 import dataclasses
-import numbers
 import pathlib
 from collections.abc import Sequence
 from typing import Any, Self
@@ -17,21 +16,19 @@ from knnprompt_jax.classifier import (
     explanation,
     inputs,
     leave_one_out,
-    models,
     passes,
     predictions,
     saving,
     tuning,
 )
-from knnprompt_jax.classifier.options import DEFAULTS, KNNOptions
+from knnprompt_jax.classifier.options import DEFAULTS, ClassifierOptions
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.store import centroids, distances, kernel, placement, representations
+from knnprompt_jax.store import centroids, distances, kernel, placement
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
 _STORE_OPTIONS = store_lib.StoreOptions()
-TRUNCATIONS = ("left", "error")  # To drop demonstrations would give texts others than the anchors had.
 
 
 class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
@@ -43,8 +40,9 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
       classes_: the labels [C] as they stood in y, sorted; the columns of `predict_proba`.
       demonstrations_: the examples that begin every prompt.
       anchors_: the example of each anchor by its id, which is the number of its row in X, counted on by `partial_fit`.
-      store_: the anchors' store, with the same ids.
-      searched_: what is searched: the same store, or one of the classes' means where there is a `centroid`.
+      labels_: the labels [C] as they stood in y, in the task's order.
+      num_rows_: how many rows were given so far.
+      store_, searched_: the anchors' store, with the same ids; and what is searched, of class means where there is a `centroid`.
     """
 
     def __init__(
@@ -58,20 +56,15 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         tie_break: str = DEFAULTS.tie_break,
         approximate_recall: float = DEFAULTS.approximate_recall,
         demo_shots: int | None = None,
-        truncation: str = "left",
-        label_token: str = "last",
-        random_state: int = 0,
+        truncation: str = DEFAULTS.truncation,
+        label_token: str = DEFAULTS.label_token,
+        random_state: int = DEFAULTS.random_state,
         store_options: store_lib.StoreOptions = _STORE_OPTIONS,
     ):
-        """`k`, `tie_break` and a `distance` that the store serves may be set after `fit` as well.
+        """Options as in `ClassifierOptions`; `k`, `tie_break` and a `distance` that the store serves may be set after `fit`, too.
 
-        Args:
-          k, distance, centroid, tie_break, approximate_recall: as in `classifier.options.KNNOptions`.
-          demo_shots: demonstrations per class, at most half of its rows; None is as many as the context holds.
-          truncation: of prompts longer than the context, "left" (their last tokens stay) or "error".
-          label_token: by which token a label word is read, "last" or "first"; only partial distances read it.
-          random_state: seed of the draw of demonstrations.
-          store_options: what anchors are kept as, and where.
+        `demo_shots` are demonstrations per class, at most half of its rows; None is as many as the context holds.
+        `store_options` say what anchors are kept as, and where.
         """
         self.lm, self.task, self.k, self.demo_shots = lm, task, k, demo_shots
         self.distance, self.centroid, self.tie_break = distance, centroid, tie_break
@@ -93,34 +86,13 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         y = list(y)
         examples = inputs.labelled(self.task, X, y)
         shown, kept = demonstrations.draw(self.task, examples, self.lm, self.demo_shots, self.random_state)
-        self._check_anchors(kept)
-        labels_C = inputs.classes_like(self.task, y)
-        return self.fit_states(self.read(kept, shown), shown, kept, labels_C, len(examples))
+        self.check(kept)
+        store = self._build(self.read(kept, shown), kept)
+        return self.use_store(store, shown, kept, inputs.classes_like(self.task, y), len(examples))
 
-    def fit_states(
-        self,
-        states: lm_lib.States,
-        shown: Sequence[Example],
-        anchors: Sequence[Example],
-        labels_C: np.ndarray | None = None,
-        num_rows: int | None = None,
-    ) -> Self:
-        """As `fit`, with demonstrations drawn already and anchors whose prompts the model has read.
-
-        Args:
-          states: of the anchors' prompts.
-          labels_C: the labels as people write them, in class order; the task's own strings by default.
-          num_rows: how many rows were given so far; new ones are counted on from it.
-
-        Raises:
-          UserError: an option outside its choices, fewer than k anchors.
-        """
-        self.check()
-        self._check_anchors(anchors)
-        ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
-        asked = (self.store_options, self.distance, self.lm.head)
-        store = store_lib.build(*asked, states, classes, self.label_ids(), ids=ids)
-        return self.use_store(store, shown, anchors, labels_C, num_rows)
+    def fit_states(self, states: lm_lib.States, shown: Sequence[Example], anchors: Sequence[Example]) -> Self:
+        """As `fit`, with demonstrations drawn already and the states of the anchors' prompts."""
+        return self.use_store(self._build(states, anchors), shown, anchors)
 
     def use_store(
         self,
@@ -130,26 +102,41 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         labels_C: np.ndarray | None = None,
         num_rows: int | None = None,
     ) -> Self:
-        """As `fit_states`, with anchors whose store there is already."""
-        self.demonstrations_ = tuple(shown)
-        rows = max(example.row for example in anchors) + 1 if num_rows is None else num_rows
-        return self._keep(store, anchors, np.array(self.task.labels) if labels_C is None else labels_C, rows)
+        """As `fit_states`, with anchors whose store there is already.
+
+        Args:
+          labels_C: the labels as people write them, in class order; the task's own strings by default.
+          num_rows: how many rows were given so far; new ones are counted on from it.
+        """
+        self.demonstrations_, self.store_ = tuple(shown), store
+        self.searched_ = centroids.of(store, self.centroid, self.lm.head, self.distance)
+        self.anchors_ = {example.row: example for example in anchors}
+        self.num_rows_ = max(self.anchors_) + 1 if num_rows is None else num_rows
+        self.labels_ = np.array(self.task.labels) if labels_C is None else labels_C
+        self.classes_ = self.labels_[predictions.order(self.labels_)]
+        return self
+
+    def use_saved(self, saved: saving.Saved, store: store_lib.Store) -> Self:
+        """Takes the demonstrations and anchors of a saved classifier, whose store is `store`."""
+        content = saved.content
+        labels_C = np.array(content.labels)
+        return self.use_store(store, content.demonstrations, content.anchors, labels_C, content.num_rows)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Adds rows as anchors to those there are; the demonstrations stay. The first call is `fit`."""
         if not hasattr(self, "store_"):
             return self.fit(X, y)
         if new := inputs.labelled(self.task, X, y, self.num_rows_):
-            classes, ids = inputs.classes_of(self.task, new), inputs.numbers_of(new)
-            store = self.store_.append(self.read(new), classes.tolist(), ids.tolist())
-            self._keep(store, [*self.anchors_.values(), *new], self._labels_C, self.num_rows_ + len(new))
+            ids, classes = [example.row for example in new], inputs.classes_of(self.task, new)
+            store, anchors = self.store_.append(self.read(new), classes, ids), [*self.anchors_.values(), *new]
+            self.use_store(store, self.demonstrations_, anchors, self.labels_, self.num_rows_ + len(new))
         return self
 
     def remove(self, ids: Sequence[int]) -> Self:
         """Takes anchors away by their ids; raises UserError on an id that there is not, or where none would be left."""
         store = self._fitted().store_.remove(ids)
-        left = [example for number, example in self.anchors_.items() if number not in set(ids)]
-        return self._keep(store, left, self._labels_C, self.num_rows_)
+        left = [self.anchors_[number] for number in store.ids_N.tolist()]
+        return self.use_store(store, self.demonstrations_, left, self.labels_, self.num_rows_)
 
     def answer(self, X: Any) -> predictions.Predictions:
         """Labels, probabilities and neighbours, from one search."""
@@ -170,52 +157,21 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
-        """Distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first.
-
-        Without X, the neighbours of each anchor, itself left out.
-        """
+        """Distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first; without X, of each anchor's, itself left out."""
         said = self._predictions(self._neighbours(X, self.k if n_neighbors is None else n_neighbors))
         return (said.distances, said.ids) if return_distance else said.ids
 
     def tune(self, ks: Sequence[int] = tuning.KS) -> tuning.Tuning:
-        """Leave-one-out accuracies for every k and distance: no pass of the model is needed.
-
-        Raises:
-          UserError: the store keeps no states, or no k is smaller than the number of anchors.
-        """
-        store = self._fitted().store_
-        try:
-            label_ids = layout.label_ids(self.task, self.lm.tokenize, self.label_token)
-        except errors.UserError:
-            label_ids = None
-        anchors = tuple(self.anchors_.values())
-        return tuning.tune(self.task, anchors, store, self.lm.head, label_ids, ks, self.tie_break)
+        """Leave-one-out accuracies for every k and distance, without a pass of the model; see `tuning.tune`."""
+        return tuning.tune(self._fitted(), ks)
 
     def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
-        """The neighbours of one text or row, and the tokens that most tell it from each of them.
-
-        Raises:
-          UserError: the store keeps no distributions: a dense one of another representation.
-        """
-        self._fitted()
-        (query,) = inputs.queries(self.task, [text])
-        states = parallel.replicate(self.read([query]))
-        nearest = self.search(states, self.k)
-        logp_V = np.asarray(representations.log_probabilities(self.lm.head, states))[0]
-        neighbours = explanation.neighbours(
-            self.store_, nearest, logp_V, self.anchors_, self._value, num_tokens, self.lm.tokenizer.decode
-        )
-        said = self._predictions(nearest)
-        shares = dict(zip(self.classes_.tolist(), said.probabilities[0].tolist(), strict=True))
-        return explanation.Explanation(query.fields, said.labels[0].item(), shares, neighbours)
+        """The neighbours of one text or row, and the tokens that tell it from each of them; see `explanation.explain`."""
+        return explanation.explain(self._fitted(), text, num_tokens)
 
     def save(self, folder: str | pathlib.Path, overwrite: bool = False) -> None:
-        """Writes everything but the model into a folder.
-
-        Raises:
-          UserError: the folder exists and is not to be overwritten.
-        """
-        saving.save(pathlib.Path(folder), self._fitted().content(), self.lm, self.store_, overwrite)
+        """Writes everything but the model into a folder; raises UserError where it exists and is not to be overwritten."""
+        saving.save(self._fitted(), pathlib.Path(folder), overwrite)
 
     @classmethod
     def load(
@@ -223,33 +179,15 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
     ) -> "KNNPrompting":
         """A saved classifier with its model, which is loaded by the name or folder that it had (over `mesh`) unless given.
 
-        Nothing that is read is run.
-
         Raises:
           UserError: there is none; a file is missing or altered; the model cannot be had, or is another than the anchors'.
         """
         saved = saving.read(pathlib.Path(folder))
-        if lm is None:
-            provenance = saved.manifest.provenance
-            lm = models.of_store(saved.folder, provenance.model, dtype=provenance.dtype, mesh=mesh)
+        lm = lm or saved.load_model(mesh)
         loaded = cls(lm, saved.content.task, **saved.parameters(cls))
         loaded.check()
         saved.check(*lm.identity, saved.content.task, loaded.label_ids())
         return loaded.use_saved(saved, saved.load(lm))
-
-    def use_saved(self, saved: saving.Saved, store: store_lib.Store) -> Self:
-        """Takes the demonstrations and anchors of a saved classifier, whose store is `store`."""
-        content = saved.content
-        return self.use_store(
-            store, content.demonstrations, content.anchors, np.array(content.labels), content.num_rows
-        )
-
-    def content(self) -> saving.Content:
-        """What the classifier is beside its model and store."""
-        parameters = self.get_params(deep=False)
-        del parameters["lm"], parameters["task"]
-        rows = (self.demonstrations_, tuple(self.anchors_.values()))
-        return saving.Content(self.task, parameters, self._labels_C.tolist(), self.num_rows_, *rows)
 
     def read(self, examples: Sequence[Example], shown: Sequence[Example] | None = None) -> lm_lib.States:
         """The states of the examples' prompts after the demonstrations, which are those there are or `shown`."""
@@ -265,21 +203,18 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         self.check()
         # Calls of about the same size share a compilation of the search too.
         padded = placement.pad(states, passes.next_power(max(1, len(states))))
-        found = self._fitted().searched_.search(padded, self.search_options(k))
-        return placement.take(found, slice(0, len(states)))
+        nearest = self._fitted().searched_.search(padded, self.search_options(k))
+        return placement.take(nearest, slice(0, len(states)))
 
     def search_options(self, k: int) -> SearchOptions:
         """What is asked of the store."""
         return SearchOptions(1 if self.centroid != "none" else k, self.distance, self.approximate_recall or None)
 
-    def check(self) -> None:
-        """Raises UserError on an option outside its choices."""
-        KNNOptions(self.k, self.tie_break, self.approximate_recall, self.distance, self.centroid)
-        if not isinstance(self.random_state, numbers.Integral):
-            raise errors.UserError(f"random_state={self.random_state!r}: choose a whole number")
-        for name, choices in (("truncation", TRUNCATIONS), ("label_token", layout.LABEL_TOKENS)):
-            if getattr(self, name) not in choices:
-                raise errors.UserError(f"{name}={getattr(self, name)!r}: choose from {', '.join(choices)}")
+    def check(self, anchors: Sequence[Example] | None = None) -> None:
+        """Raises UserError on an option outside its choices, or on fewer than k anchors where they are given."""
+        ClassifierOptions(**{field.name: getattr(self, field.name) for field in dataclasses.fields(ClassifierOptions)})
+        if anchors is not None and self.k > len(anchors):
+            raise errors.UserError(f"k={self.k}: there are {len(anchors)} anchors")
 
     def label_ids(self) -> Sequence[int]:
         """The token by which each class is read; where label words are not read, only their number counts."""
@@ -310,23 +245,13 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         return self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
 
     def _predictions(self, neighbours: kernel.Neighbours) -> predictions.Predictions:
-        return predictions.of(neighbours, self.searched_.ids_N, self._labels_C, self.tie_break)
+        return predictions.of(neighbours, self.searched_.ids_N, self.labels_, self.tie_break)
 
-    def _check_anchors(self, anchors: Sequence[Example]) -> None:
-        if self.k > len(anchors):
-            raise errors.UserError(f"k={self.k}: there are {len(anchors)} anchors")
-
-    def _value(self, label: str) -> Any:
-        """A label of the task as it stood in y."""
-        return self._labels_C[self.task.class_index(label)].item()
-
-    def _keep(self, store: store_lib.Store, anchors: Sequence[Example], labels_C: np.ndarray, num_rows: int) -> Self:
-        self.store_, self.num_rows_ = store, num_rows
-        self.searched_ = centroids.of(store, self.centroid, self.lm.head, self.distance)
-        self.anchors_ = {example.row: example for example in anchors}
-        self._labels_C = labels_C
-        self.classes_ = labels_C[predictions.order(labels_C)]
-        return self
+    def _build(self, states: lm_lib.States, anchors: Sequence[Example]) -> store_lib.Store:
+        self.check(anchors)
+        ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
+        kept, head = (self.store_options, self.distance), self.lm.head
+        return store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
 
     def _fitted(self) -> Self:
         if not hasattr(self, "store_"):

@@ -3,17 +3,19 @@
 import dataclasses
 import html
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors
-from knnprompt_jax.store import distances, kernel, placement
-from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax import errors, parallel
+from knnprompt_jax.classifier import inputs
+from knnprompt_jax.store import distances, placement, representations
+
+if TYPE_CHECKING:
+    from knnprompt_jax.classifier.estimator import KNNPrompting
 
 _TITLES = tuple(distances.get(direction).title for direction in distances.DIRECTIONS)
 _WIDTH = 100
@@ -82,39 +84,34 @@ class Explanation:
         return f"<p>{text}<br><b>{label}</b>; votes {votes}</p><table>{table}</table>"
 
 
-def neighbours(
-    store: store_lib.Store,
-    nearest: kernel.Neighbours,
-    logp_V: np.ndarray,
-    examples: Mapping[int, Example],
-    value_of: Callable[[str], Any],
-    num_tokens: int,
-    decode: Callable[[int], str],
-) -> tuple[Neighbour, ...]:
-    """What is told of the anchors nearest to a query.
-
-    Args:
-      logp_V: log-probabilities after the query.
-      examples: anchors by their ids.
-      value_of: a label as users know it.
-      decode: a token's text.
+def explain(classifier: "KNNPrompting", text: Any, num_tokens: int) -> Explanation:
+    """The neighbours of one text or row for a fitted classifier, and the `num_tokens` tokens that most tell it from each.
 
     Raises:
-      UserError: the store keeps no distributions.
+      UserError: the store keeps no distributions: a dense one of another representation, or class means are searched.
     """
+    task, store, decode = classifier.task, classifier.store_, classifier.lm.tokenizer.decode
+    (query,) = inputs.queries(task, [text])
+    if classifier.centroid != "none":
+        raise errors.UserError(f"centroid={classifier.centroid!r}: class means have no texts to explain by")
     if "forward" not in store.distances:
         raise errors.UserError(
             f"a dense store for distance={store.codec.built_for!r} keeps no distributions to explain by"
         )
-    places_k, distances_k = np.asarray(nearest.indices_Qk)[0], np.asarray(nearest.distances_Qk)[0]
+    states = parallel.replicate(classifier.read([query]))
+    said = classifier.answer_states(states)
+    places_k = (store.ids_N == said.ids[0][:, None]).argmax(-1)
     keys = jax.tree.map(jnp.asarray, placement.take(store.unpadded.keys, places_k))
-    told = []
-    for place, distance, logk_V in zip(places_k, distances_k, store.codec.distributions(keys), strict=True):
-        example = examples[int(store.ids_N[place])]
-        forward = divergence(logp_V, logk_V, num_tokens, decode)
-        released = divergence(logk_V, logp_V, num_tokens, decode)
-        told.append(Neighbour(example.row, value_of(example.label), example.fields, float(distance), forward, released))
-    return tuple(told)
+    logp_V = np.asarray(representations.log_probabilities(classifier.lm.head, states))[0]
+    neighbours = []
+    near = zip(said.ids[0].tolist(), said.distances[0].tolist(), store.codec.distributions(keys), strict=True)
+    for number, distance, logk_V in near:
+        anchor = classifier.anchors_[number]
+        label = classifier.labels_[task.class_index(anchor.label)].item()
+        told = [divergence(*pair, num_tokens, decode) for pair in ((logp_V, logk_V), (logk_V, logp_V))]
+        neighbours.append(Neighbour(anchor.row, label, anchor.fields, distance, *told))
+    shares = dict(zip(classifier.classes_.tolist(), said.probabilities[0].tolist(), strict=True))
+    return Explanation(query.fields, said.labels[0].item(), shares, tuple(neighbours))
 
 
 def divergence(logp_V: np.ndarray, logk_V: np.ndarray, num_tokens: int, decode: Callable[[int], str]) -> Divergence:

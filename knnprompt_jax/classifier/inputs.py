@@ -20,16 +20,12 @@ def queries(task: Task, X: Any) -> list[Example]:
 
 
 def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
-    """Examples numbered from `first`.
-
-    Raises:
-        UserError: on a row as for `queries`, an unknown label, or not as many labels as rows.
-    """
+    """Examples numbered from `first`; raises UserError as `queries`, on an unknown label, or not as many labels as rows."""
     examples, labels = queries(task, X), list(y)
     if len(examples) != len(labels):
         raise errors.UserError(f"X has {len(examples)} rows, y {len(labels)} labels: each row needs one")
     return [
-        Example(example.fields, _label(task, example.source, label), first + index, example.source)
+        Example(example.fields, sources.label_of(task, example.source, label), first + index, example.source)
         for index, (example, label) in enumerate(zip(examples, labels, strict=True))
     ]
 
@@ -47,15 +43,6 @@ def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:
 def classes_of(task: Task, examples: Iterable[Example]) -> np.ndarray:
     """Classes [N] of examples."""
     return np.array([task.class_index(example.label) for example in examples], int)
-
-
-def numbers_of(examples: Iterable[Example]) -> np.ndarray:
-    """The examples' own numbers [N]."""
-    return np.array([example.row for example in examples], int)
-
-
-def _label(task: Task, place: str, label: Any) -> str:
-    return sources.label_of(task, place, tables.label_string(place, label))
 
 
 def _is_number(label: str) -> bool:

@@ -12,11 +12,7 @@ from knnprompt_jax.store import store as store_lib
 
 
 def states_of(store: store_lib.Store) -> lm_lib.States:
-    """The states of all anchors, which a factored store holds as seen from its centre.
-
-    Raises:
-        UserError: the store is dense, which holds distributions.
-    """
+    """The states of all anchors, which a factored store holds as seen from its centre; raises UserError on a dense one."""
     if not isinstance(store.codec, factored.Codec):
         raise errors.UserError(f"a {store.codec.kind} store keeps no states of its anchors: fit with kind='factored'")
     keys, frame = store.unpadded.keys, store.codec.frame

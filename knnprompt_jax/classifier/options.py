@@ -3,6 +3,7 @@
 import dataclasses
 
 from knnprompt_jax import options
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import centroids, distances
 
 TIE_BREAKS = ("lowest", "nearest")
@@ -40,4 +41,19 @@ class KNNOptions(VoteOptions):
         centroids.check(self.centroid, self.distance)
 
 
-DEFAULTS = KNNOptions()
+@dataclasses.dataclass(frozen=True)
+class ClassifierOptions(KNNOptions):
+    """The same, and how prompts are made of people's texts."""
+
+    truncation: str = options.option(
+        "left",
+        "Of prompts longer than the context: their last tokens stay, or an error.",
+        choices=("left", "error"),  # To drop demonstrations would give texts others than the anchors had.
+    )
+    label_token: str = options.option(
+        "last", "The token by which a label word is read; only partial distances read it.", choices=layout.LABEL_TOKENS
+    )
+    random_state: int = options.option(0, "Seed of the draw of demonstrations.")
+
+
+DEFAULTS = ClassifierOptions()

@@ -36,10 +36,9 @@ def _shape(model: lm_lib.LanguageModel, group: layout.PromptGroup) -> packing.Pa
     data = model.mesh.shape[parallel.DATA]
     shape = packing.choose_shape([group], model.step_tokens, data)
     most = max(1, model.step_tokens // shape.width)
-    rows = (
-        min(next_power(shape.rows), most) if data == 1 else shape.rows
-    )  # With one shard, what fits one step still does.
-    return dataclasses.replace(shape, rows=rows, ends=next_power(shape.ends))
+    # With a single shard, what fits one step still does.
+    rows = min(next_power(shape.rows), most) if data == 1 else shape.rows
+    return dataclasses.replace(shape, rows=rows, reads=next_power(shape.reads))
 
 
 def next_power(number: int) -> int:

@@ -9,19 +9,24 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import inputs
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import manifest as manifest_lib
 from knnprompt_jax.store import storage
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import sources, splits
 from knnprompt_jax.tasks.task import Example, Task
+
+if TYPE_CHECKING:
+    from knnprompt_jax.classifier.estimator import KNNPrompting
 
 CLASSIFIER, ROWS = "classifier.json", "rows.jsonl"
 
@@ -77,11 +82,16 @@ class Saved:
         self, name: str, fingerprint: str, tokenizer: Any, dtype: str, task: Task, label_ids: Sequence[int]
     ) -> None:
         """Raises UserError unless this model and task made the anchors."""
-        expected = _provenance(self.content, name, fingerprint, tokenizer, dtype, label_ids)
-        described = dataclasses.replace(
-            expected, task=task.name, template=task.template, labels=task.labels, label_words=task.label_words
-        )
-        self.manifest.provenance.check(described, self.folder)
+        expected = _provenance(self.content, name, fingerprint, tokenizer, dtype, task, label_ids)
+        self.manifest.provenance.check(expected, self.folder)
+
+    def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
+        """The model by the name that it had; raises UserError with the way out where it cannot be loaded."""
+        made_by = self.manifest.provenance
+        try:
+            return lm_lib.LanguageModel.from_pretrained(made_by.model, dtype=made_by.dtype, mesh=mesh)
+        except errors.UserError as error:
+            raise errors.UserError(f"{self.folder}: its model cannot be loaded; give it as lm=: {error}") from None
 
     def load(self, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> store_lib.Store:
         """The store on the model's devices; raises UserError where its anchors are not those of the rows.
@@ -91,16 +101,22 @@ class Saved:
         mesh = model.mesh if model.mesh.size > 1 else None
         store = storage.load(self.folder, self.manifest, model.head, mesh, options or self.store_options)
         anchors = self.content.anchors
-        ids, classes = inputs.numbers_of(anchors), inputs.classes_of(self.content.task, anchors)
+        ids, classes = [example.row for example in anchors], inputs.classes_of(self.content.task, anchors)
         if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
             raise errors.UserError(f"{self.folder}: the anchors of its arrays are not those of {ROWS}")
         return store
 
 
-def save(
-    folder: pathlib.Path, content: Content, model: lm_lib.LanguageModel, store: store_lib.Store, overwrite: bool
-) -> None:
-    """Writes a classifier into a folder. Where a run has several processes all of them call this.
+def content_of(classifier: "KNNPrompting") -> Content:
+    """What a fitted classifier is beside its model and store."""
+    parameters = classifier.get_params(deep=False)
+    del parameters["lm"], parameters["task"]
+    rows = (classifier.demonstrations_, tuple(classifier.anchors_.values()))
+    return Content(classifier.task, parameters, classifier.labels_.tolist(), classifier.num_rows_, *rows)
+
+
+def save(classifier: "KNNPrompting", folder: pathlib.Path, overwrite: bool) -> None:
+    """Writes a fitted classifier into a folder. Where a run has several processes all of them call this.
 
     Raises:
         UserError: the folder exists already and is not to be overwritten.
@@ -108,7 +124,8 @@ def save(
     folder = absolute(folder)
     if recovered(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
-    draft, arrays = files.draft(folder), storage.arrays_of(store)
+    content, codec = content_of(classifier), classifier.store_.codec
+    draft, arrays = files.draft(folder), storage.arrays_of(classifier.store_)
     counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()
     if parallel.is_main():
         files.begin_folder(folder)
@@ -120,9 +137,9 @@ def save(
     storage.write(draft, arrays)
     if parallel.is_main():
         written = manifest_lib.Manifest(
-            provenance=_provenance(content, *model.identity, store.codec.label_ids),
-            kind=store.codec.kind,
-            options=store.codec.options,
+            provenance=_provenance(content, *classifier.lm.identity, content.task, codec.label_ids),
+            kind=codec.kind,
+            options=codec.options,
             class_counts=dict(zip(content.task.labels, counts, strict=True)),
             arrays=arrays,
             files=manifest_lib.checksums(draft),
@@ -170,17 +187,22 @@ def absolute(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _provenance(
-    content: Content, name: str, fingerprint: str, tokenizer: Any, dtype: str, label_ids: Sequence[int]
+    content: Content, name: str, fingerprint: str, tokenizer: Any, dtype: str, task: Task, label_ids: Sequence[int]
 ) -> manifest_lib.Provenance:
-    return manifest_lib.describe(
-        name,
-        fingerprint,
-        tokenizer,
-        dtype,
-        content.task,
-        label_ids,
-        content.demonstrations,
-        content.parameters["truncation"],
+    """What this model makes anchors of with the demonstrations, as they stand there, and prompts of this task."""
+    return manifest_lib.Provenance(
+        model=name,
+        fingerprint=fingerprint,
+        tokenizer=manifest_lib.tokenizer_hash(tokenizer),
+        dtype=dtype,
+        task=task.name,
+        template=task.template,
+        labels=task.labels,
+        label_words=task.label_words,
+        label_ids=tuple(label_ids),
+        demonstrations=manifest_lib.text_hash(layout.demonstration_text(content.task, content.demonstrations)),
+        num_demonstrations=len(content.demonstrations),
+        truncation=content.parameters["truncation"],
     )
 
 

@@ -3,15 +3,18 @@
 import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier import leave_one_out
-from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import distances, kernel, search
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks.task import Example, Task
+
+if TYPE_CHECKING:
+    from knnprompt_jax.classifier.estimator import KNNPrompting
 
 KS = (1, 3, 5, 7, 9, 15, 25, 51)
 
@@ -76,47 +79,43 @@ class Tuning:
         )
 
 
-def tune(
-    task: Task,
-    anchors: Sequence[Example],
-    store: store_lib.Store,
-    head: head_lib.Head,
-    label_ids: Sequence[int] | None,
-    ks: Sequence[int] = KS,
-    tie_break: str = "lowest",
-) -> Tuning:
-    """Classifies each anchor by all others, by every distance, and for all ks that there are anchors for.
+def tune(classifier: "KNNPrompting", ks: Sequence[int]) -> Tuning:
+    """Classifies each anchor of a fitted classifier by all others, by every distance, for all ks that there are anchors for.
 
-    Args:
-      anchors: those of the store, in its order.
-      head: the model's head.
-      label_ids: the token of each class, if they differ; otherwise label words are not compared.
+    Label words are not compared where they share a token.
 
     Raises:
       UserError: there are fewer than two anchors, no k between 1 and the number of the others, or a store without states.
     """
+    task, store = classifier.task, classifier.store_
     most = len(store) - 1
     if not (fitting := sorted({k for k in ks if 1 <= k <= most})):
         raise errors.UserError(f"ks={tuple(ks)}: choose from 1 to {most}, the number of other anchors")
     states = leave_one_out.states_of(store)
     options = store_lib.StoreOptions(kind="factored", memory_mb=store.memory_mb)
-    whole = store_lib.build(options, "", head, states, store.labels_N, label_ids or store.codec.label_ids)
+    try:
+        label_ids, words_differ = layout.label_ids(task, classifier.lm.tokenize, classifier.label_token), True
+    except errors.UserError:
+        label_ids, words_differ = list(store.codec.label_ids), False
+    whole = store_lib.build(options, "", classifier.lm.head, states, store.labels_N, label_ids)
     choices = []
     for distance in whole.distances:
-        if label_ids is None and distances.get(distance).reads_label_words:
+        if not words_differ and distances.get(distance).reads_label_words:
             continue
         nearest = leave_one_out.neighbours(whole, search.SearchOptions(fitting[-1], distance), states)
         for k in fitting:
-            majority_N = kernel.majority(nearest.labels_Qk[:, :k], num_classes=task.num_classes, tie_break=tie_break)
+            voting = {"num_classes": task.num_classes, "tie_break": classifier.tie_break}
+            majority_N = kernel.majority(nearest.labels_Qk[:, :k], **voting)
             accuracy = float(np.mean(np.asarray(majority_N) == store.labels_N))
             choices.append(Choice(k, distance, accuracy))
     tuning = Tuning(tuple(choices), len(store), ())
-    return dataclasses.replace(tuning, warnings=tuple(_warnings(task, anchors, tuning.best.k, label_ids is not None)))
+    return dataclasses.replace(tuning, warnings=tuple(_warnings(classifier, tuning.best.k, words_differ)))
 
 
-def _warnings(task: Task, anchors: Sequence[Example], k: int, words_differ: bool) -> Iterator[str]:
+def _warnings(classifier: "KNNPrompting", k: int, words_differ: bool) -> Iterator[str]:
+    anchors = classifier.anchors_.values()
     counts = collections.Counter(example.label for example in anchors)
-    for label in task.labels:
+    for label in classifier.task.labels:
         # Of the others of its class, an anchor needs more than half of k to be sure of the vote.
         if 2 * (counts[label] - 1) <= k:
             yield f"class {label!r} has {counts[label]} anchors, too few to be judged at k={k}"

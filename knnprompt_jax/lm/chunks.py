@@ -141,15 +141,13 @@ def _compute(
 def _split(prompts: layout.Prompts, chunk: int) -> list[layout.Prompts]:
     """Prompts 0 … chunk − 1, the next as many, and so on; each numbered from 0."""
     starts = range(0, prompts.num_prompts, chunk)
-    return [_part(prompts, start, min(start + chunk, prompts.num_prompts)) for start in starts]
-
-
-def _part(prompts: layout.Prompts, start: int, stop: int) -> layout.Prompts:
-    groups = []
-    for group in prompts.groups:
-        index = np.asarray(group.index)
-        members = np.flatnonzero((index >= start) & (index < stop))
-        if members.size:
-            suffixes = tuple(group.suffixes[member] for member in members)
-            groups.append(layout.PromptGroup(group.prefix_P, suffixes, index[members] - start))
-    return layout.Prompts(tuple(groups), stop - start)
+    parts = []
+    for start in starts:
+        groups = []
+        for group in prompts.groups:
+            members = np.flatnonzero(np.asarray(group.index) // chunk == start // chunk)
+            if members.size:
+                part = group.take(members)
+                groups.append(dataclasses.replace(part, index=part.index - start))
+        parts.append(layout.Prompts(tuple(groups), min(chunk, prompts.num_prompts - start)))
+    return parts

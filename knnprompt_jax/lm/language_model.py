@@ -135,7 +135,7 @@ class LanguageModel:
     ) -> states_lib.States:
         """The states of all prompts, in the order asked for, their rows split over every device (where their number divides).
 
-        `shape` gives the packing of a group; by default the group's own, which costs one compilation a call of `states`.
+        `shape` gives the packing of a group; by default the group's, which costs one compilation per call of `states`.
         With `keep_prefix` the prefix stays in the devices' memory, and the next call with the same one does not read it again.
 
         Raises:
@@ -179,15 +179,15 @@ class LanguageModel:
                 packed, progress, "score", programs.score_suffixes, continuations_lib.place(targets, packed)
             )
             log_p = np.concatenate([np.asarray(parallel.replicate(call)).ravel() for call in calls])
-            for index, own in zip(group.index, continuations_lib.collect(log_p, targets, packed), strict=True):
-                scores[index] = own
+            for index, log_p_target in zip(group.index, continuations_lib.collect(log_p, targets, packed), strict=True):
+                scores[index] = log_p_target
         self.statistics.seconds += time.monotonic() - started
         return scores
 
     def _pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
-        """Step t belongs to the data shard t modulo their number; a process fills in the steps of its own."""
-        data, own = self.mesh.shape[parallel.DATA], parallel.own_data_shards(self.mesh)
-        return packing.pack(group, shape, lambda step: step % data in own)
+        """Step t belongs to the data shard t modulo their number; a process fills in the steps of its shards."""
+        data, local = self.mesh.shape[parallel.DATA], parallel.local_data_shards(self.mesh)
+        return packing.pack(group, shape, lambda step: step % data in local)
 
     def _read(
         self,
@@ -200,9 +200,9 @@ class LanguageModel:
     ) -> list[Any]:
         """What a function of `programs` makes of all packed steps, call by call, each in the order [T, J]."""
         prefix = self._prefix(packed, keep_prefix)
-        prompts_T = np.bincount(packed.slot_N // packed.shape.ends, minlength=packed.num_steps)
+        prompts_T = np.bincount(packed.slot_N // packed.shape.reads, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
-        arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.ends_TJ, *extra_TJ)
+        arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.read_positions_TJ, *extra_TJ)
         outputs = []
         for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
             steps = slice(start, start + programs.STEPS_PER_CALL * data)
@@ -230,12 +230,12 @@ class LanguageModel:
         return parallel.put(np.asarray(array), self.mesh, spec)
 
     def _call_finite(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The quick attention first; where it overflows, the safe one instead (see `models.attention`).
+        """The quick softmax in attention first; where it overflows, the stable one instead (see `models.attention`).
 
         What an earlier call needed does not matter, so that interrupted work ends as uninterrupted does.
         """
-        for safe in (False, True):
-            output = self._call(name, programs.each_step, *arguments, function=function, safe=safe)
+        for stable_softmax in (False, True):
+            output = self._call(name, programs.each_step, *arguments, function=function, stable_softmax=stable_softmax)
             if programs.all_finite(output):
                 return output
         raise errors.UserError(
@@ -244,7 +244,7 @@ class LanguageModel:
         )
 
     def _call(self, name: str, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
-        """Calls a jitted program, compiled ahead once a shape so that compile time is counted apart."""
+        """Calls a jitted program, compiled ahead once per shape so that compile time is counted apart."""
         key = (name, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
         if key not in self._compiled:
             started = time.monotonic()

@@ -29,7 +29,7 @@ def read_prefix(
 
 
 def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Array, Array]:
-    """Hidden states [J, E] and log-partitions [J] of a step's suffix ends."""
+    """Hidden states [J, E] and log-partitions [J] of a step's tokens that are read."""
     with jax.named_scope("suffixes"):
         hidden_JE = model.read_suffixes(*step, **options)
     with jax.named_scope("log_partition"):
@@ -45,7 +45,7 @@ def score_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array
         return model.score_suffixes(*step, **options)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "safe"))
+@functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "stable_softmax"))
 def each_step(
     graph: nnx.GraphDef,
     mesh: jax.sharding.Mesh,
@@ -54,11 +54,11 @@ def each_step(
     active_T: Array,
     *batch: Array,
     function: Callable[..., Any],
-    safe: bool,
+    stable_softmax: bool,
 ) -> Any:
     """What `read_suffixes` or `score_suffixes` gives for each packed step, as [T, J, …].
 
-    B and J are those of all data shards, side by side. Each data shard takes its steps one after the other, on its own; steps
+    B and J are those of all data shards, side by side. Each data shard takes its steps one after the other, independently; steps
     that are active in none cost nothing.
     """
 
@@ -66,7 +66,7 @@ def each_step(
         model = nnx.merge(graph, params)
 
         def run(step: tuple[Array, ...]) -> Any:
-            return function(model, mesh, *step, prefix=prefix, safe=safe)
+            return function(model, mesh, *step, prefix=prefix, safe=stable_softmax)
 
         def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, Any]:
             step, active = step_and_active

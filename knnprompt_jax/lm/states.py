@@ -14,7 +14,7 @@ Array = jax.Array
 
 @struct.dataclass
 class States:
-    """One row a prompt: the head's input `hidden_NE` and the log-partition `log_z_N` in nats, both float32.
+    """One row per prompt: the head's input `hidden_NE` and the log-partition `log_z_N` in nats, both float32.
 
     log p(v) = w_v · h − log Z, with w_v the rows of the head (`models.head`). A pass leaves its rows split over the devices of the mesh;
     a selection of rows lies whole on each of them.

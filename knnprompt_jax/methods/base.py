@@ -1,7 +1,8 @@
-"""The interface of methods that read states: fit on the anchors' states, predict from the queries'."""
+"""The interface of methods that read states: fit on the anchors' states, predict from the queries'. And what several of them use."""
 
 import abc
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,30 @@ class StateClassifier(abc.ABC):
     def predict(self, states: lm.States) -> np.ndarray:
         """Classes [Q] of queries; of equally probable ones the lowest."""
         return self.predict_proba(states).argmax(-1)
+
+
+class RidgeRegression:
+    """scikit-learn's multinomial logistic regression over C classes; a class without rows is never predicted."""
+
+    def __init__(self, num_classes: int, inverse_penalty: float, **options: Any):
+        """`options` are further ones of scikit-learn's."""
+        from sklearn import linear_model
+
+        self.num_classes = num_classes
+        self.regression = linear_model.LogisticRegression(C=inverse_penalty, tol=1e-6, **options)
+
+    def fit(self, x_NF: Any, y: np.ndarray) -> "RidgeRegression":
+        """Learns from features [N, F], which may be sparse, and classes [N]; returns itself."""
+        self.present, y = np.unique(y, return_inverse=True)
+        if len(self.present) > 1:
+            self.regression.fit(x_NF, y)
+        return self
+
+    def predict_proba(self, x_QF: Any) -> np.ndarray:
+        """Class probabilities [Q, C]."""
+        p_QC = np.zeros((x_QF.shape[0], self.num_classes))
+        p_QC[:, self.present] = self.regression.predict_proba(x_QF) if len(self.present) > 1 else 1.0
+        return p_QC
 
 
 class LabelWordClassifier(StateClassifier):

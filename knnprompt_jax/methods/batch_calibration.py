@@ -7,7 +7,7 @@ Prompt Engineering", 2023 (ICLR 2024), Section 3. No content-free input is neede
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import lm, options
+from knnprompt_jax import lm
 from knnprompt_jax.methods import base, method
 
 
@@ -24,17 +24,11 @@ class BatchCalibration(base.LabelWordClassifier):
         return special.softmax(self.label_log_probabilities(states) - self.bias_C, axis=-1)
 
 
-def fitted(context: method.Context, settings: options.Options) -> BatchCalibration:
-    """The batch is all evaluation rows."""
-    del settings
-    return BatchCalibration(context.head, context.label_ids).fit(context.states[method.queries])
-
-
 METHODS = (
     method.on_states(
         "batch_calibration",
         "Batch Calibration",
-        fitted,
+        lambda context, _: BatchCalibration(context.head, context.label_ids).fit(context.states[method.queries]),
         source="Zhou et al., ICLR 2024, Section 3",
         check=method.label_words_are_tokens,
         sees="demonstrations",

@@ -64,10 +64,11 @@ class ContextualCalibration(base.LabelWordClassifier):
         return special.softmax(self.label_log_probabilities(states) + self.shift_C, axis=-1)
 
 
-def fitted(context: method.Context, settings: Settings) -> ContextualCalibration:
-    """`trainset` frequencies are those of all train rows of the split, demonstrations and anchors."""
-    content_free = context.states[content_free_queries]
-    classifier = ContextualCalibration(context.head, context.label_ids, content_free, settings)
+def fitted(
+    context: method.Context, settings: Settings, inputs: method.PromptSet = content_free_queries
+) -> ContextualCalibration:
+    """By these content-free `inputs`; `trainset` frequencies are those of all the split's rows, demonstrations and anchors."""
+    classifier = ContextualCalibration(context.head, context.label_ids, context.states[inputs], settings)
     return classifier.fit(y=context.classes(context.problem.train_rows))
 
 

@@ -6,6 +6,7 @@ demonstrations, whatever their classes, nearest in cosine of sentence embeddings
 """
 
 import dataclasses
+import importlib.util
 from collections.abc import Sequence
 
 import numpy as np
@@ -76,12 +77,7 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     """Selects demonstrations and predicts by in-context learning, in a pass of its own."""
     problem, model = context.problem, context.model
     prompts = individual.lay_out(
-        problem.task,
-        select(problem, settings),
-        problem.evaluation,
-        problem.tokenize,
-        model.context,
-        problem.truncation,
+        problem.task, select(problem, settings), problem.evaluation, problem.tokenize, model.context, problem.truncation
     )
     with progress.bar(prompts.num_prompts, f"seed {context.seed}, demonstrations by {settings.retriever}") as report:
         states = model.states(prompts, progress=report)[:]  # Whole on every device.
@@ -102,7 +98,7 @@ def check(problem: method.Problem) -> None:
 
 def check_bm25(problem: method.Problem) -> None:
     """As `check`; and raises UserError where the library that ranks is not installed."""
-    method.check_package("rank_bm25")
+    _check_ranker()
     check(problem)
 
 
@@ -110,9 +106,14 @@ def prepare(problem: method.Problem, settings: Settings) -> None:
     """Raises UserError where the retriever is none or cannot be had."""
     del problem
     if settings.retriever == BM25:
-        method.check_package("rank_bm25")
+        _check_ranker()
     else:
         encoders.describe(settings.retriever, settings.pooling)
+
+
+def _check_ranker() -> None:
+    if importlib.util.find_spec("rank_bm25") is None:
+        raise errors.UserError("it needs rank_bm25: pip install -e '.[methods]'")
 
 
 def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:

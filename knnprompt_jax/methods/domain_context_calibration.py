@@ -8,7 +8,6 @@ and drawn with replacement, field by field, and a text ends in " ."; the corpus 
 import random
 from collections.abc import Sequence
 
-from knnprompt_jax import options
 from knnprompt_jax.methods import contextual_calibration, method
 from knnprompt_jax.tasks.task import Example
 
@@ -28,14 +27,6 @@ def domain_queries(problem: method.Problem) -> list[Example]:
     ]
 
 
-def fitted(context: method.Context, settings: options.Options) -> contextual_calibration.ContextualCalibration:
-    del settings
-    balanced = contextual_calibration.Settings()
-    return contextual_calibration.ContextualCalibration(
-        context.head, context.label_ids, context.states[domain_queries], balanced
-    ).fit()
-
-
 def _random_texts(texts: Sequence[str], generator: random.Random) -> list[str]:
     words = [word for text in texts for word in text.lower().split()]
     length = len(words) // len(texts) + 1
@@ -46,7 +37,7 @@ METHODS = (
     method.on_states(
         "domain_context_calibration",
         "Domain-context calibration",
-        fitted,
+        lambda context, _: contextual_calibration.fitted(context, contextual_calibration.Settings(), domain_queries),
         source="Fei et al., ACL 2023, Section 5",
         needs=(domain_queries,),
         check=method.label_words_are_tokens,

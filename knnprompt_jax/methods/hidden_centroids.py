@@ -6,8 +6,9 @@ Cho, Sakai, Kato, Tanaka, Ishii, Inoue: "Token-based Decision Criteria Are Subop
 
 import numpy as np
 from scipy import special
+from scipy.spatial import distance
 
-from knnprompt_jax import lm, options
+from knnprompt_jax import lm
 from knnprompt_jax.methods import base, method
 
 
@@ -18,17 +19,15 @@ class HiddenCentroids(base.StateClassifier):
         self.classes_ = np.arange(num_classes)
 
     def fit(self, states: lm.States, y: np.ndarray) -> "HiddenCentroids":
-        hidden_NE, y = np.asarray(states.hidden_NE, np.float64), np.asarray(y)
-        self.centroids = {label: hidden_NE[y == label].mean(0) for label in np.unique(y)}
+        hidden_NE = np.asarray(states.hidden_NE, np.float64)
+        self.centroids_CE = np.full((len(self.classes_), hidden_NE.shape[1]), np.inf)
+        for label in np.unique(y):
+            self.centroids_CE[label] = hidden_NE[y == label].mean(0)
         return self
 
     def distances(self, states: lm.States) -> np.ndarray:
         """Euclidean distances [Q, C] to the centroids, infinite for a class without anchors."""
-        hidden_QE = np.asarray(states.hidden_NE, np.float64)
-        distances_QC = np.full((len(hidden_QE), len(self.classes_)), np.inf)
-        for label, centroid_E in self.centroids.items():
-            distances_QC[:, label] = np.linalg.norm(hidden_QE - centroid_E, axis=-1)
-        return distances_QC
+        return distance.cdist(np.asarray(states.hidden_NE, np.float64), self.centroids_CE)
 
     def predict_proba(self, states: lm.States) -> np.ndarray:
         """Softmax of the negative distances, as released."""
@@ -38,16 +37,11 @@ class HiddenCentroids(base.StateClassifier):
         return self.distances(states).argmin(-1)
 
 
-def fitted(context: method.Context, settings: options.Options) -> HiddenCentroids:
-    del settings
-    return HiddenCentroids(context.num_classes).fit(context.states[method.anchors], context.y)
-
-
 METHODS = (
     method.on_states(
         "hidden_centroids",
         "Hidden Calibration",
-        fitted,
+        lambda context, _: HiddenCentroids(context.num_classes).fit(context.states[method.anchors], context.y),
         source="Cho et al., NAACL 2025, Section 3",
         needs=(method.anchors,),
         look=6,

@@ -9,9 +9,8 @@ import dataclasses
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm, options
-from knnprompt_jax.methods import method, own_passes
-from knnprompt_jax.store import representations
+from knnprompt_jax import errors, options
+from knnprompt_jax.methods import in_context, method, own_passes
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example
 
@@ -61,7 +60,8 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     first, *others = demonstration_sets(context.problem.split)
     passes = own_passes.QueryPasses(context, others)
     states = [context.states[method.queries], *passes.states(f"seed {context.seed}, ICL ensemble")]
-    log_p_UQC = np.stack([_label_log_probabilities(context, states_of_set) for states_of_set in states])
+    icl = in_context.InContextLearning(context.head, context.label_ids)
+    log_p_UQC = special.log_softmax([icl.label_log_probabilities(after_set) for after_set in states], axis=-1)
     probabilities_QC = combine(log_p_UQC, settings.combination)
     return method.Prediction(
         probabilities_QC.argmax(-1),
@@ -70,11 +70,6 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
         prompts=passes.prompts,
         truncated=passes.truncated,
     )
-
-
-def _label_log_probabilities(context: method.Context, states: lm.States) -> np.ndarray:
-    log_p_QC = representations.label_log_probabilities(context.head, states, context.label_ids)
-    return special.log_softmax(np.asarray(log_p_QC, np.float64), axis=-1)
 
 
 def check(problem: method.Problem) -> None:

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from knnprompt_jax import lm, options
+from knnprompt_jax import lm
 from knnprompt_jax.methods import base, method
 from knnprompt_jax.store import representations
 
@@ -20,16 +20,11 @@ class InContextLearning(base.LabelWordClassifier):
         return np.asarray(jax.nn.softmax(representations.label_log_probabilities(self.head, states, self.label_ids)))
 
 
-def fitted(context: method.Context, settings: options.Options) -> InContextLearning:
-    del settings
-    return InContextLearning(context.head, context.label_ids)
-
-
 METHODS = (
     method.on_states(
         "icl",
         "In-context learning",
-        fitted,
+        lambda context, _: InContextLearning(context.head, context.label_ids),
         source="Brown et al., NeurIPS 2020",
         check=method.label_words_differ,
         sees="demonstrations",

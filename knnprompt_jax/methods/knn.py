@@ -12,7 +12,6 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.store import distances
 
 
-
 @dataclasses.dataclass(frozen=True)
 class PartialOptions(knn_options.VoteOptions):
     """Neighbours by the probabilities of the label words, renormalised over them."""
@@ -48,11 +47,7 @@ def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting
     chosen = {**settings.to_dict(), **fixed}
     chosen["k"] = published_k(chosen.get("k", knn_options.DEFAULTS.k), problem)
     classifier = KNNPrompting(
-        context.model,
-        problem.task,
-        **chosen,
-        label_token=problem.label_token,
-        store_options=context.store_options,
+        context.model, problem.task, **chosen, label_token=problem.label_token, store_options=context.store_options
     )
     split = problem.split
     if context.store is not None:
@@ -91,7 +86,7 @@ def _declare(
         functools.partial(run, **fixed),
         needs=(method.queries, method.anchors),
         settings=settings,
-        check=method.label_words_differ if words else method.always,
+        check=method.label_words_differ if words else method.refuse_nothing,
         searches=True,
         printed_as=printed_as,
         look=look,
@@ -100,11 +95,7 @@ def _declare(
 
 _PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
 METHODS = (
-    _declare(
-        *("knn", "kNN Prompting", "Eq. 5", knn_options.KNNOptions),
-        look=0,
-        printed_as=_PRINTED,
-    ),
+    _declare(*("knn", "kNN Prompting", "Eq. 5", knn_options.KNNOptions), look=0, printed_as=_PRINTED),
     _declare(
         *("knn_released", "kNN, released KL", "released code", knn_options.VoteOptions),
         look=6,

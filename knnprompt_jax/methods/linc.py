@@ -33,12 +33,7 @@ class LinearProbeCalibration(base.LabelWordClassifier):
     """argmax of A p + b, with p normalised over the label words."""
 
     def __init__(
-        self,
-        head: head_lib.Head,
-        label_ids: Sequence[int],
-        content_free: lm.States,
-        settings: Settings,
-        seed: int = 0,
+        self, head: head_lib.Head, label_ids: Sequence[int], content_free: lm.States, settings: Settings, seed: int = 0
     ):
         """`content_free` are the states of content-free queries after the same demonstrations."""
         super().__init__(head, label_ids)

@@ -40,28 +40,19 @@ class LinearProbe(base.StateClassifier):
     def __init__(self, head: head_lib.Head, num_classes: int, settings: Settings):
         """Raises UserError where log-probabilities are wanted of a head that caps its logits."""
         _check_linear(settings.representation, head.cap)
-        self.head, self.representation, self.inverse_penalty = head, settings.representation, settings.inverse_penalty
-        self.classes_ = np.arange(num_classes)
+        self.head, self.representation, self.classes_ = head, settings.representation, np.arange(num_classes)
+        # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps do what thousands of L-BFGS do.
+        self.regression = base.RidgeRegression(num_classes, settings.inverse_penalty, solver="newton-cg")
 
     def fit(self, states: lm.States, y: np.ndarray) -> "LinearProbe":
-        from sklearn import linear_model
-
         inputs_NE = self._inputs(states)
         self.mean_E = inputs_NE.mean(0)
         self.scale_EE = self._scale(inputs_NE - self.mean_E)
-        self.present, y = np.unique(y, return_inverse=True)
-        # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps do what thousands of L-BFGS do.
-        self.regression = linear_model.LogisticRegression(C=self.inverse_penalty, solver="newton-cg", tol=1e-6)
-        if len(self.present) > 1:
-            self.regression.fit(self._standardise(inputs_NE), y)
+        self.regression.fit(self._standardise(inputs_NE), y)
         return self
 
     def predict_proba(self, states: lm.States) -> np.ndarray:
-        p_QC = np.zeros((len(states), len(self.classes_)))
-        p_QC[:, self.present] = 1.0
-        if len(self.present) > 1:
-            p_QC[:, self.present] = self.regression.predict_proba(self._standardise(self._inputs(states)))
-        return p_QC
+        return self.regression.predict_proba(self._standardise(self._inputs(states)))
 
     def _inputs(self, states: lm.States) -> np.ndarray:
         """Hidden states, with the log-partition where log-probabilities are wanted; float64."""
@@ -69,13 +60,15 @@ class LinearProbe(base.StateClassifier):
         if self.representation == "hidden":
             return hidden_NE
         # The head's mean row changes no distribution; without it, log Z is small and what is summed over V is well scaled.
-        log_z_N = np.asarray(states.log_z_N, np.float64) - hidden_NE @ np.asarray(_mean_row(self.head), np.float64)
+        mean_row_E = np.asarray(self.head.rows_VE.mean(0, dtype=jnp.float32), np.float64)
+        log_z_N = np.asarray(states.log_z_N, np.float64) - hidden_NE @ mean_row_E
         return np.column_stack([hidden_NE, log_z_N])
 
     def _scale(self, centred_NE: np.ndarray) -> np.ndarray:
         """R: what centred inputs are multiplied by to be standardised, and divided by the square root of their number."""
         if self.representation == "hidden":
-            return np.diag(1 / _nonzero(centred_NE.std(0))) / np.sqrt(centred_NE.shape[1])
+            deviation_E = centred_NE.std(0)
+            return np.diag(1 / np.where(deviation_E > 0, deviation_E, 1.0)) / np.sqrt(len(deviation_E))
         covariance_EE = centred_NE.T @ centred_NE / len(centred_NE)
         product_EE = np.asarray(_standardised_product(self.head, jnp.asarray(covariance_EE, jnp.float32)), np.float64)
         eigenvalues_E, vectors_EE = np.linalg.eigh(product_EE)
@@ -90,18 +83,6 @@ def fitted(context: method.Context, settings: Settings) -> LinearProbe:
     return classifier.fit(context.states[method.anchors], context.y)
 
 
-def check(problem: method.Problem) -> None:
-    """Raises UserError where scikit-learn, which fits the probe, is not installed."""
-    del problem
-    method.check_package("sklearn")
-
-
-def check_log_p(problem: method.Problem) -> None:
-    """The same, and for a model whose log-probabilities are no linear function of its states."""
-    check(problem)
-    _check_linear("log_probabilities", problem.logit_cap)
-
-
 def prepare(problem: method.Problem, settings: Settings) -> None:
     """Raises UserError on a representation that the model does not allow."""
     _check_linear(settings.representation, problem.logit_cap)
@@ -113,16 +94,6 @@ def _check_linear(representation: str, cap: float | None) -> None:
             f"representation={representation!r}: this model caps its logits at {cap:g}, so that they are no linear "
             "function of states; choose representation='hidden'"
         )
-
-
-def _nonzero(deviation: np.ndarray) -> np.ndarray:
-    """Standard deviations, 1 where there is none, as scikit-learn's StandardScaler has it."""
-    return np.where(deviation > 0, deviation, 1.0)
-
-
-@jax.jit
-def _mean_row(head: head_lib.Head) -> jax.Array:
-    return head.rows_VE.astype(jnp.float32).mean(0)
 
 
 @jax.jit
@@ -143,7 +114,6 @@ METHODS = (
         "Linear probe, hidden states",
         settings=Settings,
         source="PALP: Cho et al., AAAI 2023",
-        check=check,
         look=4,
     ),
     _declare(
@@ -151,7 +121,7 @@ METHODS = (
         "Linear probe, log-probabilities",
         settings=method.with_defaults(Settings, representation="log_probabilities"),
         source="FADS-ICL: Li et al., ACL 2024",
-        check=check_log_p,
+        check=lambda problem: _check_linear("log_probabilities", problem.logit_cap),
         look=5,
     ),
 )

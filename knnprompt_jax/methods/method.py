@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -155,26 +154,8 @@ class Reader:
         return int(self.lengths([task.render(row) for row in rows]).sum())
 
 
-def always(problem: Problem) -> None:
-    """The method applies to every problem."""
-    del problem
-
-
-def anything(problem: Problem, settings: Any) -> None:
-    """The method runs on every problem with any options that were declared."""
-    del problem, settings
-
-
-def no_passes(problem: Problem, reader: Reader, settings: Any) -> Cost:
-    """The method reads the shared pass alone."""
-    del problem, reader, settings
-    return Cost(0, 0)
-
-
-def check_package(name: str) -> None:
-    """Raises UserError where a library that only some methods use is not installed."""
-    if importlib.util.find_spec(name) is None:
-        raise errors.UserError(f"it needs {name}: pip install -e '.[methods]'")
+def refuse_nothing(*_: Any) -> None:
+    """The check of a method that applies to every problem, with all options."""
 
 
 def label_words_differ(problem: Problem) -> None:
@@ -225,9 +206,9 @@ class Method:
     run: Callable[[Context, Any], Prediction]
     needs: tuple[PromptSet, ...] = ()
     settings: type[options_lib.Options] = options_lib.Options
-    check: Callable[[Problem], None] = always
-    prepare: Callable[[Problem, Any], None] = anything
-    cost: Callable[[Problem, Reader, Any], Cost] = no_passes
+    check: Callable[[Problem], None] = refuse_nothing
+    prepare: Callable[[Problem, Any], None] = refuse_nothing
+    cost: Callable[[Problem, Reader, Any], Cost] = lambda problem, reader, settings: Cost(0, 0)
     by_name: str = ""
     sees: str = "shots"
     own_model: bool = False

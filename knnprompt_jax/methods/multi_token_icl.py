@@ -16,11 +16,7 @@ from knnprompt_jax.store import representations
 
 
 def label_tokens(problem: method.Problem) -> list[np.ndarray]:
-    """The tokens of a blank and each label word, without special ones.
-
-    Raises:
-      UserError: where two label words are the same tokens.
-    """
+    """The tokens of a blank and each label word, without special ones; raises UserError where two words have the same tokens."""
     first: dict[tuple[int, ...], str] = {}
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
         if (other := first.setdefault(tuple(tokens), word)) != word:

@@ -34,11 +34,7 @@ class PrototypicalCalibration(base.LabelWordClassifier):
         self.restarts, self.seed = settings.restarts, seed
 
     def fit(self, states: lm.States, y: np.ndarray | None = None) -> "PrototypicalCalibration":
-        """Estimates the clusters; labels are not used.
-
-        Raises:
-            UserError: fewer rows than clusters.
-        """
+        """Estimates the clusters; labels are not used; raises UserError where there are fewer rows than clusters."""
         log_p_NC = self.label_log_probabilities(states)
         _check_rows(len(log_p_NC), len(self.classes_))
         seeds = np.random.default_rng(self.seed).integers(2**31, size=self.restarts)
@@ -60,8 +56,7 @@ def fitted(context: method.Context, settings: Settings) -> PrototypicalCalibrati
 
 
 def check(problem: method.Problem) -> None:
-    """Raises UserError where label words are not tokens, where there are fewer anchors than clusters, or without scikit-learn."""
-    method.check_package("sklearn")
+    """Raises UserError where label words are not tokens, or where there are fewer anchors than clusters."""
     method.label_words_are_tokens(problem)
     _check_rows(len(problem.split.anchors), problem.task.num_classes)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.methods import method
+from knnprompt_jax.methods import base, method
 from knnprompt_jax.tasks.task import Example, Task
 
 
@@ -30,27 +30,17 @@ class TfidfRegression:
     """Multinomial logistic regression with a ridge penalty on TF-IDF; a class without rows is never predicted."""
 
     def __init__(self, num_classes: int, settings: Settings):
-        self.num_classes, self.settings = num_classes, settings
+        self.vectorizer = _vectorizer(settings.ngrams)
+        self.regression = base.RidgeRegression(num_classes, settings.inverse_penalty, max_iter=10_000)
 
     def fit(self, texts: Sequence[str], y: np.ndarray) -> "TfidfRegression":
         """Learns from N texts, of which one has a word at least, and their classes [N]; returns itself."""
-        from sklearn import linear_model
-
-        self.vectorizer = _vectorizer(self.settings.ngrams)
-        x_NT = self.vectorizer.fit_transform(texts)
-        self.present, y = np.unique(y, return_inverse=True)
-        self.regression = linear_model.LogisticRegression(C=self.settings.inverse_penalty, tol=1e-6, max_iter=10_000)
-        if len(self.present) > 1:
-            self.regression.fit(x_NT, y)
+        self.regression.fit(self.vectorizer.fit_transform(texts), y)
         return self
 
     def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
         """Class probabilities [Q, C]. A text of unknown terms alone gets those of the intercepts."""
-        p_QC = np.zeros((len(texts), self.num_classes))
-        p_QC[:, self.present] = 1.0
-        if len(self.present) > 1 and len(texts):
-            p_QC[:, self.present] = self.regression.predict_proba(self.vectorizer.transform(texts))
-        return p_QC
+        return self.regression.predict_proba(self.vectorizer.transform(texts))
 
 
 def bare_texts(task: Task, examples: Sequence[Example]) -> list[str]:
@@ -68,8 +58,7 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
 
 
 def check(problem: method.Problem) -> None:
-    """Raises UserError where scikit-learn is not installed, and where no train row has a word."""
-    method.check_package("sklearn")
+    """Raises UserError where no train row has a word."""
     words = _vectorizer(1).build_analyzer()
     if not any(words(text) for text in bare_texts(problem.task, problem.train_rows)):
         raise errors.UserError("no train row of the split has a word of two or more letters or digits")

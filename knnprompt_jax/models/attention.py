@@ -58,11 +58,7 @@ class Rule:
 
 
 def causal_attention(
-    q_BTHK: Array,
-    k_BTGK: Array,
-    v_BTGK: Array,
-    rule: Rule,
-    dropout: dropout_lib.Dropout = dropout_lib.OFF,
+    q_BTHK: Array, k_BTGK: Array, v_BTGK: Array, rule: Rule, dropout: dropout_lib.Dropout = dropout_lib.OFF
 ) -> Array:
     """Plain causal attention over whole sequences, in blocks of queries that meet only the keys before their end."""
     (batch, length, heads, size), kv_heads = q_BTHK.shape, k_BTGK.shape[2]
@@ -151,8 +147,8 @@ def shared_prefix_attention(
 
     q_BSGMK = rule.scaled(q_BSHK).reshape(batch, width, kv_heads, queries, size)
     q_GBQK = jnp.einsum("bsgmk->gbmsk", q_BSGMK).reshape(kv_heads, batch, queries * width, size)
-    own = [q_GBQK, *(jnp.moveaxis(array, 2, 0) for array in (k_BTGK, v_BTGK))]
-    groups = [in_groups(array) for array in (*own, prefix.k, prefix.v)]
+    near = [jnp.moveaxis(array, 2, 0) for array in (k_BTGK, v_BTGK)]
+    groups = [in_groups(array) for array in (q_GBQK, *near, prefix.k, prefix.v)]
     mask_BQT = jnp.tile(mask_BST, (1, queries, 1))
     far_mask = jnp.arange(prefix.k.shape[1]) < prefix.length
     if rule.window is not None:
@@ -160,7 +156,7 @@ def shared_prefix_attention(
         far_mask = rule.within(far_mask, positions_BQ1, jnp.arange(prefix.k.shape[1]))
         far_mask = far_mask.reshape(batch * queries * width, prefix.k.shape[1])
     attend = functools.partial(_attend_heads, mask_BQT=mask_BQT, far_mask=far_mask, rule=rule, safe=safe)
-    read = jax.lax.map(lambda group: attend(*group), groups)
+    read = jax.lax.map(attend, groups)
     read = read.reshape(count, shards, together, batch, queries, width, size)
     return jnp.einsum("cnobmsk->bsncomk", read).reshape(batch, width, heads, size)
 
@@ -171,40 +167,31 @@ def heads_together(heads: int, logits_per_head: int) -> int:
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_per_head <= limit))
 
 
-def _attend_heads(
-    q_GBQK: Array,
-    k_GBTK: Array,
-    v_GBTK: Array,
-    k_GPK: Array,
-    v_GPK: Array,
-    *,
-    mask_BQT: Array,
-    far_mask: Array,
-    rule: Rule,
-    safe: bool,
-) -> Array:
+def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: Rule, safe: bool) -> Array:
     """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy.
 
-    Q counts the queries of a row, S for each query head; `far_mask` is [P], or [B · Q, P] where there is a window.
+    `group` holds queries [G, B, Q, K], keys and values [G, B, T, K] of the rows, and those of the prefix [G, P, K]. Q counts the
+    queries of a row, S for each query head; `far_mask` is [P], or [B · Q, P] where there is a window.
     """
+    q_GBQK, k_GBTK, v_GBTK, k_GPK, v_GPK = group
     heads, batch, queries, size = q_GBQK.shape
-    own_GBQT = jnp.einsum("gbqk,gbtk->gbqt", q_GBQK, k_GBTK, preferred_element_type=jnp.float32)
-    own_GBQT = rule.masked(own_GBQT, mask_BQT)
+    near_GBQT = jnp.einsum("gbqk,gbtk->gbqt", q_GBQK, k_GBTK, preferred_element_type=jnp.float32)
+    near_GBQT = rule.masked(near_GBQT, mask_BQT)
     if not k_GPK.shape[1]:
-        return _mix(jax.nn.softmax(own_GBQT), v_GBTK, "gbqt,gbtk->gbqk").astype(q_GBQK.dtype)
+        return _mix(jax.nn.softmax(near_GBQT), v_GBTK, "gbqt,gbtk->gbqk").astype(q_GBQK.dtype)
     far_GQP = jnp.einsum("gqk,gpk->gqp", q_GBQK.reshape(heads, -1, size), k_GPK, preferred_element_type=jnp.float32)
     far_GQP = rule.masked(far_GQP, far_mask)
-    top_GBQ = own_GBQT.max(-1)
+    top_GBQ = near_GBQT.max(-1)
     if safe:
         top_GBQ = jnp.maximum(top_GBQ, far_GQP.max(-1).reshape(heads, batch, queries))
     else:
         top_GBQ = jnp.where(top_GBQ > MASKED, top_GBQ, -MASKED)  # Padding has no token of its own and reads nothing.
-    own_GBQT = jnp.exp(own_GBQT - top_GBQ[..., None])
+    near_GBQT = jnp.exp(near_GBQT - top_GBQ[..., None])
     far_GQP = jnp.exp(far_GQP - top_GBQ.reshape(heads, -1, 1))
-    total_GBQ = own_GBQT.sum(-1) + far_GQP.sum(-1).reshape(heads, batch, queries)
+    total_GBQ = near_GBQT.sum(-1) + far_GQP.sum(-1).reshape(heads, batch, queries)
     total_GBQ = jnp.where(jnp.isfinite(total_GBQ), jnp.maximum(total_GBQ, 1), jnp.nan)  # The top alone gives 1.
     far_GQK = _mix(far_GQP, v_GPK, "gqp,gpk->gqk")
-    read_GBQK = _mix(own_GBQT, v_GBTK, "gbqt,gbtk->gbqk") + far_GQK.reshape(heads, batch, queries, size)
+    read_GBQK = _mix(near_GBQT, v_GBTK, "gbqt,gbtk->gbqk") + far_GQK.reshape(heads, batch, queries, size)
     return (read_GBQK / total_GBQ[..., None]).astype(q_GBQK.dtype)
 
 

@@ -43,13 +43,7 @@ class Encoder(nnx.Module):
         self.embedding_norm = layers.norm(config, param_dtype)
         self.pooler_kernel = layers._normal(rngs, (config.width, config.width), param_dtype)
         self.pooler_bias = layers._zeros((config.width,), param_dtype)
-
-        @nnx.split_rngs(splits=config.num_layers)
-        @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None})
-        def stack(rngs: nnx.Rngs) -> layers.Block:
-            return layers.Block(config, rngs, param_dtype)
-
-        self.blocks = stack(rngs)
+        self.blocks = layers.stack(config, rngs, param_dtype)
 
     def __call__(
         self,
@@ -96,18 +90,14 @@ def config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
     hf.value("tie_word_embeddings")  # Of the head for masked words, which is not read.
     width = hf.size("hidden_size", 768)
     heads = hf.divisor("num_attention_heads", width, 12)
-    return EncoderConfig(
+    return EncoderConfig.of_equal_heads(
         family="bert",
         vocab_size=hf.size("vocab_size", 30522),
         width=width,
         num_layers=hf.size("num_hidden_layers", 12),
         num_heads=heads,
-        num_kv_heads=heads,
-        head_size=width // heads,
         mlp_width=hf.size("intermediate_size", 3072),
         num_positions=hf.size("max_position_embeddings", 512),
-        embed_width=width,
-        attention_scale=(width // heads) ** -0.5,
         num_types=hf.size("type_vocab_size", 2),
         activation=hf.choice("hidden_act", "gelu", layers.ACTIVATIONS),
         norm_epsilon=hf.number("layer_norm_eps", 1e-12),

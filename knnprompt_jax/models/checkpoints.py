@@ -1,13 +1,10 @@
 """Models from and to Hugging Face folders: from file to shard, tensor by tensor, by the tables of their family."""
 
 import collections
-import contextlib
 import functools
 import hashlib
 import json
-import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 
 import jax
@@ -17,6 +14,7 @@ import safetensors.numpy
 from flax import nnx
 
 from knnprompt_jax import errors
+from knnprompt_jax import files as files_lib
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import conversion, hf_config, registry, tensor_files
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
@@ -70,9 +68,9 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
     described |= {"architectures": [family.architecture], "model_type": model.config.family}
     described |= {"torch_dtype": jnp.dtype(dtype).name}
     folder.mkdir(parents=True, exist_ok=True)
-    with _written_whole(folder / "model.safetensors") as path:
+    with files_lib.new_file(folder / "model.safetensors") as path:
         safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
-    with _written_whole(folder / "config.json") as path:
+    with files_lib.new_file(folder / "config.json") as path:
         path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
@@ -120,16 +118,16 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
     for piece in pieces:
         wanted[table.bare(piece.theirs)].append(piece)
     names = dict.fromkeys(piece.theirs for piece in pieces)
-    found = collections.defaultdict(list)
+    stored = collections.defaultdict(list)
     for tensor in gguf_tensors.read_tensors(path, names) if _is_gguf(path) else tensor_files.read(files):
         if not table.is_buffer(key := table.bare(tensor.key)):
-            found[key].append(tensor)
+            stored[key].append(tensor)
     optional = {key for key, (piece, *_) in wanted.items() if piece.ours == "head_rows" and config.tied_head}
-    problems = _problems(wanted, found, optional)
+    problems = _problems(wanted, stored, optional)
     if problems:
         raise errors.UserError(f"{path}: the weights are not those of its config.json: {'; '.join(problems)}")
     sources = collections.defaultdict(list)
-    for key, tensors in found.items():
+    for key, tensors in stored.items():
         for piece in wanted[key]:
             sources[piece.ours].append((piece, tensors[0]))
     return sources
@@ -145,17 +143,17 @@ def _table(config: config_lib.DecoderConfig, file: pathlib.Path) -> conversion.T
 
 
 def _problems(
-    wanted: dict[str, list[conversion.Piece]], found: dict[str, list[tensor_files.Tensor]], optional: set[str]
+    wanted: dict[str, list[conversion.Piece]], stored: dict[str, list[tensor_files.Tensor]], optional: set[str]
 ) -> list[str]:
     misshapen = [
         f"{tensor.key} is {tensor.dtype}{list(tensor.shape)} and should be {list(wanted[key][0].shape)}"
-        for key, (tensor, *_) in found.items()
+        for key, (tensor, *_) in stored.items()
         if key in wanted and (tensor.shape != wanted[key][0].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
     ]
     kinds = {
-        "unknown": [tensors[0].key for key, tensors in found.items() if key not in wanted],
-        "missing": [piece.theirs for key, (piece, *_) in wanted.items() if key not in found and key not in optional],
-        "duplicate": [" = ".join(tensor.key for tensor in tensors) for tensors in found.values() if len(tensors) > 1],
+        "unknown": [tensors[0].key for key, tensors in stored.items() if key not in wanted],
+        "missing": [piece.theirs for key, (piece, *_) in wanted.items() if key not in stored and key not in optional],
+        "duplicate": [" = ".join(tensor.key for tensor in tensors) for tensors in stored.values() if len(tensors) > 1],
         "misshapen": misshapen,
     }
     return [
@@ -193,16 +191,3 @@ def _check_tied(head: Source, tokens: Source) -> None:
         if not np.array_equal(head_VE[row : row + _COMPARED_ROWS], tokens_VE[row : row + _COMPARED_ROWS]):
             place = f"{head_tensor.file}: {head_tensor.key} differs from {tokens_tensor.key}"
             raise errors.UserError(f"{place}, but config.json ties them; set tie_word_embeddings to false there")
-
-
-@contextlib.contextmanager
-def _written_whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A temporary path that takes the place of `path` at the end, or vanishes when an exception comes first."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        yield pathlib.Path(name)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    finally:
-        pathlib.Path(name).unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """The one description of a decoder: every family is a set of these values."""
 
 import dataclasses
+from typing import Any, Self
 
 import jax.numpy as jnp
 
@@ -13,8 +14,6 @@ NORMS = ("layer", "rms", "rms_plus_one")
 # Where attention and MLP are normalised: their input (each with a norm of its own, or both with one), their output, or the sum of
 # that and the residual.
 BEFORE, BEFORE_BOTH, OUTPUT, AFTER = NORM_PLACES = ("before", "before_both", "output", "after")
-# Queries and keys may be normalised within each head (Qwen3), or across all heads (OLMo 2).
-QK_NORMS = ("", "head", "all")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +25,7 @@ class DecoderConfig:
     holds one or more tables of frequencies, of which layer l uses number `rotary_of_layer[l]` (all use the first if that is
     empty). `windows[l]` is how many tokens back layer l reads, itself included; 0, or no tuple, is all of them.
 
+    `qk_norm` says whether queries and keys are normalised within each "head" (Qwen3), or across "all" heads (OLMo 2).
     `attention_scale` multiplies attention's logits, which are then capped softly at ± `attention_cap`; `logit_cap` does the
     same to the logits of the vocabulary. `embed_scale` multiplies embeddings, after it was rounded to their dtype.
     """
@@ -63,6 +63,13 @@ class DecoderConfig:
     attention_cap: float | None = None
     logit_cap: float | None = None
     tied_head: bool = True
+
+    @classmethod
+    def of_equal_heads(cls, *, width: int, num_heads: int, **others: Any) -> Self:
+        """A decoder whose heads share its width, with a key head per query head, where `others` does not say otherwise."""
+        size = width // num_heads
+        usual = {"num_kv_heads": num_heads, "head_size": size, "embed_width": width, "attention_scale": size**-0.5}
+        return cls(width=width, num_heads=num_heads, **usual | others)
 
     @property
     def axes(self) -> dict[str, int]:

@@ -95,12 +95,8 @@ def export(pieces: Iterable[Piece], arrays: Mapping[str, np.ndarray]) -> Iterato
         members = list(group)
         whole = np.concatenate([piece.cut(arrays[piece.ours]) for piece in members], members[0].axis)
         left, right = members[0].pattern.split(" -> ")
-        yield (
-            name,
-            np.ascontiguousarray(
-                einops.rearrange(whole, f"{right} -> {left}", **members[0].sizes).reshape(members[0].shape)
-            ),
-        )
+        theirs = einops.rearrange(whole, f"{right} -> {left}", **members[0].sizes)
+        yield name, np.ascontiguousarray(theirs.reshape(members[0].shape))
 
 
 def expand(table: Table, config: config_lib.DecoderConfig, leaves: Container[str]) -> list[Piece]:

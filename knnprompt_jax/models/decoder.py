@@ -36,13 +36,7 @@ class Decoder(nnx.Module):
             self.head_rows = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.head_bias:
             self.head_bias = layers._zeros((config.vocab_size,), param_dtype)
-
-        @nnx.split_rngs(splits=config.num_layers)
-        @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None})
-        def stack(rngs: nnx.Rngs) -> layers.Block:
-            return layers.Block(config, rngs, param_dtype)
-
-        self.blocks = stack(rngs)
+        self.blocks = layers.stack(config, rngs, param_dtype)
 
     def __call__(self, tokens_BT: Array, remat: bool = False, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
         """Hidden states [B, T, E] (float32) of whole sequences, causally; `remat` recomputes blocks in the backward pass."""
@@ -95,9 +89,8 @@ class Decoder(nnx.Module):
         x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
         mask_1JT = attention.readable_at(ends_J, stops_BS)[None]
         attend = self._after_prefix(last, mask_1JT, positions_1T[:, ends_J], positions_1T, prefix, safe)
-        rotate_T, rotate_J = (
-            self._rotate(rotation, last, tokens) for tokens in (jnp.arange(positions_1T.size), ends_J)
-        )
+        tokens_T = jnp.arange(positions_1T.size)
+        rotate_T, rotate_J = (self._rotate(rotation, last, tokens) for tokens in (tokens_T, ends_J))
         return self._finish(self._block(last).at(x_1TD, ends_J, attend, rotate_T, rotate_J))[0]
 
     def score_suffixes(

@@ -116,9 +116,8 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
     if not pooling and "Pooling" in modules:
         pooling = _pooling(folder / modules["Pooling"])
     if not pooling:
-        raise errors.UserError(
-            f"{folder}: no modules.json that says how this encoder pools: choose pooling {' or '.join(POOLINGS)}"
-        )
+        choices = " or ".join(POOLINGS)
+        raise errors.UserError(f"{folder}: no modules.json that says how this encoder pools: choose pooling {choices}")
     if pooling not in POOLINGS:
         raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
     options = folder / modules.get("Transformer", "") / "sentence_bert_config.json"
@@ -150,7 +149,6 @@ def _pooling(folder: pathlib.Path) -> str:
     modes = described.get("pooling_mode", older)
     modes = [_OLDER_NAMES.get(mode, mode) for mode in ([modes] if isinstance(modes, str) else modes)]
     if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise errors.UserError(
-            f"{folder}/config.json: pooling {modes} is not supported; choices: {', '.join(POOLINGS)}"
-        )
+        choices = ", ".join(POOLINGS)
+        raise errors.UserError(f"{folder}/config.json: pooling {modes} is not supported; choices: {choices}")
     return modes[0]

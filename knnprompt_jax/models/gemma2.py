@@ -24,7 +24,6 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def from_hf(hf: hf_config.Fields, family: str, **different: Any) -> config_lib.DecoderConfig:
     """What Gemma 2 and 3 have in common."""
-    bias = hf.switch("attention_bias", False)
     hf.value("hidden_act")  # An older key beside the one that counts.
     hf.require("use_bidirectional_attention", False)
     hf.size("head_dim")
@@ -36,14 +35,13 @@ def from_hf(hf: hf_config.Fields, family: str, **different: Any) -> config_lib.D
         "norm_places": (config_lib.BEFORE, config_lib.OUTPUT),
         "attention_scale": hf.number("query_pre_attn_scalar", 256) ** -0.5,
         "embed_scale": hf.size("hidden_size") ** 0.5,
-        "qkv_bias": bias,
-        "out_bias": bias,
+        **llama_like.attention_biases(hf),
     }
     return llama_like.config_from_hf(hf, family, **values | different)
 
 
-_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-_shape = functools.partial(llama_like.shape, "gemma2", vocab=256000, context=8192, sliding_window=4096, **_CAPS)
+_capped = functools.partial(llama_like.shape, attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
+_shape = functools.partial(_capped, "gemma2", vocab=256000, context=8192, sliding_window=4096)
 PUBLISHED = {
     "google/gemma-2-2b": _shape(2304, 26, 8, 4, 9216, head_dim=256, query_pre_attn_scalar=256),
     "google/gemma-2-9b": _shape(3584, 42, 16, 8, 14336, head_dim=256, query_pre_attn_scalar=256),

@@ -2,7 +2,6 @@
 
 import functools
 
-from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import gemma2, hf_config, llama_like, rope_config
 
@@ -10,11 +9,9 @@ from knnprompt_jax.models import gemma2, hf_config, llama_like, rope_config
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """The decoder of a config.json, as `registry.config_from_hf` says."""
     if hf.value("attn_logit_softcapping") is not None:  # `transformers` reads it and does nothing with it.
-        raise errors.UserError("config.json: attn_logit_softcapping is not supported in gemma3_text; only null is")
-    layers, pattern = (
-        hf.size("num_hidden_layers"),
-        hf.size("sliding_window_pattern", hf.size("_sliding_window_pattern", 6)),
-    )
+        raise hf.wrong("attn_logit_softcapping", "not supported in gemma3_text; only null is")
+    layers = hf.size("num_hidden_layers")
+    pattern = hf.size("sliding_window_pattern", hf.size("_sliding_window_pattern", 6))
     default = [llama_like.FULL if (layer + 1) % pattern == 0 else llama_like.SLIDING for layer in range(layers)]
     windows = llama_like.windows(hf, default)
     kinds = hf.per_layer("layer_types", layers, llama_like.LAYER_TYPES) or default
@@ -31,24 +28,18 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def _rope(hf: hf_config.Fields) -> llama_like.Rope:
     """Layers with a window turn faster; only the others are scaled."""
-    nested, local, theta = (
-        hf.table("rope_parameters") or {},
-        hf.number("rope_local_base_freq", 1e4),
-        hf.number("rope_theta", 1e6),
-    )
+    nested = hf.table("rope_parameters") or {}
     if nested and not set(nested) <= set(llama_like.LAYER_TYPES):
-        raise errors.UserError(
-            f"config.json: rope_parameters has {', '.join(nested)}, not {', '.join(llama_like.LAYER_TYPES)}"
-        )
+        raise hf.wrong("rope_parameters", f"{', '.join(nested)}, and not {', '.join(llama_like.LAYER_TYPES)}")
     given = {
-        llama_like.SLIDING: {"rope_theta": local},
-        llama_like.FULL: {"rope_theta": theta, **(hf.table("rope_scaling") or {})},
+        llama_like.SLIDING: {"rope_theta": hf.number("rope_local_base_freq", 1e4)},
+        llama_like.FULL: {"rope_theta": hf.number("rope_theta", 1e6), **(hf.table("rope_scaling") or {})},
     }
     size, context = llama_like.head_size(hf), hf.size("max_position_embeddings")
-    own = [{**given[kind], **(nested.get(kind) or {})} for kind in llama_like.LAYER_TYPES]
-    for parameters in own:
+    of_kinds = [{**given[kind], **(nested.get(kind) or {})} for kind in llama_like.LAYER_TYPES]
+    for parameters in of_kinds:
         rope_config.refuse_partial(parameters)
-    both = [rope_config.frequencies(parameters, size, context) for parameters in own]
+    both = [rope_config.frequencies(parameters, size, context) for parameters in of_kinds]
     return tuple(table for table, _ in both), min(context for _, context in both)
 
 

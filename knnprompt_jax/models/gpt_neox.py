@@ -13,18 +13,14 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     table, context = rope_config.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     bias = hf.switch("attention_bias", True)
     hf.value("is_decoder")  # It is one, whatever this says.
-    return config_lib.DecoderConfig(
+    return config_lib.DecoderConfig.of_equal_heads(
         family="gpt_neox",
         vocab_size=hf.size("vocab_size"),
         width=width,
         num_layers=hf.size("num_hidden_layers"),
         num_heads=heads,
-        num_kv_heads=heads,
-        head_size=width // heads,
         mlp_width=hf.size("intermediate_size"),
         num_positions=context,
-        embed_width=width,
-        attention_scale=(width // heads) ** -0.5,
         position_table=False,
         rotary=(table,),
         activation=hf.choice("hidden_act", "gelu", layers.ACTIVATIONS),

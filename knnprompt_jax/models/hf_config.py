@@ -90,8 +90,8 @@ class Fields:
             raise self._refused(key, value, "is neither true nor false")
         return value
 
-    def choice(self, key: str, default: str, choices: Collection[str]) -> str:
-        value = self.value(key, default)
+    def choice(self, key: str, default: str | None, choices: Collection[str]) -> str:
+        value = self._needed(key, default)
         if not isinstance(value, str) or value not in choices:
             raise self._refused(key, value, f"is not supported; choices: {', '.join(sorted(choices))}")
         return value
@@ -151,22 +151,14 @@ def shown(value: Any) -> str:
 
 
 def read(folder: pathlib.Path) -> Json:
-    """The contents of the folder's config.json.
-
-    Raises:
-        UserError: the file is missing or holds no JSON object.
-    """
+    """The contents of the folder's config.json. Raises UserError: the file is missing or holds no JSON object."""
     if not (folder / "config.json").exists():
         raise errors.UserError(f"{folder}: no config.json; a model folder holds config.json and its weights")
     return read_object(folder / "config.json")
 
 
 def read_object(path: pathlib.Path) -> Json:
-    """The JSON object in a file.
-
-    Raises:
-        UserError: the file cannot be read or holds no JSON object.
-    """
+    """The JSON object in a file. Raises UserError: the file cannot be read or holds no JSON object."""
     try:
         hf = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

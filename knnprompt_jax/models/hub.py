@@ -3,6 +3,7 @@
 import glob
 import os
 import pathlib
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub import errors as hub_errors
@@ -16,7 +17,7 @@ _TIMEOUT_SECONDS = 10.0
 def resolve(name_or_path: str, revision: str | None = None, config_only: bool = False) -> pathlib.Path:
     """Where a model lies: its folder, or its `.gguf` file, which holds all of it.
 
-    A folder or a `.gguf` file is found first, and of a folder whose only weights are one `.gguf` file that file; then comes a
+    A folder or a `.gguf` file comes first, and of a folder whose only weights are one `.gguf` file that file; then a
     shipped model by its name, then the Hub's snapshot of "owner/name", or of "owner/name:file.gguf" that file alone.
 
     Downloads config, tokenizer and one format of the weights (`config_only`: config.json alone; a `.gguf` file comes whole),
@@ -51,9 +52,8 @@ def _local(name: str) -> pathlib.Path | None:
     except errors.UserError:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # A name too long, a home that is none, a zero byte.
-        raise errors.UserError(
-            f"model {name[:80]!r} is no path that can be read: {error}".splitlines()[0][:300]
-        ) from None
+        reason = f"model {name[:80]!r} is no path that can be read: {error}"
+        raise errors.UserError(reason.splitlines()[0][:300]) from None
     if name in shipped.SHIPPED:
         return shipped.locate(name)
     if _looks_like_path(_parts(name)[0]) or (path.suffix == ".gguf" and ":" not in name):
@@ -65,12 +65,12 @@ def _local(name: str) -> pathlib.Path | None:
 def _only_gguf(folder: pathlib.Path) -> pathlib.Path | None:
     """The one `.gguf` file of a folder that has no other weights."""
     names = sorted(path.name for path in folder.iterdir())
-    found = [name for name in names if name.endswith(".gguf")]
-    if not found or tensor_files.pick(names):
+    ggufs = [name for name in names if name.endswith(".gguf")]
+    if not ggufs or tensor_files.pick(names):
         return None
-    if len(found) > 1:
-        raise errors.UserError(f"{folder}: {len(found)} .gguf files, name one: {', '.join(found)}")
-    return folder / found[0]
+    if len(ggufs) > 1:
+        raise errors.UserError(f"{folder}: {len(ggufs)} .gguf files, name one: {', '.join(ggufs)}")
+    return folder / ggufs[0]
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -89,12 +89,10 @@ def _snapshot(name: str, revision: str | None, selection: hub_files.Selection) -
     except hub_files.Unusable as error:
         raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
     except (OSError, hub_errors.HTTPError) as error:
-        found = _from_cache(name, revision, selection)
-        if found is None:
-            raise errors.UserError(
-                f"{what} is no local folder and not in the cache, and {hub_client.reason(error)}"
-            ) from None
-        return found
+        if cached := _from_cache(name, revision, selection):
+            return cached
+        reason = hub_client.reason(error)
+        raise errors.UserError(f"{what} is no local folder and not in the cache, and {reason}") from None
 
 
 def _looks_like_path(name: str) -> bool:
@@ -104,17 +102,18 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _download(name: str, revision: str | None, selection: hub_files.Selection) -> pathlib.Path:
-    api = huggingface_hub.HfApi()
-    info = api.model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
+    info = huggingface_hub.HfApi().model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
     files = selection.of([sibling.rfilename for sibling in info.siblings or []])
     cached = [huggingface_hub.try_to_load_from_cache(name, file, revision=info.sha) for file in files]
-    patterns = [glob.escape(file) for file in files]
-    folder = pathlib.Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
+    folder = _files(name, revision, files)
     if not all(isinstance(path, str) for path in cached):
-        # Of the commit that was downloaded: a branch may have moved since.
-        listed = api.model_info(name, revision=folder.name, timeout=_TIMEOUT_SECONDS, files_metadata=True)
-        hub_files.check(folder, [sibling for sibling in listed.siblings or [] if sibling.rfilename in files])
+        hub_files.check(name, folder)
     return folder
+
+
+def _files(name: str, revision: str | None, files: list[str], **options: Any) -> pathlib.Path:
+    patterns = [glob.escape(file) for file in files]
+    return pathlib.Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns, **options))
 
 
 def _from_cache(name: str, revision: str | None, selection: hub_files.Selection) -> pathlib.Path | None:
@@ -125,12 +124,9 @@ def _from_cache(name: str, revision: str | None, selection: hub_files.Selection)
     except (hub_errors.CachedRepoTreeNotFoundError, hub_files.Unusable):  # Other programs may have filled the cache.
         files = [selection.file or hub_files.CONFIG]
     try:
-        patterns = [glob.escape(file) for file in files]
-        found = pathlib.Path(
-            huggingface_hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=patterns)
-        )
+        folder = _files(name, revision, files, local_files_only=True)
         if not selection.file and not selection.config_only:
-            tensor_files.find(found)
-        return found if all((found / file).is_file() for file in files) else None
+            tensor_files.find(folder)
+        return folder if all((folder / file).is_file() for file in files) else None
     except (OSError, errors.UserError):
         return None

@@ -1,12 +1,10 @@
 """The files of a Hub model that a run reads, and whether they arrived as the Hub lists them."""
 
 import dataclasses
-import hashlib
 import os
 import pathlib
-from collections.abc import Iterable
 
-from huggingface_hub import hf_api
+import huggingface_hub
 
 from knnprompt_jax.models import tensor_files
 
@@ -25,11 +23,7 @@ class Selection:
     config_only: bool = False
 
     def of(self, files: list[str]) -> list[str]:
-        """The selected ones of all files of a repository.
-
-        Raises:
-            Unusable: there is no such file, no config.json, or no weights.
-        """
+        """The selected ones of all files of a repository. Raises Unusable: there is no such file, no config.json, or no weights."""
         if not self.file:
             return _wanted(files, self.config_only)
         if self.file not in files:
@@ -48,9 +42,8 @@ def _wanted(files: list[str], config_only: bool) -> list[str]:
     top = [file for file in files if "/" not in file]
     weights = tensor_files.pick(top)
     if weights is None:
-        raise Unusable(
-            f"it has no weights ({', '.join(tensor_files.FORMATS)}): {hint or 'choose another model or revision'}"
-        )
+        formats = ", ".join(tensor_files.FORMATS)
+        raise Unusable(f"it has no weights ({formats}): {hint or 'choose another model or revision'}")
     small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
     small += [file for file in files if file.endswith("_Pooling/config.json")]  # Of sentence encoders.
     if not weights.endswith(".index.json"):
@@ -63,25 +56,16 @@ def _ggufs(files: list[str]) -> list[str]:
     return [file for file in files if file.endswith(".gguf")]
 
 
-def check(folder: pathlib.Path, listed: Iterable[hf_api.RepoSibling]) -> None:
-    """Compares files with their listing and removes from the cache what differs; the client itself compares sizes alone.
+def check(name: str, folder: pathlib.Path) -> None:
+    """Compares a snapshot with the Hub's checksums and removes from the cache what differs; a download compares sizes alone.
 
     Raises:
         Unusable: a file is not what the Hub lists.
     """
-    for sibling in listed:
-        path = folder / sibling.rfilename
-        if _is_as_listed(path, sibling):
-            continue
+    wrong = huggingface_hub.HfApi().verify_repo_checksums(name, revision=folder.name).mismatches
+    for path in (folder / mismatch["path"] for mismatch in wrong):
         path.resolve().unlink()  # The link in the snapshot leads to the bytes.
         path.unlink(missing_ok=True)
-        raise Unusable(f"{sibling.rfilename} arrived with another checksum than listed, and was removed: start again")
-
-
-def _is_as_listed(path: pathlib.Path, sibling: hf_api.RepoSibling) -> bool:
-    """By SHA-256 for files in large-file storage, by git's SHA-1 for others; mirrors may list neither."""
-    with path.open("rb") as stream:
-        if sibling.lfs:
-            return hashlib.file_digest(stream, "sha256").hexdigest() == sibling.lfs.sha256
-        content = stream.read()
-    return sibling.blob_id in (None, hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest())
+    if wrong:
+        names = ", ".join(mismatch["path"] for mismatch in wrong)
+        raise Unusable(f"{names} arrived with another checksum than listed, and was removed: start again")

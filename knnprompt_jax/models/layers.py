@@ -109,32 +109,22 @@ class MLP(nnx.Module):
     """Two dense layers with an activation between; where it is gated, the activated half multiplies the other."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
-        if config.gated_mlp:
-            self.gate_up_kernel = _normal(rngs, (config.width, 2, config.mlp_width), dtype)
-        else:
-            self.up_kernel = _normal(rngs, (config.width, config.mlp_width), dtype)
-        self.down_kernel = _normal(rngs, (config.mlp_width, config.width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
+        width, inner = config.width, (2, config.mlp_width) if config.gated_mlp else (config.mlp_width,)
+        self.first = "gate_up" if config.gated_mlp else "up"
         self.activation, self.is_gated, self.has_bias = config.activation, config.gated_mlp, config.mlp_bias
+        setattr(self, f"{self.first}_kernel", _normal(rngs, (width, *inner), dtype))
+        self.down_kernel = _normal(rngs, (config.mlp_width, width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
         if self.has_bias:
-            if config.gated_mlp:
-                self.gate_up_bias = _zeros((2, config.mlp_width), dtype)
-            else:
-                self.up_bias = _zeros((config.mlp_width,), dtype)
-            self.down_bias = _zeros((config.width,), dtype)
+            setattr(self, f"{self.first}_bias", _zeros(inner, dtype))
+            self.down_bias = _zeros((width,), dtype)
 
     def __call__(self, x_BSD: Array) -> Array:
-        out_BSD = (self._gated(x_BSD) if self.is_gated else self._plain(x_BSD)) @ self.down_kernel[...]
+        up = jnp.tensordot(x_BSD, getattr(self, f"{self.first}_kernel")[...], 1)  # [B, S, F], or [B, S, 2, F].
+        up = up + getattr(self, f"{self.first}_bias")[...] if self.has_bias else up
+        activate = ACTIVATIONS[self.activation]
+        inner_BSF = activate(up[:, :, 0]) * up[:, :, 1] if self.is_gated else activate(up)
+        out_BSD = inner_BSF @ self.down_kernel[...]
         return out_BSD + self.down_bias[...] if self.has_bias else out_BSD
-
-    def _plain(self, x_BSD: Array) -> Array:
-        up_BSF = x_BSD @ self.up_kernel[...]
-        return ACTIVATIONS[self.activation](up_BSF + self.up_bias[...] if self.has_bias else up_BSF)
-
-    def _gated(self, x_BSD: Array) -> Array:
-        up_BSnF = jnp.einsum("bsd,dnf->bsnf", x_BSD, self.gate_up_kernel[...])
-        if self.has_bias:
-            up_BSnF = up_BSnF + self.gate_up_bias[...]
-        return ACTIVATIONS[self.activation](up_BSnF[:, :, 0]) * up_BSnF[:, :, 1]
 
 
 class Block(nnx.Module):
@@ -186,3 +176,14 @@ class Block(nnx.Module):
 
     def _normed(self, name: str, x: Array) -> Array:
         return getattr(self, name)(x).astype(x.dtype)
+
+
+def stack(config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype) -> Block:
+    """All blocks as one, whose weights have a leading axis L."""
+
+    @nnx.split_rngs(splits=config.num_layers)
+    @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None})
+    def make(rngs: nnx.Rngs) -> Block:
+        return Block(config, rngs, dtype)
+
+    return make(rngs)

@@ -9,13 +9,11 @@ from knnprompt_jax.models import hf_config, llama_like
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """The decoder of a config.json, as `registry.config_from_hf` says."""
     hf.value("pretraining_tp")  # In how many parts products were computed in training: the same products.
-    bias = hf.switch("attention_bias", False)
     return llama_like.config_from_hf(
         hf,
         "llama",
         kv_heads=hf.size("num_attention_heads"),  # The first Llama's files do not say.
-        qkv_bias=bias,
-        out_bias=bias,
+        **llama_like.attention_biases(hf),
         mlp_bias=hf.switch("mlp_bias", False),
     )
 

@@ -5,7 +5,6 @@ RMSNorm before each part, rotary positions, grouped keys and values, a gated MLP
 
 from typing import Any
 
-from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import conversion, hf_config, layers, names, rope_config, rotary
 from knnprompt_jax.models.conversion import Rule
@@ -63,6 +62,11 @@ def config_from_hf(
     return config_lib.DecoderConfig(**values | different)
 
 
+def attention_biases(hf: hf_config.Fields) -> dict[str, Any]:
+    """Where one switch is for all four products of attention."""
+    return dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", False))
+
+
 def rope_of(hf: hf_config.Fields, theta: float) -> Rope:
     """The one table of a model whose layers all turn alike, whole heads of them; `theta` is the base where the file has none."""
     parameters, context = rope_config.parameters(hf, theta), hf.size("max_position_embeddings")
@@ -93,9 +97,7 @@ def switched_windows(hf: hf_config.Fields, default: list[str]) -> tuple[int, ...
     if hf.switch("use_sliding_window", False) and hf.value("sliding_window") is not None:
         return windows(hf, default)
     if SLIDING in (hf.per_layer("layer_types", hf.size("num_hidden_layers"), LAYER_TYPES) or ()):
-        raise errors.UserError(
-            f"config.json: layer_types has {SLIDING}, but use_sliding_window is not true or there is no sliding_window"
-        )
+        raise hf.wrong("layer_types", f"{SLIDING}, but use_sliding_window is not true, or there is no sliding_window")
     hf.value("sliding_window")  # Means nothing then.
     return ()
 
@@ -104,9 +106,9 @@ def qwen_windows(hf: hf_config.Fields) -> tuple[int, ...]:
     """Those of Qwen: in layers from `max_window_layers` on."""
     first = hf.value("max_window_layers", 28)
     if type(first) is not int or first < 0:
-        raise errors.UserError(f"config.json: max_window_layers={first!r} is not a whole number")
+        raise hf.wrong("max_window_layers", f"{first!r} is not a whole number")
     if hf.switch("use_sliding_window", False) and not hf.has("sliding_window"):
-        raise errors.UserError("config.json: sliding_window is missing")
+        raise hf.wrong("sliding_window", "missing")
     return switched_windows(hf, [SLIDING if layer >= first else FULL for layer in range(hf.size("num_hidden_layers"))])
 
 

@@ -16,14 +16,19 @@ import numpy as np
 
 _CHUNKED = "__msgpack_chunked_array__"
 _NDARRAY, _NUMPY_SCALAR = 1, 3
-_FIXED = ((0x00, 0x7F, "int"), (0x80, 0x8F, "map"), (0x90, 0x9F, "array"), (0xA0, 0xBF, "str"))
+# By the first byte of a value: its kind, and its size (of a number: its value), or in how many bytes that follows.
+_FIXED = {
+    **{first: ("int", first) for first in range(0x80)},
+    **{base + size: (kind, size) for base, kind in ((0x80, "map"), (0x90, "array")) for size in range(16)},
+    **{0xA0 + size: ("str", size) for size in range(32)},
+    **{0xC0: ("nil", 0), 0xC2: ("bool", 0), 0xC3: ("bool", 1)},
+    **{0xD4 + power: ("ext", 2**power) for power in range(5)},
+}
 _SIZED = {
     **{0xC4: ("bin", 1), 0xC5: ("bin", 2), 0xC6: ("bin", 4), 0xC7: ("ext", 1), 0xC8: ("ext", 2), 0xC9: ("ext", 4)},
     **{0xCC: ("int", 1), 0xCD: ("int", 2), 0xCE: ("int", 4), 0xCF: ("int", 8), 0xD9: ("str", 1), 0xDA: ("str", 2)},
     **{0xDB: ("str", 4), 0xDC: ("array", 2), 0xDD: ("array", 4), 0xDE: ("map", 2), 0xDF: ("map", 4)},
 }
-_SINGLE = {0xC0: ("nil", 0), 0xC2: ("bool", 0), 0xC3: ("bool", 1)}
-_FIXED_EXT = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +77,8 @@ class _Cursor:
     def _head(self) -> tuple[str, int]:
         """The kind of the next value, and its size (of a number: its value)."""
         first = self._take(1)[0]
-        for low, high, kind in _FIXED:
-            if low <= first <= high:
-                return kind, first - low
-        if first in _SINGLE:
-            return _SINGLE[first]
-        if first in _FIXED_EXT:
-            return "ext", _FIXED_EXT[first]
+        if first in _FIXED:
+            return _FIXED[first]
         if first not in _SIZED:
             raise ValueError(f"an unknown msgpack type 0x{first:02x} at offset {self.at - 1}")
         kind, width = _SIZED[first]

@@ -8,7 +8,6 @@ from knnprompt_jax.models import hf_config, llama_like, names
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """The decoder of a config.json, as `registry.config_from_hf` says."""
-    bias = hf.switch("attention_bias", False)
     return llama_like.config_from_hf(
         hf,
         "olmo2",
@@ -16,8 +15,7 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
         epsilon=1e-5,
         norm_places=(config_lib.OUTPUT,),
         qk_norm="all",
-        qkv_bias=bias,
-        out_bias=bias,
+        **llama_like.attention_biases(hf),
     )
 
 

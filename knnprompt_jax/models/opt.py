@@ -17,18 +17,15 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     width = hf.size("hidden_size", 768)
     heads = hf.divisor("num_attention_heads", width, 12)
     norm_first = hf.switch("do_layer_norm_before", True)
-    return config_lib.DecoderConfig(
+    return config_lib.DecoderConfig.of_equal_heads(
         family="opt",
         vocab_size=hf.size("vocab_size", 50272),
         width=width,
         num_layers=hf.size("num_hidden_layers", 12),
         num_heads=heads,
-        num_kv_heads=heads,
-        head_size=width // heads,
         mlp_width=hf.size("ffn_dim", 3072),
         num_positions=hf.size("max_position_embeddings", 2048),
         embed_width=hf.size("word_embed_proj_dim", width),
-        attention_scale=(width // heads) ** -0.5,
         position_offset=POSITION_OFFSET,
         activation=hf.choice("activation_function", "relu", layers.ACTIVATIONS),
         norm_places=(config_lib.BEFORE if norm_first else config_lib.AFTER,),

@@ -12,18 +12,15 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     parameters = rope_config.parameters(hf, 1e4, 0.5)
     table, context = rope_config.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     hf.require("qk_layernorm", False)
-    return config_lib.DecoderConfig(
+    return config_lib.DecoderConfig.of_equal_heads(
         family="phi",
         vocab_size=hf.size("vocab_size"),
         width=width,
         num_layers=hf.size("num_hidden_layers"),
         num_heads=heads,
         num_kv_heads=hf.divisor("num_key_value_heads", heads, heads),
-        head_size=width // heads,
         mlp_width=hf.size("intermediate_size"),
         num_positions=context,
-        embed_width=width,
-        attention_scale=(width // heads) ** -0.5,
         position_table=False,
         rotary=(table,),
         activation=hf.choice("hidden_act", "gelu_new", layers.ACTIVATIONS),

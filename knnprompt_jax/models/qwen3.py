@@ -1,6 +1,7 @@
 """Qwen3: a Llama that normalises queries and keys within each head, whose size is a number of its own."""
 
 import functools
+from typing import Any
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, llama_like
@@ -8,10 +9,13 @@ from knnprompt_jax.models import hf_config, llama_like
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """The decoder of a config.json, as `registry.config_from_hf` says."""
-    bias = hf.switch("attention_bias", False)
     hf.size("head_dim")
-    windows = llama_like.qwen_windows(hf)
-    return llama_like.config_from_hf(hf, "qwen3", qk_norm="head", qkv_bias=bias, out_bias=bias, windows=windows)
+    different: dict[str, Any] = {
+        "qk_norm": "head",
+        "windows": llama_like.qwen_windows(hf),
+        **llama_like.attention_biases(hf),
+    }
+    return llama_like.config_from_hf(hf, "qwen3", **different)
 
 
 _shape = functools.partial(llama_like.shape, "qwen3", rms_norm_eps=1e-6, rope_theta=1e6, head_dim=128)

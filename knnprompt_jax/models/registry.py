@@ -116,11 +116,7 @@ def abstract(config: config_lib.DecoderConfig, dtype: jnp.dtype = jnp.float32) -
 
 
 def published(name: str) -> config_lib.DecoderConfig:
-    """The decoder of a published language model by its Hub name, without asking the Hub.
-
-    Raises:
-        UserError: no such name.
-    """
+    """The decoder of a published language model by its Hub name, without asking the Hub. Raises UserError: no such name."""
     if name not in PUBLISHED:
         raise errors.UserError(f"no published shape is called {name!r}; choices: {', '.join(PUBLISHED)}")
     return config_from_hf(PUBLISHED[name])

@@ -32,9 +32,7 @@ def parameters(
 def refuse_partial(own: Parameters) -> None:
     """Raises UserError where a part of the head alone shall turn, in families that turn all of it."""
     if (share := own.get("partial_rotary_factor") or 1.0) != 1:
-        raise errors.UserError(
-            f"config.json: partial_rotary_factor={share} is not supported in this family; only 1.0 is"
-        )
+        raise errors.UserError(f"config.json: partial_rotary_factor={share}: this family supports 1.0 alone")
 
 
 def frequencies(
@@ -51,20 +49,15 @@ def frequencies(
         UserError: an unknown kind of scaling, or values that it cannot work with.
     """
     fields = hf_config.Fields(own)
-    kind = fields.value("rope_type") or fields.value("type") or "default"
-    if kind not in _KINDS:
-        raise errors.UserError(f"config.json: rope_type={kind!r} is not supported; choices: {', '.join(_KINDS)}")
-    fields.value("type")  # An older name, written beside the newer.
+    kind = fields.choice("rope_type", fields.value("type", "default"), _KINDS)  # `type` is its older name.
     share = fields.number("partial_rotary_factor", 1.0)
     pairs, odd = divmod(int(size * share), 2)
     if share > 1 or odd or not pairs:
         raise errors.UserError(f"config.json: {share} of a head of {size} cannot be turned in pairs")
     base = fields.number("rope_theta")
     plain_r = base ** -(np.arange(pairs) / pairs)
-    pretrained = fields.size("original_max_position_embeddings", context)
-    if original is not None:
-        pretrained = original
-    radians_r, scale, context = _KINDS[kind](fields, plain_r, base, pretrained, context)
+    said = fields.size("original_max_position_embeddings", context)
+    radians_r, scale, context = _KINDS[kind](fields, plain_r, base, original or said, context)
     fields.refuse_unread()
     return rotary.Frequencies(tuple(np.asarray(radians_r, np.float32).tolist()), scale), context
 
@@ -75,9 +68,8 @@ def divided(table: rotary.Frequencies, factors: list[float] | None) -> rotary.Fr
         return table
     if not isinstance(factors, list) or len(factors) != len(table.radians) or not all(f > 0 for f in factors):
         raise errors.UserError(f"rope_freqs: {len(table.radians)} positive factors are needed")
-    return rotary.Frequencies(
-        tuple((np.asarray(table.radians, np.float32) / np.asarray(factors, np.float32)).tolist()), table.scale
-    )
+    radians_r = np.asarray(table.radians, np.float32) / np.asarray(factors, np.float32)
+    return rotary.Frequencies(tuple(radians_r.tolist()), table.scale)
 
 
 Scaled = tuple[np.ndarray, float, int]
@@ -134,9 +126,7 @@ def _longrope(fields: hf_config.Fields, plain_r: np.ndarray, base: float, origin
     short_r, long_r = (fields.value(f"{which}_factor") for which in ("short", "long"))
     for values in (short_r, long_r):
         if not isinstance(values, list) or len(values) != len(plain_r) or not all(value > 0 for value in values):
-            raise errors.UserError(
-                f"config.json: short_factor and long_factor need {len(plain_r)} positive numbers each"
-            )
+            raise fields.wrong("short_factor, long_factor", f"they need {len(plain_r)} positive numbers each")
     factor = fields.number("factor", context / original)
     scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     return plain_r / np.array(short_r), fields.number("attention_factor", scale), min(original, context)

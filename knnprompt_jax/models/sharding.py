@@ -67,13 +67,8 @@ def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], N
     check(config, mesh)
     vocabulary = parallel.MODEL if splits_vocabulary(config, mesh) else None
     kv_heads = parallel.MODEL if config.num_kv_heads % mesh.shape[parallel.MODEL] == 0 else None
-    mesh_axes = {
-        "heads": parallel.MODEL,
-        "kv_heads": kv_heads,
-        "mlp": parallel.MODEL,
-        "vocabulary": vocabulary,
-        None: None,
-    }
+    split = parallel.MODEL
+    mesh_axes = {"heads": split, "kv_heads": kv_heads, "mlp": split, "vocabulary": vocabulary, None: None}
     return lambda path: NamedSharding(mesh, P(*(mesh_axes[axis] for axis in WEIGHT_AXES.get(path, ()))))
 
 

@@ -26,10 +26,10 @@ def locate(name: str) -> pathlib.Path:
         return pathlib.Path(__file__).parents[1] / "demo" / "model"
     try:
         # Without importing it: that would need the program it is a plug-in of.
-        files = importlib.metadata.distribution(_PACKAGE).files or []
+        listed = importlib.metadata.distribution(_PACKAGE).files or []
     except importlib.metadata.PackageNotFoundError:
-        files = []
-    found = [pathlib.Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
-    if len(found) != 1 or not found[0].is_file():
+        listed = []
+    files = [pathlib.Path(str(file.locate())) for file in listed if file.suffix == ".gguf"]
+    if len(files) != 1 or not files[0].is_file():
         raise errors.UserError(f"model 'smollm2' is not installed: `{_INSTALL}`; model 'tiny' needs nothing")
-    return found[0]
+    return files[0]

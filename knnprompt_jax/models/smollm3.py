@@ -16,15 +16,13 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     ]
     (table,), context = llama_like.rope_of(hf, 2e6)
     still = rotary.Frequencies((0.0,) * len(table.radians))
-    bias = hf.switch("attention_bias", False)
     return llama_like.config_from_hf(
         hf,
         "smollm3",
         rope=((table, still), context),
         rotary_of_layer=tuple(0 if turns else 1 for turns in turned),
         windows=llama_like.switched_windows(hf, [llama_like.FULL if turns else llama_like.SLIDING for turns in turned]),
-        qkv_bias=bias,
-        out_bias=bias,
+        **llama_like.attention_biases(hf),
         mlp_bias=hf.switch("mlp_bias", False),
         tied_head=hf.switch("tie_word_embeddings", True),
     )

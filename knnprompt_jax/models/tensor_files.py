@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import ml_dtypes
 import numpy as np
+import safetensors
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import msgpack_index
@@ -27,7 +28,8 @@ _SAFETENSORS_DTYPES = {
     **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_},
 }
 # What the readers raise on bytes that are not what they should be.
-_CORRUPT = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, pickle.UnpicklingError)
+_OF_VALUES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+_CORRUPT = (OSError, EOFError, *_OF_VALUES, pickle.UnpicklingError, safetensors.SafetensorError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +50,7 @@ def pick(names: Iterable[str]) -> str | None:
 
 
 def find(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The weight files of a folder, in its preferred format.
-
-    Raises:
-        UserError: there are none, or an index names a missing file.
-    """
+    """The weight files of a folder, in its preferred format. Raises UserError: there are none, or an index names a missing file."""
     name = pick(path.name for path in folder.iterdir())
     if name is None:
         raise errors.UserError(f"{folder}: no weights; choices: {', '.join(FORMATS)}, or an index of one of them")
@@ -93,25 +91,18 @@ def _shards(index: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _safetensors(file: pathlib.Path) -> Iterator[Tensor]:
-    with file.open("rb") as stream:
-        start = 8 + int.from_bytes(stream.read(8), "little")
-        size = file.stat().st_size
-        if start > size:
-            raise ValueError(f"it has {size} bytes and its header alone should have {start}")
-        header = json.loads(stream.read(start - 8))
-    header.pop("__metadata__", None)
-    end = start + max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    if end != size:
-        raise ValueError(f"it has {size} bytes and should have {end}")
-    for key, entry in header.items():
-        if entry["dtype"] not in _SAFETENSORS_DTYPES:
+    with safetensors.safe_open(file, "numpy") as stream:  # Checks that the tensors fill the file without gaps.
+        entries = [(key, stream.get_slice(key)) for key in stream.offset_keys()]
+        described = [(key, entry.get_dtype(), tuple(entry.get_shape())) for key, entry in entries]
+    with file.open("rb") as head:
+        offset = 8 + int.from_bytes(head.read(8), "little")
+    for key, kind, shape in described:
+        if kind not in _SAFETENSORS_DTYPES:
             choices = ", ".join(_SAFETENSORS_DTYPES)
-            raise errors.UserError(f"{file}: tensor {key} has type {entry['dtype']}; supported: {choices}")
-        dtype, shape = np.dtype(_SAFETENSORS_DTYPES[entry["dtype"]]), tuple(entry["shape"])
-        first, last = entry["data_offsets"]
-        if last - first != dtype.itemsize * math.prod(shape):
-            raise ValueError(f"tensor {key} has {last - first} bytes, which is not the size of its shape {shape}")
-        yield Tensor(file, key, shape, dtype, functools.partial(_map, file, dtype, shape, start + first))
+            raise errors.UserError(f"{file}: tensor {key} has type {kind}; supported: {choices}")
+        dtype = np.dtype(_SAFETENSORS_DTYPES[kind])
+        yield Tensor(file, key, shape, dtype, functools.partial(_map, file, dtype, shape, offset))
+        offset += dtype.itemsize * math.prod(shape)
 
 
 def _msgpack(file: pathlib.Path) -> Iterator[Tensor]:
@@ -161,9 +152,8 @@ def _import_torch(file: pathlib.Path) -> types.ModuleType:
     try:
         import torch
     except ImportError:
-        raise errors.UserError(
-            f"{file}: reading it needs PyTorch: `pip install torch`, or convert it to safetensors"
-        ) from None
+        advice = "`pip install torch`, or convert it to safetensors"
+        raise errors.UserError(f"{file}: reading it needs PyTorch: {advice}") from None
     return torch
 
 

@@ -10,7 +10,7 @@ import optax
 import orbax.checkpoint as ocp
 from flax import nnx
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, files
 
 
 def decays(params: nnx.State) -> nnx.State:
@@ -33,9 +33,8 @@ class Checkpoints:
         described, path = json.dumps(run, indent=1, sort_keys=True), folder / "run.json"
         if path.exists() and path.read_text(encoding="utf-8") != described:
             raise errors.UserError(f"{folder}: holds the checkpoints of another run: {_difference(path, run)}")
-        unfinished = path.with_suffix(".tmp")
-        unfinished.write_text(described, encoding="utf-8")
-        unfinished.replace(path)
+        with files.new_file(path) as unfinished:
+            unfinished.write_text(described, encoding="utf-8")
         options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager((folder / "checkpoints").absolute(), options=options)
 

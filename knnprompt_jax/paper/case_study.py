@@ -54,11 +54,7 @@ def write(path: pathlib.Path, record: records.Record, context: method.Context) -
 
 
 def read(path: pathlib.Path) -> CaseStudy:
-    """The case study in a file.
-
-    Raises:
-        UserError: there is none, or the file is not one.
-    """
+    """The case study in a file; raises UserError where there is none."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return CaseStudy(**arrays)

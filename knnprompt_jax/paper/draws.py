@@ -31,43 +31,34 @@ def split(rows: material.Rows, draw: Draw) -> splits.FewShotSplit:
 
     Without anchors, all shots are demonstrations. With a share, the demonstrations stay balanced where there are anchors.
 
-    Raises:
-        UserError: the task has too few rows, or a share is asked for where there are not two classes.
+    Raises UserError where the task has too few rows, or a share but not two classes.
     """
-    if draw.share is None:
-        return _balanced(rows, draw)
-    task, all_shown = rows.task, draw.demo_shots == draw.shots
-    check_binary(task)
-    drawn = draw.shots if all_shown else draw.shots - draw.demo_shots
-    rare = max(1, round(draw.share * task.num_classes * drawn))
-    common = task.num_classes * drawn - rare
-    shown = common if all_shown else draw.demo_shots
-    balanced = _balanced(rows, Draw(draw.seed, shown if all_shown else shown + common, shown))
-    if all_shown:
-        return _replaced(balanced, thin(balanced.demonstrations, task.labels[-1], rare), (), draw)
-    return _replaced(balanced, balanced.demonstrations, thin(balanced.anchors, task.labels[-1], rare), draw)
-
-
-def _balanced(rows: material.Rows, draw: Draw) -> splits.FewShotSplit:
-    all_shown = draw.demo_shots == draw.shots
-    drawn = splits.draw(rows.train, rows.task, shots=draw.shots + all_shown, demo_shots=draw.demo_shots, seed=draw.seed)
-    return _replaced(drawn, drawn.demonstrations, (), draw) if all_shown else drawn
-
-
-def _replaced(
-    drawn: splits.FewShotSplit, demonstrations: Sequence[Example], anchors: Sequence[Example], draw: Draw
-) -> splits.FewShotSplit:
-    shown, kept = (collections.Counter(row.label for row in part) for part in (demonstrations, anchors))
-    counts = {
-        label: splits.ClassCounts(old.train, shown[label], kept[label]) for label, old in drawn.class_counts.items()
-    }
+    shown, kept = draw.demo_shots, draw.shots - draw.demo_shots
+    rare = 0
+    if draw.share is not None:
+        check_binary(rows.task)
+        skewed = rows.task.num_classes * (kept or shown)
+        rare = max(1, round(draw.share * skewed))
+        shown, kept = (shown, skewed - rare) if kept else (skewed - rare, 0)
+    drawn = splits.draw(rows.train, rows.task, shots=shown + max(1, kept), demo_shots=shown, seed=draw.seed)
+    if kept and not rare:
+        return drawn
+    demonstrations, anchors = drawn.demonstrations, drawn.anchors if kept else ()
+    if rare and kept:
+        anchors = thin(anchors, rows.task.labels[-1], rare)
+    elif rare:
+        demonstrations = thin(demonstrations, rows.task.labels[-1], rare)
+    counts = [collections.Counter(row.label for row in part) for part in (demonstrations, anchors)]
     return dataclasses.replace(
         drawn,
-        demonstrations=tuple(demonstrations),
-        anchors=tuple(anchors),
+        demonstrations=demonstrations,
+        anchors=anchors,
         shots=draw.shots,
         demo_shots=draw.demo_shots,
-        class_counts=counts,
+        class_counts={
+            label: splits.ClassCounts(old.train, *(count[label] for count in counts))
+            for label, old in drawn.class_counts.items()
+        },
         warnings=(),
     )
 
@@ -85,14 +76,10 @@ def evaluation(rows: material.Rows, share: float | None, seed: int) -> Sequence[
     return [row for place, row in enumerate(rows.evaluation) if place not in left_out]
 
 
-def thin(rows: Sequence[Example], label: str, count: int) -> list[Example]:
+def thin(rows: Sequence[Example], label: str, count: int) -> tuple[Example, ...]:
     """The rows but for those of one label after its first `count`."""
-    seen, kept = 0, []
-    for row in rows:
-        seen += row.label == label
-        if row.label != label or seen <= count:
-            kept.append(row)
-    return kept
+    left_out = {id(row) for row in [row for row in rows if row.label == label][count:]}
+    return tuple(row for row in rows if id(row) not in left_out)
 
 
 def check_binary(task: Task) -> None:

@@ -63,8 +63,7 @@ class Experiment:
     def read(self, folder: pathlib.Path) -> Sequence[Any]:
         """The records in the experiment's folder, none where there are none.
 
-        Raises:
-            UserError: a file is no record of this version, or one of another experiment.
+        Raises UserError on a file of another version or experiment.
         """
         records = records_lib.read_all(folder) if any(folder.glob("*.json")) else []
         for record in records:
@@ -86,11 +85,16 @@ def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Sequence[Record]],
     return lambda records: ([accuracy_table.build(records, axes, caption)], [])
 
 
+def drawn(
+    axes: Sequence[str], figure: Callable[..., drawing.Figure], caption: str, table: str = SPREAD, **options: Any
+) -> Callable[[Sequence[Record]], Drawn]:
+    """Draws a table as `tabulated` does, of caption `table`, and a figure by its name, caption, records and `options`."""
+    return lambda records: (
+        [accuracy_table.build(records, axes, table)],
+        [figure(records[0].experiment, caption, records, **options)],
+    )
+
+
 def by_shots(figure: str, table: str = SPREAD) -> Callable[[Sequence[Record]], Drawn]:
     """Draws a table of methods by m and their curves; `figure` and `table` are the captions."""
-
-    def draw(records: Sequence[Record]) -> Drawn:
-        curve = curves.figure(records[0].experiment, figure, records, curves.Plot("m", curves.SHOTS))
-        return [accuracy_table.build(records, ("m", "method"), table)], [curve]
-
-    return draw
+    return drawn(("m", "method"), curves.figure, figure, table, plot=curves.Plot("m", curves.SHOTS))

@@ -12,8 +12,7 @@ from knnprompt_jax.runs import engine
 def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     """Prints the plan and, unless it is a dry run, runs what is left to do of it; of several processes, the first prints.
 
-    Raises:
-        UserError: on anything in the settings, the rows or the models that cannot work; nothing is run then.
+    Raises UserError on anything that cannot work, before anything runs.
     """
     mesh, experiment = engine.start(settings), experiments.get(settings.experiment)
     if experiment.count and not dry_run:

@@ -22,8 +22,7 @@ _TEXT = (
 def run(records: str, output: str) -> pathlib.Path:
     """Reads the results in one folder and writes the page and its tables to another; returns where the page is.
 
-    Raises:
-        UserError: no results there, files that are not this version's records, or a library that draws is missing.
+    Raises UserError where there are no results of this version, or where a library that draws is missing.
     """
     folder, place = pathlib.Path(records), page.folder(output)
     results = read(folder)
@@ -47,8 +46,7 @@ def run(records: str, output: str) -> pathlib.Path:
 def read(folder: pathlib.Path) -> Mapping[str, Sequence[Any]]:
     """What each table or figure left in the folder's sub-folder of its name, in the paper's order.
 
-    Raises:
-        UserError: there is no such folder, nothing of any experiment in it, or a file that is no record of this version.
+    Raises UserError where there is no folder, nothing in it, or a file of another version.
     """
     if not folder.is_dir():
         raise errors.UserError(f"{folder}: no such folder of results")

@@ -44,11 +44,7 @@ class GridPlan:
 
 
 def make(settings: settings_lib.GridSettings) -> GridPlan:
-    """Plans a grid; no weights are loaded.
-
-    Raises:
-        UserError: on anything in the settings, the rows or the models that cannot work, or where there is nothing to run.
-    """
+    """Plans a grid; no weights are loaded; raises UserError on anything that cannot work, and where there is nothing to run."""
     checked: set[str] = set()
     planned = [one for subject in _subjects(settings) for one in subject.passes(settings, checked)]
     if not planned:
@@ -77,11 +73,7 @@ class _Subject:
     cells: Sequence[cells_lib.Cell]
 
     def passes(self, settings: settings_lib.GridSettings, checked: set[str]) -> list[passes_lib.Pass]:
-        """The cells put together by their demonstrations; `checked` holds methods and options that have been tried.
-
-        Raises:
-            UserError: a method does not apply or cannot run with its options.
-        """
+        """The cells put together by their demonstrations; `checked` holds methods and options that have been tried."""
         return passes_lib.together(self.model, [self._run(settings, cell, checked) for cell in self.cells])
 
     def _run(self, settings: settings_lib.GridSettings, cell: cells_lib.Cell, checked: set[str]) -> passes_lib.Run:
@@ -104,16 +96,11 @@ class _Subject:
         return passes_lib.draft(decisive, self.model, self.rows, cell.method, declared, options, problem, **fields)
 
 
-def _load_rows(settings: settings_lib.GridSettings, name: str) -> material.Rows:
-    """The task's rows, those to classify limited as the settings say."""
-    rows = material.load_rows(settings, name)
-    return material.Rows(rows.task, rows.train, rows.evaluation[: settings.rows or None])
-
-
 def _subjects(settings: settings_lib.GridSettings) -> Iterator[_Subject]:
     """Each task with each model and its cells, model by model; then each with each model that a method trains."""
     experiment = experiments.get(settings.experiment)
-    all_rows = [_load_rows(settings, name) for name in settings.task_names]
+    loaded = [material.load_rows(settings, name) for name in settings.task_names]
+    all_rows = [material.Rows(rows.task, rows.train, rows.evaluation[: settings.rows or None]) for rows in loaded]
     if any(not registry.get(name).own_model for name in settings.method_names):
         for name in settings.model_names:
             model = material.load_model(name, settings.revision)
@@ -140,11 +127,7 @@ def _shard(planned: Sequence[passes_lib.Pass], index: int, count: int) -> list[p
 
 def _row(name: str, planned: Sequence[passes_lib.Pass]) -> list[str]:
     """A line of the plan."""
-    costs = [one.cost for one in planned]
-    tasks = {one.runs[0].problem.task.name for one in planned}
-    numbers = [
-        sum(cost.prompts for cost in costs),
-        sum(cost.tokens for cost in costs),
-        sum(len(one.runs) for one in planned),
-    ]
-    return [name, str(len(tasks)), f"{len(planned):,}", *(f"{number:,}" for number in numbers)]
+    tasks = {read.runs[0].problem.task.name for read in planned}
+    prompts, tokens = (sum(counts) for counts in zip(*(read.cost for read in planned), strict=True))
+    runs = sum(len(read.runs) for read in planned)
+    return [name, *(f"{number:,}" for number in (len(tasks), len(planned), prompts, tokens, runs))]

@@ -20,37 +20,36 @@ _SLACK = 1.125  # Texts of later batches may be shorter, so that more of them en
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Some rows and their prompts; `mark` and `ends` are what the next batch goes on from."""
+    """Some rows and their prompts; `mark` and `reads` are what the next batch goes on from."""
 
     examples: Sequence[Example]
     prompts: layout.Prompts
     mark: rows_lib.Mark
-    ends: tuple[int, ...]
+    reads: tuple[int, ...]
 
 
 class Layout:
     """Prompts with one prefix, in two row widths: one for short texts and one for all others.
 
-    `ends` has J, the suffix ends that a step has room for: of short texts without and with the prefix, of long ones without and
-    with it. It grows where a batch needs more, which costs a compilation.
+    `reads` has J, the prompts that a step has room for: of short texts without and with the prefix, of long ones without and with
+    it. It grows where a batch needs more, which costs a compilation.
     """
 
-    def __init__(self, classifier: KNNPrompting, ends: Sequence[int] = ()):
-        self.classifier, self.model, self.ends = classifier, classifier.lm, list(ends) or [0] * 4
+    def __init__(self, classifier: KNNPrompting, reads: Sequence[int] = ()):
+        self.classifier, self.model, self.reads = classifier, classifier.lm, list(reads) or [0] * 4
         probes = [Example(dict.fromkeys(classifier.task.fields, text), "") for text in "ab"]
-        (group, *_) = self._lay_out(probes).groups
-        self.prefix_P = group.prefix_P
+        self.prefix_P = classifier.lay_out(probes).groups[0].prefix_P
 
-    def lay_out(self, examples: Sequence[Example]) -> layout.Prompts:
-        """The prompts of a batch."""
-        prompts = self._lay_out(examples)
+    def batch(self, examples: Sequence[Example], mark: rows_lib.Mark) -> Batch:
+        """These rows with their prompts."""
+        prompts = self.classifier.lay_out(examples)
         groups = [part for group in prompts.groups for part in _by_width(_cut(group, self.prefix_P))]
         for group in groups:
             self._make_room(group)
-        return dataclasses.replace(prompts, groups=tuple(groups))
+        return Batch(examples, dataclasses.replace(prompts, groups=tuple(groups)), mark, tuple(self.reads))
 
     def shape(self, group: layout.PromptGroup) -> packing.PackShape:
-        """The packing of a group of `lay_out`."""
+        """The packing of a group of a batch."""
         shared, longest = bool(len(group.prefix_P)), _longest(group)
         width = packing.ROW_WIDTH
         if longest > width:
@@ -58,19 +57,13 @@ class Layout:
             width = packing.round_up(max(longest, room), 64)
         rows = max(1, self.model.step_tokens // width)
         prefix = packing.round_up(len(self.prefix_P) if shared else 0, 64)
-        return packing.PackShape(prefix, width, rows, self.ends[_kind(group)])
-
-    def _lay_out(self, examples: Sequence[Example]) -> layout.Prompts:
-        own = self.classifier
-        return layout.lay_out(
-            own.task, own.demonstrations_, examples, self.model.tokenize, self.model.context, own.truncation
-        )
+        return packing.PackShape(prefix, width, rows, self.reads[_kind(group)])
 
     def _make_room(self, group: layout.PromptGroup) -> None:
         shape = self.shape(group)
-        needed = packing.most_ends(group, shape.width, shape.rows)
-        if needed > shape.ends:
-            self.ends[_kind(group)] = packing.round_up(int(_SLACK * needed), 8)
+        needed = packing.most_reads(group, shape.width, shape.rows)
+        if needed > shape.reads:
+            self.reads[_kind(group)] = packing.round_up(int(_SLACK * needed), 8)
 
 
 def read(
@@ -89,7 +82,7 @@ def read(
         if isinstance(row.example, errors.UserError):
             if not skip_bad:
                 if examples:
-                    yield _batch(examples, laid, mark)
+                    yield laid.batch(examples, mark)
                 raise row.example
             logging.warning("left out: %s", row.example)
         else:
@@ -97,10 +90,10 @@ def read(
             size += len(laid.classifier.task.render(row.example))
         mark = row.mark
         if size >= most:
-            yield _batch(examples, laid, mark)
+            yield laid.batch(examples, mark)
             examples, size = [], 0
     if examples:
-        yield _batch(examples, laid, mark)
+        yield laid.batch(examples, mark)
 
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -117,13 +110,8 @@ def states(batch: Batch, laid: Layout, progress: progress_lib.Progress | None = 
     return laid.model.states(batch.prompts, laid.shape, progress, keep_prefix=True)
 
 
-def _batch(examples: list[Example], laid: Layout, mark: rows_lib.Mark) -> Batch:
-    prompts = laid.lay_out(examples)
-    return Batch(examples, prompts, mark, tuple(laid.ends))
-
-
 def _kind(group: layout.PromptGroup) -> int:
-    """Which of `Layout.ends` is the group's."""
+    """Which of `Layout.reads` is the group's."""
     return 2 * (_longest(group) > packing.ROW_WIDTH) + bool(len(group.prefix_P))
 
 
@@ -133,17 +121,13 @@ def _longest(group: layout.PromptGroup) -> int:
 
 def _cut(group: layout.PromptGroup, prefix_P: np.ndarray) -> layout.PromptGroup:
     """The same prompts after no more than this prefix, whatever more the texts of one batch share."""
-    shortest = min(len(group.prefix_P), len(prefix_P))
-    differs = np.flatnonzero(group.prefix_P[:shortest] != prefix_P[:shortest])
-    at = int(differs[0]) if differs.size else shortest
-    rest = group.prefix_P[at:]
-    suffixes = tuple(np.concatenate([rest, suffix]) for suffix in group.suffixes)
-    return dataclasses.replace(group, prefix_P=group.prefix_P[:at], suffixes=suffixes)
+    shared = packing.num_shared(group.prefix_P, prefix_P)
+    suffixes = tuple(np.concatenate([group.prefix_P[shared:], suffix]) for suffix in group.suffixes)
+    return dataclasses.replace(group, prefix_P=group.prefix_P[:shared], suffixes=suffixes)
 
 
 def _by_width(group: layout.PromptGroup) -> Iterator[layout.PromptGroup]:
     lengths_N = np.array([len(suffix) for suffix in group.suffixes])
     for members in (np.flatnonzero(lengths_N <= packing.ROW_WIDTH), np.flatnonzero(lengths_N > packing.ROW_WIDTH)):
         if members.size:
-            suffixes = tuple(group.suffixes[member] for member in members)
-            yield layout.PromptGroup(group.prefix_P, suffixes, group.index[members])
+            yield group.take(members)

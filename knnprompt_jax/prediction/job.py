@@ -72,20 +72,20 @@ def _label(
     settings: PredictionSettings, classifier: KNNPrompting, waiting: Iterable[rows.Row], output: outputs.Output
 ) -> int:
     """Labels the rows that wait; gives their number."""
-    laid, count = batches.Layout(classifier, output.ends), 0
-    classes, extra = classifier.classes_, settings.probabilities
-    head = b"" if output.mark.rows else writing.header(settings.output_format, classes.tolist(), extra)
+    laid, count = batches.Layout(classifier, output.reads), 0
+    classes, extra = classifier.classes_.tolist(), settings.probabilities
+    head = b"" if output.mark.rows else writing.header(settings.output_format, classes, extra)
     skip = settings.on_bad == "skip"
     with progress.bar(None, unit="row") as report:
         for batch in batches.ahead(batches.read(waiting, laid, settings.characters, skip)):
-            answers = classifier.answer_states(batches.states(batch, laid, report))
+            predictions = classifier.answer_states(batches.states(batch, laid, report))
             numbers = [example.row for example in batch.examples]
-            text = head + writing.lines(settings.output_format, numbers, answers, classes, extra)
+            text = head + writing.lines(settings.output_format, numbers, predictions, classes, extra)
             count, head = count + len(numbers), b""
-            if not output.write(text, batch.mark, batch.ends):
+            if not output.write(text, batch.mark, batch.reads):
                 return count
     if head:
-        output.write(head, output.mark, output.ends)
+        output.write(head, output.mark, output.reads)
     output.finish()
     return count
 

@@ -17,11 +17,11 @@ class StandardOutput:
     """Standard output; a reader that has enough ends the run."""
 
     mark = rows.Mark()
-    ends: tuple[int, ...] = ()
+    reads: tuple[int, ...] = ()
 
-    def write(self, content: bytes, mark: rows.Mark, ends: tuple[int, ...]) -> bool:
+    def write(self, content: bytes, mark: rows.Mark, reads: tuple[int, ...]) -> bool:
         """Writes; False where nobody reads any more."""
-        del mark, ends
+        del mark, reads
         try:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
@@ -40,7 +40,7 @@ class FileOutput:
 
     Attributes:
       mark: the rows that earlier runs have labelled.
-      ends: as in the latest batch of these.
+      reads: as in the latest batch of these.
     """
 
     def __init__(self, path: pathlib.Path, plan: dict[str, Any]):
@@ -51,7 +51,7 @@ class FileOutput:
         """
         self.path, self.plan = path, plan
         self.mark, self.num_bytes = rows.Mark(), 0
-        self.ends: tuple[int, ...] = ()
+        self.reads: tuple[int, ...] = ()
         self._draft, self._progress = files.draft(path), path.with_name(f".{path.name}.progress")
         if path.exists():
             raise errors.UserError(f"{path}: exists already; choose another file, or remove it")
@@ -62,15 +62,15 @@ class FileOutput:
         else:
             self._draft.unlink(missing_ok=True)
 
-    def write(self, content: bytes, mark: rows.Mark, ends: tuple[int, ...]) -> bool:
+    def write(self, content: bytes, mark: rows.Mark, reads: tuple[int, ...]) -> bool:
         """Appends the predictions of a batch, so that they and the note of them survive."""
         with self._draft.open("ab") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         self.num_bytes += len(content)
-        self.mark, self.ends = mark, ends
-        note = {"plan": self.plan, **dataclasses.asdict(mark), "ends": ends, "bytes": self.num_bytes}
+        self.mark, self.reads = mark, reads
+        note = {"plan": self.plan, **dataclasses.asdict(mark), "reads": reads, "bytes": self.num_bytes}
         with files.new_file(self._progress) as draft:
             draft.write_text(json.dumps(note), encoding="utf-8")
         return True
@@ -85,7 +85,7 @@ class FileOutput:
         try:
             note = json.loads(self._progress.read_text(encoding="utf-8"))
             earlier, self.mark = note["plan"], rows.Mark(note["rows"], note["checksum"])
-            self.ends, self.num_bytes = tuple(note["ends"]), note["bytes"]
+            self.reads, self.num_bytes = tuple(note["reads"]), note["bytes"]
             size = self._draft.stat().st_size
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise errors.UserError(f"{self._progress}: damaged: {error}; remove it to start anew") from None

@@ -73,14 +73,12 @@ def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
 
 def _from_standard_input(kind: str, encoding: str) -> Iterator[formats.Parsed]:
     count = 0
-    try:
+    with formats.decoding(
+        encoding, lambda error: f"standard input, after row {count}: not {encoding.upper()}: {error}"
+    ):
         for row in formats.TEXT_FORMATS[kind](formats.as_text(sys.stdin.buffer, encoding, kind), "standard input"):
             count += 1
             yield row
-    except LookupError:
-        raise errors.UserError(f"encoding={encoding!r}: unknown; choose utf-8, utf-16, latin-1, cp1252, …") from None
-    except UnicodeError as error:
-        raise errors.UserError(f"standard input, after row {count}: not {encoding.upper()}: {error}") from None
 
 
 def _example(task: Task, place: str, columns: Mapping[str, Any], index: int) -> Example | errors.UserError:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from knnprompt_jax.classifier.predictions import Predictions
 
 KINDS = ("jsonl", "csv")
@@ -19,55 +17,41 @@ def header(kind: str, classes: Sequence[Any], all_probabilities: bool) -> bytes:
     if kind == "jsonl":
         return b""
     columns = ["row", "label", "probability", "neighbours", "distances"]
-    return _csv([columns + [f"probability of {label}" for label in classes if all_probabilities]])
+    return _csv([*columns, *(f"probability of {label}" for label in classes if all_probabilities)])
 
 
-def lines(kind: str, rows: Sequence[int], answers: Predictions, classes: np.ndarray, all_probabilities: bool) -> bytes:
-    """A line (of CSV, a record) for each of these rows, with their answers.
+def lines(
+    kind: str, rows: Sequence[int], predictions: Predictions, classes: Sequence[Any], all_probabilities: bool
+) -> bytes:
+    """A line (of CSV, a record) for each of these rows, with its prediction.
 
     Args:
       rows: the numbers of the rows in the input.
       classes: the labels [C] in the order of the probabilities.
     """
-    column = {label: index for index, label in enumerate(classes.tolist())}
-    records = []
-    for row, label, shares_C, ids_k, distances_k in zip(
-        rows, answers.labels.tolist(), answers.probabilities, answers.ids.tolist(), answers.distances, strict=True
+    labels, ids_Qk = predictions.labels.tolist(), predictions.ids.tolist()
+    written = []
+    for row, label, ids_k, shares_C, distances_k in zip(
+        rows, labels, ids_Qk, predictions.probabilities, predictions.distances, strict=True
     ):
-        shares = [_short(share) for share in shares_C]
-        records.append((row, label, shares[column[label]], ids_k, [_short(value) for value in distances_k], shares))
-    if kind == "csv":
-        return _csv([_cells(*record, all_probabilities) for record in records])
-    return b"".join(_json(*record, classes if all_probabilities else None) for record in records)
+        shares = {name: _short(share) for name, share in zip(classes, shares_C, strict=True)}
+        neighbours = {number: _short(distance) for number, distance in zip(ids_k, distances_k, strict=True)}
+        first, every = (row, label, shares[label]), shares if all_probabilities else None
+        written.append(_cells(*first, neighbours, every) if kind == "csv" else _json(*first, neighbours, every))
+    return b"".join(written)
 
 
-def _json(
-    row: int,
-    label: Any,
-    probability: float,
-    ids: list[int],
-    distances: list[float],
-    shares: list[float],
-    classes: np.ndarray | None,
-) -> bytes:
-    neighbours = [{"id": id_, "distance": distance} for id_, distance in zip(ids, distances, strict=True)]
-    record = {"row": row, "label": label, "probability": probability, "neighbours": neighbours}
-    if classes is not None:
-        record["probabilities"] = {str(name): share for name, share in zip(classes.tolist(), shares, strict=True)}
+def _json(row: int, label: Any, probability: float, neighbours: dict[int, float], shares: dict | None) -> bytes:
+    near = [{"id": number, "distance": distance} for number, distance in neighbours.items()]
+    record = {"row": row, "label": label, "probability": probability, "neighbours": near}
+    if shares is not None:
+        record["probabilities"] = {str(name): share for name, share in shares.items()}
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
-def _cells(
-    row: int,
-    label: Any,
-    probability: float,
-    ids: list[int],
-    distances: list[float],
-    shares: list[float],
-    all_probabilities: bool,
-) -> list[Any]:
-    joined = [" ".join(map(str, ids)), " ".join(map(str, distances))]
-    return [row, _inert(str(label)), probability, *joined, *(shares if all_probabilities else [])]
+def _cells(row: int, label: Any, probability: float, neighbours: dict[int, float], shares: dict | None) -> bytes:
+    joined = [" ".join(map(str, values)) for values in (neighbours.keys(), neighbours.values())]
+    return _csv([row, _inert(str(label)), probability, *joined, *(shares or {}).values()])
 
 
 def _inert(text: str) -> str:
@@ -81,9 +65,9 @@ def _inert(text: str) -> str:
     return text
 
 
-def _csv(records: Sequence[Sequence[Any]]) -> bytes:
+def _csv(cells: Sequence[Any]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(records)
+    csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue().encode()
 
 

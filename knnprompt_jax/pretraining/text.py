@@ -19,11 +19,7 @@ def find_files(patterns: Sequence[str]) -> list[pathlib.Path]:
     files: list[pathlib.Path] = []
     for pattern in patterns:
         folder = pathlib.Path(pattern)
-        matches = (
-            sorted(folder.glob("*.txt*"))
-            if folder.is_dir()
-            else [pathlib.Path(name) for name in sorted(glob.glob(pattern))]
-        )
+        matches = sorted(folder.glob("*.txt*") if folder.is_dir() else map(pathlib.Path, glob.glob(pattern)))
         if not matches:
             raise errors.UserError(
                 f"no text files at {pattern!r}: give .txt or .txt.gz files, a folder of them, or a glob pattern"

@@ -59,7 +59,7 @@ class Trainer:
         self._optimizer = make_optimizer(config)
         self._checkpoints = training.Checkpoints(folder, config.sizes)
         self.step, self.params, self._optimizer_state = self._checkpoints.restore(params, self._optimizer.init(params))
-        self._update = jax.jit(self._make_update(), donate_argnums=(0, 1))
+        self._update = jax.jit(self._step, donate_argnums=(0, 1))
         self._losses = jax.jit(lambda params, tokens_BT: token_losses(nnx.merge(self._graph, params), tokens_BT))
 
     @property
@@ -97,28 +97,19 @@ class Trainer:
     def evaluate(self, held_out: Sequence[np.ndarray]) -> float:
         """Mean cross-entropy on held-out text, in nats per token."""
         tokens = text.blocks(held_out, self.config.context, seed=0, epoch=0)
-        tokens = tokens[: max(self.config.batch, len(tokens) // self.config.batch * self.config.batch)]
-        return float(
-            np.mean(
-                [
-                    self._losses(self.params, jnp.asarray(part))
-                    for part in np.split(tokens, max(1, len(tokens) // self.config.batch))
-                ]
-            )
-        )
+        count = max(1, len(tokens) // self.config.batch)
+        parts = np.split(tokens[: max(self.config.batch, count * self.config.batch)], count)
+        return float(np.mean([self._losses(self.params, jnp.asarray(part)) for part in parts]))
 
-    def _make_update(self) -> Callable:
-        def update(
-            params: nnx.State, optimizer_state: optax.OptState, tokens_BT: jax.Array
-        ) -> tuple[nnx.State, optax.OptState, jax.Array]:
-            def mean_loss(params: nnx.State) -> jax.Array:
-                return token_losses(nnx.merge(self._graph, params), tokens_BT, self.config.remat).mean()
+    def _step(
+        self, params: nnx.State, optimizer_state: optax.OptState, tokens_BT: jax.Array
+    ) -> tuple[nnx.State, optax.OptState, jax.Array]:
+        def mean_loss(params: nnx.State) -> jax.Array:
+            return token_losses(nnx.merge(self._graph, params), tokens_BT, self.config.remat).mean()
 
-            loss, gradients = jax.value_and_grad(mean_loss)(params)
-            updates, optimizer_state = self._optimizer.update(gradients, optimizer_state, params)
-            return optax.apply_updates(params, updates), optimizer_state, loss
-
-        return update
+        loss, gradients = jax.value_and_grad(mean_loss)(params)
+        updates, optimizer_state = self._optimizer.update(gradients, optimizer_state, params)
+        return optax.apply_updates(params, updates), optimizer_state, loss
 
     def _report(self, recent: Sequence[float], held_out: float, rate: float) -> str:
         return json.dumps(

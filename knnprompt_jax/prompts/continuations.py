@@ -76,7 +76,7 @@ def lay_out(families: Iterable[Family], limit: int) -> Continuations:
 
 def place(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> np.ndarray:
     """The targets' tokens [T, J] at the slots where their log-probabilities come out; 0 in slots that are not used."""
-    tokens_TJ = np.zeros(packed.ends_TJ.shape, np.int32)
+    tokens_TJ = np.zeros(packed.read_positions_TJ.shape, np.int32)
     for target, slots in zip(targets, _slots(targets, packed), strict=True):
         tokens_TJ.ravel()[slots] = target
     return tokens_TJ

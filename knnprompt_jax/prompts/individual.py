@@ -16,22 +16,19 @@ def lay_out(
     context: int,
     truncation: str = "left",
 ) -> layout.Prompts:
-    """One prompt a query, after demonstrations of its own; `layout.lay_out` says what the arguments mean and raises.
+    """One prompt per query, after its demonstrations; `layout.lay_out` says what the arguments mean and raises.
 
-    With truncation "drop" each prompt loses its own demonstrations; `dropped_demonstrations` is the most that one lost.
+    With truncation "drop" each prompt loses demonstrations for itself; `dropped_demonstrations` is the most that a prompt lost.
     """
     each = [
-        layout.lay_out(task, own, [query], tokenize, context, truncation)
-        for own, query in zip(demonstrations, queries, strict=True)
+        layout.lay_out(task, shown, [query], tokenize, context, truncation)
+        for shown, query in zip(demonstrations, queries, strict=True)
     ]
     if not each:
         return layout.Prompts(groups=(), num_prompts=0)
     groups = [group for prompts in each for group in prompts.groups]
-    whole = layout.PromptGroup(
-        prefix_P=np.array([], np.int32),
-        suffixes=tuple(np.concatenate([group.prefix_P, group.suffixes[0]]) for group in groups),
-        index=np.arange(len(queries)),
-    )
+    suffixes = tuple(np.concatenate([group.prefix_P, group.suffixes[0]]) for group in groups)
+    whole = layout.PromptGroup(np.array([], np.int32), suffixes, np.arange(len(queries)))
     return layout.Prompts(
         groups=(whole,),
         num_prompts=len(queries),

@@ -7,6 +7,7 @@ give the same tokens is the text cut, inside the demonstrations, to spare tokeni
 
 import bisect
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,6 +38,12 @@ class PromptGroup:
     index: np.ndarray
     reads_N: np.ndarray | None = None
 
+    def take(self, members_n: np.ndarray) -> "PromptGroup":
+        """Some of the prompts, in this order."""
+        reads_n = None if self.reads_N is None else self.reads_N[members_n]
+        suffixes = tuple(self.suffixes[member] for member in members_n)
+        return PromptGroup(self.prefix_P, suffixes, np.asarray(self.index)[members_n], reads_n)
+
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
@@ -66,7 +73,7 @@ def lay_out(
     context: int,
     truncation: str = "left",
 ) -> Prompts:
-    """Lays out one prompt a query: all demonstrations, each followed by a blank line, then the query.
+    """Lays out one prompt per query: all demonstrations, each followed by a blank line, then the query.
 
     Args:
       task: gives the template.
@@ -91,7 +98,7 @@ def lay_out(
     dropped = 0
     if truncation == "drop":
         dropped = _drop(task, demonstrations, queries, texts, tokenize, context)
-    head, tails = _tokenize_prompts(_demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
+    head, tails = _tokenize_prompts(demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
     lengths = np.array([len(head) + len(tail) for tail in tails])
     fits = lengths <= context
     if truncation == "error" and not fits.all():
@@ -104,9 +111,12 @@ def lay_out(
     whole, cut = np.flatnonzero(fits), np.flatnonzero(~fits)
     groups = []
     if whole.size:
-        groups.append(_shared_prefix_group(head, [tails[i] for i in whole], whole))
+        kept = [tails[i] for i in whole]
+        # The longest common prefix is split off, but for one token that every prompt keeps. (No path, any lists will do.)
+        common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)
+        groups.append(_group(head + kept[0][:common], [tail[common:] for tail in kept], whole))
     if cut.size:
-        groups.append(_truncated_group(head, [tails[i] for i in cut], cut, context))
+        groups.append(_group([], [(head + tails[i])[-context:] for i in cut], cut))
     return Prompts(
         groups=tuple(groups),
         num_prompts=len(queries),
@@ -139,7 +149,8 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
     return ids
 
 
-def _demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
+def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
+    """What every prompt begins with: each demonstration, followed by a blank line."""
     return "".join(task.render(example, example.label) + "\n" for example in demonstrations)
 
 
@@ -163,24 +174,8 @@ def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple
     return [], tokenize([demos + text for text in texts])
 
 
-def _shared_prefix_group(head: list[int], tails: list[list[int]], index: np.ndarray) -> PromptGroup:
-    """The longest common token prefix is split off, but for one token that every prompt keeps."""
-    first, last = min(tails), max(tails)  # in lexicographic order: what these two share, all share
-    common = next((i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
-    common = min([common, *(len(tail) - 1 for tail in tails)])
-    return PromptGroup(
-        prefix_P=np.array(head + first[:common], np.int32),
-        suffixes=tuple(np.array(tail[common:], np.int32) for tail in tails),
-        index=index,
-    )
-
-
-def _truncated_group(head: list[int], tails: list[list[int]], index: np.ndarray, context: int) -> PromptGroup:
-    return PromptGroup(
-        prefix_P=np.array([], np.int32),
-        suffixes=tuple(np.array((head + tail)[-context:], np.int32) for tail in tails),
-        index=index,
-    )
+def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> PromptGroup:
+    return PromptGroup(np.array(prefix, np.int32), tuple(np.array(suffix, np.int32) for suffix in suffixes), index)
 
 
 def _drop(
@@ -194,7 +189,7 @@ def _drop(
     """The least number of demonstrations to leave out, from the front, for every prompt to fit."""
 
     def longest(dropped: int) -> int:
-        head, tails = _tokenize_prompts(_demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
+        head, tails = _tokenize_prompts(demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
         return len(head) + max(len(tail) for tail in tails)
 
     candidates = range(len(demonstrations) + 1)

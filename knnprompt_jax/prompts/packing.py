@@ -1,7 +1,7 @@
 """Suffixes → packed rows of one static shape: next to no padding, nothing twice, one compilation.
 
 Suffixes go into rows of S tokens in the order of their tokens, and what neighbours in a row begin with is packed once: a row
-is a forest of tokens in depth-first order. Rows go to steps of B so that all steps have about as many suffix ends.
+is a forest of tokens in depth-first order. Rows go to steps of B so that all steps have about as many tokens to read.
 The prefix is padded to the run's longest.
 """
 
@@ -16,27 +16,31 @@ import numpy as np
 from knnprompt_jax.prompts import layout
 
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, in narrower ones less fits and less is shared.
-LOOK_AHEAD = 512  # Suffixes among which one is sought that fits into what is left of a row.
+LOOK_AHEAD = 512  # Suffixes that may fill what is left of a row.
 
 
 @dataclasses.dataclass(frozen=True)
 class PackShape:
-    """The static shape of a pass: P prefix tokens (padded), S tokens a row, B rows and at most J tokens read a step."""
+    """The static shape of a pass: P prefix tokens (padded), S tokens per row, B rows and at most J tokens read per step."""
 
     prefix: int
     width: int
     rows: int
-    ends: int
+    reads: int
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
 
-    A token is read by itself and by the tokens after it in its row, up to the column `stops_TBS` of it (not included; 0 is
-    padding): those that continue it in some suffix. `ends_TJ` are flat indices into a step's [B, S].
-    Prompt i of the group comes out at `slot_N[i]` of the flattened [T, J]; where several of its tokens are read, that is
-    the last, and the others come out in the slots before it. `lengths_T` counts each step's tokens.
+    Attributes:
+      stops_TBS: the exclusive end column of the tokens that may attend to this one, which begin with itself and continue it in
+        some suffix; 0 for padding.
+      positions_TBS: the place of a token in its prompt, the prefix included.
+      read_positions_TJ: the tokens after which the model is asked what comes next, as flat indices into a step's [B, S].
+      slot_N: where prompt i of the group comes out of the flattened [T, J]; where several of its tokens are read, that is the
+        last, and the others come out in the slots before it.
+      lengths_T: each step's number of tokens.
     """
 
     shape: PackShape
@@ -45,7 +49,7 @@ class PackedPrompts:
     tokens_TBS: np.ndarray
     stops_TBS: np.ndarray
     positions_TBS: np.ndarray
-    ends_TJ: np.ndarray
+    read_positions_TJ: np.ndarray
     slot_N: np.ndarray
     lengths_T: np.ndarray
 
@@ -65,7 +69,7 @@ class PackedPrompts:
 
 
 def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
-    """One shape that serves all the groups, with at most `step_tokens` tokens a step (but one row at least).
+    """One shape that serves all the groups, with at most `step_tokens` tokens per step (but one row at least).
 
     Of all numbers of steps up to a third above the fewest possible, the one that leaves fewest rows empty.
 
@@ -80,14 +84,14 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
     fewest = math.ceil(most / max(1, step_tokens // width))
     candidates = range(fewest, math.ceil(fewest * 4 / 3) + 1)
     rows = math.ceil(most / min(candidates, key=lambda steps: steps * math.ceil(most / steps)))
-    ends = max(_most_ends(row_lists, rows, group) for row_lists, group in zip(packed, groups, strict=True))
+    reads = max(_most_reads(row_lists, rows, group) for row_lists, group in zip(packed, groups, strict=True))
     prefix = max(len(group.prefix_P) for group in groups)
-    return PackShape(round_up(prefix, 64), width, rows, round_up(ends, 8))
+    return PackShape(round_up(prefix, 64), width, rows, round_up(reads, 8))
 
 
-def most_ends(group: layout.PromptGroup, width: int, rows: int) -> int:
-    """The J that the group needs in rows of this width, so many a step."""
-    return _most_ends(_rows(group, width), rows, group)
+def most_reads(group: layout.PromptGroup, width: int, rows: int) -> int:
+    """The J that the group needs in rows of this width, so many per step."""
+    return _most_reads(_rows(group, width), rows, group)
 
 
 def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards: int = 1) -> dict[bool, PackShape]:
@@ -98,21 +102,21 @@ def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards
 
 
 def pack(
-    group: layout.PromptGroup, shape: PackShape, is_own: Callable[[int], bool] = lambda step: True
+    group: layout.PromptGroup, shape: PackShape, is_local: Callable[[int], bool] = lambda step: True
 ) -> PackedPrompts:
     """Packs a group into the shape (which `choose_shape` made for this group among others).
 
-    Steps that are not this process's own stay empty; where their prompts come out is known all the same.
+    Steps of other processes stay empty; where their prompts come out is known all the same.
     """
     reads_N = _reads(group)
     steps = _steps(_rows(group, shape.width), shape.rows, reads_N)
     tokens = np.zeros((len(steps), shape.rows, shape.width), np.int32)
     stops, positions = np.zeros_like(tokens), np.zeros_like(tokens)
-    ends = np.zeros((len(steps), shape.ends), np.int32)
+    read_positions = np.zeros((len(steps), shape.reads), np.int32)
     slots = np.zeros(len(group.suffixes), np.int64)
     lengths = np.zeros(len(steps), np.int64)
     for t, step in enumerate(steps):
-        end = 0
+        slot = t * shape.reads
         for b, row in enumerate(step):
             stop, columns, last = 0, np.zeros(0, int), np.zeros(0, int)
             for index in row:
@@ -120,17 +124,17 @@ def pack(
                 shared = num_shared(last, suffix)
                 start, stop, last = stop, stop + len(suffix) - shared, suffix
                 columns = np.concatenate([columns[:shared], np.arange(start, stop)])
-                if is_own(t):
+                if is_local(t):
                     tokens[t, b, columns], stops[t, b, columns] = suffix, stop
                     positions[t, b, columns] = len(group.prefix_P) + np.arange(len(suffix))
-                read = reads_N[index]
-                ends[t, end : end + read] = b * shape.width + columns[-read:]
-                end += read
-                slots[index] = t * shape.ends + end - 1
+                read_columns, first = columns[-reads_N[index] :], slot
+                slot += len(read_columns)
+                read_positions.ravel()[first:slot] = b * shape.width + read_columns
+                slots[index] = slot - 1
             lengths[t] += stop
     prefix = np.zeros(shape.prefix, np.int32)
     prefix[: len(group.prefix_P)] = group.prefix_P
-    return PackedPrompts(shape, prefix, len(group.prefix_P), tokens, stops, positions, ends, slots, lengths)
+    return PackedPrompts(shape, prefix, len(group.prefix_P), tokens, stops, positions, read_positions, slots, lengths)
 
 
 def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
@@ -146,14 +150,14 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     rows = []
     while len(waiting_N):
         near, room = waiting_N[:LOOK_AHEAD], width
-        own = lengths_N[near]
+        added = lengths_N[near]  # Tokens that each would add to the row.
         row: list[int] = []
-        while len(near) and own.min() <= room:
-            choice = 0 if own[0] <= room else int(np.argmax(np.where(own <= room, own, -1)))
-            room -= own[choice]
+        while len(near) and added.min() <= room:
+            choice = 0 if added[0] <= room else int(np.argmax(np.where(added <= room, added, -1)))
+            room -= added[choice]
             row.append(last := near[choice])
             near = np.delete(near, choice)
-            own = lengths_N[near] - _shared_with(last, near, shared_N)
+            added = lengths_N[near] - _shared_with(last, near, shared_N)
         waiting_N = np.concatenate([near, waiting_N[LOOK_AHEAD:]])
         rows.append([order[index] for index in row])
     return rows
@@ -169,10 +173,10 @@ def _shared_with(last: int, near: np.ndarray, shared_N: np.ndarray) -> np.ndarra
     return np.concatenate([before, [0], after])[near - low]
 
 
-def num_shared(one: np.ndarray, other: np.ndarray) -> int:
+def num_shared(first: np.ndarray, second: np.ndarray) -> int:
     """How many tokens both begin with."""
-    length = min(len(one), len(other))
-    differing = np.flatnonzero(one[:length] != other[:length])
+    length = min(len(first), len(second))
+    differing = np.flatnonzero(first[:length] != second[:length])
     return int(differing[0]) if len(differing) else length
 
 
@@ -197,7 +201,7 @@ def _steps(rows: Iterable[list[int]], per_step: int, reads_N: np.ndarray) -> lis
     return steps
 
 
-def _most_ends(row_lists: list[list[int]], rows: int, group: layout.PromptGroup) -> int:
+def _most_reads(row_lists: list[list[int]], rows: int, group: layout.PromptGroup) -> int:
     reads_N = _reads(group)
     return max(sum(_num_reads(row, reads_N) for row in step) for step in _steps(row_lists, rows, reads_N))
 

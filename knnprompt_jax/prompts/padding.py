@@ -23,6 +23,6 @@ def batches(lengths_N: np.ndarray, rows: int, longest: int) -> Iterator[tuple[np
     """
     widths_N = np.minimum(longest, np.maximum(SMALLEST_WIDTH, 2 ** np.ceil(np.log2(lengths_N)).astype(int)))
     for width in np.unique(widths_N).tolist():
-        members, own_rows = np.flatnonzero(widths_N == width), rows * (longest // width)
-        for start in range(0, len(members), own_rows):
-            yield members[start : start + own_rows], own_rows, width
+        members, size = np.flatnonzero(widths_N == width), rows * (longest // width)
+        for start in range(0, len(members), size):
+            yield members[start : start + size], size, width

@@ -20,18 +20,21 @@ DEMO_SHOTS = (1, 2, 4, 8, 16, 32)
 # and few train rows would be left as anchors. There, M_T is at most so many per class.
 LONGEST_PUBLISHED_CONTEXT, SHOTS_IN_LONG_CONTEXTS = 2048, 2
 
-_PUBLISHED_CONTEXTS = (1024, 2048)
-_PUBLISHED_M_T = {
-    "sst2": (16, 32),
-    "subj": (8, 16),
-    "mpqa": (32, 32),
-    "agnews": (2, 4),
-    "cb": (2, 4),
-    "cr": (8, 16),
-    "dbpedia": (1, 1),
-    "mr": (8, 16),
-    "rte": (4, 8),
-    "trec": (8, 16),
+_PUBLISHED_M_T = {  # By context and task.
+    1024: {
+        "sst2": 16,
+        "subj": 8,
+        "mpqa": 32,
+        "agnews": 2,
+        "cb": 2,
+        "cr": 8,
+        "dbpedia": 1,
+        "mr": 8,
+        "rte": 4,
+        "trec": 8,
+    },
+    2048: {"sst2": 32, "subj": 16, "mpqa": 32, "agnews": 4, "cb": 4, "cr": 16, "dbpedia": 1, "mr": 16, "rte": 8}
+    | {"trec": 16},
 }
 
 
@@ -55,30 +58,7 @@ class TaskStatistics:
 
 def max_shots_in_context(task_name: str, context: int) -> int | None:
     """The paper's M_T, in demonstrations per class, for its tasks and 1024 or 2048 tokens of GPT-2's; else None."""
-    if task_name not in _PUBLISHED_M_T or context not in _PUBLISHED_CONTEXTS:
-        return None
-    return _PUBLISHED_M_T[task_name][_PUBLISHED_CONTEXTS.index(context)]
-
-
-def compute_max_shots(
-    task: Task,
-    train: Sequence[Example],
-    tokenize: Tokenize,
-    context: int,
-    queries: Sequence[Example] | None = None,
-) -> ShotLimit:
-    """The most shots per class with which at most 5 % (rounded) of the prompts are longer than the context.
-
-    A prompt pairs a few-shot draw, seeds 0 to 99, with a query. At least one shot is allowed, however many prompts
-    that truncates, as the paper does for DBPedia. M_T is the largest of 1, 2, 4, … 32 within the limit.
-
-    Args:
-      queries: the evaluation rows; the train rows by default.
-
-    Raises:
-      UserError: where there is no train row.
-    """
-    return _limits(task, train, train if queries is None else queries, tokenize, [context])[context]
+    return _PUBLISHED_M_T.get(context, {}).get(task_name)
 
 
 def compute_m_t(
@@ -88,8 +68,20 @@ def compute_m_t(
     context: int,
     queries: Sequence[Example] | None = None,
 ) -> ShotLimit:
-    """The limit in contexts as long as the paper's, and at most 2 demonstrations per class in longer ones; see `compute_max_shots`."""
-    limit = compute_max_shots(task, train, tokenize, min(context, LONGEST_PUBLISHED_CONTEXT), queries)
+    """The most shots per class with which at most 5 % (rounded) of the prompts are longer than the context.
+
+    A prompt pairs a few-shot draw, seeds 0 to 99, with a query. At least one shot is allowed, however many prompts
+    that truncates, as the paper does for DBPedia. M_T is the largest of 1, 2, 4, … 32 within the limit; in contexts
+    longer than the paper's, the limit is that of its longest, and M_T at most 2.
+
+    Args:
+      queries: the evaluation rows; the train rows by default.
+
+    Raises:
+      UserError: where there is no train row.
+    """
+    counted = min(context, LONGEST_PUBLISHED_CONTEXT)
+    limit = _limits(task, train, train if queries is None else queries, tokenize, [counted])[counted]
     if context <= LONGEST_PUBLISHED_CONTEXT:
         return limit
     return limit._replace(m_t=min(limit.m_t, SHOTS_IN_LONG_CONTEXTS))

@@ -18,11 +18,8 @@ def map_of(anchors: Anchors, most: int) -> embedding.Map:
         kept = tuple((places[other], distance) for other, distance in near if other in places)
         true, predicted = (anchors.labels[y_N[anchor]] for y_N in (anchors.y_N, anchors.predicted_N))
         points.append(embedding.Point(anchors.texts[anchor], true, predicted, neighbours=kept))
-    share = (
-        ""
-        if len(drawn) == len(anchors.texts)
-        else f"{len(drawn):,} of {len(anchors.texts):,} anchors, drawn at random: "
-    )
+    count = len(anchors.texts)
+    share = "" if len(drawn) == count else f"{len(drawn):,} of {count:,} anchors, drawn at random: "
     return embedding.Map(
         name="anchors",
         title="",
@@ -40,9 +37,8 @@ def confusion(anchors: Anchors) -> drawing.Figure:
     caption = "Anchors by their label (rows) and what the others take them for (columns)."
     if len(anchors.labels) > _MOST_CLASSES:
         return drawing.Figure("confusion", f"{len(anchors.labels)} classes are too many to draw.", ())
-    counts_CC = neighbourhood.confusion(anchors.y_N, anchors.predicted_N, len(anchors.labels))
     names = [drawing.drawable(embedding.shorten(label, 16)) for label in anchors.labels]
-    panel = heatmaps.matrix("", "taken for", "label", counts_CC, names)
+    panel = heatmaps.matrix("", "taken for", "label", anchors.confusion_CC, names)
     return drawing.Figure("confusion", caption, (panel,))
 
 

@@ -13,12 +13,10 @@ _MOST = 20  # Rows of a listing.
 
 def classes(anchors: Anchors) -> Listing:
     """How many anchors each class has, and how many of them the others recognise."""
-    counts_CC = neighbourhood.confusion(anchors.y_N, anchors.predicted_N, len(anchors.labels))
+    counts_CC = anchors.confusion_CC
+    counted = zip(anchors.labels, counts_CC.sum(1), counts_CC.diagonal(), counts_CC.sum(0), strict=True)
     rows = tuple(
-        (label, f"{members:,}", _share(hit, members), _share(hit, taken))
-        for label, members, hit, taken in zip(
-            anchors.labels, counts_CC.sum(1), counts_CC.diagonal(), counts_CC.sum(0), strict=True
-        )
+        (label, f"{members:,}", _share(hit, members), _share(hit, taken)) for label, members, hit, taken in counted
     )
     return Listing(
         "Recall: of the class's anchors; precision: of those taken for it.",
@@ -31,7 +29,7 @@ def misleading(anchors: Anchors) -> Listing:
     """The anchors with the most votes for a wrong class."""
     right_N, wrong_N = neighbourhood.votes(anchors.y_N, anchors.near_Nk[:, : anchors.k])
     order = [at for at in np.argsort(-wrong_N, kind="stable").tolist() if wrong_N[at]][:_MOST]
-    rows = tuple((anchors.texts[at], _label(anchors, at), f"{wrong_N[at]}", f"{right_N[at]}") for at in order)
+    rows = tuple((*_read(anchors, at), f"{wrong_N[at]}", f"{right_N[at]}") for at in order)
     caption = f"Votes that an anchor gives others when it is among their {anchors.k} nearest."
     return Listing(caption, ("Text", "Label", "Wrong votes", "Right votes"), rows)
 
@@ -40,10 +38,7 @@ def suspects(anchors: Anchors) -> Listing:
     """The anchors whose neighbours mostly have another label."""
     other_N, lead_N = neighbourhood.suspicion(anchors.y_N, anchors.near_Nk, len(anchors.labels))
     order = [at for at in np.argsort(-lead_N, kind="stable").tolist() if lead_N[at] > 0.5][:_MOST]
-    rows = tuple(
-        (anchors.texts[at], _label(anchors, at), anchors.labels[other_N[at]], f"{100 * lead_N[at]:.0f} %")
-        for at in order
-    )
+    rows = tuple((*_read(anchors, at), anchors.labels[other_N[at]], f"{100 * lead_N[at]:.0f} %") for at in order)
     caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors."
     return Listing(caption, ("Text", "Label", "Neighbours say", "Lead"), rows)
 
@@ -54,7 +49,7 @@ def duplicates(anchors: Anchors) -> Listing:
     # Equal texts are nearer than rounding shows.
     pairs.sort(key=lambda pair: (not _equal(anchors, *pair[:2]), pair[2]))
     rows = tuple(
-        (anchors.texts[first], _label(anchors, first), anchors.texts[second], _label(anchors, second))
+        (*_read(anchors, first), *_read(anchors, second))
         + ("equal texts" if _equal(anchors, first, second) else f"{max(0.0, distance):.2g} {anchors.unit}",)
         for first, second, distance in pairs[:_MOST]
     )
@@ -69,8 +64,9 @@ def _equal(anchors: Anchors, first: int, second: int) -> bool:
     return len({" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts}) == 1
 
 
-def _label(anchors: Anchors, at: int) -> str:
-    return anchors.labels[anchors.y_N[at]]
+def _read(anchors: Anchors, at: int) -> tuple[str, str]:
+    """An anchor's text and label."""
+    return anchors.texts[at], anchors.labels[anchors.y_N[at]]
 
 
 def _share(part: int, whole: int) -> str:

@@ -63,7 +63,7 @@ def _panel(title: str, records: Sequence[Record], plot: Plot, looks: dict[Any, d
         points = scores.pool(group, plot.x)
         _line(panel, looks[value], {x: points[x,] for x in sorted(xs) if (x,) in points})
         if (None,) in points:
-            _level(panel, looks[value], scores.average(points[None,]))
+            panel.level("h", looks[value], scores.average(points[None,]))  # It does not move along the axis.
         _paper(panel, looks[value], {x: _counterpart(points[x,]) for x in sorted(xs) if (x,) in points})
     if chance := _chance(records):
         panel.axes.axhline(chance, color=_CHANCE.colour, linestyle=_CHANCE.dash, linewidth=1)
@@ -88,23 +88,11 @@ def _line(panel: drawing.Panel, look: drawing.Look, points: dict[float, list[Rec
             panel.axes.annotate(tables.TRUNCATED, (x, averages[x].mean), **place, color=look.colour)
 
 
-def _level(panel: drawing.Panel, look: drawing.Look, score: Score) -> None:
-    """A result that does not move along the axis."""
-    panel.axes.axhline(score.mean, color=look.colour, linestyle=look.dash)
-    if score.std:
-        panel.axes.axhspan(score.mean - score.std, score.mean + score.std, color=look.colour, alpha=0.12, linewidth=0)
-
-
 def _paper(panel: drawing.Panel, look: drawing.Look, points: dict[float, Score | None]) -> None:
     """The paper's numbers where they are counterparts: hollow, dotted."""
     known = {x: score.mean for x, score in points.items() if score}
     if known:
-        style: dict[str, Any] = {
-            "color": look.colour,
-            "marker": look.marker,
-            "markerfacecolor": "none",
-            "linestyle": ":",
-        }
+        style = look.style | {"markerfacecolor": "none", "linestyle": ":"}
         panel.axes.plot(list(known), list(known.values()), linewidth=0.9, alpha=0.7, **style)
 
 

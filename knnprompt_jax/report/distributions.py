@@ -13,9 +13,8 @@ BOUND = "demonstration_upper_bound"
 def boxes(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
     """Accuracy over seeds: a panel for each task, a box for each method and m, a dot for each seed."""
     methods = names.ordered("method", [record.method for record in records])
-    looks = {method: names.look("method", method, methods) for method in methods}
     panels = tuple(_boxes(title, part) for title, part in names.panels(records))
-    legend = {names.method(method): look for method, look in looks.items()}
+    legend = {names.method(method): names.method_look(method) for method in methods}
     return drawing.Figure(name, caption, panels, drawing.legend(legend))
 
 
@@ -27,7 +26,7 @@ def _boxes(title: str, records: Sequence[Record]) -> str:
     for (m, method), group in groups.items():
         here = [other for other in methods if (m, other) in groups]
         at = columns.index(m) + 0.3 * (here.index(method) - (len(here) - 1) / 2)
-        _box(panel, at, [100 * record.accuracy for record in group], names.look("method", method, methods).colour)
+        _box(panel, at, [100 * record.accuracy for record in group], names.method_look(method).colour)
     panel.axes.set_xticks(range(len(columns)), [names.text("m", m) for m in columns])
     panel.axes.set_xlim(-0.6, len(columns) - 0.4)
     return panel.svg
@@ -52,10 +51,9 @@ def _box(panel: drawing.Panel, at: float, values: Sequence[float], colour: str) 
 def prompts(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure:
     """The accuracies of the prompts tried, beside those of other methods: a panel for each task."""
     others = names.ordered("method", [record.method for record in records if record.method != BOUND])
-    looks = {method: names.look("method", method, others) for method in others}
     parts = [part for part in names.panels(records) if any(record.candidates for record in part[1])]
     panels = tuple(_histogram(title, part) for title, part in parts)
-    legend = {f"{names.method(method)}, mean ± std": look for method, look in looks.items()}
+    legend = {f"{names.method(method)}, mean ± std": names.method_look(method) for method in others}
     return drawing.Figure(name, caption, panels, drawing.legend(legend))
 
 
@@ -67,8 +65,5 @@ def _histogram(title: str, records: Sequence[Record]) -> str:
     panel.axes.axvline(best, color=drawing.GREY, linewidth=1)
     for (method,), group in scores.pool(records, "method").items():
         if method != BOUND:
-            look, score = names.look("method", method, [method]), scores.accuracy(group)
-            panel.axes.axvline(score.mean, color=look.colour, linestyle=look.dash)
-            ends = score.mean - (score.std or 0), score.mean + (score.std or 0)
-            panel.axes.axvspan(*ends, color=look.colour, alpha=0.12, linewidth=0)
+            panel.level("v", names.method_look(method), scores.accuracy(group))
     return panel.svg

@@ -120,6 +120,13 @@ class Panel:
         self.axes.minorticks_off()
         return self
 
+    def level(self, direction: str, look: Look, score: Any) -> None:
+        """A line across the panel at a `scores.Score`, "h" or "v", in a band of ± its standard deviation."""
+        line, band = getattr(self.axes, f"ax{direction}line"), getattr(self.axes, f"ax{direction}span")
+        line(score.mean, color=look.colour, linestyle=look.dash)
+        if score.std:
+            band(score.mean - score.std, score.mean + score.std, color=look.colour, alpha=0.12, linewidth=0)
+
     @property
     def svg(self) -> str:
         return _svg(self._figure)

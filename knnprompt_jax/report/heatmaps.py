@@ -15,13 +15,10 @@ def splits(name: str, caption: str, records: Sequence[Record]) -> drawing.Figure
     """Mean accuracy over seeds at each (|D|, |A|): a panel for each task."""
     panels = []
     for title, part in names.panels(records):
-        cells = {place: scores.accuracy(group).mean for place, group in _cells(part).items()}
+        groups = scores.pool(part, "anchor_shots", "demo_shots")
+        cells = {place: scores.accuracy(group).mean for place, group in groups.items()}
         panels.append(heatmap(title, "|A|, anchors per class", "|D|, demonstrations per class", cells))
     return drawing.Figure(name, caption, tuple(panels))
-
-
-def _cells(records: Sequence[Record]) -> dict[tuple, list[Record]]:
-    return scores.pool(records, "anchor_shots", "demo_shots")
 
 
 def heatmap(title: str, x: str, y: str, cells: Mapping[tuple[Any, Any], float], digits: int = 1) -> str:

@@ -37,8 +37,7 @@ _TITLES = {
 def run(store: str, output: str, points: int) -> pathlib.Path:
     """Writes the page of a saved classifier; returns where it is.
 
-    Raises:
-        UserError: no classifier there, a dense store, which keeps no states, or too few anchors.
+    Raises UserError where there is no classifier, one without states (a dense store), or too few anchors.
     """
     if points < 1:
         raise errors.UserError(f"--points={points}: at least 1 is needed")
@@ -56,11 +55,7 @@ def run(store: str, output: str, points: int) -> pathlib.Path:
 
 
 def read(classifier: estimator.KNNPrompting) -> Anchors:
-    """A fitted classifier's anchors and their neighbours.
-
-    Raises:
-        UserError: the store keeps no states, or there are no more than k anchors.
-    """
+    """A fitted classifier's anchors and their neighbours; raises UserError where the store keeps no states or no more than k anchors."""
     store, task, k = classifier.store_, classifier.task, classifier.k
     states = leave_one_out.states_of(store)
     most = max(k, min(_NEIGHBOURHOOD, len(store) - 1))

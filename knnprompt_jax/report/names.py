@@ -105,16 +105,24 @@ def ordered_places(axes: Sequence[str], places: Iterable[tuple]) -> list[tuple]:
 
 def look(axis: str, value: Any, others: Sequence[Any]) -> drawing.Look:
     """A method looks the same in every figure; models and numbers of shots are told apart from the `others` in theirs."""
-    if axis != "method":
-        return drawing.look(ordered(axis, others).index(value))
-    return drawing.look(registry.METHODS[value].look if value in registry.METHODS else 7)
+    return method_look(value) if axis == "method" else drawing.look(ordered(axis, others).index(value))
+
+
+def method_look(name: str) -> drawing.Look:
+    return drawing.look(registry.METHODS[name].look if name in registry.METHODS else 7)
+
+
+def by_task(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records of each task, by its title, in the paper's order."""
+    groups = scores.pool(records, "task")
+    return {task(place[0]): groups[place] for place in ordered_places(("task",), groups)}
 
 
 def panels(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
     """The records of each task, and of each model where there are several, with their panel's title."""
-    models, titled = scores.by_model(records), []
-    for name, of_model in models.items():
-        groups = scores.pool(of_model, "task")
-        before = f"{model(name)}, " if len(models) > 1 else ""
-        titled += [(before + task(place[0]), groups[place]) for place in ordered_places(("task",), groups)]
-    return titled
+    models = scores.by_model(records)
+    return [
+        (f"{model(name)}, {title}" if len(models) > 1 else title, part)
+        for name, of_model in models.items()
+        for title, part in by_task(of_model).items()
+    ]

@@ -6,6 +6,7 @@ Classes are indices; `near_Nk` holds the nearest other anchors of each, nearest 
 import dataclasses
 
 import numpy as np
+from sklearn import metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Anchors:
     def accuracy(self) -> float:
         return float(np.mean(self.predicted_N == self.y_N))
 
+    @property
+    def confusion_CC(self) -> np.ndarray:
+        """How many anchors of each class, in rows, are taken for each class, in columns."""
+        return metrics.confusion_matrix(self.y_N, self.predicted_N, labels=range(len(self.labels)))
+
 
 @dataclasses.dataclass(frozen=True)
 class Bin:
@@ -38,13 +44,6 @@ class Bin:
     confidence: float
     accuracy: float
     count: int
-
-
-def confusion(y_N: np.ndarray, predicted_N: np.ndarray, num_classes: int) -> np.ndarray:
-    """How many anchors of each class [C, C], in rows, are taken for each class, in columns."""
-    counts_CC = np.zeros((num_classes, num_classes), int)
-    np.add.at(counts_CC, (y_N, predicted_N), 1)
-    return counts_CC
 
 
 def calibration(y_N: np.ndarray, shares_NC: np.ndarray, predicted_N: np.ndarray, num_bins: int = 10) -> list[Bin]:
@@ -70,11 +69,9 @@ def votes(y_N: np.ndarray, near_Nk: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 def suspicion(y_N: np.ndarray, near_Nk: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
     """The class [N] that most neighbours of each anchor have, and by how large a share [N] it leads over the anchor's own."""
-    shares_NC = np.zeros((len(y_N), num_classes))
-    np.add.at(shares_NC, (np.arange(len(y_N))[:, None], y_N[near_Nk]), 1 / near_Nk.shape[1])
-    other_N = shares_NC.argmax(1)
-    rows_N = np.arange(len(y_N))
-    return other_N, shares_NC[rows_N, other_N] - shares_NC[rows_N, y_N]
+    counts_NC = np.stack([(y_N[near_Nk] == label).sum(1) for label in range(num_classes)], axis=1)
+    other_N, rows_N = counts_NC.argmax(1), np.arange(len(y_N))
+    return other_N, (counts_NC[rows_N, other_N] - counts_NC[rows_N, y_N]) / near_Nk.shape[1]
 
 
 def pairs(near_Nk: np.ndarray, distances_Nk: np.ndarray) -> list[tuple[int, int, float]]:

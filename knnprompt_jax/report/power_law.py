@@ -39,11 +39,8 @@ def fit(accuracies: Mapping[int, float]) -> Fit | None:
         return None
     line = stats.linregress(*np.log(np.array(points)).T)
     alpha = float(np.exp(line.intercept))
-    return Fit(
-        Score(alpha, alpha * float(line.intercept_stderr)),
-        Score(float(line.slope), float(line.stderr)),
-        float(line.rvalue) ** 2,
-    )
+    beta = Score(float(line.slope), float(line.stderr))
+    return Fit(Score(alpha, alpha * float(line.intercept_stderr)), beta, float(line.rvalue) ** 2)
 
 
 def table(records: Sequence[Record]) -> Table:
@@ -54,12 +51,10 @@ def table(records: Sequence[Record]) -> Table:
     for model, task in names.ordered_places(("model", "task"), groups):
         ours, paper = fit(_ours(groups[model, task])), fit(_papers(model, task, groups[model, task]))
         if ours:
-            cells = [
-                Cell(getattr(ours, name), getattr(paper, name) if paper else None, bool(paper))
-                for name in ("alpha", "beta")
-            ]
+            alpha = Cell(ours.alpha, paper.alpha if paper else None, bool(paper))
+            beta = Cell(ours.beta, paper.beta if paper else None, bool(paper))
             explained = Cell(Score(ours.r_squared), Score(paper.r_squared) if paper else None)
-            rows.append(Row((names.model(model), names.task(task)), (*cells, explained), digits=3))
+            rows.append(Row((names.model(model), names.task(task)), (alpha, beta, explained), digits=3))
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit."
     )
@@ -70,8 +65,7 @@ def figure(records: Sequence[Record]) -> drawing.Figure:
     """Error against m on logarithmic axes with the fitted lines, averaged over tasks and for each task."""
     models = names.ordered("model", [record.model for record in records])
     looks = {model: names.look("model", model, models) for model in models}
-    groups = scores.pool(records, "task")
-    parts = {names.task(task): groups[task,] for (task,) in names.ordered_places(("task",), groups)}
+    parts = names.by_task(records)
     if len(parts) > 1:
         parts = {"average over tasks": list(records), **parts}
     panels = tuple(_panel(title, part, looks) for title, part in parts.items())
@@ -94,9 +88,7 @@ def _panel(title: str, records: Sequence[Record], looks: Mapping[str, drawing.Lo
         look = looks[model]
         points = {m: scores.average(runs) for (m,), runs in sorted(scores.pool(group, "shots").items())}
         errors, bars = [100 - score.mean for score in points.values()], [score.std or 0 for score in points.values()]
-        panel.axes.errorbar(
-            list(points), errors, bars, color=look.colour, marker=look.marker, linestyle="none", elinewidth=0.8
-        )
+        panel.axes.errorbar(list(points), errors, bars, **look.style | {"linestyle": "none"}, elinewidth=0.8)
         if law := fit({m: score.mean for m, score in points.items()}):
             m = np.geomspace(min(points), max(points), 2)
             panel.axes.plot(m, 100 * law.error(m), color=look.colour, linestyle=look.dash)

@@ -1,6 +1,5 @@
 """The paper's numbers, by our names of its models and methods."""
 
-import dataclasses
 import functools
 import importlib.resources
 import json
@@ -23,17 +22,6 @@ SIZES = {
 }
 _SEEDS = 10  # Of every table that does not say 5.
 _SHOTS = {"upper_bound": 1024}  # Not said beside the table: its row of kNN Prompting is the scaling table's.
-
-
-@dataclasses.dataclass(frozen=True)
-class Number:
-    """A number of the paper's tables; `shots` is None where the row says M_T, `method` what the paper calls it."""
-
-    model: str
-    shots: int | None
-    method: str
-    task: str
-    score: Score
 
 
 def is_printed_as(method: str, printed: str) -> bool:
@@ -63,11 +51,14 @@ def tables() -> dict[str, Any]:
 
 
 @functools.cache
-def numbers(experiment: str) -> tuple[Number, ...]:
-    """The accuracies in % of a table with a column for each task; empty for an experiment that the paper only draws."""
+def numbers(experiment: str) -> dict[tuple[str, int | None, str, str], Score]:
+    """The accuracies in % of a table with a column for each task; empty for an experiment that the paper only draws.
+
+    They stand by model, shots (None where the row says M_T), method as the paper calls it, and task.
+    """
     table = tables().get(experiment, {})
-    trained = {printed: model for name, model in own_models().items() for printed in registry.get(name).printed_as}
-    cells = []
+    trained = {name: model for method, model in own_models().items() for name in registry.get(method).printed_as}
+    printed: dict[tuple[str, int | None, str, str], Score] = {}
     for row in table.get("rows", ()):
         model = trained.get(row["method"]) or SIZES.get(row.get("model")) or table["model"]
         shots = row.get("m", only_shots(experiment))
@@ -76,9 +67,9 @@ def numbers(experiment: str) -> tuple[Number, ...]:
             for task, cell in row.get("scores", {}).items()
         }
         by_task |= {task: Score(best) for task, best in row.get("best", {}).items()}
-        for task, score in by_task.items():
-            cells.append(Number(model, None if shots == "M_T" else shots, row["method"], task.lower(), score))
-    return tuple(cells)
+        place = model, None if shots == "M_T" else shots, row["method"]
+        printed |= {(*place, task.lower()): score for task, score in by_task.items()}
+    return printed
 
 
 def only_shots(experiment: str) -> int | None:
@@ -90,10 +81,9 @@ def find(experiment: str, *, model: str, shots: int | None, method: str, task: s
     """The paper's number for a cell, if it has one; shots None is M_T."""
     if shots is None:
         shots = only_shots(experiment)
-    for number in numbers(experiment):
-        if (number.model, number.shots, number.task) == (model, shots, task) and is_printed_as(method, number.method):
-            return number.score
-    return None
+    printed_as = registry.METHODS[method].printed_as if method in registry.METHODS else ()
+    found = (numbers(experiment).get((model, shots, printed, task)) for printed in printed_as)
+    return next(filter(None, found), None)
 
 
 def reference(experiment: str, *, shots: int | None, method: str, task: str) -> Score | None:

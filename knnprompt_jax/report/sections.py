@@ -23,7 +23,7 @@ class Section:
     name: str
     title: str
     text: str
-    facts: Mapping[str, str]
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     listings: tuple[Listing, ...] = ()
     figures: tuple[drawing.Figure, ...] = ()

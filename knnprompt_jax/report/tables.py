@@ -5,6 +5,7 @@ import dataclasses
 import io
 from collections.abc import Iterator
 
+from knnprompt_jax import tables as terminal
 from knnprompt_jax.report import scores
 from knnprompt_jax.report.scores import Score
 
@@ -29,16 +30,14 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        if not self.comparable or self.ours is None or self.paper is None:
-            return None
-        return self.ours.mean - self.paper.mean
+        return self.ours.mean - self.paper.mean if self.comparable and self.ours and self.paper else None
 
     @property
     def margin(self) -> float | None:
         """Two standard errors of the difference."""
-        if not self.comparable or self.ours is None or self.paper is None:
-            return None
-        return scores.two_standard_errors(self.ours, self.paper)
+        if self.comparable and self.ours and self.paper:
+            return scores.two_standard_errors(self.ours, self.paper)
+        return None
 
     def within(self, digits: int) -> bool | None:
         """Whether the difference lies in the margin, give or take half a unit of the paper's last printed digit."""
@@ -108,10 +107,9 @@ def to_csv(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """The table as the page shows it."""
-    header = [*table.headers, *table.columns]
-    lines = [header, ["---"] * len(table.headers) + ["---:"] * len(table.columns)]
-    lines += [[*row.headers, *(_shown(row, cell) for cell in row.cells)] for row in table.rows]
-    body = "\n".join(f"| {' | '.join(map(_markdown, line))} |" for line in lines)
+    rows = [[*row.headers, *(_shown(row, cell) for cell in row.cells)] for row in table.rows]
+    header, *lines = [list(map(_markdown, cells)) for cells in ((*table.headers, *table.columns), *rows)]
+    body = terminal.render_markdown(header, lines, left=len(table.headers))
     notes = "".join(f"\n\n{note}" for note in [table.reference, *table.footnotes] if note)
     return f"**{table.caption}**\n\n{body}{notes}\n"
 

@@ -32,8 +32,7 @@ def run(settings: settings_lib.BuildSettings) -> Result:
 
     An anchor's id is its row in the train file, from 0; ids of appended ones go on from the highest.
 
-    Raises:
-        UserError: on anything in the settings, the rows, the model or the folder that cannot work; the folder stays as it is.
+    Raises UserError on anything that cannot work; the folder then stays as it is.
     """
     mesh = engine.start(settings)
     model = material.load_model(settings.model, settings.revision)
@@ -67,9 +66,7 @@ def _content(settings: settings_lib.BuildSettings, model: material.Model) -> tup
     """The rows drawn, and the classifier that they are to make."""
     task, train = material.load_train(settings, settings.task, settings.train_file)
     rows = material.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
-    shown = settings.demo_shots
-    if shown < 0:
-        shown = material.default_demo_shots(rows, model, settings.shots)
+    shown = material.demo_shots(settings, rows, model)
     split = splits.draw(rows.train, task, shots=settings.shots, demo_shots=shown, seed=settings.seed)
     if settings.knn.k > len(split.anchors):
         raise errors.UserError(f"knn.k={settings.knn.k}: there are {len(split.anchors)} anchors")
@@ -145,4 +142,3 @@ def summarize(result: Result) -> str:
             overview.of_datastore(described),
         ]
     )
-

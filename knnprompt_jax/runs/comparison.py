@@ -27,8 +27,7 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
 
     With `resume`, what the output folder has a record of already, by the same settings and model, is not run again.
 
-    Raises:
-        UserError: on anything in the settings, the rows or the model that cannot work; nothing is written then.
+    Raises UserError on anything that cannot work, before anything is written.
     """
     mesh = engine.start(settings)
     rows = material.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
@@ -49,9 +48,7 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
 def _splits(
     settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model
 ) -> list[splits.FewShotSplit]:
-    shown = settings.demo_shots
-    if shown < 0:
-        shown = material.default_demo_shots(rows, model, settings.shots)
+    shown = material.demo_shots(settings, rows, model)
     return [
         splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=shown, seed=seed) for seed in settings.seeds
     ]

@@ -56,8 +56,7 @@ def run(
     Prompts are laid out before weights load. `store_of` gives the saved store that stands for anchors; `before_writing` is
     called with a record before it is written.
 
-    Raises:
-        UserError: on prompts that cannot be laid out, or a model that cannot be loaded or split over the mesh.
+    Raises UserError on prompts that cannot be laid out, and on a model that cannot be loaded or split over the mesh.
     """
     clock = clock_lib.Clock(passes)
     for one in passes:

@@ -92,8 +92,7 @@ def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> 
 def load_rows(settings: settings_lib.SharedSettings, name: str, train_file: str = "", eval_file: str = "") -> Rows:
     """A task's train rows and rows to classify; what is wrong with the data is logged, and removed only on demand.
 
-    Raises:
-        UserError: as `sources.load_rows`.
+    Raises UserError as `sources.load_rows`.
     """
     task, train = load_train(settings, name, train_file)
     evaluation = sources.load_rows(task, settings.split, path=eval_file or None, **_place(settings, name))
@@ -111,8 +110,11 @@ def max_demo_shots(rows: Rows, model: Model) -> int:
     return published or statistics.compute_m_t(*counted).m_t
 
 
-def default_demo_shots(rows: Rows, model: Model, shots: int) -> int:
-    """M_T, or where that leaves no anchors the next size that does; raises UserError where none can be left."""
+def demo_shots(settings: settings_lib.DrawOptions, rows: Rows, model: Model) -> int:
+    """Those that are asked for; of -1 M_T, or where that leaves no anchors the next size that does, or a UserError."""
+    shots = settings.shots
+    if settings.demo_shots >= 0:
+        return settings.demo_shots
     if shots < 2:
         raise errors.UserError(
             f"shots={shots}: at least 2 are needed, one demonstration and one anchor per class (or demo_shots=0)"

@@ -92,11 +92,7 @@ def write(folder: pathlib.Path, record: Record) -> pathlib.Path:
 
 
 def read(path: pathlib.Path) -> Record:
-    """The record in a file.
-
-    Raises:
-        UserError: the file is no record, or one of another format.
-    """
+    """The record in a file; raises UserError where it is none, or one of another format."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -135,8 +131,7 @@ def _whole(path: pathlib.Path, draft: Record) -> Record | None:
 def read_all(folder: pathlib.Path) -> list[Record]:
     """The records of a folder, by name; folders in it are not read.
 
-    Raises:
-        UserError: there is no such folder or no record in it, or one of its JSON files is no record of this format.
+    Raises UserError where there is no folder, no record in it, or a JSON file that is none of this format.
     """
     if not folder.is_dir():
         raise errors.UserError(f"{folder}: no such folder of records")

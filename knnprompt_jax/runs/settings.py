@@ -39,10 +39,9 @@ class DistributedOptions(options_lib.Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelOptions(options_lib.Options):
-    """How a language model is loaded and run, whichever it is."""
+class ComputeOptions(options_lib.Options):
+    """How a language model runs, whichever it is."""
 
-    revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.")
     dtype: str = options_lib.option(
         "float32", "float32 is the reference, bfloat16 for accelerators.", choices=config_lib.DTYPES
     )
@@ -50,6 +49,32 @@ class ModelOptions(options_lib.Options):
         0, "Packed tokens that go through the model at a time in each data shard; 0: what suits the device.", least=0
     )
     mesh: MeshOptions = options_lib.group(MeshOptions)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions(ComputeOptions):
+    """How a language model is loaded and run."""
+
+    revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskOptions(options_lib.Options):
+    """Which model answers which task after which train rows."""
+
+    model: str = options_lib.option(shipped.DEFAULT, MODEL_HELP, needed=True)
+    task: str = options_lib.option("demo", TASK_HELP, needed=True)
+    train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawOptions(TaskOptions):
+    """The same, and how many of the rows are drawn."""
+
+    shots: int = options_lib.option(32, "Train rows per class.", least=1)
+    demo_shots: int = options_lib.option(
+        -1, "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long ones.", least=-1
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,21 +121,12 @@ class SharedSettings(PromptOptions, RowOptions, ModelOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class JobSettings(SharedSettings):
+class JobSettings(DrawOptions, SharedSettings):
     """Any set of methods, one task and one model."""
 
-    model: str = options_lib.option(shipped.DEFAULT, MODEL_HELP, needed=True)
-    task: str = options_lib.option("demo", TASK_HELP, needed=True)
-    train_file: str = options_lib.option(
-        "", "Train rows from a CSV, TSV, JSONL or Parquet file instead; with eval_file."
-    )
-    eval_file: str = options_lib.option("", "The rows to classify from such a file; with train_file.")
+    eval_file: str = options_lib.option("", "The rows to classify from a file as train_file; the two go together.")
     methods: str = options_lib.option(
         registry.ALL, "Names with commas between them (docs/methods.md lists them), or all that apply."
-    )
-    shots: int = options_lib.option(32, "Train rows per class.", least=1)
-    demo_shots: int = options_lib.option(
-        -1, "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long ones.", least=-1
     )
     seeds: tuple[int, ...] = options_lib.option((1, 2, 3, 4, 5), "Of the draws of train rows.", needed=True)
     store: str = options_lib.option(
@@ -130,22 +146,17 @@ class JobSettings(SharedSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class BuildSettings(PromptOptions, RowOptions, ModelOptions):
+class BuildSettings(DrawOptions, PromptOptions, RowOptions, ModelOptions):
     """Building a saved classifier from a task's train rows, or changing a saved one."""
 
     store: str = options_lib.option("", "Folder of the classifier; its parent exists or is made.", needed=True)
     overwrite: bool = options_lib.option(False, "Replace another classifier, or a damaged one, in that folder.")
     chunk: int = options_lib.option(1024, "Anchors after which what is finished is durable.", least=1)
     append: str = options_lib.option("", "Change the saved classifier: append the rows of this file.")
-    remove_ids: tuple[int, ...] = options_lib.option((), "Change the saved classifier: remove the anchors of these ids, rows of the train file from 0.")
-    model: str = options_lib.option(shipped.DEFAULT, MODEL_HELP, needed=True)
-    task: str = options_lib.option("demo", TASK_HELP, needed=True)
-    train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
-    drop_duplicates: bool = options_lib.option(False, "Leave out train rows that repeat or contradict each other.")
-    shots: int = options_lib.option(32, "Train rows per class.", least=1)
-    demo_shots: int = options_lib.option(
-        -1, "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long ones.", least=-1
+    remove_ids: tuple[int, ...] = options_lib.option(
+        (), "Change the saved classifier: remove the anchors of these ids, rows of the train file from 0."
     )
+    drop_duplicates: bool = options_lib.option(False, "Leave out train rows that repeat or contradict each other.")
     seed: int = options_lib.option(1, "Of the draw of train rows.")
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)

@@ -9,18 +9,16 @@ from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import estimator, tuning
 from knnprompt_jax.classifier import options as knn_options
-from knnprompt_jax.models import shipped
 from knnprompt_jax.runs import material
 from knnprompt_jax.runs import settings as settings_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class TuningSettings(settings_lib.PromptOptions, settings_lib.RowOptions, settings_lib.ModelOptions):
+class TuningSettings(
+    settings_lib.TaskOptions, settings_lib.PromptOptions, settings_lib.RowOptions, settings_lib.ModelOptions
+):
     """What to choose from, and on which rows."""
 
-    model: str = options_lib.option(shipped.DEFAULT, settings_lib.MODEL_HELP, needed=True)
-    task: str = options_lib.option("demo", settings_lib.TASK_HELP, needed=True)
-    train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
     store: str = options_lib.option(
         "", "Folder of a saved classifier instead, with its model, rows and demonstrations."
     )
@@ -42,11 +40,7 @@ class TuningSettings(settings_lib.PromptOptions, settings_lib.RowOptions, settin
 
 
 def run(settings: TuningSettings) -> dict[int, tuning.Tuning]:
-    """The leave-one-out accuracies for each number of demonstrations per class.
-
-    Raises:
-      UserError: on anything in the settings, the rows, the model or the saved classifier that cannot work.
-    """
+    """The leave-one-out accuracies for each number of demonstrations per class; raises UserError on anything that cannot work."""
     mesh = parallel.make_mesh(settings.mesh.data, settings.mesh.model)
     if settings.store:
         saved = estimator.KNNPrompting.load(pathlib.Path(settings.store), mesh=mesh)

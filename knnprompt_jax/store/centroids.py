@@ -40,7 +40,8 @@ def of(store: store_lib.Store, kind: str, head: head_lib.Head, distance: str) ->
     members = [np.flatnonzero(store.labels_N == label) for label in classes]
     keys = dense.Keys(jnp.stack([_mean(store, members_n, kind, distance) for members_n in members]))
     codec = dense.Codec(head, store.codec.label_ids, {}, built_for=distance)
-    return store_lib.Store(codec, placement.Anchors(keys, jnp.asarray(classes)), classes, memory_mb=store.memory_mb)
+    anchors = placement.Anchors(keys, jnp.asarray(classes))
+    return store_lib.Store(codec, anchors, classes, classes, memory_mb=store.memory_mb)
 
 
 def _mean(store: store_lib.Store, members_n: np.ndarray, kind: str, distance: str) -> Array:

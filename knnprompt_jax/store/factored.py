@@ -62,7 +62,8 @@ class Keys:
 class Codec(codec.Codec):
     """States → keys [E] and queries [E], for a head whose logits are linear in the state (it has no cap).
 
-    `head` is centred; `constants` are the other fields of the `Frame`. An anchor takes 4 (E + 1) bytes, and as many again where what the released direction needs is kept.
+    `head` is centred; `constants` are the other fields of the `Frame`. An anchor takes 4 (E + 1) bytes, and as
+    many again where what the released direction needs is kept.
 
     `key_dtype` "float16" or "bfloat16" halves that. Measured with 1,024 anchors, peaked over 50,257 tokens, the worst error
     of a distance is 8e-5 nats in float32, 4e-3 in float16, 3e-2 in bfloat16, and the three nearest anchors are the same for

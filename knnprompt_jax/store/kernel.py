@@ -134,6 +134,8 @@ def _search(
     approximate_recall: float | None,
 ) -> Neighbours:
     tiles, num_anchors = plan_tiles(queries, keys, distance, tile_bytes), len(labels_N)
+    approximate = functools.partial(jax.lax.approx_max_k, recall_target=approximate_recall or 1.0)
+    top = jax.lax.top_k if approximate_recall is None else approximate
 
     def visit(best: Neighbours, first: Array) -> tuple[Neighbours, None]:
         start = jnp.minimum(first, num_anchors - tiles.anchors)  # The last tile overlaps the one before.
@@ -147,7 +149,7 @@ def _search(
         def nearest(query_and_best: tuple[Any, Neighbours]) -> Neighbours:
             query, best = query_and_best
             nearness_n = jnp.where(seen_n | (labels_n < 0), -jnp.inf, -distance.measure(query, prepared_n))
-            nearness_k, places_k = _top(nearness_n, min(k, tiles.anchors), approximate_recall)
+            nearness_k, places_k = top(nearness_n, min(k, tiles.anchors))
             return merge([best, Neighbours(-nearness_k, start + places_k, labels_n[places_k])], k)
 
         return jax.lax.map(nearest, (queries, best), batch_size=tiles.queries), None
@@ -171,9 +173,3 @@ def _search_sharded(
     return jax.shard_map(local, mesh=mesh, in_specs=(P(), split, split), out_specs=P(), check_vma=False)(
         queries, keys, labels_N
     )
-
-
-def _top(nearness_n: Array, k: int, approximate_recall: float | None) -> tuple[Array, Array]:
-    if approximate_recall is None:
-        return jax.lax.top_k(nearness_n, k)
-    return jax.lax.approx_max_k(nearness_n, k, recall_target=approximate_recall)

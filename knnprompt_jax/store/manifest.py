@@ -1,38 +1,31 @@
 """What a saved classifier says of its anchors: what made them, what is kept of them, and a checksum of every file."""
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
 import json
 import pathlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks.task import Example, Task
 
 FORMAT = 2
 FILE = "manifest.json"
 REBUILD = "build it again, by python experiments/build_datastore.py --config.store=FOLDER or KNNPrompting.fit and save"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
-_WORDS = {
-    "fingerprint": "another model",
-    "tokenizer": "another tokenizer",
-    "dtype": "another dtype of the model",
-    "task": "another task",
-    "template": "another template",
-    "labels": "other labels",
-    "label_words": "other label words",
-    "label_ids": "other tokens of the label words",
-    "demonstrations": "other demonstrations",
-    "truncation": "another truncation",
-}
 
 
-@dataclasses.dataclass(frozen=True)
+def _compared(words: str) -> Any:
+    """A field that must be the same; `words` say what made the anchors where it is not."""
+    return dataclasses.field(metadata={"words": words})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Provenance:
     """What made the anchors. Queries may be compared with them only if the same made these.
 
@@ -41,26 +34,26 @@ class Provenance:
     """
 
     model: str
-    fingerprint: str
-    tokenizer: str
-    dtype: str
-    task: str
-    template: str
-    labels: tuple[str, ...]
-    label_words: tuple[str, ...]
-    label_ids: tuple[int, ...]
-    demonstrations: str
+    fingerprint: str = _compared("another model")
+    tokenizer: str = _compared("another tokenizer")
+    dtype: str = _compared("another dtype of the model")
+    task: str = _compared("another task")
+    template: str = _compared("another template")
+    labels: tuple[str, ...] = _compared("other labels")
+    label_words: tuple[str, ...] = _compared("other label words")
+    label_ids: tuple[int, ...] = _compared("other tokens of the label words")
+    demonstrations: str = _compared("other demonstrations")
     num_demonstrations: int
-    truncation: str
+    truncation: str = _compared("another truncation")
 
     def check(self, expected: "Provenance", place: pathlib.Path) -> None:
         """Raises UserError, with the first difference that matters, unless the same made both."""
-        for field, word in _WORDS.items():
-            found, wanted = getattr(self, field), getattr(expected, field)
-            if found != wanted:
-                names = f" ({self.model} there, {expected.model} here)" if field == "fingerprint" else ""
+        for field in dataclasses.fields(self):
+            made, wanted = getattr(self, field.name), getattr(expected, field.name)
+            if made != wanted and (words := field.metadata.get("words")):
+                names = f" ({self.model} there, {expected.model} here)" if field.name == "fingerprint" else ""
                 raise errors.UserError(
-                    f"{place}: made with {word}{names}: {_short(found)} there, {_short(wanted)} here"
+                    f"{place}: made with {words}{names}: {_short(made)} there, {_short(wanted)} here"
                 )
 
 
@@ -78,45 +71,25 @@ class Manifest:
     format: int = FORMAT
 
 
-def describe(
-    model: str,
-    fingerprint: str,
-    tokenizer: Any,
-    dtype: str,
-    task: Task,
-    label_ids: Sequence[int],
-    demonstrations: Sequence[Example],
-    truncation: str,
-) -> Provenance:
-    """The provenance of anchors that a model of this name, fingerprint, tokenizer and dtype makes from prompts of this task."""
-    shown = "".join(task.render(example, example.label) + "\n" for example in demonstrations)
-    return Provenance(
-        model=model,
-        fingerprint=fingerprint,
-        tokenizer=tokenizer_hash(tokenizer),
-        dtype=dtype,
-        task=task.name,
-        template=task.template,
-        labels=task.labels,
-        label_words=task.label_words,
-        label_ids=tuple(label_ids),
-        demonstrations=hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest(),
-        num_demonstrations=len(demonstrations),
-        truncation=truncation,
-    )
+def text_hash(text: str) -> str:
+    """SHA-256 of a text, whatever characters it has."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
     """SHA-256 of all that a `transformers` tokenizer does: its serialised form, or its vocabulary where it has none."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     text = backend.to_str() if backend is not None else json.dumps(sorted(tokenizer.get_vocab().items()))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return text_hash(text)
 
 
 def versions() -> dict[str, str]:
     """Of the libraries that have a say in the result."""
-    found = {name: importlib.metadata.version(name) for name in _PACKAGES if _installed(name)}
-    return {**found, "python": platform.python_version()}
+    installed = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def write(folder: pathlib.Path, manifest: Manifest) -> None:
@@ -189,21 +162,13 @@ def file_hash(path: pathlib.Path) -> str:
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return text_hash(json.dumps(content, sort_keys=True))
 
 
 def _tuples(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_tuples, value))
     return {name: _tuples(item) for name, item in value.items()} if isinstance(value, dict) else value
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def _short(value: Any) -> str:

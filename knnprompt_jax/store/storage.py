@@ -60,11 +60,8 @@ def load(
 def _restore(folder: pathlib.Path, arrays: Mapping[str, Any], mesh: Mesh | None, on_host: bool) -> dict[str, Any]:
     """The saved arrays; keys go straight to the devices that they belong to, with as many rows as are needed there."""
     num_anchors = arrays["ids"].shape[0]
-    if mesh:
-        sharding: jax.sharding.Sharding = NamedSharding(mesh, P(parallel.AXES))
-        num_rows = placement.filled_up(num_anchors, mesh)
-    else:
-        sharding, num_rows = SingleDeviceSharding(jax.local_devices()[0]), num_anchors
+    num_rows = placement.filled_up(num_anchors, mesh) if mesh else num_anchors
+    sharding = NamedSharding(mesh, P(parallel.AXES)) if mesh else SingleDeviceSharding(jax.local_devices()[0])
 
     def how(array: jax.ShapeDtypeStruct) -> ocp.RestoreArgs:
         return ocp.RestoreArgs(restore_type=np.ndarray, dtype=array.dtype)

@@ -55,12 +55,14 @@ class Store:
 
     `anchors` lie on one device, split by row over `mesh`, or as NumPy arrays in host memory, from where a search streams them.
     `ids_N` are numbers of the anchors, which removals leave as they are; neighbours' indices are places in `ids_N`.
+    `labels_N` are their classes, which every process has in host memory.
     A search works in at most `memory_mb` on each device (2**20 bytes each), beside the anchors and the head.
     """
 
     codec: codec_lib.Codec
     anchors: placement.Anchors
     ids_N: np.ndarray
+    labels_N: np.ndarray
     mesh: Mesh | None = None
     memory_mb: float = StoreOptions.memory_mb
 
@@ -74,16 +76,12 @@ class Store:
         options: StoreOptions,
     ) -> "Store":
         """The anchors where the options have them, on the devices of the mesh if there is one, searched in their memory."""
-        on_host = options.placement == "host"
+        on_host, labels_N = options.placement == "host", np.asarray(anchors.labels_N)
         anchors = placement.place(anchors, mesh, on_host)
-        return cls(codec, anchors, ids_N, None if on_host else mesh, options.memory_mb)
+        return cls(codec, anchors, ids_N, labels_N, None if on_host else mesh, options.memory_mb)
 
     def __len__(self) -> int:
         return len(self.ids_N)
-
-    @property
-    def labels_N(self) -> np.ndarray:
-        return np.asarray(parallel.replicate(self.anchors.labels_N))[: len(self)]
 
     @property
     def unpadded(self) -> placement.Anchors:
@@ -123,7 +121,7 @@ class Store:
 
     def describe(self, num_queries: int, options: search_lib.SearchOptions) -> dict[str, Any]:
         """What the anchors take, where they lie and how so many queries are searched for; raises UserError as `search`."""
-        plan = self.plan(num_queries, options)
+        plan = dataclasses.asdict(self.plan(num_queries, options))
         return {
             "kind": self.codec.kind,
             "key_dtype": self.codec.key_dtype,
@@ -131,44 +129,35 @@ class Store:
             "anchors": len(self),
             "bytes_per_anchor": self.bytes_per_anchor,
             "bytes": self.nbytes,
-            "queries_per_block": plan.queries_per_block,
-            "anchors_per_transfer": plan.anchors_per_transfer,
-            "anchors_per_tile": plan.anchors_per_tile,
-            "search_bytes": plan.nbytes,
+            **{name: number for name, number in plan.items() if "_per_" in name},
+            "search_bytes": plan["nbytes"],
             "search_memory_mb": self.memory_mb,
         }
 
     def append(
         self, states: lm.States, labels: Sequence[int] | np.ndarray, ids: Sequence[int] | None = None
     ) -> "Store":
-        """A store with more anchors after the present ones; by default ids go on from the highest.
-
-        Raises:
-            UserError: not as many labels or ids as states, a negative label, an id twice.
-        """
+        """A store with more anchors after the present ones; by default ids go on from the highest. Raises UserError as `build`."""
         if ids is None:
             ids = np.arange(len(states)) + self.ids_N.max(initial=-1) + 1
         ids_N = np.concatenate([self.ids_N, ids])
         new = _encode(self.codec, states, labels, self.mesh, self.anchors.on_host)
-        return self._with(placement.concatenate(self.unpadded, new), ids_N)
+        labels_N = np.concatenate([self.labels_N, new.labels_N])
+        return self._with(placement.concatenate(self.unpadded, new), ids_N, labels_N)
 
     def remove(self, ids: Sequence[int]) -> "Store":
-        """A store without the anchors of these ids.
-
-        Raises:
-            UserError: an id that the store does not have, or no anchor would be left.
-        """
+        """A store without the anchors of these ids; raises UserError on an id that it does not have, or where none would be left."""
         if (unknown := np.setdiff1d(ids, self.ids_N)).size:
             raise errors.UserError(f"id {unknown[0]} is not in the store")
         kept_n = np.flatnonzero(~np.isin(self.ids_N, ids))
         if not kept_n.size:
             raise errors.UserError("no anchor would be left in the store")
-        return self._with(placement.take(self.unpadded, kept_n), self.ids_N[kept_n])
+        return self._with(placement.take(self.unpadded, kept_n), self.ids_N[kept_n], self.labels_N[kept_n])
 
-    def _with(self, anchors: placement.Anchors, ids_N: np.ndarray) -> "Store":
+    def _with(self, anchors: placement.Anchors, ids_N: np.ndarray, labels_N: np.ndarray) -> "Store":
         _check_ids(ids_N, placement.num_rows(anchors))
         anchors = placement.place(anchors, self.mesh, self.anchors.on_host)
-        return dataclasses.replace(self, anchors=anchors, ids_N=ids_N)
+        return dataclasses.replace(self, anchors=anchors, ids_N=ids_N, labels_N=labels_N)
 
 
 def check_processes(options: StoreOptions) -> None:

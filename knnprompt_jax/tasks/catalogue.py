@@ -1,11 +1,13 @@
 """The tasks by name: the paper's ten and SST5 with the templates and label words of its released code, and the demo.
 
-Adding a task is adding a declaration: `Task(...)` below or, for one's own, anywhere, a YAML file included.
+Adding a task is adding a declaration: below, or a YAML file anywhere.
 """
 
 import importlib.resources
 import pathlib
+from collections.abc import Mapping
 from importlib.resources.abc import Traversable
+from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import declarations
@@ -52,143 +54,83 @@ def demo_folder() -> Traversable:
     return importlib.resources.files("knnprompt_jax") / "demo" / "task"
 
 
+_TRAIN_TEST = {"train": "train", "test": "test"}
+_TRAIN_DEV_TEST = {"train": "train", "dev": "validation", "test": "test"}
+
+
 def _add(
-    name: str, template: str, words: dict[str, str], hub: HubSource, retrieval_template: str = "{sentence}"
+    name: str,
+    template: str,
+    words: Mapping[str, str],
+    dataset: str,
+    columns: Mapping[str, str] | None = None,
+    splits: Mapping[str, str] = _TRAIN_TEST,
+    labels: Mapping[Any, str] | None = None,
+    retrieval_template: str = "{sentence}",
+    **options: str,
 ) -> None:
-    _TASKS[name] = Task(
-        name=name,
-        fields=tuple(hub.columns),
-        template=template,
-        labels=tuple(words),
-        label_words=tuple(words.values()),
-        retrieval_template=retrieval_template,
-    )
-    _HUB[name] = hub
+    """Declares a task: the word of each label; and the Hub's dataset, whose texts are in the column `text` and whose labels are
+    class numbers in the same order, unless `columns` and `labels` say more. `options` are those of `HubSource`."""
+    columns = columns or {"sentence": "text"}
+    label_words = tuple(words.values())
+    _TASKS[name] = Task(name, tuple(columns), template, tuple(words), label_words, retrieval_template)
+    _HUB[name] = HubSource(dataset, columns, labels or dict(enumerate(words)), splits, **options)
 
 
 def _words(*words: str, first: int = 0) -> dict[str, str]:
     return {str(number): word for number, word in enumerate(words, first)}
 
 
-def _numbers(count: int, first: int = 0) -> dict[int, str]:
-    """Hub class numbers, from 0, to labels that are numbers from `first`."""
-    return {number: str(number + first) for number in range(count)}
-
-
 _REVIEW = "Review: {sentence}\nSentiment:"
 _TOPIC = "input: {sentence}\ntype:"
 _POLARITY = _words("negative", "positive")
-_TRAIN_TEST = {"train": "train", "test": "test"}
-_TRAIN_DEV_TEST = {"train": "train", "dev": "validation", "test": "test"}
+_SENTENCE = {"sentence": "sentence"}
 
+_add("sst2", _REVIEW, _POLARITY, "stanfordnlp/sst2", _SENTENCE, _TRAIN_DEV_TEST)
 _add(
-    "sst2",
-    _REVIEW,
-    _POLARITY,
-    HubSource("stanfordnlp/sst2", columns={"sentence": "sentence"}, labels=_numbers(2), splits=_TRAIN_DEV_TEST),
+    *("subj", "Input: {sentence}\nType:", _words("subjective", "objective"), "SetFit/subj"),
+    labels={"subjective": "0", "objective": "1"},
+    label_column="label_text",
 )
+_add("mpqa", _REVIEW, _POLARITY, "jxm/mpqa", _SENTENCE, {"train": "train", "dev": "dev", "test": "test"})
+_add("agnews", _TOPIC, _words("world", "sports", "business", "technology", first=1), "fancyzhx/ag_news")
 _add(
-    "subj",
-    "Input: {sentence}\nType:",
-    _words("subjective", "objective"),
-    HubSource(
-        "SetFit/subj",
-        columns={"sentence": "text"},
-        label_column="label_text",
-        labels={"subjective": "0", "objective": "1"},
-        splits=_TRAIN_TEST,
-    ),
-)
-_add(
-    "mpqa",
-    _REVIEW,
-    _POLARITY,
-    HubSource(
-        "jxm/mpqa",
-        columns={"sentence": "sentence"},
-        labels=_numbers(2),
-        splits={"train": "train", "dev": "dev", "test": "test"},
-    ),
-)
-_add(
-    "agnews",
-    _TOPIC,
-    _words("world", "sports", "business", "technology", first=1),
-    HubSource("fancyzhx/ag_news", columns={"sentence": "text"}, labels=_numbers(4, first=1), splits=_TRAIN_TEST),
-)
-_add(
-    "cb",
-    "premise: {premise}\nhypothesis: {hypothesis}\nprediction:",
+    *("cb", "premise: {premise}\nhypothesis: {hypothesis}\nprediction:"),
     {"contradiction": "false", "entailment": "true", "neutral": "neither"},
-    HubSource(
-        "aps/super_glue",
-        config="cb",
-        columns={"premise": "premise", "hypothesis": "hypothesis"},
-        labels={0: "entailment", 1: "contradiction", 2: "neutral"},
-        splits=_TRAIN_DEV_TEST,
-    ),
+    "aps/super_glue",
+    {"premise": "premise", "hypothesis": "hypothesis"},
+    _TRAIN_DEV_TEST,
+    labels={0: "entailment", 1: "contradiction", 2: "neutral"},
     retrieval_template="premise: {premise}. hypothesis: {hypothesis}",
+    config="cb",
 )
+_add("cr", _REVIEW, _POLARITY, "SetFit/CR")
 _add(
-    "cr",
-    _REVIEW,
-    _POLARITY,
-    HubSource("SetFit/CR", columns={"sentence": "text"}, labels=_numbers(2), splits=_TRAIN_TEST),
-)
-_add(
-    "dbpedia",
-    _TOPIC,
+    *("dbpedia", _TOPIC),
     _words(
         *("company", "school", "artist", "athlete", "politics", "transportation", "building"),
         *("nature", "village", "animal", "plant", "album", "film", "book"),
         first=1,
     ),
-    HubSource(
-        "fancyzhx/dbpedia_14",
-        columns={"sentence": "content"},
-        labels=_numbers(14, first=1),
-        splits=_TRAIN_TEST,
-    ),
+    "fancyzhx/dbpedia_14",
+    {"sentence": "content"},
 )
+_add("mr", _REVIEW, _POLARITY, "cornell-movie-review-data/rotten_tomatoes", splits=_TRAIN_DEV_TEST)
 _add(
-    "mr",
-    _REVIEW,
-    _POLARITY,
-    HubSource(
-        "cornell-movie-review-data/rotten_tomatoes",
-        columns={"sentence": "text"},
-        labels=_numbers(2),
-        splits=_TRAIN_DEV_TEST,
-    ),
-)
-_add(
-    "rte",
-    "premise: {sentence_1}\nhypothesis: {sentence_2}\nprediction:",
+    *("rte", "premise: {sentence_1}\nhypothesis: {sentence_2}\nprediction:"),
     {"not_entailment": "false", "entailment": "true"},
-    HubSource(
-        "nyu-mll/glue",
-        config="rte",
-        columns={"sentence_1": "sentence1", "sentence_2": "sentence2"},
-        labels={0: "entailment", 1: "not_entailment"},
-        splits=_TRAIN_DEV_TEST,
-    ),
+    "nyu-mll/glue",
+    {"sentence_1": "sentence1", "sentence_2": "sentence2"},
+    _TRAIN_DEV_TEST,
+    labels={0: "entailment", 1: "not_entailment"},
     retrieval_template="premise: {sentence_1}. hypothesis: {sentence_2}",
+    config="rte",
 )
 _add(
-    "trec",
-    "Question: {sentence}\nType:",
+    *("trec", "Question: {sentence}\nType:"),
     _words("description", "entity", "expression", "human", "location", "number"),
-    HubSource(
-        "SetFit/TREC-QC",
-        columns={"sentence": "text"},
-        label_column="label_coarse_original",
-        labels={"DESC": "0", "ENTY": "1", "ABBR": "2", "HUM": "3", "LOC": "4", "NUM": "5"},
-        splits=_TRAIN_TEST,
-    ),
+    "SetFit/TREC-QC",
+    labels={"DESC": "0", "ENTY": "1", "ABBR": "2", "HUM": "3", "LOC": "4", "NUM": "5"},
+    label_column="label_coarse_original",
 )
-_add(
-    "sst5",
-    _REVIEW,
-    _words("terrible", "bad", "okay", "good", "great"),
-    HubSource("SetFit/sst5", columns={"sentence": "text"}, labels=_numbers(5), splits=_TRAIN_DEV_TEST),
-)
+_add("sst5", _REVIEW, _words("terrible", "bad", "okay", "good", "great"), "SetFit/sst5", splits=_TRAIN_DEV_TEST)

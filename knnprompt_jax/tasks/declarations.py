@@ -109,14 +109,11 @@ class _Declaration:
             raise errors.UserError(f"{place}: not a task declaration: {error.problem}") from None
         except (yaml.YAMLError, UnicodeError, RecursionError) as error:
             raise errors.UserError(f"{path}: not a task declaration: {' '.join(str(error).split())}") from None
-        for key in self.values:
-            if key not in (*_REQUIRED, *_OPTIONAL):
-                raise self.error(
-                    key, f"is no key of a task declaration; choose from {listed((*_REQUIRED, *_OPTIONAL))}"
-                )
-        for key in _REQUIRED:
-            if key not in self.values:
-                raise errors.UserError(f"{path}: the task declaration lacks {key!r}; it needs {listed(_REQUIRED)}")
+        choices = (*_REQUIRED, *_OPTIONAL)
+        if unknown := [key for key in self.values if key not in choices]:
+            raise self.error(unknown[0], f"is no key of a task declaration; choose from {listed(choices)}")
+        if missing := [key for key in _REQUIRED if key not in self.values]:
+            raise errors.UserError(f"{path}: the task declaration lacks {missing[0]!r}; it needs {listed(_REQUIRED)}")
 
     def error(self, key: str, message: str) -> errors.UserError:
         place = f"{self.path}:{self.lines[key]}" if key in self.lines else self.path
@@ -135,7 +132,7 @@ class _Declaration:
         return tuple(value)
 
     def words(self, key: str, names: Collection[str]) -> tuple[str, ...]:
-        """One word a name: a list in their order, or a mapping from each."""
+        """One word per name: a list in their order, or a mapping from each."""
         value = self.values[key]
         if not isinstance(value, dict):
             return self.texts(key)

@@ -41,7 +41,7 @@ def find(train: Sequence[Example], evaluation: Sequence[Example]) -> Defects:
         num_eval=len(evaluation),
         eval_in_train=sum(_text(example) in labels for example in evaluation),
         repeated=len(train) - len(labels),
-        conflicting=sum(len(found) > 1 for found in labels.values()),
+        conflicting=sum(len(names) > 1 for names in labels.values()),
     )
 
 

@@ -25,8 +25,12 @@ def _find(folder: Traversable, split: str) -> Traversable:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    found = ", ".join(sorted(entry.name for entry in folder.iterdir())) or "nothing"
-    raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {found}")
+    raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {content(folder)}")
+
+
+def content(folder: Traversable) -> str:
+    """What a folder holds, for a message."""
+    return ", ".join(sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ()) or "nothing"
 
 
 def _restored(rows: list[Row], dropped: list[Row]) -> list[Row]:
@@ -35,10 +39,8 @@ def _restored(rows: list[Row], dropped: list[Row]) -> list[Row]:
         if not isinstance(row.get("line"), int):
             raise errors.UserError(f"{place}: lacks 'line', the 0-based line number the row was taken from")
     for place, row in sorted(dropped, key=lambda pair: pair[1]["line"]):
-        line = row["line"]
-        if not 0 <= line <= len(restored):
-            raise errors.UserError(
-                f"{place}: line {line} is outside the file it should go back to ({len(restored)} rows)"
-            )
+        line, size = row["line"], len(restored)
+        if not 0 <= line <= size:
+            raise errors.UserError(f"{place}: line {line} is outside the file it should go back to ({size} rows)")
         restored.insert(line, (place, {key: value for key, value in row.items() if key != "line"}))
     return restored

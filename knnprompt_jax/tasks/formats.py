@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import csv
+import functools
 import io
 import json
 import pathlib
@@ -18,7 +19,7 @@ Row = tuple[str, dict[str, Any]]
 Parsed = tuple[str, dict[str, Any] | errors.UserError]
 """A row, or in its place what is wrong with it."""
 
-csv.field_size_limit(2**31 - 1)  # The library's limit is 128 KiB a field.
+csv.field_size_limit(2**31 - 1)  # The library's limit is 128 KiB per field.
 
 
 def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
@@ -46,7 +47,7 @@ def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterato
 
 
 def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
-    """One JSON object a line; blank lines are passed over."""
+    """One JSON object per line; blank lines are passed over."""
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
@@ -54,7 +55,7 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            row = errors.UserError(f"{place}: not JSON: {error}; the file should hold one JSON object a line")
+            row = errors.UserError(f"{place}: not JSON: {error}; the file should hold one JSON object per line")
         if not isinstance(row, dict | errors.UserError):
             row = errors.UserError(f"{place}: a JSON {type(row).__name__}, not an object with the row's fields")
         yield place, row
@@ -84,13 +85,8 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
             yield place, dict(zip(header, cells, strict=True))
 
 
-def read_tsv(file: TextIO, name: str) -> Iterator[Parsed]:
-    """The same with tabs between the cells."""
-    return read_csv(file, name, "\t")
-
-
 def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
-    """One text a line, in the column `text`; blank lines are passed over."""
+    """One text per line, in the column `text`; blank lines are passed over."""
     for number, line in enumerate(file, start=1):
         if line.strip():
             yield f"{name}:{number}", {"text": line.removesuffix("\n")}
@@ -98,7 +94,7 @@ def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
 
 TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
     ".csv": read_csv,
-    ".tsv": read_tsv,
+    ".tsv": functools.partial(read_csv, delimiter="\t"),
     ".jsonl": read_jsonl,
     ".txt": read_lines,
 }
@@ -120,7 +116,10 @@ def as_text(file: BinaryIO, encoding: str, kind: str) -> TextIO:
 
 
 def _text_rows(path: Traversable, encoding: str, kind: str) -> Iterator[Parsed]:
-    with _open(path) as file, _decoding(path, encoding):
+    def told(error: UnicodeError) -> str:
+        return f"{_undecodable(path, encoding)}: {getattr(error, 'reason', error)}"
+
+    with _open(path) as file, decoding(encoding, told):
         yield from TEXT_FORMATS[kind](as_text(file, encoding, kind), str(path))
 
 
@@ -134,13 +133,14 @@ def _open(path: Traversable) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _decoding(path: Traversable, encoding: str) -> Iterator[None]:
+def decoding(encoding: str, told: Callable[[UnicodeError], str]) -> Iterator[None]:
+    """Raises UserError on an encoding that there is not, and with what is told of bytes that are not of this one."""
     try:
         yield
     except LookupError:
         raise errors.UserError(f"encoding={encoding!r}: unknown; choose utf-8, utf-16, latin-1, cp1252, …") from None
     except UnicodeError as error:
-        raise errors.UserError(f"{_undecodable(path, encoding)}: {getattr(error, 'reason', error)}") from None
+        raise errors.UserError(told(error)) from None
 
 
 def _undecodable(path: Traversable, encoding: str) -> str:

@@ -1,6 +1,5 @@
 """Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is checked."""
 
-import numbers
 import pathlib
 import re
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, files, formats, hub
+from knnprompt_jax.tasks import catalogue, files, formats, hub, tables
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import Example, Task, listed
 
@@ -65,9 +64,7 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
     if data_dir is not None:
         folder = pathlib.Path(data_dir) / task.name
         if not folder.is_dir():
-            parent = pathlib.Path(data_dir)
-            found = ", ".join(sorted(entry.name for entry in parent.iterdir())) if parent.is_dir() else ""
-            raise errors.UserError(f"{folder}: no such folder; {data_dir} holds {found or 'nothing'}")
+            raise errors.UserError(f"{folder}: no such folder; {data_dir} holds {files.content(folder.parent)}")
         return folder
     if task.name == catalogue.DEMO:
         return catalogue.demo_folder()
@@ -115,8 +112,7 @@ def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
 
 def label_of(task: Task, place: str, label: Any) -> str:
     """The task's label string for a label as it stands in a row; raises UserError, with the place, where there is none."""
-    if isinstance(label, numbers.Integral) and not isinstance(label, bool):
-        label = str(label)
-    if not isinstance(label, str) or label not in task.classes:
-        raise errors.UserError(f"{place}: unknown label {label!r}; choose from {listed(task.labels)}")
-    return label
+    name = tables.label_string(place, label)
+    if name not in task.classes:
+        raise errors.UserError(f"{place}: unknown label {name!r}; choose from {listed(task.labels)}")
+    return name

@@ -48,7 +48,7 @@ class Task:
       template: the query, with the fields in braces ("Review: {sentence}\\nSentiment:"); "{{" is a plain brace.
         It ends where the label word belongs; a labelled text continues with a blank, the label word and a newline.
       labels: the label strings of the rows; their order is the class order.
-      label_words: the verbalizer, one word a label, in the same order.
+      label_words: the verbalizer, one word per label, in the same order.
       retrieval_template: the text by which similar examples are looked for; by default the fields joined by blanks.
 
     Raises:
@@ -65,21 +65,17 @@ class Task:
     def __post_init__(self) -> None:
         for what in ("name", "fields", "template", "labels", "label_words"):
             if not getattr(self, what):
-                raise errors.UserError(f"task {self.name!r}: {what} is empty")
+                raise self._error(f"{what} is empty")
         for what in ("fields", "labels", "label_words"):
             self._check_names(what)
         if awkward := [field for field in self.fields if field.isdecimal() or set(field) & set(".[]{}!:")]:
-            raise errors.UserError(
-                f"task {self.name!r}: a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not a number alone"
+            raise self._error(
+                f"a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not a number alone"
             )
         if len(self.labels) != len(self.label_words):
-            raise errors.UserError(
-                f"task {self.name!r}: {len(self.labels)} labels but {len(self.label_words)} label words"
-            )
+            raise self._error(f"{len(self.labels)} labels but {len(self.label_words)} label words")
         if self.template != self.template.rstrip():
-            raise errors.UserError(
-                f"task {self.name!r}: the template ends in white space; it must end where the word follows"
-            )
+            raise self._error("the template ends in white space; it must end where the word follows")
         if not self.retrieval_template:
             object.__setattr__(self, "retrieval_template", " ".join(f"{{{field}}}" for field in self.fields))
         for what in ("template", "retrieval_template"):
@@ -96,7 +92,7 @@ class Task:
         template: str = "",
         name: str = "own",
     ) -> "Task":
-        """A task from its rows: the columns that hold texts are its fields, the labels found its labels and label words.
+        """A task from its rows: the columns that hold texts are its fields, the labels are its labels and label words.
 
         Args:
           X: texts (their field is called "text"), rows as mappings, or a table of pandas.
@@ -116,12 +112,11 @@ class Task:
             fields = [column for column in fields if all(isinstance(row.get(column), str) for row in rows)]
         if y is None:
             if missing := [index for index, row in enumerate(rows) if label not in row]:
-                raise errors.UserError(
-                    f"row {missing[0]}: lacks the label {label!r}; it has {listed(rows[missing[0]])}"
-                )
+                place = missing[0]
+                raise errors.UserError(f"row {place}: lacks the label {label!r}; it has {listed(rows[place])}")
             y = [row[label] for row in rows]
-        found = {tables.label_string(f"row {index}", value) for index, value in enumerate(y)}
-        labels = sorted(found, key=lambda text: (not text.isdecimal(), int(text) if text.isdecimal() else 0, text))
+        names = {tables.label_string(f"row {index}", value) for index, value in enumerate(y)}
+        labels = sorted(names, key=lambda text: (not text.isdecimal(), int(text) if text.isdecimal() else 0, text))
         words = [text.replace("_", " ").strip() for text in labels]
         lines = [f"{field[:1].upper()}{field[1:]}: {{{field}}}\n" for field in fields]
         return cls(
@@ -132,29 +127,30 @@ class Task:
             label_words=tuple(words if len(set(words)) == len(words) else labels),
         )
 
+    def _error(self, message: str) -> errors.UserError:
+        return errors.UserError(f"task {self.name!r}: {message}")
+
     def _check_names(self, what: str) -> None:
         names = getattr(self, what)
         if any(not isinstance(name, str) or not name.strip() for name in names):
-            raise errors.UserError(f"task {self.name!r}: {what} must be non-empty strings, got {list(names)}")
+            raise self._error(f"{what} must be non-empty strings, got {list(names)}")
         repeated = [name for name, count in collections.Counter(names).items() if count > 1]
         if repeated:
-            raise errors.UserError(f"task {self.name!r}: {what} holds {repeated[0]!r} more than once")
+            raise self._error(f"{what} holds {repeated[0]!r} more than once")
 
     def _check_template(self, what: str) -> None:
         template = getattr(self, what)
         try:
             parts = list(string.Formatter().parse(template))
         except ValueError as error:
-            raise errors.UserError(f"task {self.name!r}: {what} {template!r} is not a template: {error}") from error
+            raise self._error(f"{what} {template!r} is not a template: {error}") from error
         used = [part[1:] for part in parts if part[1] is not None]
         for field, spec, conversion in used:
             if field not in self.fields or spec or conversion:
-                raise errors.UserError(
-                    f"task {self.name!r}: {what} has {{{field}}}; choose from the fields {', '.join(self.fields)}"
-                )
+                raise self._error(f"{what} has {{{field}}}; choose from the fields {', '.join(self.fields)}")
         unused = set(self.fields) - {field for field, _, _ in used}
         if unused:
-            raise errors.UserError(f"task {self.name!r}: {what} does not use the field {min(unused)!r}")
+            raise self._error(f"{what} does not use the field {min(unused)!r}")
 
     @property
     def num_classes(self) -> int:

@@ -122,32 +122,22 @@ def test_another_model_is_found_out(tiny, in_process, monkeypatch, family, other
 
 
 @pytest.mark.parametrize(
-    "torch, expected",
+    ("installed", "in_file", "names", "reason"),
     [
-        (True, {"llama_cached": "llama.cpp reads GGUF files and option gguf names none"}),
-        (False, dict.fromkeys(TORCH_PEERS, "PyTorch is not installed")),
+        (True, False, ("llama_cached",), "llama.cpp reads GGUF files and option gguf names none"),
+        (False, True, ("llama_cached",), "llama-cpp-python is not installed and option llama_python"),
+        (False, False, TORCH_PEERS, "PyTorch is not installed"),
+        (True, False, TORCH_PEERS, "rope_freqs.weight"),
     ],
 )
-def test_absent_peers_have_their_reasons(tiny, monkeypatch, torch, expected):
-    monkeypatch.setattr(peer_process.Library, "installed", lambda library: torch)
-    own, subject, decoder, _, sampled = make(tiny, peers=tuple(expected))
+def test_absent_peers_have_their_reasons(tiny, llama_file, monkeypatch, installed, in_file, names, reason):
+    monkeypatch.setattr(peer_process.Library, "installed", lambda library: installed)
+    given = {**shapeless(tiny), "gguf": str(llama_file)} if in_file else tiny
+    own, subject, decoder, _, sampled = make(given, peers=names)
+    monkeypatch.setitem(subject.hf, "rope_factors", [1.0, 2.0])  # Which transformers could not divide by.
     with other_libraries.start(decoder, subject, sampled, own) as running:
-        assert running.absent == expected and not running.ready and not running.processes
-
-
-def test_llama_cpp_that_is_nowhere(tiny, llama_file, monkeypatch):
-    monkeypatch.setattr(peer_process.Library, "installed", lambda library: False)
-    own, subject, decoder, _, sampled = make(shapeless(tiny), gguf=str(llama_file), peers=("llama_cached",))
-    with other_libraries.start(decoder, subject, sampled, own) as running:
-        assert "llama-cpp-python is not installed and option llama_python" in running.absent["llama_cached"]
-
-
-def test_divided_frequencies_are_not_for_transformers(tiny, monkeypatch):
-    own, subject, decoder, _, sampled = make(tiny, peers=TORCH_PEERS)
-    monkeypatch.setitem(subject.hf, "rope_factors", [1.0, 2.0])
-    monkeypatch.setattr(peer_process.Library, "installed", lambda library: True)
-    with other_libraries.start(decoder, subject, sampled, own) as running:
-        assert set(running.absent) == {*TORCH_PEERS} and "rope_freqs.weight" in running.absent["torch_one"]
+        assert set(running.absent) == {*names} and not running.ready and not running.processes
+        assert all(reason in told for told in running.absent.values())
 
 
 @pytest.fixture

@@ -170,26 +170,13 @@ def test_folders_of_the_first_version_are_told_how_to_be_rebuilt(folder):
         kp.KNNPrompting.load(folder)
 
 
-DIFFERENCES = {
-    "fingerprint": "made with another model",
-    "tokenizer": "another tokenizer",
-    "dtype": "another dtype of the model",
-    "task": "another task",
-    "template": "another template",
-    "labels": "other labels",
-    "label_words": "other label words",
-    "label_ids": "other tokens of the label words",
-    "demonstrations": "other demonstrations",
-    "truncation": "another truncation",
-}
-
-
-@pytest.mark.parametrize("field", DIFFERENCES)
-def test_what_something_else_made_is_refused(field, folder):
+def test_what_something_else_made_is_refused(folder):
     made = saving.read(folder).manifest.provenance
     made.check(dataclasses.replace(made, model="elsewhere", num_demonstrations=99), folder)
-    with pytest.raises(kp.UserError, match=DIFFERENCES[field]):
-        made.check(dataclasses.replace(made, **{field: ("other",)}), folder)
+    compared = [field for field in dataclasses.fields(made) if field.name not in ("model", "num_demonstrations")]
+    for field in compared:
+        with pytest.raises(kp.UserError, match=f"made with {field.metadata['words']}.* there, .*'other'.* here"):
+            made.check(dataclasses.replace(made, **{field.name: ("other",)}), folder)
 
 
 class Died(BaseException):

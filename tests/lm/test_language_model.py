@@ -7,9 +7,11 @@ import pytest
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.lm import programs
-from knnprompt_jax.methods import in_context, knn_prompting
+from knnprompt_jax.methods import in_context
 from knnprompt_jax.models import attention, tokenizers
 from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.store import distances, kernel, search
+from knnprompt_jax.store import store as store_lib
 
 SHAPES = ["gpt2", "opt-350m"]
 TOLERANCE = 1e-4
@@ -74,12 +76,13 @@ def predictions(model, states):
     """What each method says of the queries when the first states are anchors."""
     labels_N = np.arange(NUM_ANCHORS) % len(LABEL_IDS)
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
-    methods = {
-        direction: knn_prompting.KNNPrompting(model.head, LABEL_IDS, direction=direction)
-        for direction in knn_prompting.DIRECTIONS
-    }
-    methods["icl"] = in_context.InContextLearning(model.head, LABEL_IDS)
-    return {name: method.fit(anchors, labels_N).predict(queries).tolist() for name, method in methods.items()}
+    said = {"icl": in_context.InContextLearning(model.head, LABEL_IDS).predict(queries).tolist()}
+    for direction in distances.DIRECTIONS:
+        options = store_lib.StoreOptions("dense")
+        store = store_lib.build(options, direction, model.head, anchors, labels_N, LABEL_IDS)
+        nearest = store.search(queries, search.SearchOptions(3, direction))
+        said[direction] = kernel.majority(nearest.labels_Qk, num_classes=len(LABEL_IDS)).tolist()
+    return said
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -99,18 +102,11 @@ def test_packed_batched_and_single_prompts_agree(small_decoder, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("prefix_length", [0, 1, 64])
-def test_any_prefix(small_decoder, shape, prefix_length):
-    """None at all, a single token, and one that fills its padding."""
+@pytest.mark.parametrize(("prefix_length", "lengths"), [(0, (1, 7, 31)), (1, (1, 7, 31)), (64, (1, 7, 31)), (61, (5,))])
+def test_any_prefix(small_decoder, shape, prefix_length, lengths):
+    """None at all, a single token, and one that fills its padding; and that of a single prompt."""
     model = small_decoder(shape)
-    prompts, sequences = make_prompts(prefix_length, lengths=(1, 7, 31), num_truncated=0)
-    packed = language_model(model).states(prompts)
-    np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
-
-
-def test_one_prompt(small_decoder):
-    model = small_decoder("gpt2")
-    prompts, sequences = make_prompts(lengths=(5,), num_truncated=0)
+    prompts, sequences = make_prompts(prefix_length, lengths, num_truncated=0)
     packed = language_model(model).states(prompts)
     np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
 
@@ -188,7 +184,7 @@ def test_the_packing_has_no_say(small_decoder, shape):
     model = language_model(small_decoder(shape))
     prompts, _ = make_prompts()
     expected = states_of(model, prompts)
-    roomy = packing.PackShape(prefix=128, width=192, rows=3, ends=56)
+    roomy = packing.PackShape(prefix=128, width=192, rows=3, reads=56)
     np.testing.assert_allclose(model.states(prompts, lambda group: roomy).hidden_NE, expected.hidden_NE, atol=TOLERANCE)
 
 
@@ -300,13 +296,13 @@ def test_a_folder_without_tokenizer_is_refused(tmp_path):
     ],
 )
 def test_tokens_around_every_text(tmp_path, pattern, message):
-    import tokenizers
+    import tokenizers as hf_tokenizers
     import transformers
 
     words = {"a": 0, "b": 1, "x": 2, "</s>": 3, "?": 4}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
+    tokenizer = hf_tokenizers.Tokenizer(hf_tokenizers.models.WordLevel(words, unk_token="?"))
     special = [(word, number) for word, number in words.items() if word in pattern.split()]
-    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(pattern, special_tokens=special)
+    tokenizer.post_processor = hf_tokenizers.processors.TemplateProcessing(pattern, special_tokens=special)
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="?")
     fast.save_pretrained(tmp_path)
     if not message:

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the published procedure runs in PyT
 transformers = pytest.importorskip("transformers")
 
 from knnprompt_jax.models import shipped  # noqa: E402
-from knnprompt_jax.runs import main_job, settings  # noqa: E402
+from knnprompt_jax.runs import comparison, settings  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
 
 SHOTS, EVALUATION_ROWS, SEEDS = 6, 40, (1, 2)
@@ -144,9 +144,10 @@ def read(path):
 
 
 def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, data, tmp_path):
-    options = {"task": task, "shots": SHOTS, "demo_shots": DEMO_SHOTS[task], "seeds": SEEDS, "direction": "released"}
-    records = main_job.run(
-        settings.RunSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
+    options = {"task": task, "shots": SHOTS, "demo_shots": DEMO_SHOTS[task], "seeds": SEEDS}
+    options["methods"] = "icl,knn_released"
+    records = comparison.run(
+        settings.JobSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
     )
     ours = {(record.method, record.seed): record for record in records}
     train, evaluation = (read(data / task / f"{split}.jsonl") for split in ("train", "dev_subsample"))
@@ -157,7 +158,7 @@ def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, d
         assert len(set(icl)) > 1 and len(set(knn)) > 1, "predictions must vary for this to test anything"
         assert min(margins) > MARGIN, "a row is too close to call: take other weights"
         assert ours["icl", seed].predicted == icl
-        assert ours["knn", seed].predicted == knn
-        assert ours["knn", seed].truncated_prompts == published.truncated
+        assert ours["knn_released", seed].predicted == knn
+        assert ours["knn_released", seed].truncated_prompts == published.truncated
         truncated.append(published.truncated)
-    assert 0 < sum(truncated) < sum(record.prompts for record in records if record.method == "knn")
+    assert 0 < sum(truncated) < sum(record.prompts for record in records if record.method == "knn_released")

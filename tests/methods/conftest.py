@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from knnprompt_jax import lm
 from knnprompt_jax.methods import method, registry
@@ -13,11 +14,6 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
-
-
-def _log_softmax(logits_NV: np.ndarray) -> np.ndarray:
-    shifted_NV = logits_NV - logits_NV.max(-1, keepdims=True)
-    return shifted_NV - np.log(np.exp(shifted_NV).sum(-1, keepdims=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +29,8 @@ class Synthetic:
 
     def log_p(self, states: lm.States) -> np.ndarray:
         """log p [N, V] in float64, from hidden states and head alone."""
-        return _log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(self.head.rows_VE, np.float64).T)
+        logits_NV = np.asarray(states.hidden_NE, np.float64) @ np.asarray(self.head.rows_VE, np.float64).T
+        return special.log_softmax(logits_NV, axis=-1)
 
     def p_labels(self, states: lm.States) -> np.ndarray:
         """Probabilities of the label words [N, C], not normalised over them."""
@@ -52,7 +49,7 @@ def synthetic() -> Synthetic:
         hidden_NE = hidden_NE.astype(np.float32)
         hidden_NE[:, 0] = 1
         logits_NV = hidden_NE.astype(np.float64) @ head_VE.astype(np.float64).T
-        log_z_N = (logits_NV - _log_softmax(logits_NV))[:, 0]
+        log_z_N = special.logsumexp(logits_NV, axis=-1)
         return lm.States(jnp.asarray(hidden_NE), jnp.asarray(log_z_N, jnp.float32))
 
     return Synthetic(

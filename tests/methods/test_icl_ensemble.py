@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import special
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import icl_ensemble, registry
@@ -80,7 +81,7 @@ def test_each_set_read_alone(combination, predict, monkeypatch):
         scores = [
             [whole_texts.log_p(own[-whole_texts.CONTEXT :], [label])[0] for label in label_ids] for own in prompts
         ]
-        p_UQC.append(whole_texts.softmax(np.array(scores)))
+        p_UQC.append(special.softmax(scores, axis=-1))
     assert min(lengths) < whole_texts.CONTEXT < max(lengths) or min(lengths) > whole_texts.CONTEXT
     p_UQC = np.array(p_UQC)
     if combination == "probability":

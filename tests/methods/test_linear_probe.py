@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn import linear_model, pipeline, preprocessing
 
 from knnprompt_jax.methods import linear_probe
-
-pytest.importorskip("sklearn")
-from sklearn import linear_model, pipeline, preprocessing  # noqa: E402
 
 
 def inputs(synthetic, states, representation):

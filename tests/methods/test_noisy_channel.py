@@ -5,6 +5,7 @@ import types
 
 import numpy as np
 import pytest
+from scipy import special
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import channel_templates, channel_texts, method, noisy_channel
@@ -136,7 +137,7 @@ def test_the_best_template_is_kept_and_the_others_told(predict):
     best = int(np.argmax(accuracies))
     assert len(set(accuracies)) > 1
     np.testing.assert_array_equal(result.classes_Q, scores_UQC[best].argmax(-1))
-    np.testing.assert_allclose(result.probabilities_QC, whole_texts.softmax(scores_UQC[best]), atol=3e-5)
+    np.testing.assert_allclose(result.probabilities_QC, special.softmax(scores_UQC[best], axis=-1), atol=3e-5)
     assert result.note == "best of 4 templates, CHOSEN ON THE EVALUATION ROWS"
     assert result.candidates == tuple(accuracies)
     assert (result.prompts, result.truncated) == (4 * 6 * 7, 0)

@@ -4,11 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import stats
 
-pytest.importorskip("sklearn")
-from scipy import stats  # noqa: E402
-
-from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax import errors
 from knnprompt_jax.methods import proca
 
 RESTARTS = 3

@@ -7,15 +7,13 @@ import math
 import numpy as np
 import pytest
 from scipy import optimize, special
+from sklearn import linear_model
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import method, registry, tfidf
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 from tests.methods import whole_texts
-
-pytest.importorskip("sklearn")
-from sklearn import linear_model  # noqa: E402
 
 PAIRS = Task(
     "pairs",

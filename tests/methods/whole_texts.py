@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from scipy import special
 
 from knnprompt_jax import lm
 from knnprompt_jax.methods import method
@@ -61,9 +62,7 @@ def log_p(before: Sequence[int], after: Sequence[int]) -> np.ndarray:
     whole = [*before, *after]
     hidden_TE = read(jnp.asarray([whole + [0] * (CONTEXT + 1 - len(whole))])[:, :CONTEXT])[0]
     logits_TV = np.asarray(hidden_TE[len(before) - 1 : len(whole) - 1], np.float64) @ head_VE.T
-    logits_TV -= logits_TV.max(-1, keepdims=True)
-    log_p_TV = logits_TV - np.log(np.exp(logits_TV).sum(-1, keepdims=True))
-    return log_p_TV[np.arange(len(after)), list(after)]
+    return special.log_softmax(logits_TV, axis=-1)[np.arange(len(after)), list(after)]
 
 
 def make_problem(task: Task, demo_shots: int, anchor_shots: int, evaluation: Sequence[Example]) -> method.Problem:
@@ -89,8 +88,3 @@ def queries(task: Task, count: int) -> list[Example]:
         Example(dict.fromkeys(task.fields, text), task.labels[row % task.num_classes], row)
         for row, text in enumerate(texts)
     ]
-
-
-def softmax(scores_QC: np.ndarray) -> np.ndarray:
-    exp_QC = np.exp(scores_QC - scores_QC.max(-1, keepdims=True))
-    return exp_QC / exp_QC.sum(-1, keepdims=True)

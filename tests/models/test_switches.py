@@ -13,20 +13,8 @@ from knnprompt_jax.models import config as config_lib  # noqa: E402
 from knnprompt_jax.models import decoder, registry, rotary  # noqa: E402
 from tests.models import test_parity, torch_models  # noqa: E402
 
-SIZES = [
-    "family",
-    "vocab_size",
-    "width",
-    "num_layers",
-    "num_heads",
-    "num_kv_heads",
-    "head_size",
-    "mlp_width",
-    "num_positions",
-    "embed_width",
-    "position_offset",
-    "gated_mlp",
-]
+SIZES = ["family", "vocab_size", "width", "num_layers", "num_heads", "num_kv_heads", "head_size", "mlp_width"]
+SIZES += ["num_positions", "embed_width", "position_offset", "gated_mlp"]
 
 
 def _plain(pairs: int, base: float) -> tuple[rotary.Frequencies]:

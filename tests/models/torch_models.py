@@ -95,11 +95,11 @@ def _flax(key: str, array: np.ndarray) -> tuple[str, np.ndarray]:
     path = path.replace(".", "/")
     if kind == "bias":
         return f"{path}/bias", array
-    if re.search(r"wte|wpe|embed_", path):
+    if re.search(r"wte|wpe|embed_|_embeddings", path):
         return f"{path}/embedding", array
-    if re.search(r"ln_|layer_norm", path):
+    if re.search(r"ln_|layer_norm|LayerNorm", path):
         return f"{path}/scale", array
-    # Both families transpose: Conv1D (in, out) is kept (out, in) by FlaxGPT2, Linear (out, in) as Dense (in, out).
+    # All families transpose: Conv1D (in, out) is kept (out, in) by FlaxGPT2, Linear (out, in) as Dense (in, out).
     return f"{path}/kernel", array.T
 
 

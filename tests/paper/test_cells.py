@@ -24,34 +24,24 @@ def listed(given, rows, most=4):
     return [(cell.method, cell.draw, {k: v for k, v in cell.axes if k != "regime"}) for cell in found]
 
 
-def test_the_full_regime_shows_as_many_as_the_context_holds(rows):
-    assert listed(grid(), rows) == [
-        ("icl", draws.Draw(1, 4, 4), {}),
-        ("knn", draws.Draw(1, 4, 4), {}),
-        ("knn", draws.Draw(1, 8, 4), {}),
-    ]
-
-
-def test_the_few_shot_regime_shows_all_or_one(rows):
-    assert listed(grid(regime="few-shot", shots=(2,)), rows) == [
-        ("icl", draws.Draw(1, 2, 2), {}),
-        ("knn", draws.Draw(1, 2, 1), {}),
-    ]
-
-
-def test_two_regimes_are_told_apart(rows):
-    found = cells_of(grid(shots=(8,), few_shots=(8,), methods="knn"), rows)
-    assert [(cell.draw, dict(cell.axes)) for cell in found] == [
-        (draws.Draw(1, 8, 4), {"regime": "full"}),
-        (draws.Draw(1, 8, 1), {"regime": "few-shot"}),
-    ]
-
-
-def test_beside_the_full_regime_no_demonstrations_are_cut(rows):
-    found = listed(grid(shots=(), few_shots=(2, 4, 8)), rows)
-    assert [(name, draw.shots) for name, draw, _ in found] == [
-        *[("icl", 2), ("knn", 2), ("icl", 4), ("knn", 4)],
-        ("knn", 8),
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({}, ["full icl 4 4", "full knn 4 4", "full knn 8 4"]),
+        ({"regime": "few-shot", "shots": (2,)}, ["few-shot icl 2 2", "few-shot knn 2 1"]),
+        ({"shots": (8,), "few_shots": (8,), "methods": "knn"}, ["full knn 8 4", "few-shot knn 8 1"]),
+        # Beside the full regime, no demonstrations are cut.
+        (
+            {"shots": (), "few_shots": (2, 4, 8)},
+            [*("few-shot icl 2 2", "few-shot knn 2 1", "few-shot icl 4 4", "few-shot knn 4 1"), "few-shot knn 8 1"],
+        ),
+    ],
+)
+def test_regimes(rows, given, wanted):
+    """Regime, method, shots and demonstrations: the full regime shows as many as the context holds, the other all or one."""
+    cells_found = cells_of(grid(**given), rows)
+    assert wanted == [
+        f"{dict(cell.axes)['regime']} {cell.method} {cell.draw.shots} {cell.draw.demo_shots}" for cell in cells_found
     ]
 
 

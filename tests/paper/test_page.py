@@ -1,8 +1,6 @@
 """A folder of results → the page and its tables."""
 
 import dataclasses
-import json
-import shutil
 
 import pytest
 
@@ -80,36 +78,22 @@ def test_a_model_that_the_paper_does_not_have_is_said_plainly(make_record, tmp_p
     assert 'class="within"' not in text
 
 
-def _foreign(folder):
-    (folder / "few_shot").mkdir()
-    (folder / "few_shot" / "a.json").write_text('{"a": 1}', encoding="utf-8")
-
-
-def _older(folder):
-    (folder / "few_shot").mkdir()
-    (folder / "few_shot" / "a.json").write_text('{"format": 1}', encoding="utf-8")
-
-
-def _statistics(folder):
-    (folder / "max_shots").mkdir()
-    (folder / "max_shots" / "max_shots.json").write_text(json.dumps({"rows": [{"task": "mr"}]}), encoding="utf-8")
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("place", "content", "message"),
     [
-        (shutil.rmtree, "no such folder of results"),
-        (lambda folder: None, "no results: records are expected in a folder of it named max_shots"),
-        (lambda folder: (folder / "few_shot").mkdir(), "no results"),
-        (_foreign, "a.json: not a record"),
-        (_older, "a.json: a record of format 1, this version reads format"),
-        (_statistics, "max_shots.json: no task statistics: rows with"),
+        ("", "", "no such folder of results"),
+        ("results/notes.txt", "", "no results: records are expected in a folder of it named max_shots"),
+        ("results/few_shot/notes.txt", "", "no results"),
+        ("results/few_shot/a.json", '{"a": 1}', "a.json: not a record"),
+        ("results/few_shot/a.json", '{"format": 1}', "a.json: a record of format 1, this version reads format"),
+        ("results/max_shots/max_shots.json", '{"rows": [{"task": "mr"}]}', "max_shots.json: no task statistics: rows"),
     ],
 )
-def test_bad_results_are_told_in_one_line(tmp_path, spoil, message):
+def test_bad_results_are_told_in_one_line(tmp_path, place, content, message):
     folder = tmp_path / "results"
-    folder.mkdir()
-    spoil(folder)
+    if place:
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text(content, encoding="utf-8")
     with pytest.raises(errors.UserError, match=message) as raised:
         page.run(str(folder), str(tmp_path / "page"))
     assert "\n" not in str(raised.value)

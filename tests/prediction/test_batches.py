@@ -30,7 +30,7 @@ def test_short_texts_share_one_packing_and_one_prefix(classifier, rows):
     got.append(hidden(others, laid))
     assert len(others) > 4 and model.statistics.compilations == compilations
     assert {laid.shape(group) for batch in [first, *others] for group in batch.prompts.groups} == {
-        packing.PackShape(packing.round_up(len(laid.prefix_P), 64), 128, model.step_tokens // 128, laid.ends[1])
+        packing.PackShape(packing.round_up(len(laid.prefix_P), 64), 128, model.step_tokens // 128, laid.reads[1])
     }
     assert model.statistics.prefix_tokens == len(laid.prefix_P) > 50
     (whole,) = batches.read(as_rows(texts), laid, 10**6)
@@ -45,7 +45,7 @@ def test_texts_of_all_lengths(classifier):
     (whole,) = batches.read(as_rows(texts), laid, 10**6)
     assert whole.prompts.num_truncated == 1
     assert sorted(np.concatenate([group.index for group in whole.prompts.groups])) == list(range(len(texts)))
-    wanted = np.asarray(classifier._read([row.example for row in as_rows(texts)]).hidden_NE)
+    wanted = np.asarray(classifier.read([row.example for row in as_rows(texts)]).hidden_NE)
     for found in ([whole], batches.read(as_rows(texts), laid, 1)):
         np.testing.assert_allclose(hidden(found, laid), wanted, rtol=2e-4, atol=2e-4)
 
@@ -53,7 +53,7 @@ def test_texts_of_all_lengths(classifier):
 def test_room_grows_for_shorter_texts_and_is_remembered(classifier):
     laid = batches.Layout(classifier)
     long, short = batches.read(as_rows(["word " * 60] * 20 + ["a"] * 300), laid, 6000)
-    assert long.ends[1] < short.ends[1] and batches.Layout(classifier, short.ends).ends == list(short.ends)
+    assert long.reads[1] < short.reads[1] and batches.Layout(classifier, short.reads).reads == list(short.reads)
     assert hidden([short], laid).shape[0] == 300
 
 

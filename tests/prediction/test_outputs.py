@@ -32,7 +32,7 @@ def test_what_was_not_noted_is_written_again(path, torn):
     with (path.parent / ".out.jsonl.writing").open("ab") as file:
         file.write(torn)
     output = outputs.FileOutput(path, PLAN)
-    assert (output.mark, output.ends) == (MARKS[0], (8, 16))
+    assert (output.mark, output.reads) == (MARKS[0], (8, 16))
     output.write(b"two\n", MARKS[1], (8, 24))
     output.finish()
     assert path.read_bytes() == b"one\ntwo\n"

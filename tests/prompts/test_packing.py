@@ -21,8 +21,8 @@ def make_group(lengths, prefix_length=0, seed=0, vocabulary=50257):
 
 def unpack(packed, prompt):
     """The tokens and positions of one prompt's suffix, found as the language model finds it: from where it ends."""
-    step, end = divmod(packed.slot_N[prompt], packed.shape.ends)
-    row, last = divmod(packed.ends_TJ[step, end], packed.shape.width)
+    step, end = divmod(packed.slot_N[prompt], packed.shape.reads)
+    row, last = divmod(packed.read_positions_TJ[step, end], packed.shape.width)
     stops_S = packed.stops_TBS[step, row]
     columns = np.flatnonzero((np.arange(packed.shape.width) <= last) & (last < stops_S))
     return packed.tokens_TBS[step, row, columns], packed.positions_TBS[step, row, columns]
@@ -35,8 +35,8 @@ def assert_packs(group, packed):
     np.testing.assert_array_equal(packed.prefix_P[:length], group.prefix_P)
     for array in (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS):
         assert array.shape == (packed.num_steps, shape.rows, shape.width) and array.dtype == np.int32
-    assert packed.ends_TJ.shape == (packed.num_steps, shape.ends)
-    assert packed.ends_TJ.max() < shape.rows * shape.width
+    assert packed.read_positions_TJ.shape == (packed.num_steps, shape.reads)
+    assert packed.read_positions_TJ.max() < shape.rows * shape.width
     for prompt, suffix in enumerate(group.suffixes):
         tokens, positions = unpack(packed, prompt)
         np.testing.assert_array_equal(tokens, suffix)
@@ -104,7 +104,7 @@ def test_whole_sets_leave_little_unused(name, mean, count):
     group = make_group(lengths)
     packed = packing.pack(group, packing.choose_shape([group], 1024))
     assert packed.fill > 0.98
-    assert count / packed.ends_TJ.size > 0.85
+    assert count / packed.read_positions_TJ.size > 0.85
 
 
 def test_what_suffixes_begin_with_is_packed_once():
@@ -140,9 +140,9 @@ def test_several_tokens_of_a_suffix_are_read(step_tokens):
     used = []
     for prompt, (suffix, count) in enumerate(zip(group.suffixes, reads, strict=True)):
         slots = np.arange(packed.slot_N[prompt] - count + 1, packed.slot_N[prompt] + 1)
-        step = slots // shape.ends
+        step = slots // shape.reads
         assert len(set(step)) == 1
-        np.testing.assert_array_equal(read_tokens[step, packed.ends_TJ.ravel()[slots]], suffix[-count:])
+        np.testing.assert_array_equal(read_tokens[step, packed.read_positions_TJ.ravel()[slots]], suffix[-count:])
         used += slots.tolist()
     assert len(set(used)) == len(used) == sum(reads)
 

@@ -26,17 +26,17 @@ TRAIN = [Example({"sentence": "abc"}, label) for label in "0" * 7 + "1" * 3]
     [(21, (1, 0.0, 1)), (20, (1, 1.0, 1)), (37, (2, 0.0, 2)), (52, (2, 0.0, 2)), (53, (3, 0.0, 2)), (61, (4, 0.0, 4))],
 )
 def test_limits_by_hand(context, expected):
-    assert statistics.compute_max_shots(TASK, TRAIN, with_start, context) == expected
+    assert statistics.compute_m_t(TASK, TRAIN, with_start, context) == expected
 
 
 def test_no_more_shots_than_rows():
-    assert statistics.compute_max_shots(TASK, TRAIN, with_start, 10**6).max_shots == 7
+    assert statistics.compute_m_t(TASK, TRAIN, with_start, 10**6).max_shots == 7
 
 
 def test_truncation_is_the_share_over_draws_and_queries():
     queries = [Example({"sentence": "x" * length}, "0") for length in (3, 3, 3, 4)]
-    assert statistics.compute_max_shots(TASK, TRAIN, with_start, 37, queries) == (1, 0.0, 1)
-    assert statistics.compute_max_shots(TASK, TRAIN, with_start, 21, queries) == (1, 0.25, 1)
+    assert statistics.compute_m_t(TASK, TRAIN, with_start, 37, queries) == (1, 0.0, 1)
+    assert statistics.compute_m_t(TASK, TRAIN, with_start, 21, queries) == (1, 0.25, 1)
 
 
 def test_average_template_tokens_leave_out_the_newline_and_special_tokens():
@@ -47,7 +47,7 @@ def test_average_template_tokens_leave_out_the_newline_and_special_tokens():
 
 def test_no_rows_are_refused():
     with pytest.raises(errors.UserError, match="no train row"):
-        statistics.compute_max_shots(TASK, [], with_start, 100)
+        statistics.compute_m_t(TASK, [], with_start, 100)
 
 
 @pytest.mark.parametrize("name, context", [("mood", 1024), ("sst5", 1024), ("trec", 512)])

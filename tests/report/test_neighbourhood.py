@@ -48,11 +48,6 @@ def test_pairs_are_each_ones_nearest_once_and_in_order(world):
     assert all(first[2] <= second[2] for first, second in itertools.pairwise(found))
 
 
-def test_confusion_counts_labels_in_rows():
-    counts_CC = neighbourhood.confusion(np.array([0, 0, 2, 2]), np.array([0, 1, 1, 1]), 3)
-    assert counts_CC.tolist() == [[1, 1, 0], [0, 0, 0], [0, 2, 0]]
-
-
 def test_calibration_bins_by_the_share_of_the_predicted_class():
     shares_NC = np.array([[1.0, 0.0], [0.6, 0.4], [0.45, 0.55], [0.68, 0.32], [0.0, 1.0]])
     bins = neighbourhood.calibration(np.array([0, 1, 1, 0, 0]), shares_NC, np.array([0, 0, 1, 0, 1]))

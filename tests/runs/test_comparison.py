@@ -11,7 +11,7 @@ from flax import nnx
 
 from knnprompt_jax import errors, lm, options
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.runs import comparison, overview, records, settings
+from knnprompt_jax.runs import comparison, overview, records
 from tests.runs.conftest import choosing
 
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
@@ -123,7 +123,7 @@ def interrupted(seed: int) -> method.Method:
             raise KeyboardInterrupt
         return method.Prediction(np.zeros(13, int), note=f"seed {context.seed}", candidates=(0.25, 0.75))
 
-    return dataclasses.replace(registry.get("tfidf"), run=run, check=method.always, settings=options.Options)
+    return dataclasses.replace(registry.get("tfidf"), run=run, check=method.refuse_nothing, settings=options.Options)
 
 
 def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, passes, tmp_path, monkeypatch):
@@ -168,12 +168,6 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
     assert len(passes) == 5
 
 
-def test_truncated_prompts_are_counted_and_still_classified(job):
-    done = comparison.run(dataclasses.replace(job, demo_shots=6, seeds=(1,)))
-    assert done[0].truncated_prompts > 0 and len(done[0].predicted) == 13
-    assert "prompts truncated" in overview.of_comparison(done)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -212,11 +206,6 @@ def test_mistakes_show_before_weights_load_and_write_nothing(job, change, messag
 def test_options_of_methods_are_checked_where_they_are_made(job, chosen, message):
     with pytest.raises(errors.UserError, match=message):
         choosing(job, knn=chosen)
-
-
-def test_unknown_options_are_refused_with_the_choices():
-    with pytest.raises(errors.UserError, match="unknown option 'shot'.*shots"):
-        options.from_config(settings.JobSettings, {"shot": 3})
 
 
 def test_csv_rows_give_the_same_predictions(job, world, tmp_path):

@@ -76,9 +76,3 @@ def test_by_shots(markdown):
 def test_records_of_different_settings_are_not_mixed():
     with pytest.raises(errors.UserError, match="2 records of knn on mr, 7 shots, seed 1, of different settings"):
         overview.by_shots([record("knn", 1, 0.5), record("knn", 1, 0.25)])
-
-
-def test_columns_are_aligned():
-    text = overview.by_shots([record("icl", 1, 1.0), record("knn", 1, 0.25)])
-    table = text.splitlines()[2:]
-    assert len({len(line) for line in table}) == 1 and set(table[1]) == {"-", " "}

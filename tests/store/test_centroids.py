@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
+from knnprompt_jax.classifier import options
 from knnprompt_jax.store import centroids
 from tests.store import worlds
 
@@ -78,4 +79,4 @@ def test_no_centroids_leave_the_anchors(world):
 )
 def test_what_cannot_be_averaged_is_refused(kind, distance, message):
     with pytest.raises(errors.UserError, match=message):
-        centroids.check(kind, distance)
+        options.KNNOptions(distance=distance, centroid=kind)

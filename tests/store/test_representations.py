@@ -1,6 +1,5 @@
 """Keys of anchors and queries against NumPy in float64, from states and head."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -56,9 +55,3 @@ def test_partial(rows):
 def test_hidden_is_the_state_itself():
     head, states, _ = make(17)
     np.testing.assert_array_equal(representations.represent(head, states, "hidden", LABEL_IDS), states.hidden_NE)
-
-
-@pytest.mark.parametrize("representation", representations.REPRESENTATIONS)
-def test_keys_stay_on_the_device(representation):
-    head, states, _ = make(5)
-    assert isinstance(representations.represent(head, states, representation, LABEL_IDS), jax.Array)

@@ -64,11 +64,6 @@ def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
     assert "".join(event[0] for event in events).startswith("ppspsps")
 
 
-def test_a_state_serves_every_number_of_neighbours(world, store):
-    three, five = (world.search(store, k) for k in (3, 5))
-    jax.tree.map(lambda fewer, more: np.testing.assert_array_equal(fewer, more[:, :3]), three, five)
-
-
 def test_no_queries(world, store):
     nearest = store.search(world.queries[:0], search.SearchOptions(3))
     assert nearest.indices_Qk.shape == nearest.labels_Qk.shape == (0, 3)

@@ -107,14 +107,3 @@ def test_approximate_search_is_exact_off_tpu(monkeypatch):
     assert set(recalls) == {0.9}
     agreement = np.mean(np.asarray(near.indices_Qk) == np.asarray(exact.indices_Qk))
     assert agreement == 1 if jax.default_backend() != "tpu" else agreement > 0.8
-
-
-def test_merge_keeps_the_order_of_the_sets():
-    parts = [
-        kernel.Neighbours(jnp.array([[1.0, 3]]), jnp.array([[4, 2]]), jnp.array([[0, 1]])),
-        kernel.Neighbours(jnp.array([[1.0, 2]]), jnp.array([[9, 8]]), jnp.array([[2, 3]])),
-    ]
-    merged = kernel.merge(parts, 3)
-    assert merged.distances_Qk.tolist() == [[1, 1, 2]]
-    assert merged.indices_Qk.tolist() == [[4, 9, 8]]
-    assert merged.labels_Qk.tolist() == [[0, 2, 3]]

@@ -77,8 +77,8 @@ def test_bad_csv_is_refused(tmp_path, text, message):
         ('{"sentence": " \\t", "label": "0"}', "field 'sentence' is empty"),
         ('{"sentence": "a"}', "lacks the field 'label'"),
         ('{"sentence": "a", "label": "2"}', "unknown label '2'; choose from 0, 1"),
-        ('{"sentence": "a", "label": true}', "unknown label True"),
-        ('{"sentence": "a", "label": ["0"]}', "unknown label"),
+        ('{"sentence": "a", "label": true}', "unknown label 'True'"),
+        ('{"sentence": "a", "label": ["0"]}', "label .* is a list, not a text or a whole number"),
     ],
 )
 def test_bad_rows_are_refused_with_file_and_line(tmp_path, line, message):

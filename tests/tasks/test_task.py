@@ -1,8 +1,6 @@
 """Tasks and examples as values."""
 
 import dataclasses
-import json
-import pickle
 
 import pytest
 
@@ -78,10 +76,3 @@ def test_examples_are_equal_when_their_rows_are_wherever_they_stand():
     assert example == twin and hash(example) == hash(twin)
     for change in ({"label": "1"}, {"other": {"idx": 8}}, {"fields": {"a": "x", "b": "z"}}):
         assert example != dataclasses.replace(example, **change)
-
-
-def test_examples_survive_pickle_and_json():
-    example = Example(fields={"sentence": "ü\n"}, label="0", row=3, source="train.jsonl:4", other={"idx": 7})
-    for copy in (pickle.loads(pickle.dumps(example)), Example(**json.loads(json.dumps(dataclasses.asdict(example))))):
-        assert copy == example
-        assert (copy.row, copy.source) == (3, "train.jsonl:4")

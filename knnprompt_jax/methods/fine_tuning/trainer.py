@@ -65,8 +65,7 @@ class Trainer:
 
         With a folder, it goes on from the checkpoint there and leaves its own; `run` says what is trained on what.
 
-        Raises:
-            UserError: the folder holds another run, or the loss is not finite.
+        Raises UserError where the folder holds another run, or the loss is not finite.
         """
         init = jax.jit(make_optimizer(self.config).init, out_shardings=jax.NamedSharding(self.mesh, P()))
         state, key = init(self._params), jax.random.key(self.seed)
@@ -125,12 +124,7 @@ def _probabilities(graph: nnx.GraphDef, config: settings.Training, params: nnx.S
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
 def _update(
-    graph: nnx.GraphDef,
-    config: settings.Training,
-    params: nnx.State,
-    state: optax.OptState,
-    key: Array,
-    *batch: Array,
+    graph: nnx.GraphDef, config: settings.Training, params: nnx.State, state: optax.OptState, key: Array, *batch: Array
 ) -> tuple[nnx.State, optax.OptState, Array]:
     """One step on a batch, its last array the classes: new parameters and optimizer state, and the loss before it."""
     *inputs, y_B = batch

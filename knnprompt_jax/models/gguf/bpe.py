@@ -74,9 +74,8 @@ def build(vocabulary: gguf_vocabulary.Vocabulary) -> tuple[tokenizers.Tokenizer,
 def _split(vocabulary: gguf_vocabulary.Vocabulary) -> Split:
     name = vocabulary.fields.text("pre", "")
     if name not in SPLITS:
-        reason = (
-            f"{name!r} is not supported" if name not in ("", "default") else "the file does not say how texts are split"
-        )
+        unsaid = name in ("", "default")
+        reason = "the file does not say how texts are split" if unsaid else f"{name!r} is not supported"
         raise vocabulary.fields.wrong("pre", f"{reason}; choices: {', '.join(SPLITS)}")
     return SPLITS[name]
 

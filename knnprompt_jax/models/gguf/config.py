@@ -32,59 +32,55 @@ def config_json(file: pathlib.Path) -> Json:
     return config
 
 
+def _silu(fields: gguf_fields.Fields, *biases: str, says_head_size: bool = False) -> Json:
+    """What the families around Llama share; of `biases`, whether the file has them."""
+    tensors = {"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias"}
+    there = {bias: gguf_sizes.has(fields, tensors[bias]) for bias in biases}
+    return {"hidden_act": "silu", **gguf_sizes.whole_rotary(fields, says_head_size), **there}
+
+
 def _llama(fields: gguf_fields.Fields) -> Json:
     """Also Mistral, whose files have the same architecture: a window, where the file has one, tells them apart."""
-    config = gguf_sizes.whole_rotary(fields) | {"hidden_act": "silu"}
     if fields.value("attention.sliding_window"):
         window = fields.size("attention.sliding_window")
-        return {"model_type": "mistral", **config, "sliding_window": window}
-    return {"model_type": "llama", **config, **_biases(fields), "mlp_bias": gguf_sizes.has(fields, "ffn_up.bias")}
-
-
-def _biases(fields: gguf_fields.Fields) -> Json:
-    return {"attention_bias": gguf_sizes.has(fields, "attn_q.bias")}
+        return {"model_type": "mistral", **_silu(fields, says_head_size=True), "sliding_window": window}
+    return {"model_type": "llama", **_silu(fields, "attention_bias", "mlp_bias", says_head_size=True)}
 
 
 def _qwen2(fields: gguf_fields.Fields) -> Json:
-    config = gguf_sizes.whole_rotary(fields, own_head=False)
-    return {"model_type": "qwen2", **config, "hidden_act": "silu", "use_sliding_window": False}
+    return {"model_type": "qwen2", **_silu(fields), "use_sliding_window": False}
 
 
 def _qwen3(fields: gguf_fields.Fields) -> Json:
-    others = {"hidden_act": "silu", **_biases(fields), "use_sliding_window": False}
-    return {"model_type": "qwen3", **gguf_sizes.whole_rotary(fields), **others}
-
-
-def _phi3(fields: gguf_fields.Fields) -> Json:
-    gguf_sizes.require_width_per_head(fields)
-    config = gguf_sizes.rms_sizes(fields)
-    window = fields.value("attention.sliding_window")
-    if window is None:
-        raise fields.wrong("attention.sliding_window", "missing: convert the model again with a newer llama.cpp")
-    own = {"hidden_act": "silu", "sliding_window": fields.size("attention.sliding_window") if window else None}
-    share = gguf_rope.share(fields, gguf_sizes.head_size(fields))
-    turned = {} if share == 1 else {"partial_rotary_factor": share}
-    return {"model_type": "phi3", **config, **own, **turned, **gguf_rope.longrope(fields)}
+    return {"model_type": "qwen3", **_silu(fields, "attention_bias", says_head_size=True), "use_sliding_window": False}
 
 
 def _olmo2(fields: gguf_fields.Fields) -> Json:
     if fields.value("attention.sliding_window"):
         raise fields.wrong("attention.sliding_window", "an OLMo 3; of this architecture only OLMo 2 is supported")
-    config = gguf_sizes.whole_rotary(fields, own_head=False)
-    return {"model_type": "olmo2", **config, "hidden_act": "silu", **_biases(fields)}
+    return {"model_type": "olmo2", **_silu(fields, "attention_bias")}
 
 
 def _smollm3(fields: gguf_fields.Fields) -> Json:
-    config = gguf_sizes.whole_rotary(fields, own_head=False)
-    others = {"hidden_act": "silu", "no_rope_layer_interval": _SMOLLM3_NO_ROPE_INTERVAL, "use_sliding_window": False}
-    biases = _biases(fields) | {"mlp_bias": gguf_sizes.has(fields, "ffn_up.bias")}
-    return {"model_type": "smollm3", **config, **others, **biases}
+    others = {"no_rope_layer_interval": _SMOLLM3_NO_ROPE_INTERVAL, "use_sliding_window": False}
+    return {"model_type": "smollm3", **_silu(fields, "attention_bias", "mlp_bias"), **others}
+
+
+def _phi3(fields: gguf_fields.Fields) -> Json:
+    gguf_sizes.require_width_per_head(fields)
+    window = fields.value("attention.sliding_window")
+    if window is None:
+        raise fields.wrong("attention.sliding_window", "missing: convert the model again with a newer llama.cpp")
+    window = fields.size("attention.sliding_window") if window else None
+    share = gguf_rope.share(fields, gguf_sizes.head_size(fields))
+    config = {"model_type": "phi3", "hidden_act": "silu", "sliding_window": window, **gguf_sizes.rms_sizes(fields)}
+    return config | ({} if share == 1 else {"partial_rotary_factor": share}) | gguf_rope.longrope(fields)
 
 
 def _gptneox(fields: gguf_fields.Fields) -> Json:
     config = gguf_sizes.sizes(fields)
     is_20b = all(config[key] == value for key, value in _NEOX_20B.items())
-    own = {
+    others = {
         "hidden_act": "gelu_fast" if is_20b else "gelu",
         "layer_norm_eps": fields.number("attention.layer_norm_epsilon"),
         "rotary_emb_base": fields.number("rope.freq_base", gguf_rope.DEFAULT_THETA),
@@ -92,11 +88,11 @@ def _gptneox(fields: gguf_fields.Fields) -> Json:
         "use_parallel_residual": fields.switch("use_parallel_residual", True),
         "attention_bias": gguf_sizes.has(fields, "attn_qkv.bias"),
     }
-    return {"model_type": "gpt_neox", **config, **own}
+    return {"model_type": "gpt_neox", **config, **others}
 
 
 def _gpt2(fields: gguf_fields.Fields) -> Json:
-    own = {
+    others = {
         "n_embd": fields.size("embedding_length"),
         "n_inner": fields.size("feed_forward_length"),
         "n_layer": gguf_fields.num_layers(fields),
@@ -105,7 +101,7 @@ def _gpt2(fields: gguf_fields.Fields) -> Json:
         "layer_norm_epsilon": fields.number("attention.layer_norm_epsilon"),
         "activation_function": "gelu_new",
     }
-    return {"model_type": "gpt2", **gguf_sizes.vocabulary(fields), **own}
+    return {"model_type": "gpt2", **gguf_sizes.vocabulary(fields), **others}
 
 
 _BUILDERS: dict[str, Callable[[gguf_fields.Fields], Json]] = {

@@ -21,22 +21,17 @@ def _query_scale(fields: gguf_fields.Fields, published: tuple[int, ...], by_widt
     layers = gguf_fields.num_layers(fields)
     if layers not in published:
         known = ", ".join(map(str, published))
-        raise fields.wrong(
-            "block_count", f"{layers} layers: the query scale is known of models with {known} layers alone"
-        )
-    return (
-        fields.size("embedding_length") // fields.size("attention.head_count")
-        if layers == by_width
-        else gguf_sizes.head_size(fields)
-    )
+        raise fields.wrong("block_count", f"{layers}: the query scale is known of models with {known} layers alone")
+    if layers == by_width:
+        return fields.size("embedding_length") // fields.size("attention.head_count")
+    return gguf_sizes.head_size(fields)
 
 
 def _gemma(fields: gguf_fields.Fields, period: int) -> Json:
     """All but every `period`-th layer see a window."""
     config = gguf_sizes.whole_rotary(fields)
-    kinds = [
-        "full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(config["num_hidden_layers"])
-    ]
+    layers = range(1, config["num_hidden_layers"] + 1)
+    kinds = ["sliding_attention" if layer % period else "full_attention" for layer in layers]
     pattern = fields.value("attention.sliding_window_pattern")
     if pattern is not None and not _agree(pattern, period, kinds):
         raise fields.wrong("attention.sliding_window_pattern", f"only one full layer in {period} is supported")

@@ -74,9 +74,8 @@ def _read(file: pathlib.Path, size: int, changed: int) -> Header:
                 raise ValueError(f"it has two metadata values {key!r}")
             metadata[key] = cursor.value()
         if metadata.get("split.count", 1) not in (0, 1):
-            raise errors.UserError(
-                f"{file}: one of {metadata['split.count']} parts; join them with `llama-gguf-split --merge` first"
-            )
+            parts = metadata["split.count"]
+            raise errors.UserError(f"{file}: one of {parts} parts; join them with `llama-gguf-split --merge` first")
         return Header(file, metadata, _read_entries(file, cursor, num_tensors, metadata))
 
 
@@ -86,9 +85,7 @@ def _check_format(file: pathlib.Path, cursor: gguf_cursor.Cursor) -> None:
     version = cursor.number("<u4")
     if version not in _VERSIONS:
         reason = "big-endian, which is not supported" if not version & 0xFFFF else f"of GGUF version {version}"
-        raise errors.UserError(
-            f"{file}: {reason}; supported: little-endian, version {' or '.join(map(str, _VERSIONS))}"
-        )
+        raise errors.UserError(f"{file}: {reason}; supported: little-endian, version 2 or 3")
 
 
 def _read_entries(

@@ -28,11 +28,7 @@ class Layout:
 
 
 def of(fields: gguf_fields.Fields, entry: gguf_header.Entry) -> Layout | None:
-    """How to restore a tensor; None if llama.cpp keeps it as it is.
-
-    Raises:
-        UserError: a number of heads that does not divide the tensor.
-    """
+    """How to restore a tensor; None if llama.cpp keeps it as it is. Raises UserError where the heads do not divide it."""
     part = entry.name.split(".", 2)[-1]
     if fields.arch in _NEIGHBOURS and part.startswith(("attn_q.", "attn_k.")):
         heads = fields.size("attention.head_count")

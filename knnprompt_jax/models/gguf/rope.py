@@ -23,9 +23,7 @@ def scaling(fields: gguf_fields.Fields) -> dict[str, Any]:
     factors = _factors(fields, "rope_freqs.weight")
     rope_scaling = _by_type(fields)
     if factors and rope_scaling:
-        raise fields.wrong(
-            "rope.scaling.type", f"{rope_scaling['rope_type']}, though the file has rope_freqs.weight too"
-        )
+        raise fields.wrong("rope.scaling.type", f"{rope_scaling['rope_type']}, though the file has rope_freqs too")
     if factors:
         return {"rope_factors": factors}
     return {"rope_scaling": rope_scaling} if rope_scaling else {}
@@ -42,13 +40,13 @@ def longrope(fields: gguf_fields.Fields) -> dict[str, Any]:
         if short or long or said != 1:
             raise errors.UserError(f"{fields.header.file}: rope_factors_short and rope_factors_long must both be there")
         return {"original_max_position_embeddings": original}
-    own: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+    given: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
     scale = context / original
     usual = math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0
     if not math.isclose(said, usual, rel_tol=1e-6):  # Rounded to float32 in the file.
-        own["attention_factor"] = said
-    own["original_max_position_embeddings"] = original
-    return {"original_max_position_embeddings": original, "rope_scaling": own}
+        given["attention_factor"] = said
+    context_keys = {"original_max_position_embeddings": original}
+    return {**context_keys, "rope_scaling": given | context_keys}
 
 
 def share(fields: gguf_fields.Fields, head: int) -> float:
@@ -72,14 +70,14 @@ def _by_type(fields: gguf_fields.Fields) -> dict[str, Any] | None:
         return None
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor}
-    own: dict[str, Any] = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
+    given: dict[str, Any] = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
     names = {"yarn_attn_factor": "attention_factor", "yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
     for key, name in names.items():
         if fields.value(f"rope.scaling.{key}") is not None:
-            own[name] = fields.number(f"rope.scaling.{key}")
+            given[name] = fields.number(f"rope.scaling.{key}")
     if fields.number("rope.scaling.yarn_ext_factor", 1.0) != 1:
         raise fields.wrong("rope.scaling.yarn_ext_factor", "only 1 is supported")
-    return own
+    return given
 
 
 def _factors(fields: gguf_fields.Fields, name: str) -> list[float]:

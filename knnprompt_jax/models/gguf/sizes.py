@@ -5,13 +5,14 @@ from typing import Any
 from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import rope as gguf_rope
+from knnprompt_jax.models.gguf import vocabulary as gguf_vocabulary
 
 Json = dict[str, Any]
 
 
 def tokens(fields: gguf_fields.Fields) -> Json:
-    names = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "pad_token_id": "padding_token_id"}
-    return {name: fields.header.metadata.get(f"tokenizer.ggml.{key}") for name, key in names.items()}
+    values = gguf_fields.of_tokenizer(fields.header)
+    return {f"{role}_token_id": values.value(gguf_vocabulary.ROLES[role]) for role in ("bos", "eos", "pad")}
 
 
 def vocabulary(fields: gguf_fields.Fields) -> Json:
@@ -21,9 +22,7 @@ def vocabulary(fields: gguf_fields.Fields) -> Json:
         raise errors.UserError(f"{fields.header.file}: no tensor token_embd.weight")
     rows, *columns = tensors["token_embd.weight"].shape
     if columns != [fields.size("embedding_length")]:
-        raise fields.wrong(
-            "embedding_length", f"{fields.size('embedding_length')}, and token_embd.weight has {columns}"
-        )
+        raise fields.wrong("embedding_length", f"{fields.size('embedding_length')}, and token_embd has {columns}")
     return {"vocab_size": rows, "tie_word_embeddings": "output.weight" not in tensors}
 
 
@@ -49,9 +48,8 @@ def rms_sizes(fields: gguf_fields.Fields) -> Json:
 
 
 def head_size(fields: gguf_fields.Fields) -> int:
-    size = fields.size(
-        "attention.key_length", max(1, fields.size("embedding_length") // fields.size("attention.head_count"))
-    )
+    shared = fields.size("embedding_length") // fields.size("attention.head_count")
+    size = fields.size("attention.key_length", max(1, shared))
     if fields.size("attention.value_length", size) != size:
         raise fields.wrong("attention.value_length", f"only that of the keys, {size}, is supported")
     return size
@@ -63,14 +61,14 @@ def require_width_per_head(fields: gguf_fields.Fields) -> None:
         raise fields.wrong("attention.key_length", "only the width divided by the heads is supported")
 
 
-def whole_rotary(fields: gguf_fields.Fields, own_head: bool = True) -> Json:
-    """With rotary positions over the whole head; `own_head`: config.json says how large a head is."""
-    if not own_head:
+def whole_rotary(fields: gguf_fields.Fields, says_head_size: bool = True) -> Json:
+    """With rotary positions over the whole head; `says_head_size`: config.json says how large a head is."""
+    if not says_head_size:
         require_width_per_head(fields)
     head = head_size(fields)
     if gguf_rope.share(fields, head) != 1:
         raise fields.wrong("rope.dimension_count", f"only the head's {head} values are supported")
-    return rms_sizes(fields) | ({"head_dim": head} if own_head else {}) | gguf_rope.scaling(fields)
+    return rms_sizes(fields) | ({"head_dim": head} if says_head_size else {}) | gguf_rope.scaling(fields)
 
 
 def has(fields: gguf_fields.Fields, name: str) -> bool:

@@ -21,16 +21,11 @@ _SUFFIXES = (".weight", ".bias")
 
 
 def open_fields(file: pathlib.Path) -> gguf_fields.Fields:
-    """The metadata of a file.
-
-    Raises:
-        UserError: as `gguf_header.read`, or an architecture that is not supported.
-    """
+    """The metadata of a file; raises UserError as `gguf_header.read`, or where the architecture is not supported."""
     fields = gguf_fields.of_model(gguf_header.read(file))
     if fields.arch not in ARCHITECTURES:
-        raise errors.UserError(
-            f"{file}: architecture {fields.arch!r} is not supported; choices: {', '.join(ARCHITECTURES)}"
-        )
+        choices = ", ".join(ARCHITECTURES)
+        raise errors.UserError(f"{file}: architecture {fields.arch!r} is not supported; choices: {choices}")
     return fields
 
 
@@ -71,11 +66,8 @@ def fingerprint_parts(file: pathlib.Path) -> Iterator[bytes]:
     header = gguf_header.read(file)
     for key in sorted(key for key in header.metadata if key.startswith("tokenizer.ggml.")):
         value = header.metadata[key]
-        yield (
-            f"{key} {value.dtype} {value.tolist()}".encode()
-            if isinstance(value, np.ndarray)
-            else f"{key} {value!r}".encode()
-        )
+        told = f"{value.dtype} {value.tolist()}" if isinstance(value, np.ndarray) else repr(value)
+        yield f"{key} {told}".encode()
     rows = header.tensors["token_embd.weight"].shape if "token_embd.weight" in header.tensors else ()
     yield f"token_embd.weight {rows}".encode()
 

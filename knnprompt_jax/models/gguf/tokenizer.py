@@ -28,7 +28,7 @@ def load(file: pathlib.Path) -> Any:
     import transformers
 
     header = gguf_header.read(file)
-    kind = gguf_fields.of_tokenizer(header).choice("model", "", _BUILDERS)
+    kind = gguf_fields.of_tokenizer(header).choice("model", None, _BUILDERS)
     vocabulary = gguf_vocabulary.read(header)
     try:
         tokenizer, bos = _BUILDERS[kind](vocabulary)

@@ -25,9 +25,8 @@ def dtype(header: gguf_header.Header, entry: gguf_header.Entry) -> np.dtype:
     """
     if entry.type not in _STORED and entry.type not in _quantised():
         choices = ", ".join(kind.name for kind in (*_STORED, *_quantised()))
-        raise errors.UserError(
-            f"{header.file}: tensor {entry.name} has type {entry.type.name}, which is not supported; choices: {choices}"
-        )
+        wrong = f"tensor {entry.name} has type {entry.type.name}, which is not supported; choices: {choices}"
+        raise errors.UserError(f"{header.file}: {wrong}")
     return _STORED.get(entry.type, np.dtype(np.float32))
 
 

@@ -10,7 +10,7 @@ from knnprompt_jax.models.gguf import header as gguf_header
 
 # Kinds of tokens, as SentencePiece numbers them.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-_ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
+ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,7 @@ class Vocabulary:
 
 
 def read(header: gguf_header.Header) -> Vocabulary:
-    """The vocabulary, checked.
-
-    Raises:
-        UserError: it is missing, holds a token twice, or its parts do not fit together.
-    """
+    """The vocabulary, checked. Raises UserError: it is missing, holds a token twice, or its parts do not fit together."""
     fields = gguf_fields.of_tokenizer(header)
     tokens, merges = _texts(fields, "tokens"), _texts(fields, "merges")
     if tokens is None:
@@ -85,8 +81,8 @@ def _pair(fields: gguf_fields.Fields, merge: str) -> tuple[str, str]:
 
 
 def _roles(fields: gguf_fields.Fields, num_tokens: int) -> dict[str, int]:
-    roles = {role: fields.value(key) for role, key in _ROLES.items()}
+    roles = {role: fields.value(key) for role, key in ROLES.items()}
     for role, number in roles.items():
         if number is not None and not (type(number) is int and 0 <= number < num_tokens):
-            raise fields.wrong(_ROLES[role], f"{number!r} is no token of {num_tokens}")
+            raise fields.wrong(ROLES[role], f"{number!r} is no token of {num_tokens}")
     return {role: number for role, number in roles.items() if number is not None}

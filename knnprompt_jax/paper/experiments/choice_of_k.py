@@ -12,7 +12,7 @@ from knnprompt_jax.classifier import predictions
 from knnprompt_jax.methods import knn, method, registry
 from knnprompt_jax.paper import cells, draws, experiment
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.report import accuracy_table, curves, scores
+from knnprompt_jax.report import curves, scores
 from knnprompt_jax.report.scores import Record
 from knnprompt_jax.runs import material
 
@@ -43,10 +43,7 @@ def _draw(records: Sequence[Record]) -> experiment.Drawn:
     has_several_m = len(scores.pool(records, "m")) > 1
     plot = curves.Plot("k", "k, nearest anchors", line="m" if has_several_m else "method", log=False)
     axes = ("m", "method", "k") if has_several_m else ("method", "k")
-    return (
-        [accuracy_table.build(records, axes, experiment.SPREAD)],
-        [curves.figure("choice_of_k", "Accuracy against the number of neighbours.", records, plot)],
-    )
+    return experiment.drawn(axes, curves.figure, "Accuracy against the number of neighbours.", plot=plot)(records)
 
 
 EXPERIMENT = experiment.Experiment(

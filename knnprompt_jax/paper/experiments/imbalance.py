@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from knnprompt_jax import options
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.report import accuracy_table, curves
-from knnprompt_jax.report.scores import Record
+from knnprompt_jax.report import curves
 from knnprompt_jax.runs import material
 
 
@@ -21,10 +20,7 @@ class Settings(settings_lib.GridSettings):
     """Those of a grid of skewed draws."""
 
     shares: tuple[float, ...] = options.option(
-        (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625),
-        "Of the rare class.",
-        least=0.001,
-        most=0.5,
+        (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625), "Of the rare class.", least=0.001, most=0.5
     )
 
 
@@ -34,21 +30,17 @@ def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: 
         yield dataclasses.replace(cell, draw=drawn, axes=(*cell.axes, ("ratio", share)))
 
 
-def _draw(records: Sequence[Record]) -> experiment.Drawn:
-    title = f"{experiment.SPREAD} λ: one class's share of the train rows."
-    plot = curves.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False)
-    caption = "Accuracy on the balanced test rows against the skew of the train rows, with all anchors and with one mean per class."
-    return (
-        [accuracy_table.build(records, ("regime", "method", "ratio"), title)],
-        [curves.figure("imbalance", caption, records, plot)],
-    )
-
-
 EXPERIMENT = experiment.Experiment(
     "imbalance",
     "Imbalance",
     "One class with a shrinking share of the train rows; the test rows stay as they are.",
-    _draw,
+    experiment.drawn(
+        ("regime", "method", "ratio"),
+        curves.figure,
+        "Accuracy on the balanced test rows against the skew of the train rows, with all anchors and with one mean per class.",
+        f"{experiment.SPREAD} λ: one class's share of the train rows.",
+        plot=curves.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
+    ),
     defaults={
         "tasks": "mpqa,mr",
         "methods": "knn,knn_centroid,knn_centroid_geometric",

@@ -58,8 +58,7 @@ class _MaxShots(experiment.Experiment):
 def _count(settings: Settings) -> str:
     """Counts and writes <output>/max_shots/max_shots.json, {"rows": [a row for each task and context]}; gives them as a table.
 
-    Raises:
-        UserError: on tasks or a tokenizer that cannot be read, or where nothing is asked for.
+    Raises UserError on tasks or a tokenizer that cannot be read, and where nothing is asked for.
     """
     if not settings.task_names or not settings.contexts:
         raise errors.UserError(f"{_NAME}: nothing to count with tasks={settings.tasks!r}, contexts={settings.contexts}")
@@ -77,11 +76,7 @@ def _count(settings: Settings) -> str:
 def _rows(settings: Settings, name: str, tokenize: layout.Tokenize) -> list[dict[str, Any]]:
     rows = material.load_rows(settings, name)
     described = statistics.describe(rows.task, rows.train, rows.evaluation, tokenize, settings.contexts)
-    shared = {
-        "task": name,
-        "num_classes": described.num_classes,
-        "average_template_tokens": described.average_template_tokens,
-    }
+    shared = {"task": name} | {field: getattr(described, field) for field in ("num_classes", "average_template_tokens")}
     return [{**shared, "context": context, **limit._asdict()} for context, limit in described.limits.items()]
 
 

@@ -39,9 +39,7 @@ class Settings(settings_lib.GridSettings):
 
 def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.Cell]:
     for setting, share, cell in itertools.product(
-        settings_lib.split_names(settings.prior_settings),
-        settings.shares,
-        cells.regimes(settings, names, rows, most),
+        settings_lib.split_names(settings.prior_settings), settings.shares, cells.regimes(settings, names, rows, most)
     ):
         yield dataclasses.replace(
             cell,

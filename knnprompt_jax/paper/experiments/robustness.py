@@ -3,26 +3,18 @@
 Cost: 100 passes, 0.41 million prompts, 144 million tokens, most of them DBPedia's truncated prompts.
 """
 
-from collections.abc import Sequence
-
 from knnprompt_jax.paper import experiment, settings
-from knnprompt_jax.report import accuracy_table, distributions
-from knnprompt_jax.report.scores import Record
-
-
-def _draw(records: Sequence[Record]) -> experiment.Drawn:
-    caption = "Spread over seeds. Box: quartiles and median; whiskers: 1.5 times the box's height at most; dots: seeds."
-    return (
-        [accuracy_table.build(records, ("m", "method"), experiment.SPREAD)],
-        [distributions.boxes("robustness", caption, records)],
-    )
-
+from knnprompt_jax.report import distributions
 
 EXPERIMENT = experiment.Experiment(
     "robustness",
     "Robustness",
     "How much the draw of train rows matters.",
-    _draw,
+    experiment.drawn(
+        ("m", "method"),
+        distributions.boxes,
+        "Spread over seeds. Box: quartiles and median; whiskers: 1.5 times the box's height at most; dots: seeds.",
+    ),
     defaults={"seeds": settings.TEN_SEEDS},
     printed={"tasks": "", "shots": ()},
 )

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from knnprompt_jax import options
 from knnprompt_jax.paper import cells, draws, experiment
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.report import accuracy_table, heatmaps
-from knnprompt_jax.report.scores import Record
+from knnprompt_jax.report import heatmaps
 from knnprompt_jax.runs import material
 
 
@@ -30,19 +29,15 @@ def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: 
             yield cells.Cell(name, draws.Draw(seed, shown + kept, shown), (("anchor_shots", kept),))
 
 
-def _draw(records: Sequence[Record]) -> experiment.Drawn:
-    caption = "Mean accuracy in % for each split of the train rows; the darker, the better within its panel."
-    return (
-        [accuracy_table.build(records, ("demo_shots", "anchor_shots"), experiment.SPREAD)],
-        [heatmaps.splits("split_strategy", caption, records)],
-    )
-
-
 EXPERIMENT = experiment.Experiment(
     "split_strategy",
     "Demonstrations or anchors",
     "Train rows per class split between demonstrations (D) and anchors (A).",
-    _draw,
+    experiment.drawn(
+        ("demo_shots", "anchor_shots"),
+        heatmaps.splits,
+        "Mean accuracy in % for each split of the train rows; the darker, the better within its panel.",
+    ),
     defaults={"tasks": settings_lib.BINARY_TASKS, "methods": "knn", "seeds": settings_lib.TEN_SEEDS},
     printed={"tasks": "", "shots": ()},
     cells=_cells,

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.report import accuracy_table, distributions
-from knnprompt_jax.report.scores import Record
+from knnprompt_jax.report import distributions
 from knnprompt_jax.runs import material
 
 
@@ -21,25 +20,17 @@ def _cells(
             yield cell
 
 
-def _draw(records: Sequence[Record]) -> experiment.Drawn:
-    title = f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves."
-    caption = "Accuracies of the random prompts tried (bars); lines and bands: mean ± one sample standard deviation over seeds."
-    return (
-        [accuracy_table.build(records, ("method",), title)],
-        [distributions.prompts("upper_bound", caption, records)],
-    )
-
-
 EXPERIMENT = experiment.Experiment(
     "upper_bound",
     "Upper bound of demonstration selection",
     "The best of many random prompts, chosen on the test rows themselves: a bound, no method.",
-    _draw,
-    defaults={
-        "tasks": settings_lib.SIX_TASKS,
-        "methods": f"icl,{distributions.BOUND},knn",
-        "shots": (1024,),
-    },
+    experiment.drawn(
+        ("method",),
+        distributions.prompts,
+        "Accuracies of the random prompts tried (bars); lines and bands: mean ± one sample standard deviation over seeds.",
+        f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves.",
+    ),
+    defaults={"tasks": settings_lib.SIX_TASKS, "methods": f"icl,{distributions.BOUND},knn", "shots": (1024,)},
     printed={"seeds": settings_lib.TEN_SEEDS},
     cells=_cells,
 )

@@ -1,0 +1,22 @@
+"""The binaries as a user starts them: mistakes in one line."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("binary", "options", "message"),
+    [
+        ("compare", ["--config.methods=icl,bert"], "unknown method 'bert': choose from icl, knn,"),
+        ("compare", ["--config.options.knn.kk=5"], "kk"),
+        ("paper", ["--config=configs/paper.py:table_7"], "table_7"),
+        ("paper", ["--config.models=tiny", "--config.tasks=demo", "--config.seeds=()"], "few_shot: nothing to run"),
+        ("report", ["--records=none"], "none: no such folder of results"),
+        ("look", ["--store=none"], "not a saved classifier"),
+        ("look", [], "--store"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(start, binary, options, message):
+    process = start(binary, *options)
+    out, error = process.communicate(timeout=600)
+    assert process.returncode == 2 and not out
+    assert message in error and error.startswith("error: ") and error.count("\n") == 1
