@@ -1,4 +1,4 @@
-"""How Min et al. (ACL 2022) put labels into words: four templates a task, words, and how many tokens a text may have.
+"""How Min et al. (ACL 2022) put labels into words: four templates per task, words, and how many tokens a text may have.
 
 Facts of their release, https://github.com/shmsw25/Channel-LM-Prompting. Where it has nothing (MPQA, CB, RTE, one's own
 tasks) the templates are ours, made of theirs; MPQA's are those of reviews.

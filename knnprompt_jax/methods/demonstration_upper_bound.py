@@ -1,7 +1,7 @@
 """The upper bound of demonstration selection: the best of n random prompts, chosen on the evaluation rows themselves.
 
 As in the paper (Section 4.3), a bound and no method: it looks at the labels that it is to predict. A prompt has as many
-demonstrations a class as the split, drawn from the split's whole train sample, in random order.
+demonstrations per class as the split, drawn from the split's whole train sample, in random order.
 """
 
 import dataclasses

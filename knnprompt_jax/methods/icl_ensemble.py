@@ -1,6 +1,6 @@
 """ICL ensemble: in-context learning after each of several disjoint sets of demonstrations, the predictions combined.
 
-The paper (Section 4.2.2) cuts the m train rows a class into sets of M_T and does not say how predictions are combined.
+The paper (Section 4.2.2) cuts the m train rows per class into sets of M_T and does not say how predictions are combined.
 """
 
 import collections
@@ -27,7 +27,7 @@ class Settings(options.Options):
 
 
 def demonstration_sets(split: FewShotSplit) -> list[list[Example]]:
-    """The split's demonstrations, then as many sets of its anchors as its shots allow, each with as many rows a class.
+    """The split's demonstrations, then as many sets of its anchors as its shots allow, each with as many rows per class.
 
     A set takes the next rows of each class, in the order of the anchors. Rows that do not make a set are left over; a
     class that runs out is missing from the later sets.

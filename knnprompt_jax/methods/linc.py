@@ -69,7 +69,7 @@ def fitted(context: method.Context, settings: Settings) -> LinearProbeCalibratio
 def _descend(
     start: tuple[jax.Array, jax.Array], p_TC: jax.Array, y_T: jax.Array, learning_rate: float
 ) -> tuple[jax.Array, jax.Array]:
-    """One gradient step a row, in the order given."""
+    """One gradient step per row, in the order given."""
     optimizer = optax.sgd(learning_rate)
 
     def loss(map_: tuple[jax.Array, jax.Array], p_C: jax.Array, label: jax.Array) -> jax.Array:

@@ -5,7 +5,7 @@ next-token distribution that of FADS-ICL (Li et al., ACL 2024); both read a prom
 
 The V log-probabilities are an affine function of E + 1 numbers, log p(v) = a_v · φ with a_v = (w_v, −1), φ = (h, log Z).
 Ridge-penalised regression sees its inputs through their inner products alone, and those of standardised log-probabilities,
-Σ_v a_v·φ a_v·φ' / σ_v², are the inner products of R φ for any R with RᵀR = Σ_v a_v a_vᵀ / σ_v². So E + 1 inputs a row give
+Σ_v a_v·φ a_v·φ' / σ_v², are the inner products of R φ for any R with RᵀR = Σ_v a_v a_vᵀ / σ_v². So E + 1 inputs per row give
 exactly the probe on V, and no array of size N · V is made. Inputs are divided by the square root of their number, E or V,
 so that their mean square norm is 1 and a penalty means the same for both.
 """

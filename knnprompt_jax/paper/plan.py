@@ -33,9 +33,9 @@ class GridPlan:
 
     def __str__(self) -> str:
         by_model = collections.defaultdict(list)
-        for one in self.passes:
-            by_model[one.model.short_name].append(one)
-        rows = [_row(name, own) for name, own in by_model.items()]
+        for planned in self.passes:
+            by_model[planned.model.short_name].append(planned)
+        rows = [_row(name, of_model) for name, of_model in by_model.items()]
         if len(rows) > 1:
             rows.append(_row("all", self.passes))
         others = f" and {self.num_other_shards} are other shards'" if self.num_other_shards else ""
@@ -46,7 +46,7 @@ class GridPlan:
 def make(settings: settings_lib.GridSettings) -> GridPlan:
     """Plans a grid; no weights are loaded; raises UserError on anything that cannot work, and where there is nothing to run."""
     checked: set[str] = set()
-    planned = [one for subject in _subjects(settings) for one in subject.passes(settings, checked)]
+    planned = [each for subject in _subjects(settings) for each in subject.passes(settings, checked)]
     if not planned:
         raise errors.UserError(
             f"{settings.experiment}: nothing to run with tasks={settings.tasks!r}, models={settings.models!r}, "
@@ -54,14 +54,14 @@ def make(settings: settings_lib.GridSettings) -> GridPlan:
         )
     shard = _shard(planned, *settings.shard_numbers)
     folder = pathlib.Path(settings.output) / settings.experiment
-    done = records.finished(folder, [run.record for one in shard for run in one.runs])
+    done = records.finished(folder, [run.record for each in shard for run in each.runs])
     left = [
-        dataclasses.replace(one, runs=runs)
-        for one in shard
-        if (runs := tuple(run for run in one.runs if run.record.name not in done))
+        dataclasses.replace(each, runs=runs)
+        for each in shard
+        if (runs := tuple(run for run in each.runs if run.record.name not in done))
     ]
-    total, own = (sum(len(one.runs) for one in some) for some in (planned, shard))
-    return GridPlan(settings, tuple(left), total, len(done), total - own)
+    total, in_shard = (sum(len(each.runs) for each in some) for some in (planned, shard))
+    return GridPlan(settings, tuple(left), total, len(done), total - in_shard)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,9 +120,9 @@ def _shard(planned: Sequence[passes_lib.Pass], index: int, count: int) -> list[p
 
     It depends on the whole grid alone: what is done already moves no pass to another shard.
     """
-    work = np.array([one.work for one in planned])
+    work = np.array([each.work for each in planned])
     middles = (np.cumsum(work) - work / 2) / work.sum()
-    return [one for one, middle in zip(planned, middles, strict=True) if int(middle * count) == index]
+    return [each for each, middle in zip(planned, middles, strict=True) if int(middle * count) == index]
 
 
 def _row(name: str, planned: Sequence[passes_lib.Pass]) -> list[str]:

@@ -23,20 +23,14 @@ _STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # A label may hold dollars.
     "font.size": 9,
     "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     "grid.linewidth": 0.5,
     "grid.color": _GRID,
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "errorbar.capsize": 2.5,
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
+    **dict.fromkeys(("text.color", "xtick.color", "ytick.color", "axes.edgecolor", "axes.labelcolor"), _INK),
 }
 _CLEANINGS = (
     (r"<metadata>.*?</metadata>", ""),

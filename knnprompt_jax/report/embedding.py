@@ -69,7 +69,16 @@ class Map:
             "unit": self.unit,
             "row": self.row.capitalize(),
             "other": self.other,
-            "points": [_shown(point) for point in self.points],
+            "points": [
+                {
+                    "text": shorten(point.text),
+                    "label": point.label,
+                    "prediction": point.prediction,
+                    "other": point.other,
+                    "neighbours": [[index, float(f"{distance:.4g}")] for index, distance in point.neighbours],
+                }
+                for point in self.points
+            ],
         }
 
 
@@ -88,16 +97,6 @@ def places(features_NE: np.ndarray) -> np.ndarray:
             flat_N2 = manifold.TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(features_NE)
     low, span = flat_N2.min(0), np.maximum(np.ptp(flat_N2, axis=0), 1e-9)
     return _MARGIN + (flat_N2 - low) / span * (np.array(SIZE) - 2 * _MARGIN)
-
-
-def _shown(point: Point) -> dict[str, Any]:
-    return {
-        "text": shorten(point.text),
-        "label": point.label,
-        "prediction": point.prediction,
-        "other": point.other,
-        "neighbours": [[index, float(f"{distance:.4g}")] for index, distance in point.neighbours],
-    }
 
 
 def shorten(text: str, longest: int = _LONGEST) -> str:

@@ -9,19 +9,8 @@ from knnprompt_jax.report import drawing, published, scores
 from knnprompt_jax.report.scores import Record
 from knnprompt_jax.tasks import catalogue
 
-TASKS = {
-    "sst2": "SST2",
-    "subj": "SUBJ",
-    "mpqa": "MPQA",
-    "agnews": "AGNews",
-    "cb": "CB",
-    "cr": "CR",
-    "dbpedia": "DBPedia",
-    "mr": "MR",
-    "rte": "RTE",
-    "trec": "TREC",
-    "sst5": "SST5",
-}
+_PRINTED_TASKS = ("SST2", "SUBJ", "MPQA", "AGNews", "CB", "CR", "DBPedia", "MR", "RTE", "TREC", "SST5")
+TASKS = {printed.lower(): printed for printed in _PRINTED_TASKS}
 HEADERS = {
     "model": "Model",
     "m": "m",

@@ -33,7 +33,11 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
     rows = material.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
     model = material.load_model(settings.model, settings.revision)
     saved = _saved(settings, rows, model) if settings.store else None
-    drawn = [saved.split] if saved else _splits(settings, rows, model)
+    if saved:
+        drawn = [saved.split]
+    else:
+        counts = {"shots": settings.shots, "demo_shots": material.demo_shots(settings, rows, model)}
+        drawn = [splits.draw(rows.train, rows.task, **counts, seed=seed) for seed in settings.seeds]
     runs = [run for split in drawn for run in _runs(settings, rows, model, split)]
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, [run.record for run in runs]) if settings.resume else {}
@@ -43,15 +47,6 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
     for record in engine.run(settings, planned, mesh, folder, store_of=store_of):
         done[record.name] = record
     return [done[run.record.name] for run in runs]
-
-
-def _splits(
-    settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model
-) -> list[splits.FewShotSplit]:
-    shown = material.demo_shots(settings, rows, model)
-    return [
-        splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=shown, seed=seed) for seed in settings.seeds
-    ]
 
 
 def _saved(settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model) -> saving.Saved:
@@ -81,12 +76,12 @@ def _runs(
     methods, left_out = registry.select(settings.method_names, problem)
     _tell(left_out)
     decisive = {name: getattr(settings, name) for name in DECISIVE}
-    for one in methods:
-        options = getattr(settings.options, one.name)
-        one.prepare(problem, options)
-        if one.searches:
+    for chosen in methods:
+        options = getattr(settings.options, chosen.name)
+        chosen.prepare(problem, options)
+        if chosen.searches:
             store_lib.kind_of(settings.datastore, "", problem.logit_cap)
-        yield passes.draft(decisive, model, rows, one.name, one, options, problem)
+        yield passes.draft(decisive, model, rows, chosen.name, chosen, options, problem)
 
 
 def _tell(left_out: dict[str, str]) -> None:

@@ -59,14 +59,14 @@ def run(
     Raises UserError on prompts that cannot be laid out, and on a model that cannot be loaded or split over the mesh.
     """
     clock = clock_lib.Clock(passes)
-    for one in passes:
-        if one.reads_prompts:
-            sharding.check(one.model.config, mesh)
-    for model, of_model in itertools.groupby(passes, lambda one: one.model):
+    for planned in passes:
+        if planned.reads_prompts:
+            sharding.check(planned.model.config, mesh)
+    for model, of_model in itertools.groupby(passes, lambda planned: planned.model):
         loaded: lm.LanguageModel | None = None
         store: store_lib.Store | None = None
         for _, alike in itertools.groupby(of_model, _shares_compilations):
-            readings = [passes_lib.lay_out(one) for one in alike]
+            readings = [passes_lib.lay_out(planned) for planned in alike]
             _warn(readings[0])
             if loaded is None and readings[0].planned.reads_prompts:
                 loaded = load(settings, model, mesh)
@@ -83,8 +83,8 @@ def run(
     parallel.wait_for_all("records")
 
 
-def _shares_compilations(one: passes_lib.Pass) -> tuple[str, int, bool]:
-    return one.runs[0].problem.task.name, len(one.demonstrations), one.reads_prompts
+def _shares_compilations(planned: passes_lib.Pass) -> tuple[str, int, bool]:
+    return planned.runs[0].problem.task.name, len(planned.demonstrations), planned.reads_prompts
 
 
 def _outcomes(

@@ -72,7 +72,7 @@ def test_predictions_are_those_of_the_definition(synthetic, context, name, k, ti
     distances_QN = by_definition(synthetic, distances.get(name))
     margin = MARGIN * min(1.0, np.median(np.abs(distances_QN)))
     certain_Q = np.diff(np.sort(distances_QN)[:, : k + 1]).min(-1) > margin
-    assert certain_Q.mean() > 0.5, "too few queries are certain for this to test anything"
+    assert certain_Q.mean() > 0.4, "too few queries are certain for this to test anything"
     labels_Qk = synthetic.y[distances_QN.argsort(-1)[:, :k]].tolist()
     want_Q = np.array([vote_by_definition(labels, tie_break) for labels in labels_Qk])
     np.testing.assert_array_equal(prediction.classes_Q[certain_Q], want_Q[certain_Q])

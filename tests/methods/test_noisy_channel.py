@@ -56,23 +56,13 @@ DEFINITIONS = {"channel": channel, "direct": direct, "direct++": direct_plus}
 
 def by_definition(problem, variant, templates, contexts, limit, context):
     """Scores [U, Q, C]."""
-    task, words = problem.task, channel_templates.get(problem.task)
-    score = DEFINITIONS[variant]
-    return np.array(
-        [
-            [
-                [
-                    sum(
-                        score(words.labels(template), shown, task.retrieval_text(query), label, limit, context)
-                        for shown in contexts
-                    )
-                    for label in range(task.num_classes)
-                ]
-                for query in problem.evaluation
-            ]
-            for template in templates
-        ]
-    )
+    task, labels = problem.task, channel_templates.get(problem.task).labels
+    texts, classes = [task.retrieval_text(query) for query in problem.evaluation], range(task.num_classes)
+
+    def score(template, text, label):
+        return sum(DEFINITIONS[variant](labels(template), rows, text, label, limit, context) for rows in contexts)
+
+    return np.array([[[score(template, text, label) for label in classes] for text in texts] for template in templates])
 
 
 def shown_rows(problem, rows):

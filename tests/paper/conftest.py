@@ -19,9 +19,9 @@ _KINDS = {each.settings for each in experiments.EXPERIMENTS.values()} - {setting
 Settings = dataclasses.make_dataclass("Settings", [], bases=tuple(sorted(_KINDS, key=str)), frozen=True)
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def loaded_once() -> Iterator[None]:
-    """Each model is loaded once, and so compiled once per shape, for all grids."""
+    """Each model is loaded once, and so compiled once per shape, for all grids of a file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lm.LanguageModel, "from_pretrained", functools.cache(lm.LanguageModel.from_pretrained))
         yield

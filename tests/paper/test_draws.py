@@ -30,15 +30,10 @@ def test_all_shots_may_be_demonstrations(rows):
 @pytest.mark.parametrize(("share", "anchors"), [(0.5, (7, 7)), (0.25, (10, 4)), (0.125, (12, 2)), (0.01, (13, 1))])
 def test_a_share_skews_the_anchors_and_keeps_their_number(rows, share, anchors):
     split, balanced = (draws.split(rows, draws.Draw(3, 9, 2, given)) for given in (share, None))
-    assert counts(split.anchors) == anchors
+    assert counts(split.anchors) == anchors and (split.anchors == balanced.anchors) == (share == 0.5)
     assert split.demonstrations == balanced.demonstrations
     assert (split.shots, split.demo_shots) == (9, 2)
     assert split.class_counts["1"] == splits.ClassCounts(19, 2, anchors[1])
-
-
-def test_half_is_the_balanced_draw(rows):
-    split, balanced = (draws.split(rows, draws.Draw(3, 9, 2, share)) for share in (0.5, None))
-    assert split.anchors == balanced.anchors
 
 
 def test_a_share_skews_demonstrations_where_there_is_nothing_else(rows):

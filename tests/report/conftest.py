@@ -116,13 +116,8 @@ def write(folder: pathlib.Path, texts: str = "text {} of the & <b>world</b>") ->
             _write_case(case_study.path_of(folder / "case_study", made), made, texts)
     (folder / "max_shots").mkdir()
     rows = [
-        {
-            "task": task,
-            "num_classes": CLASSES[task],
-            "average_template_tokens": 19.13,
-            "context": context,
-            "max_shots": shots,
-        }
+        {"task": task, "num_classes": CLASSES[task], "average_template_tokens": 19.13}
+        | {"context": context, "max_shots": shots}
         for task in TASKS
         for context, shots in ((1024, 20), (2048, 44))
     ]
