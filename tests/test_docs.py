@@ -20,7 +20,7 @@ def blocks(name: str) -> list[re.Match[str]]:
 
 def run(command: str) -> None:
     """A line of the shell, with this Python and the binaries where they are."""
-    words = shlex.split(command)
+    words = shlex.split(command, comments=True)
     assert words[0] == "python"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

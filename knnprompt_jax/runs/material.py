@@ -106,7 +106,7 @@ def max_demo_shots(rows: Rows, model: Model) -> int:
     published = None
     if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
         published = statistics.max_shots_in_context(rows.task.name, model.config.num_positions)
-    counted = (rows.task, rows.train, model.tokenize, model.config.num_positions, rows.evaluation)
+    counted = (rows.task, rows.train, model.tokenize, model.config.num_positions, rows.evaluation or None)
     return published or statistics.compute_m_t(*counted).m_t
 
 

@@ -43,6 +43,11 @@ def test_the_table_tells_sizes_and_costs(built):
     assert np.bincount(built[1]["factored"].classifier.store_.labels_N).tolist() == [7, 7]
 
 
+def test_as_many_demonstrations_as_the_context_holds_by_default(shared, tmp_path):
+    result = building.run(settings.BuildSettings(**shared | {"demo_shots": -1}, store=str(tmp_path / "store")))
+    assert result.classifier.demo_shots == 2 and len(result.classifier.demonstrations_) == 4
+
+
 def test_ids_are_rows_of_the_train_file(built, world):
     store = kp.KNNPrompting.load(built[0] / "dense").store_
     rows = [json.loads(line) for line in (world / "data/mr/train.jsonl").read_text().splitlines()]
