@@ -1,1 +1,6 @@
-"""Decoders and their weights."""
+"""Decoders and sentence encoders: their families, weight files, tokenizers and layers."""
+
+import logging
+
+# `transformers` is used for tokenizers, which need no PyTorch: its advice to install it means nothing here.
+logging.getLogger("transformers").addFilter(lambda record: "PyTorch was not found" not in record.getMessage())

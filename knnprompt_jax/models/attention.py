@@ -2,7 +2,7 @@
 
 The prefix's keys and values carry no batch axis, so that all queries of all rows meet them in one matrix product per head.
 They are stored head-first, as those products read them: transposed anew by every layer, they made attention 12 % slower.
-Logits over the prefix and over the row's own tokens stay two parts that share what is subtracted; softmax runs in float32.
+Logits over the prefix and over the row's tokens stay two parts that share what is subtracted; softmax runs in float32.
 """
 
 import functools
@@ -57,6 +57,7 @@ class Rule:
         return mask if self.window is None else mask & (reader - read < self.window)
 
 
+@jax.named_scope("attention")
 def causal_attention(
     q_BTHK: Array, k_BTGK: Array, v_BTGK: Array, rule: Rule, dropout: dropout_lib.Dropout = dropout_lib.OFF
 ) -> Array:
@@ -104,13 +105,14 @@ def readable(stops_BS: Array) -> Array:
     return (columns_S <= columns_S[:, None]) & (columns_S[:, None] < stops_BS[:, None])
 
 
-def readable_at(ends_J: Array, stops_BS: Array) -> Array:
-    """Mask [J, B · S]: which of all tokens of all rows the tokens `ends_J` may read."""
+def readable_at(read_positions_J: Array, stops_BS: Array) -> Array:
+    """Mask [J, B · S]: which of all tokens of all rows the tokens `read_positions_J` (flat indices) may read."""
     rows, width = stops_BS.shape
     stops_T = (stops_BS + width * jnp.arange(rows)[:, None]).reshape(-1)
-    return (jnp.arange(rows * width) <= ends_J[:, None]) & (ends_J[:, None] < stops_T)
+    return (jnp.arange(rows * width) <= read_positions_J[:, None]) & (read_positions_J[:, None] < stops_T)
 
 
+@jax.named_scope("attention")
 def shared_prefix_attention(
     q_BSHK: Array,
     k_BTGK: Array,
@@ -119,7 +121,7 @@ def shared_prefix_attention(
     positions_BS: Array,
     prefix: Prefix,
     rule: Rule,
-    safe: bool,
+    stable_softmax: bool,
 ) -> Array:
     """What each query reads from the prefix and from those tokens of its row that the mask allows, [B, S, H, K].
 
@@ -127,17 +129,17 @@ def shared_prefix_attention(
     taken a few at a time, each with all queries, so that the logits [H, B · S, P] never exist for all of them, and what a matrix
     product does once with its right operand serves as many rows as there are.
 
-    `positions_BS` are those of the queries. Softmax is the same whatever is subtracted from all logits of a query. `safe`
-    subtracts their maximum, which takes a pass over the prefix's logits, 5 % of a whole pass of the model on two CPU cores.
-    Otherwise it is the maximum over the row's own tokens alone: as exact, but where a logit of the prefix exceeds it by more
-    than about 80, exponentials overflow, and the query reads NaN.
+    `positions_BS` are those of the queries. Softmax is the same whatever is subtracted from all logits of a query. With
+    `stable_softmax` that is their maximum, which takes a pass over the prefix's logits, 5 % of a whole pass of the model on two CPU
+    cores. Otherwise it is the maximum over the row's tokens alone: as exact, but where a logit of the prefix exceeds it by more than
+    about 80, exponentials overflow, and the query reads NaN.
     """
     batch, width, heads, size = q_BSHK.shape
     kv_heads = k_BTGK.shape[2]
     queries = heads // kv_heads
     shards = jax.sharding.get_abstract_mesh().shape.get(parallel.MODEL, 1)
     logits_per_head = queries * batch * width * (k_BTGK.shape[1] + prefix.k.shape[1])
-    together = heads_together(kv_heads // shards, logits_per_head)
+    together = heads_together(kv_heads // shards, logits_per_head, parallel.platform())
     count = kv_heads // shards // together
 
     def in_groups(array_G: Array) -> Array:
@@ -155,19 +157,18 @@ def shared_prefix_attention(
         positions_BQ1 = jnp.tile(positions_BS, (1, queries))[..., None]
         far_mask = rule.within(far_mask, positions_BQ1, jnp.arange(prefix.k.shape[1]))
         far_mask = far_mask.reshape(batch * queries * width, prefix.k.shape[1])
-    attend = functools.partial(_attend_heads, mask_BQT=mask_BQT, far_mask=far_mask, rule=rule, safe=safe)
-    read = jax.lax.map(attend, groups)
+    read = jax.lax.map(lambda group: _attend_heads(group, mask_BQT, far_mask, rule, stable_softmax), groups)
     read = read.reshape(count, shards, together, batch, queries, width, size)
     return jnp.einsum("cnobmsk->bsncomk", read).reshape(batch, width, heads, size)
 
 
-def heads_together(heads: int, logits_per_head: int) -> int:
-    """The most heads that divide all of a device's and whose logits are few enough; at least one."""
-    limit = LOGITS_ON_CPU if jax.default_backend() == "cpu" else LOGITS_ON_ACCELERATOR
+def heads_together(heads: int, logits_per_head: int, platform: str) -> int:
+    """The most heads that divide all of a device's and whose logits are few enough there; at least one."""
+    limit = LOGITS_ON_CPU if platform == "cpu" else LOGITS_ON_ACCELERATOR
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_per_head <= limit))
 
 
-def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: Rule, safe: bool) -> Array:
+def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: Rule, stable_softmax: bool) -> Array:
     """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy.
 
     `group` holds queries [G, B, Q, K], keys and values [G, B, T, K] of the rows, and those of the prefix [G, P, K]. Q counts the
@@ -182,10 +183,10 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: Ru
     far_GQP = jnp.einsum("gqk,gpk->gqp", q_GBQK.reshape(heads, -1, size), k_GPK, preferred_element_type=jnp.float32)
     far_GQP = rule.masked(far_GQP, far_mask)
     top_GBQ = near_GBQT.max(-1)
-    if safe:
+    if stable_softmax:
         top_GBQ = jnp.maximum(top_GBQ, far_GQP.max(-1).reshape(heads, batch, queries))
     else:
-        top_GBQ = jnp.where(top_GBQ > MASKED, top_GBQ, -MASKED)  # Padding has no token of its own and reads nothing.
+        top_GBQ = jnp.where(top_GBQ > MASKED, top_GBQ, -MASKED)  # Padding reads nothing.
     near_GBQT = jnp.exp(near_GBQT - top_GBQ[..., None])
     far_GQP = jnp.exp(far_GQP - top_GBQ.reshape(heads, -1, 1))
     total_GBQ = near_GBQT.sum(-1) + far_GQP.sum(-1).reshape(heads, batch, queries)

@@ -55,7 +55,7 @@ class Encoder(nnx.Module):
     ) -> Array:
         """Hidden states [B, T, D] (float32); tokens from a sequence's length on are padding and what stands there means nothing.
 
-        `types_BT` numbers the texts of a pair, 0 where there is one; `remat` recomputes blocks in the backward pass.
+        `types_BT` numbers the texts of a pair, 0 for a single text; `remat` recomputes blocks in the backward pass.
         """
         types_BTD = self.types[...][jnp.zeros_like(tokens_BT) if types_BT is None else types_BT]
         x_BTD = self.tokens[...][tokens_BT] + self.positions[...][: tokens_BT.shape[1]] + types_BTD
@@ -64,13 +64,13 @@ class Encoder(nnx.Module):
 
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
-            own = dropout.at(layer)
+            of_layer = dropout.at(layer)
 
             def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array) -> Array:
-                scale, weights_dropout = self.config.attention_scale, own.at(dropout_lib.WEIGHTS)
+                scale, weights_dropout = self.config.attention_scale, of_layer.at(dropout_lib.WEIGHTS)
                 return attention.padded_attention(q_BTHK, k_BTHK, v_BTHK, lengths_B, scale, weights_dropout)
 
-            return block(x_BTD, attend, dropout=own)[0], None
+            return block(x_BTD, attend, dropout=of_layer)[0], None
 
         stack = self.blocks, jnp.arange(self.config.num_layers)
         x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, stack)
@@ -83,7 +83,6 @@ class Encoder(nnx.Module):
 
 
 def config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
-    """The encoder of a config.json, as `registry.config_from_hf` says."""
     hf.require("is_decoder", False)
     hf.require("add_cross_attention", False)
     hf.choice("position_embedding_type", "absolute", ("absolute",))
@@ -119,7 +118,7 @@ PUBLISHED = {
 
 _LAYER = "encoder.layer.{layer}."
 _SELF = _LAYER + "attention.self."
-# Google's own files say gamma and beta of normalisation.
+# Google's files say gamma and beta of normalisation.
 TABLE = conversion.Table(
     prefixes=("bert.",),
     # Position numbers, and the heads for masked words and next sentences with which BERT was pretrained.

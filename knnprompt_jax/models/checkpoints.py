@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Callable, Collection, Iterator
 
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 from flax import nnx
+from jax.experimental.layout import Format
 
 from knnprompt_jax import errors
 from knnprompt_jax import files as files_lib
@@ -21,7 +23,7 @@ from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
 # From the path of a weight ("blocks.mlp.up_kernel") to where it lies.
-Placement = Callable[[str], jax.sharding.Sharding]
+Placement = Callable[[str], jax.sharding.Sharding | Format]
 
 _LISTED = 8
 _COMPARED_ROWS = 4096
@@ -63,9 +65,9 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
         raise ValueError("the config.json to be written does not describe the model")
     leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
-    tensors = dict(conversion.export(conversion.expand(family.table, model.config, arrays), arrays))
+    tensors = dict(conversion.export(conversion.expand(family.TABLE, model.config, arrays), arrays))
     described = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
-    described |= {"architectures": [family.architecture], "model_type": model.config.family}
+    described |= {"architectures": [registry.ARCHITECTURES[model.config.family]], "model_type": model.config.family}
     described |= {"torch_dtype": jnp.dtype(dtype).name}
     folder.mkdir(parents=True, exist_ok=True)
     with files_lib.new_file(folder / "model.safetensors") as path:
@@ -120,7 +122,7 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
     names = dict.fromkeys(piece.theirs for piece in pieces)
     stored = collections.defaultdict(list)
     for tensor in gguf_tensors.read_tensors(path, names) if _is_gguf(path) else tensor_files.read(files):
-        if not table.is_buffer(key := table.bare(tensor.key)):
+        if not re.fullmatch(table.buffers, key := table.bare(tensor.key)):
             stored[key].append(tensor)
     optional = {key for key, (piece, *_) in wanted.items() if piece.ours == "head_rows" and config.tied_head}
     problems = _problems(wanted, stored, optional)
@@ -135,11 +137,9 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
 
 def _table(config: config_lib.DecoderConfig, file: pathlib.Path) -> conversion.Table:
     family = registry.FAMILIES[config.family]
-    if file.suffix != ".msgpack":
-        return family.table
-    if family.flax_table is None:
+    if file.suffix == ".msgpack" and not hasattr(family, "FLAX_TABLE"):
         raise errors.UserError(f"{file}: Flax files of {config.family} models were never published; use safetensors")
-    return family.flax_table
+    return family.FLAX_TABLE if file.suffix == ".msgpack" else family.TABLE
 
 
 def _problems(
@@ -164,7 +164,7 @@ def _problems(
 
 
 def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, index: tuple[slice, ...]) -> np.ndarray:
-    """One slice of one of our arrays, from the tensors that overlap it."""
+    """A slice of an array of ours, from the tensors that overlap it."""
     bounds = [range(size)[cut] for cut, size in zip(index, shape, strict=True)]
     box = np.empty([len(bound) for bound in bounds], dtype)
     for piece, tensor in sources:
@@ -184,7 +184,7 @@ def _within(part: range, start: int) -> slice:
 
 
 def _check_tied(head: Source, tokens: Source) -> None:
-    """Refuses a head of its own in a model that is to use its embeddings as head."""
+    """Refuses a head that differs from the embeddings, which the model is to use as head."""
     (head_piece, head_tensor), (tokens_piece, tokens_tensor) = head, tokens
     head_VE, tokens_VE = head_piece.import_view(head_tensor.view()), tokens_piece.import_view(tokens_tensor.view())
     for row in range(0, len(tokens_VE), _COMPARED_ROWS):

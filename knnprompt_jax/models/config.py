@@ -1,19 +1,27 @@
-"""The one description of a decoder: every family is a set of these values."""
+"""What describes a decoder: every family is a set of these values."""
 
 import dataclasses
 from typing import Any, Self
 
 import jax.numpy as jnp
 
+from knnprompt_jax import errors
 from knnprompt_jax.models import rotary as rotary_lib
 
 # Of weights and activations: float32 is the reference, bfloat16 for accelerators.
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-# "rms" scales by its weight, "rms_plus_one" by 1 + its weight (Gemma).
+# The values of `norm`: "layer"; "rms" scales by its weight, "rms_plus_one" by 1 + its weight (Gemma).
 NORMS = ("layer", "rms", "rms_plus_one")
-# Where attention and MLP are normalised: their input (each with a norm of its own, or both with one), their output, or the sum of
-# that and the residual.
+# Where attention and MLP are normalised: their input (by two norms, or both by the same), their output, or the sum of that and the
+# residual.
 BEFORE, BEFORE_BOTH, OUTPUT, AFTER = NORM_PLACES = ("before", "before_both", "output", "after")
+
+
+def dtype_of(name: str) -> jnp.dtype:
+    """The dtype of that name; raises UserError with the choices where it is none of `DTYPES`."""
+    if name not in DTYPES:
+        raise errors.UserError(f"dtype={name!r}: choose from {', '.join(DTYPES)}")
+    return DTYPES[name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,5 +100,5 @@ class DecoderConfig:
 
     @property
     def state_width(self) -> int:
-        """Numbers in a hidden state: those that the head reads, with a 1 for its bias if it has one."""
+        """Numbers in a hidden state: those that the head reads, with a 1 for its bias where there is a bias."""
         return self.embed_width + self.head_bias

@@ -53,9 +53,6 @@ class Table:
         key = next((key.removeprefix(prefix) for prefix in self.prefixes if key.startswith(prefix)), key)
         return next((key.removesuffix(old) + new for old, new in self.endings.items() if key.endswith(old)), key)
 
-    def is_buffer(self, bare_key: str) -> bool:
-        return re.fullmatch(self.buffers, bare_key) is not None
-
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
@@ -100,7 +97,7 @@ def export(pieces: Iterable[Piece], arrays: Mapping[str, np.ndarray]) -> Iterato
 
 
 def expand(table: Table, config: config_lib.DecoderConfig, leaves: Container[str]) -> list[Piece]:
-    """Every tensor that the table expects of a model with these leaves, under its whole name; each segment of a fused one."""
+    """Every tensor that the table expects of a model with these leaves, under its whole name; and each segment of a fused tensor."""
     pieces = []
     for rule in table.rules:
         if rule.ours in leaves:

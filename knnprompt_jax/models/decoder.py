@@ -6,7 +6,7 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import attention, layers, rotary, vocabulary
+from knnprompt_jax.models import attention, layers, rotary
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models import head as head_lib
@@ -46,8 +46,9 @@ class Decoder(nnx.Module):
 
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
-            own = dropout.at(layer)
-            return block(x_BTD, self._causal(layer, len(positions_T), own), self._rotate(rotation, layer), own)[0], None
+            of_layer = dropout.at(layer)
+            attend = self._causal(layer, len(positions_T), of_layer)
+            return block(x_BTD, attend, self._rotate(rotation, layer), of_layer)[0], None
 
         x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, self._stack())
         return self._finish(x_BTD)
@@ -73,44 +74,36 @@ class Decoder(nnx.Module):
         tokens_BS: Array,
         stops_BS: Array,
         positions_BS: Array,
-        ends_J: Array,
+        read_positions_J: Array,
         *,
         prefix: attention.Prefix,
-        safe: bool,
+        stable_softmax: bool,
+        whole_last_block: bool = False,
     ) -> Array:
-        """Hidden states [J, E] (float32) at the tokens `ends_J` (flat indices into [B, S]) of suffixes packed into rows.
+        """Hidden states [J, E] (float32) at the tokens `read_positions_J` (flat indices into [B, S]) of suffixes packed into rows.
 
-        Each token attends to the prefix and to what `attention.readable` says. The last block runs on the J ends alone.
-        Unless `safe`, a state may be NaN where attention logits are very large (see `attention.shared_prefix_attention`).
+        Each token attends to the prefix and to what `attention.readable` says. The last block runs on the J tokens alone, unless
+        `whole_last_block`: where most tokens are read, it has next to none to spare. Without `stable_softmax` a state may be NaN
+        where attention logits are very large (see `attention.shared_prefix_attention`).
         """
+        mask_BSS, rotation = attention.readable(stops_BS), self._rotations(positions_BS)
+
+        def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
+            attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, stable_softmax)
+            return self._block(layer)(x_BSD, attend, self._rotate(rotation, layer))[0], None
+
         last = self.config.num_layers - 1
-        rotation = self._rotations(positions_BS)
-        x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, safe, last)
+        scanned = jnp.arange(self.config.num_layers if whole_last_block else last)
+        x_BSD, _ = jax.lax.scan(body, self._embed(tokens_BS, positions_BS), scanned)
+        if whole_last_block:
+            return self._finish(x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J])
         x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
-        mask_1JT = attention.readable_at(ends_J, stops_BS)[None]
-        attend = self._after_prefix(last, mask_1JT, positions_1T[:, ends_J], positions_1T, prefix, safe)
+        mask_1JT = attention.readable_at(read_positions_J, stops_BS)[None]
+        positions_1J = positions_1T[:, read_positions_J]
+        attend = self._after_prefix(last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax)
         tokens_T = jnp.arange(positions_1T.size)
-        rotate_T, rotate_J = (self._rotate(rotation, last, tokens) for tokens in (tokens_T, ends_J))
-        return self._finish(self._block(last).at(x_1TD, ends_J, attend, rotate_T, rotate_J))[0]
-
-    def score_suffixes(
-        self,
-        tokens_BS: Array,
-        stops_BS: Array,
-        positions_BS: Array,
-        ends_J: Array,
-        targets_J: Array,
-        *,
-        prefix: attention.Prefix,
-        safe: bool,
-    ) -> Array:
-        """log p [J] (float32, nats) that token `targets_J` follows the token `ends_J`, read as in `read_suffixes`.
-
-        All blocks run on all tokens: where most of them are read, the last has next to none to spare.
-        """
-        x_BSD = self._through_blocks(tokens_BS, stops_BS, positions_BS, prefix, safe, self.config.num_layers)
-        h_JE = self._finish(x_BSD.reshape(-1, x_BSD.shape[-1])[ends_J])
-        return vocabulary.log_probabilities(h_JE, self.head, targets_J)
+        rotate_T, rotate_J = (self._rotate(rotation, last, tokens) for tokens in (tokens_T, read_positions_J))
+        return self._finish(self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J))[0]
 
     def logits(self, h_NE: Array) -> Array:
         """Next-token logits [N, V] in float32."""
@@ -124,24 +117,6 @@ class Decoder(nnx.Module):
             rows_VE = jnp.concatenate([rows_VE, self.head_bias[...][:, None]], -1)
         return head_lib.Head(rows_VE, self.config.logit_cap)
 
-    def _through_blocks(
-        self,
-        tokens_BS: Array,
-        stops_BS: Array,
-        positions_BS: Array,
-        prefix: attention.Prefix,
-        safe: bool,
-        num_blocks: int,
-    ) -> Array:
-        """Activations [B, S, D] of packed rows after the first blocks."""
-        mask_BSS, rotation = attention.readable(stops_BS), self._rotations(positions_BS)
-
-        def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
-            attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, safe)
-            return self._block(layer)(x_BSD, attend, self._rotate(rotation, layer))[0], None
-
-        return jax.lax.scan(body, self._embed(tokens_BS, positions_BS), jnp.arange(num_blocks))[0]
-
     def _after_prefix(
         self,
         layer: Array | int,
@@ -149,18 +124,21 @@ class Decoder(nnx.Module):
         positions_BS: Array,
         positions_BT: Array,
         prefix: attention.Prefix,
-        safe: bool,
+        stable_softmax: bool,
     ) -> layers.Attend:
-        own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
+        prefix_of_layer = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
         rule = self._rule(layer, prefix.k.shape[2] + positions_BT.shape[1])
         mask_BST = rule.within(mask_BST, positions_BS[:, :, None], positions_BT[:, None])
 
         def attend(q: Array, k: Array, v: Array) -> Array:
             k, v = for_shards(k), for_shards(v)
-            return attention.shared_prefix_attention(q, k, v, mask_BST, positions_BS, own, rule, safe)
+            return attention.shared_prefix_attention(
+                q, k, v, mask_BST, positions_BS, prefix_of_layer, rule, stable_softmax
+            )
 
         return attend
 
+    @jax.named_scope("embedding")
     def _embed(self, tokens: Array, positions: Array) -> Array:
         x = self.tokens[...][tokens]
         if self.config.embed_scale != 1:
@@ -182,8 +160,8 @@ class Decoder(nnx.Module):
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
     def _causal(self, layer: Array | int, length: int, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> layers.Attend:
-        rule, own = self._rule(layer, length), dropout.at(dropout_lib.WEIGHTS)
-        return lambda q, k, v: attention.causal_attention(q, k, v, rule, own)
+        rule, of_weights = self._rule(layer, length), dropout.at(dropout_lib.WEIGHTS)
+        return lambda q, k, v: attention.causal_attention(q, k, v, rule, of_weights)
 
     def _rule(self, layer: Array | int, reach: int) -> attention.Rule:
         """How a layer attends where there are at most `reach` tokens to read."""

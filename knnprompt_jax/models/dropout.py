@@ -20,7 +20,7 @@ class Dropout:
     rate: float = struct.field(pytree_node=False)
 
     def at(self, place: Array | int) -> "Dropout":
-        """Draws of its own for a layer, or for a place within one."""
+        """The same dropout with other draws, for a layer or a place within it."""
         return dataclasses.replace(self, key=jax.random.fold_in(self.key, place)) if self.rate else self
 
     def __call__(self, x: Array) -> Array:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -33,11 +33,10 @@ def mean_of_tokens(hidden_BTD: Array, lengths_B: Array) -> Array:
 
 def first_token(hidden_BTD: Array, lengths_B: Array) -> Array:
     """The state [B, D] of the first token, [CLS], before BERT's pooler."""
-    del lengths_B
     return hidden_BTD[:, 0]
 
 
-POOLINGS: dict[str, Callable[[Array, Array], Array]] = {"mean": mean_of_tokens, "cls": first_token}
+POOLINGS = {"mean": mean_of_tokens, "cls": first_token}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +49,6 @@ class Recipe:
 
 
 class SentenceEncoder:
-    """A BERT with its tokenizer and its recipe."""
-
     def __init__(self, model: bert.Encoder, tokenizer: Any, recipe: Recipe):
         self.config, self.tokenizer, self.recipe = model.config, tokenizer, recipe
         self._graph, self._params = nnx.split(model)
@@ -62,23 +59,20 @@ class SentenceEncoder:
         """Loads an encoder from a Hub name or a folder; pooling: "mean" or "cls", by default the published one.
 
         Raises:
-            UserError: no such model, one of another kind, one that does not say how it pools, an unknown pooling or
-                dtype, damaged weight files.
+            UserError: as `describe`, an unknown dtype, or damaged weight files.
         """
-        if dtype not in config_lib.DTYPES:
-            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
+        jax_dtype = config_lib.dtype_of(dtype)
         config, folder, recipe = describe(name_or_folder, pooling)
         tokenizer = tokenizers.load(folder, of_prompts=False)
         recipe = dataclasses.replace(recipe, max_length=min(recipe.max_length, tokenizer.model_max_length))
-        return cls(checkpoints.load(folder, config, config_lib.DTYPES[dtype]), tokenizer, recipe)
+        return cls(checkpoints.load(folder, config, jax_dtype), tokenizer, recipe)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors [N, D] (float32) of N texts; of a long text, those of its first tokens."""
         vectors_ND = np.zeros((len(texts), self.config.width), np.float32)
         if not len(texts):
             return vectors_ND
-        limit = {"truncation": True, "max_length": self.recipe.max_length, "padding": False}
-        tokens = self.tokenizer(list(texts), return_attention_mask=False, **limit)["input_ids"]
+        tokens = self.tokenizer(list(texts), truncation=True, max_length=self.recipe.max_length)["input_ids"]
         lengths_N = np.array([len(sequence) for sequence in tokens])
         rows_of_longest = max(1, self._batch_tokens // self.recipe.max_length)
         for batch, rows, width in padding.batches(lengths_N, rows_of_longest, self.recipe.max_length):
@@ -104,11 +98,11 @@ def unit(vectors_ND: Array | np.ndarray) -> Array:
 def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, Recipe]:
     """The BERT of an encoder, the folder with its weights and its recipe, by the files of `sentence-transformers`.
 
-    The folder may hold modules.json, sentence_bert_config.json and the folder of a Pooling module. A pooling given here
-    takes the place of theirs; where neither is, the encoder is refused.
+    The folder may hold modules.json, sentence_bert_config.json and the folder of a Pooling module, in whose place comes a
+    `pooling` given here.
 
     Raises:
-      UserError: no such model or one of another kind, modules or a pooling that are not supported, or no pooling.
+      UserError: no such model or one of another kind, modules or a pooling that are not supported, or no pooling at all.
     """
     config, folder = registry.describe(name_or_folder, families=registry.ENCODERS)
     modules = _modules(folder / "modules.json")
@@ -116,13 +110,14 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
     if not pooling and "Pooling" in modules:
         pooling = _pooling(folder / modules["Pooling"])
     if not pooling:
-        choices = " or ".join(POOLINGS)
-        raise errors.UserError(f"{folder}: no modules.json that says how this encoder pools: choose pooling {choices}")
+        raise errors.UserError(
+            f"{folder}: no modules.json that says how this encoder pools: choose pooling mean or cls"
+        )
     if pooling not in POOLINGS:
         raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
     options = folder / modules.get("Transformer", "") / "sentence_bert_config.json"
     described = hf_config.Fields(hf_config.read_object(options) if options.exists() else {}, str(options))
-    described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
+    described.require("do_lower_case", False)  # The switch of BERT's tokenizer is another.
     longest = described.size("max_seq_length", config.num_positions)
     return config, folder, Recipe(pooling, min(longest, config.num_positions), "Normalize" in modules)
 
@@ -134,7 +129,7 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         modules = {entry["type"].rsplit(".", 1)[-1]: entry["path"] for entry in entries}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise errors.UserError(f"{path}: no list of modules: {error}") from None
     for name in modules:
         if name not in _MODULES:
@@ -149,6 +144,7 @@ def _pooling(folder: pathlib.Path) -> str:
     modes = described.get("pooling_mode", older)
     modes = [_OLDER_NAMES.get(mode, mode) for mode in ([modes] if isinstance(modes, str) else modes)]
     if len(modes) != 1 or modes[0] not in POOLINGS:
-        choices = ", ".join(POOLINGS)
-        raise errors.UserError(f"{folder}/config.json: pooling {modes} is not supported; choices: {choices}")
+        raise errors.UserError(
+            f"{folder}/config.json: pooling {modes} is not supported; choices: {', '.join(POOLINGS)}"
+        )
     return modes[0]

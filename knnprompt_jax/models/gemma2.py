@@ -8,7 +8,6 @@ from knnprompt_jax.models import hf_config, llama_like, names
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     layers = hf.size("num_hidden_layers")
     windows = llama_like.windows(hf, [llama_like.LAYER_TYPES[layer % 2] for layer in range(layers)])
     # Absent is not null here: then they are what was published.
@@ -24,7 +23,7 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def from_hf(hf: hf_config.Fields, family: str, **different: Any) -> config_lib.DecoderConfig:
     """What Gemma 2 and 3 have in common."""
-    hf.value("hidden_act")  # An older key beside the one that counts.
+    hf.value("hidden_act")  # The older name of `hidden_activation`, which counts.
     hf.require("use_bidirectional_attention", False)
     hf.size("head_dim")
     values = {

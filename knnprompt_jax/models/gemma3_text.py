@@ -7,7 +7,6 @@ from knnprompt_jax.models import gemma2, hf_config, llama_like, rope_config
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     if hf.value("attn_logit_softcapping") is not None:  # `transformers` reads it and does nothing with it.
         raise hf.wrong("attn_logit_softcapping", "not supported in gemma3_text; only null is")
     layers = hf.size("num_hidden_layers")

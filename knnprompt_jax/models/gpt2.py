@@ -6,7 +6,6 @@ from knnprompt_jax.models.conversion import Rule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     hf.require("add_cross_attention", False)
     width = hf.size("n_embd", 768)
     heads = hf.divisor("n_head", width, 12)

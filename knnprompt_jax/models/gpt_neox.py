@@ -6,13 +6,12 @@ from knnprompt_jax.models.conversion import Rule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     width = hf.size("hidden_size")
     heads = hf.divisor("num_attention_heads", width)
     parameters = rope_config.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
     table, context = rope_config.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     bias = hf.switch("attention_bias", True)
-    hf.value("is_decoder")  # It is one, whatever this says.
+    hf.value("is_decoder")  # It always is a decoder.
     return config_lib.DecoderConfig.of_equal_heads(
         family="gpt_neox",
         vocab_size=hf.size("vocab_size"),

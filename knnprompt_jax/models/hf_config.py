@@ -78,12 +78,6 @@ class Fields:
         """A positive number, or None where the key is absent."""
         return None if self.value(key) is None else self.number(key)
 
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self._needed(key, default)
-        if not isinstance(value, str):
-            raise self._refused(key, value, "is no text")
-        return value
-
     def switch(self, key: str, default: bool) -> bool:
         value = self.value(key, default)
         if type(value) is not bool:
@@ -161,7 +155,7 @@ def read_object(path: pathlib.Path) -> Json:
     """The JSON object in a file. Raises UserError: the file cannot be read or holds no JSON object."""
     try:
         hf = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise errors.UserError(f"{path}: not readable as JSON: {error}") from None
     if not isinstance(hf, dict):
         raise errors.UserError(f"{path}: holds no JSON object")

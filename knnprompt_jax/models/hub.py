@@ -14,18 +14,21 @@ from knnprompt_jax.models import hub_files, shipped, tensor_files
 _TIMEOUT_SECONDS = 10.0
 
 
-def resolve(name_or_path: str, revision: str | None = None, config_only: bool = False) -> pathlib.Path:
+def resolve(
+    name_or_path: str, revision: str | None = None, config_only: bool = False, weights: bool = True
+) -> pathlib.Path:
     """Where a model lies: its folder, or its `.gguf` file, which holds all of it.
 
     A folder or a `.gguf` file comes first, and of a folder whose only weights are one `.gguf` file that file; then a
     shipped model by its name, then the Hub's snapshot of "owner/name", or of "owner/name:file.gguf" that file alone.
 
-    Downloads config, tokenizer and one format of the weights (`config_only`: config.json alone; a `.gguf` file comes whole),
-    compares them with the Hub's checksums, and goes on where an earlier download broke off. Where the Hub gives nothing, the
-    cache serves.
+    Downloads config, tokenizer and the weights in one format, compares them with the Hub's checksums, and goes on where an earlier
+    download broke off. Where the Hub gives nothing, the cache serves.
 
     Args:
         revision: branch, tag or commit on the Hub.
+        config_only: download config.json alone; a `.gguf` file comes whole.
+        weights: download the weights too.
 
     Raises:
         UserError: no such folder, file, model or revision, several `.gguf` files to choose from, no right to read it, a file
@@ -35,7 +38,7 @@ def resolve(name_or_path: str, revision: str | None = None, config_only: bool = 
     if local is not None:
         return local
     name, file = _parts(name_or_path)
-    folder = _snapshot(name, revision, hub_files.Selection(file, config_only))
+    folder = _snapshot(name, revision, hub_files.Selection(file, config_only, weights))
     return folder / file if file else folder
 
 
@@ -125,7 +128,7 @@ def _from_cache(name: str, revision: str | None, selection: hub_files.Selection)
         files = [selection.file or hub_files.CONFIG]
     try:
         folder = _files(name, revision, files, local_files_only=True)
-        if not selection.file and not selection.config_only:
+        if not selection.file and not selection.config_only and selection.weights:
             tensor_files.find(folder)
         return folder if all((folder / file).is_file() for file in files) else None
     except (OSError, errors.UserError):

@@ -17,39 +17,36 @@ class Unusable(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """What a run reads of a repository: `file` alone, config.json alone, or with it all that is small and the weights."""
+    """What a run reads of a repository: `file` alone, config.json alone, or with it all that is small and, if asked for, the weights."""
 
     file: str = ""
     config_only: bool = False
+    weights: bool = True
 
     def of(self, files: list[str]) -> list[str]:
-        """The selected ones of all files of a repository. Raises Unusable: there is no such file, no config.json, or no weights."""
-        if not self.file:
-            return _wanted(files, self.config_only)
-        if self.file not in files:
-            choices = ", ".join(_ggufs(files)) or "none"
-            raise Unusable(f"it has no file {self.file}; choices: {choices}")
-        return [self.file]
-
-
-def _wanted(files: list[str], config_only: bool) -> list[str]:
-    """Config.json alone, or with it everything small at the top and the preferred weights."""
-    hint = f"name one of its files, such as owner/name:{_ggufs(files)[0]}" if _ggufs(files) else ""
-    if CONFIG not in files:
-        raise Unusable(f"it has no {CONFIG}: {hint or 'choose another model'}")
-    if config_only:
-        return [CONFIG]
-    top = [file for file in files if "/" not in file]
-    weights = tensor_files.pick(top)
-    if weights is None:
-        formats = ", ".join(tensor_files.FORMATS)
-        raise Unusable(f"it has no weights ({formats}): {hint or 'choose another model or revision'}")
-    small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
-    small += [file for file in files if file.endswith("_Pooling/config.json")]  # Of sentence encoders.
-    if not weights.endswith(".index.json"):
-        return [*small, weights]
-    stem, suffix = os.path.splitext(weights.removesuffix(".index.json"))
-    return [*small, weights, *(file for file in top if file.startswith(f"{stem}-") and file.endswith(suffix))]
+        """The selected files of a repository's. Raises Unusable: there is no such file, no config.json, or no weights."""
+        if self.file and self.file not in files:
+            raise Unusable(f"it has no file {self.file}; choices: {', '.join(_ggufs(files)) or 'none'}")
+        if self.file:
+            return [self.file]
+        hint = f"name one of its files, such as owner/name:{_ggufs(files)[0]}" if _ggufs(files) else ""
+        if CONFIG not in files:
+            raise Unusable(f"it has no {CONFIG}: {hint or 'choose another model'}")
+        if self.config_only:
+            return [CONFIG]
+        top = [file for file in files if "/" not in file]
+        weights = tensor_files.pick(top)
+        if weights is None:
+            formats = ", ".join(tensor_files.FORMATS)
+            raise Unusable(f"it has no weights ({formats}): {hint or 'choose another model or revision'}")
+        small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
+        small += [file for file in files if file.endswith("_Pooling/config.json")]  # Of sentence encoders.
+        if not self.weights:
+            return small
+        if not weights.endswith(".index.json"):
+            return [*small, weights]
+        stem, suffix = os.path.splitext(weights.removesuffix(".index.json"))
+        return [*small, weights, *(file for file in top if file.startswith(f"{stem}-") and file.endswith(suffix))]
 
 
 def _ggufs(files: list[str]) -> list[str]:

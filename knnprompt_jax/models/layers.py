@@ -42,12 +42,13 @@ class Norm(nnx.Module):
     """Normalisation over the last axes, as many as its shape has, computed in float32 whatever the input; the caller casts."""
 
     def __init__(self, shape: tuple[int, ...], kind: str, epsilon: float, dtype: jnp.dtype):
-        """`kind` is one of `config.NORMS`."""
+        """`kind` is of `config.NORMS`."""
         self.kind, self.epsilon, self.axes = kind, epsilon, tuple(range(-len(shape), 0))
         self.scale = nnx.Param(jnp.full(shape, kind != "rms_plus_one", dtype))
         if kind == "layer":
             self.bias = _zeros(shape, dtype)
 
+    @jax.named_scope("norm")
     def __call__(self, x: Array) -> Array:
         x = x.astype(jnp.float32)
         if self.kind == "layer":
@@ -81,6 +82,7 @@ class Attention(nnx.Module):
             shapes = [(size,), (size,)] if config.qk_norm == "head" else [(heads, size), (kv_heads, size)]
             self.q_norm, self.k_norm = (Norm(shape, config.norm, config.norm_epsilon, dtype) for shape in shapes)
 
+    @jax.named_scope("projections")
     def queries(self, x_BSD: Array, rotate: Rotate) -> Array:
         """Queries [B, S, H, K], with their positions."""
         q_BSHK = jnp.einsum("bsd,dhk->bshk", x_BSD, self.q_kernel[...])
@@ -90,6 +92,7 @@ class Attention(nnx.Module):
             q_BSHK = self.q_norm(q_BSHK).astype(x_BSD.dtype)
         return rotate(q_BSHK)
 
+    @jax.named_scope("projections")
     def keys_and_values(self, x_BSD: Array, rotate: Rotate) -> tuple[Array, Array]:
         """Keys, with their positions, and values in one product: two of [B, S, G, K]."""
         kv_BSnGK = jnp.einsum("bsd,dngk->bsngk", x_BSD, self.kv_kernel[...])
@@ -100,6 +103,7 @@ class Attention(nnx.Module):
             k_BSGK = self.k_norm(k_BSGK).astype(x_BSD.dtype)
         return rotate(k_BSGK), v_BSGK
 
+    @jax.named_scope("projections")
     def output(self, read_BSHK: Array) -> Array:
         out_BSD = jnp.einsum("bshk,hkd->bsd", read_BSHK, self.out_kernel[...])
         return out_BSD + self.out_bias[...] if self.has_out_bias else out_BSD
@@ -118,6 +122,7 @@ class MLP(nnx.Module):
             setattr(self, f"{self.first}_bias", _zeros(inner, dtype))
             self.down_bias = _zeros((width,), dtype)
 
+    @jax.named_scope("mlp")
     def __call__(self, x_BSD: Array) -> Array:
         up = jnp.tensordot(x_BSD, getattr(self, f"{self.first}_kernel")[...], 1)  # [B, S, F], or [B, S, 2, F].
         up = up + getattr(self, f"{self.first}_bias")[...] if self.has_bias else up
@@ -150,32 +155,28 @@ class Block(nnx.Module):
         read_BSHK = attend(self.attention.queries(normed_BSD, rotate), k_BSGK, v_BSGK)
         return self._finish(x_BSD, read_BSHK, dropout), k_BSGK, v_BSGK
 
-    def at(self, x_1TD: Array, ends_J: Array, attend: Attend, rotate: Rotate, rotate_ends: Rotate) -> Array:
-        """Only the tokens `ends_J` come out, [1, J, D]: what a last block needs. Keys and values are those of all tokens."""
-        x_1JD = x_1TD[:, ends_J]
-        q_1JHK = self.attention.queries(self._before("attention", x_1JD), rotate_ends)
+    def at(self, x_1TD: Array, tokens_J: Array, attend: Attend, rotate: Rotate, rotate_J: Rotate) -> Array:
+        """Some tokens alone through the block, [1, J, D]: enough of the last one. Keys and values are those of all tokens."""
+        x_1JD = x_1TD[:, tokens_J]
+        q_1JHK = self.attention.queries(self._before("attention", x_1JD), rotate_J)
         k_1TGK, v_1TGK = self.attention.keys_and_values(self._before("attention", x_1TD), rotate)
         return self._finish(x_1JD, attend(q_1JHK, k_1TGK, v_1TGK))
 
     def _finish(self, x: Array, read: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
-        attended = self._output("attention", dropout.at(dropout_lib.READ)(self.attention.output(read)))
-        summed = x + attended if self.is_parallel else self._after("attention", x + attended)
+        attended = dropout.at(dropout_lib.READ)(self.attention.output(read))
+        summed = x + self._normed(config_lib.OUTPUT, "attention_output_norm", attended)
+        if not self.is_parallel:
+            summed = self._normed(config_lib.AFTER, "attention_norm", summed)
         mlp = self.mlp(self._before("mlp", x if self.is_parallel else summed))
-        return self._after("mlp", summed + self._output("mlp", dropout.at(dropout_lib.MLP)(mlp)))
+        output = self._normed(config_lib.OUTPUT, "mlp_output_norm", dropout.at(dropout_lib.MLP)(mlp))
+        return self._normed(config_lib.AFTER, "mlp_norm", summed + output)
 
     def _before(self, part: str, x: Array) -> Array:
-        if config_lib.BEFORE_BOTH in self.places:
-            return self._normed("input_norm", x)
-        return self._normed(f"{part}_norm", x) if config_lib.BEFORE in self.places else x
+        x = self._normed(config_lib.BEFORE_BOTH, "input_norm", x)
+        return self._normed(config_lib.BEFORE, f"{part}_norm", x)
 
-    def _output(self, part: str, x: Array) -> Array:
-        return self._normed(f"{part}_output_norm", x) if config_lib.OUTPUT in self.places else x
-
-    def _after(self, part: str, x: Array) -> Array:
-        return self._normed(f"{part}_norm", x) if config_lib.AFTER in self.places else x
-
-    def _normed(self, name: str, x: Array) -> Array:
-        return getattr(self, name)(x).astype(x.dtype)
+    def _normed(self, place: str, name: str, x: Array) -> Array:
+        return getattr(self, name)(x).astype(x.dtype) if place in self.places else x
 
 
 def stack(config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype) -> Block:

@@ -7,7 +7,6 @@ from knnprompt_jax.models import hf_config, llama_like
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     hf.value("pretraining_tp")  # In how many parts products were computed in training: the same products.
     return llama_like.config_from_hf(
         hf,

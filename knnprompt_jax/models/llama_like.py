@@ -31,7 +31,7 @@ def config_from_hf(
     Sizes must be there, `num_key_value_heads` among them unless `kv_heads` says what it is then.
 
     Raises:
-        UserError: a switch that changes the model and is not supported here, a size that is none, or one that is missing.
+        UserError: a switch that changes the model and is not supported here, or a size that is missing or wrong.
     """
     width, heads = hf.size("hidden_size"), hf.size("num_attention_heads")
     size = head_size(hf)
@@ -63,12 +63,12 @@ def config_from_hf(
 
 
 def attention_biases(hf: hf_config.Fields) -> dict[str, Any]:
-    """Where one switch is for all four products of attention."""
+    """The biases, where a single switch is for all four products of attention."""
     return dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", False))
 
 
 def rope_of(hf: hf_config.Fields, theta: float) -> Rope:
-    """The one table of a model whose layers all turn alike, whole heads of them; `theta` is the base where the file has none."""
+    """The rotary positions of a model whose layers all turn alike, and their whole heads; `theta` is the base where the file has none."""
     parameters, context = rope_config.parameters(hf, theta), hf.size("max_position_embeddings")
     rope_config.refuse_partial(parameters)
     original = hf.value("original_max_position_embeddings") and hf.size("original_max_position_embeddings")

@@ -8,7 +8,6 @@ from knnprompt_jax.models import hf_config, llama_like
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     has_window = not hf.has("sliding_window") or hf.value("sliding_window") is not None  # Absent, it is 4,096.
     windows = (hf.size("sliding_window", 4096),) * hf.size("num_hidden_layers") if has_window else ()
     return llama_like.config_from_hf(hf, "mistral", windows=windows)

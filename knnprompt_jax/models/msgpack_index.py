@@ -1,7 +1,7 @@
 """Where the tensors of a Flax msgpack file lie, without reading them.
 
-`flax.serialization.msgpack_restore` reads a whole file into memory; this walks the headers only, so that tensors can be
-mapped one by one. Nothing in such a file is executed.
+`flax.serialization.msgpack_restore` reads a whole file into memory; here the `msgpack` package reads only what stands between the
+tensors, so that they can be mapped one by one. Nothing in such a file is executed.
 Format: https://github.com/msgpack/msgpack/blob/master/spec.md and `flax.serialization`.
 """
 
@@ -12,23 +12,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
+import msgpack
 import numpy as np
 
 _CHUNKED = "__msgpack_chunked_array__"
 _NDARRAY, _NUMPY_SCALAR = 1, 3
-# By the first byte of a value: its kind, and its size (of a number: its value), or in how many bytes that follows.
-_FIXED = {
-    **{first: ("int", first) for first in range(0x80)},
-    **{base + size: (kind, size) for base, kind in ((0x80, "map"), (0x90, "array")) for size in range(16)},
-    **{0xA0 + size: ("str", size) for size in range(32)},
-    **{0xC0: ("nil", 0), 0xC2: ("bool", 0), 0xC3: ("bool", 1)},
-    **{0xD4 + power: ("ext", 2**power) for power in range(5)},
-}
-_SIZED = {
-    **{0xC4: ("bin", 1), 0xC5: ("bin", 2), 0xC6: ("bin", 4), 0xC7: ("ext", 1), 0xC8: ("ext", 2), 0xC9: ("ext", 4)},
-    **{0xCC: ("int", 1), 0xCD: ("int", 2), 0xCE: ("int", 4), 0xCF: ("int", 8), 0xD9: ("str", 1), 0xDA: ("str", 2)},
-    **{0xDB: ("str", 4), 0xDC: ("array", 2), 0xDD: ("array", 4), 0xDE: ("map", 2), 0xDF: ("map", 4)},
-}
+# By the first byte of a value: maps, and extensions with the number of bytes that hold their size, or their size itself.
+_MAPS = (*range(0x80, 0x90), 0xDE, 0xDF)
+_EXTENSIONS, _FIXED_EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}, {0xD4 + power: 2**power for power in range(5)}
+_WINDOW = 4096  # Bytes; more than a name or a shape takes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,56 +51,47 @@ class _Cursor:
         self.data, self.at = data, 0
 
     def value(self) -> Any:
-        kind, size = self._head()
-        match kind:
-            case "map":
-                return {self.value(): self.value() for _ in range(size)}
-            case "array":
-                return [self.value() for _ in range(size)]
-            case "str":
-                return self._take(size).decode()
-            case "ext":
-                return self._array(self.at + 1 + size)
-            case "bin":
-                raise ValueError(f"bytes outside an array at offset {self.at}")
-            case _:
-                return size
+        first = self.data[self.at] if self.at < len(self.data) else None
+        if first in _MAPS:
+            return {self._read("unpack"): self.value() for _ in range(self._read("read_map_header"))}
+        if first in _EXTENSIONS or first in _FIXED_EXTENSIONS:
+            return self._array(first)
+        return self._read("unpack")
 
-    def _head(self) -> tuple[str, int]:
-        """The kind of the next value, and its size (of a number: its value)."""
-        first = self._take(1)[0]
-        if first in _FIXED:
-            return _FIXED[first]
-        if first not in _SIZED:
-            raise ValueError(f"an unknown msgpack type 0x{first:02x} at offset {self.at - 1}")
-        kind, width = _SIZED[first]
-        return kind, int.from_bytes(self._take(width), "big")
+    def _read(self, method: str) -> Any:
+        """What a method of `msgpack.Unpacker` makes of the next bytes."""
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(self.data[self.at : self.at + _WINDOW])
+        try:
+            value = getattr(unpacker, method)()
+        except msgpack.OutOfData:
+            raise ValueError(f"at offset {self.at} it ends within a value, or holds no array") from None
+        self.at += unpacker.tell()
+        return value
 
-    def _array(self, end: int) -> Span:
-        code = self._take(1)[0]
+    def _array(self, first: int) -> Span:
+        """An extension that holds shape, type and bytes of an array."""
+        width = _EXTENSIONS.get(first, 0)
+        size = (
+            int.from_bytes(self.data[self.at + 1 : self.at + 1 + width], "big") if width else _FIXED_EXTENSIONS[first]
+        )
+        code, self.at = self.data[self.at + 1 + width], self.at + 2 + width
+        end = self.at + size
         if code not in (_NDARRAY, _NUMPY_SCALAR):
             raise ValueError(f"an unknown Flax type {code} at offset {self.at - 1}")
-        self._head()
-        shape, name, (_, size) = tuple(self.value()), self.value(), self._head()
+        self._read("read_array_header")
+        shape, name = tuple(self._read("unpack")), self._read("unpack")
         dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-        count = math.prod(shape)
         if dtype.hasobject:
             raise ValueError(f"an array of Python objects at offset {self.at}")
-        if self.at + size != end or count * dtype.itemsize != size:
-            raise ValueError(f"an array whose size is not that of its shape at offset {self.at}")
-        offset = self.at
-        self._skip(size)
+        count = math.prod(shape)
+        offset = end - count * dtype.itemsize
+        if int.from_bytes(self.data[self.at + 1 : offset], "big") != end - offset or end > len(self.data):
+            raise ValueError(
+                f"an array whose size is not that of its shape at offset {self.at}, or the file ends before it"
+            )
+        self.at = end
         return Span(shape, dtype, (offset,), (count,))
-
-    def _take(self, size: int) -> bytes:
-        at = self.at
-        self._skip(size)
-        return self.data[at : self.at]
-
-    def _skip(self, size: int) -> None:
-        self.at += size
-        if self.at > len(self.data):
-            raise ValueError(f"it ends after {len(self.data)} bytes, within a value")
 
 
 def _flatten(tree: dict, prefix: str) -> Iterator[tuple[str, Span]]:

@@ -11,7 +11,6 @@ POSITION_OFFSET = 2
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     hf.require("enable_bias", True)
     hf.require("layer_norm_elementwise_affine", True)
     width = hf.size("hidden_size", 768)

@@ -1,4 +1,4 @@
-"""Phi-1, 1.5 and 2: one LayerNorm for attention and MLP side by side, rotary positions on a part of the head, a bias on the head."""
+"""Phi-1, 1.5 and 2: the same LayerNorm for attention and MLP side by side, rotary positions on a part of the head, a bias on the head."""
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers, llama_like, names, rope_config
@@ -6,7 +6,6 @@ from knnprompt_jax.models.conversion import Rule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     width = hf.size("hidden_size")
     heads = hf.divisor("num_attention_heads", width)
     parameters = rope_config.parameters(hf, 1e4, 0.5)

@@ -8,7 +8,6 @@ from knnprompt_jax.models import hf_config, llama_like, names, rope_config
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     parameters = rope_config.parameters(hf, 1e4)
     if parameters.get("rope_type", parameters.get("type")) in ("su", "yarn"):  # Older names, in this family.
         parameters |= {"rope_type": "longrope", "type": "longrope"}

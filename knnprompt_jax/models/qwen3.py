@@ -1,4 +1,4 @@
-"""Qwen3: a Llama that normalises queries and keys within each head, whose size is a number of its own."""
+"""Qwen3: a Llama that normalises queries and keys within each head; heads need not share the width."""
 
 import functools
 from typing import Any
@@ -8,7 +8,6 @@ from knnprompt_jax.models import hf_config, llama_like
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     hf.size("head_dim")
     different: dict[str, Any] = {
         "qk_norm": "head",

@@ -1,10 +1,13 @@
-"""The model families: which architecture has which module, configuration and tables of names."""
+"""The model families, a file each, called by the `model_type` of their config.json.
 
-import dataclasses
+A file has `config_from_hf`, from a config.json to the model's configuration; `PUBLISHED`, what the config.json of published sizes
+says of their shape, by Hub name; `TABLE`, the names of the weights, and `FLAX_TABLE` where Flax files were published.
+"""
+
+import importlib
 import math
 import pathlib
-import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -12,74 +15,32 @@ import jax.numpy as jnp
 from flax import nnx
 
 from knnprompt_jax import errors
-from knnprompt_jax.models import (
-    bert,
-    conversion,
-    decoder,
-    gemma2,
-    gemma3_text,
-    gpt2,
-    gpt_neox,
-    hf_config,
-    hub,
-    llama,
-    mistral,
-    olmo2,
-    opt,
-    phi,
-    phi3,
-    qwen2,
-    qwen3,
-    smollm3,
-)
+from knnprompt_jax.models import bert, decoder, hf_config, hub
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models.gguf import config as gguf_config
 
 Model = Any  # A decoder.Decoder or bert.Encoder, as the family of its config says.
-
-
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """What is known of one `model_type`; `architecture` is the class that `transformers` loads an export with.
-
-    `published` holds the config.json of published sizes, as far as it says something of the shape.
-    """
-
-    architecture: str
-    module: Callable[..., Model]
-    config_from_hf: Callable[[hf_config.Fields], config_lib.DecoderConfig]
-    published: Mapping[str, hf_config.Json]
-    table: conversion.Table
-    flax_table: conversion.Table | None = None
-
-
-def _decoder(architecture: str, family: types.ModuleType) -> Family:
-    flax_table = getattr(family, "FLAX_TABLE", None)
-    return Family(architecture, decoder.Decoder, family.config_from_hf, family.PUBLISHED, family.TABLE, flax_table)
-
-
-DECODERS = {
-    "gpt2": _decoder("GPT2LMHeadModel", gpt2),
-    "opt": _decoder("OPTForCausalLM", opt),
-    "llama": _decoder("LlamaForCausalLM", llama),
-    "mistral": _decoder("MistralForCausalLM", mistral),
-    "qwen2": _decoder("Qwen2ForCausalLM", qwen2),
-    "qwen3": _decoder("Qwen3ForCausalLM", qwen3),
-    "gemma2": _decoder("Gemma2ForCausalLM", gemma2),
-    "gemma3_text": _decoder("Gemma3ForCausalLM", gemma3_text),
-    "gpt_neox": _decoder("GPTNeoXForCausalLM", gpt_neox),
-    "olmo2": _decoder("Olmo2ForCausalLM", olmo2),
-    "phi": _decoder("PhiForCausalLM", phi),
-    "phi3": _decoder("Phi3ForCausalLM", phi3),
-    "smollm3": _decoder("SmolLM3ForCausalLM", smollm3),
+# Of each family, the class of `transformers` that loads an export.
+ARCHITECTURES = {
+    "gpt2": "GPT2LMHeadModel",
+    "opt": "OPTForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "phi": "PhiForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "bert": "BertModel",
 }
-FAMILIES = {
-    **DECODERS,
-    "bert": Family("BertModel", bert.Encoder, bert.config_from_hf, bert.PUBLISHED, bert.TABLE, bert.FLAX_TABLE),
-}
-LANGUAGE_MODELS = tuple(DECODERS)
 ENCODERS = ("bert",)
-PUBLISHED = {name: hf for family in DECODERS.values() for name, hf in family.published.items()}
+LANGUAGE_MODELS = tuple(name for name in ARCHITECTURES if name not in ENCODERS)
+FAMILIES = {name: importlib.import_module(f"knnprompt_jax.models.{name}") for name in ARCHITECTURES}
+PUBLISHED = {name: hf for family in LANGUAGE_MODELS for name, hf in FAMILIES[family].PUBLISHED.items()}
 
 
 def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODELS) -> config_lib.DecoderConfig:
@@ -111,7 +72,7 @@ def num_parameters(config: config_lib.DecoderConfig) -> int:
 
 def abstract(config: config_lib.DecoderConfig, dtype: jnp.dtype = jnp.float32) -> Model:
     """The model without values: shapes and types of its weights."""
-    module = FAMILIES[config.family].module
+    module: Callable[..., Model] = bert.Encoder if config.family in ENCODERS else decoder.Decoder
     return nnx.eval_shape(lambda: module(config, nnx.Rngs(0), dtype))
 
 
@@ -123,14 +84,17 @@ def published(name: str) -> config_lib.DecoderConfig:
 
 
 def describe(
-    name_or_folder: str, revision: str | None = None, families: Collection[str] = LANGUAGE_MODELS
+    name_or_folder: str,
+    revision: str | None = None,
+    families: Collection[str] = LANGUAGE_MODELS,
+    weights: bool = True,
 ) -> tuple[config_lib.DecoderConfig, pathlib.Path]:
-    """The model of a name, folder or file (`hub.resolve`), which must be of one of these families, and where its weights lie.
+    """The model of a name, folder or file, which must be of one of these families, and where its weights lie.
 
-    Weights of unsupported models are not fetched.
+    Weights of unsupported models are not fetched, nor any without `weights`.
 
     Raises:
-        UserError: no such model, the Hub cannot be reached, or the model is not supported.
+        UserError: as `hub.resolve`, or the model is not supported.
     """
     path = hub.resolve(name_or_folder, revision, config_only=True)
     try:
@@ -139,4 +103,4 @@ def describe(
     except errors.UserError as error:
         named = str(error).startswith(f"{path}: ")
         raise errors.UserError(str(error) if named else f"{name_or_folder}: {error}") from None
-    return config, hub.resolve(name_or_folder, revision)
+    return config, hub.resolve(name_or_folder, revision, weights=weights)

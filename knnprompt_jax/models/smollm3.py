@@ -7,7 +7,6 @@ from knnprompt_jax.models import hf_config, llama_like, rotary
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    """The decoder of a config.json, as `registry.config_from_hf` says."""
     for meaningless in ("max_window_layers", "pretraining_tp"):  # Left over from Qwen2 and Llama.
         hf.value(meaningless)
     layers, interval = hf.size("num_hidden_layers"), hf.size("no_rope_layer_interval", 4)

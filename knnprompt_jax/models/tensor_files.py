@@ -11,6 +11,7 @@ import math
 import mmap
 import pathlib
 import pickle
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator
 
@@ -28,8 +29,10 @@ _SAFETENSORS_DTYPES = {
     **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_},
 }
 # What the readers raise on bytes that are not what they should be.
-_OF_VALUES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
-_CORRUPT = (OSError, EOFError, *_OF_VALUES, pickle.UnpicklingError, safetensors.SafetensorError)
+_CORRUPT = (
+    *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, SyntaxError),
+    *(pickle.UnpicklingError, safetensors.SafetensorError),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Tensor:
 
 
 def pick(names: Iterable[str]) -> str | None:
-    """The preferred one among these file names: weights in one file, or an index; none if there are no weights."""
+    """The preferred of these names: a file with all weights, or an index of several; None if there are no weights."""
     names = set(names)
     return next((name for file in FORMATS for name in (file, f"{file}.index.json") if name in names), None)
 
@@ -101,7 +104,7 @@ def _safetensors(file: pathlib.Path) -> Iterator[Tensor]:
             choices = ", ".join(_SAFETENSORS_DTYPES)
             raise errors.UserError(f"{file}: tensor {key} has type {kind}; supported: {choices}")
         dtype = np.dtype(_SAFETENSORS_DTYPES[kind])
-        yield Tensor(file, key, shape, dtype, functools.partial(_map, file, dtype, shape, offset))
+        yield Tensor(file, key, shape, dtype, functools.partial(np.memmap, file, dtype, "r", offset, shape))
         offset += dtype.itemsize * math.prod(shape)
 
 
@@ -112,12 +115,9 @@ def _msgpack(file: pathlib.Path) -> Iterator[Tensor]:
         yield Tensor(file, key, span.shape, span.dtype, functools.partial(_map_span, file, span))
 
 
-def _map(file: pathlib.Path, dtype: np.dtype, shape: tuple[int, ...], offset: int) -> np.ndarray:
-    return np.memmap(file, dtype, "r", offset, shape)
-
-
 def _map_span(file: pathlib.Path, span: msgpack_index.Span) -> np.ndarray:
-    runs = [_map(file, span.dtype, (count,), offset) for offset, count in zip(span.offsets, span.counts, strict=True)]
+    places = zip(span.offsets, span.counts, strict=True)
+    runs = [np.memmap(file, span.dtype, "r", offset, (count,)) for offset, count in places]
     return (runs[0] if len(runs) == 1 else np.concatenate(runs)).reshape(span.shape)
 
 
@@ -131,7 +131,7 @@ def _torch(file: pathlib.Path) -> Iterator[Tensor]:
 
 def _torch_view(file: pathlib.Path, key: str, dtype: np.dtype) -> np.ndarray:
     tensor = _load_torch(file)[key].detach().contiguous()
-    if dtype == ml_dtypes.bfloat16:  # NumPy knows no bfloat16 of its own, so the bits go over as integers.
+    if dtype == ml_dtypes.bfloat16:  # Which NumPy does not know: the bits go over as integers.
         return tensor.view(_import_torch(file).int16).numpy().view(dtype)
     return tensor.numpy()
 
@@ -142,7 +142,12 @@ def _load_torch(file: pathlib.Path) -> dict:
     torch = _import_torch(file)
     with file.open("rb") as stream:
         is_zip = stream.read(4) == b"PK\x03\x04"
-    state = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
+    except pickle.UnpicklingError as error:  # PyTorch's own message tells how to run the code.
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        code = f"code that would run ({named[1]})" if named else "more than tensors"
+        raise errors.UserError(f"{file}: not read: it holds {code}, or is damaged; have it as safetensors") from None
     if not isinstance(state, dict):
         raise ValueError("it holds no dictionary of tensors")
     return state

@@ -12,7 +12,7 @@ def load(path: pathlib.Path, of_prompts: bool = True) -> Any:
 
     Raises:
         UserError: there is none; or, where it is to make prompts, it ends every text with a token, after which no model says what
-            comes next, or begins it with the same one twice.
+            comes next, or begins it with the same token twice.
     """
     tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _of_folder(path)
     if of_prompts:

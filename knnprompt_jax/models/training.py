@@ -1,16 +1,23 @@
-"""What training needs everywhere: which weights decay, and checkpoints from which a killed run goes on."""
+"""What every training needs: which weights decay, the loop over its steps, and checkpoints from which a killed run goes on."""
 
 import json
+import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import optax
 import orbax.checkpoint as ocp
+import tqdm
 from flax import nnx
 
 from knnprompt_jax import errors, files
+
+Updated = tuple[nnx.State, optax.OptState, jax.Array]
+"""The parameters and the optimizer's state after a step, and the loss before it."""
+Update = Callable[[int, nnx.State, optax.OptState], Updated]
+"""Takes the step of that number, from 0."""
 
 
 def decays(params: nnx.State) -> nnx.State:
@@ -18,6 +25,32 @@ def decays(params: nnx.State) -> nnx.State:
     return jax.tree_util.tree_map_with_path(
         lambda path, _: not any(name in jax.tree_util.keystr(path) for name in ("bias", "scale")), params
     )
+
+
+class Run:
+    """A training's parameters and optimizer state, from the newest checkpoint if there is one."""
+
+    def __init__(self, params: nnx.State, state: optax.OptState, checkpoints: "Checkpoints | None" = None):
+        self._checkpoints, self.step, self.params, self._state = checkpoints, 0, params, state
+        if checkpoints:
+            self.step, self.params, self._state = checkpoints.restore(params, state)
+
+    def steps(self, update: Update, total: int, checkpoint_every: int, learning_rate: float) -> Iterator[float]:
+        """Updates up to `total` steps, yields the loss of each step done here and saves the last.
+
+        Raises UserError where a loss is not finite.
+        """
+        with tqdm.tqdm(total=total, initial=self.step, unit="step", disable=None) as bar:
+            while self.step < total:
+                self.params, self._state, loss_before = update(self.step, self.params, self._state)
+                self.step, loss = self.step + 1, float(loss_before)
+                if not math.isfinite(loss):
+                    raise errors.UserError(f"the loss is {loss} at step {self.step}: lower {learning_rate=}")
+                bar.update()
+                bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+                yield loss
+                if self._checkpoints and (self.step % checkpoint_every == 0 or self.step == total):
+                    self._checkpoints.save(self.step, self.params, self._state)
 
 
 class Checkpoints:
@@ -51,9 +84,6 @@ class Checkpoints:
         structure = jax.tree.structure(optimizer_state)
         return step, params, jax.tree.unflatten(structure, saved["optimizer"])
 
-    def close(self) -> None:
-        self._manager.close()
-
 
 def _tree(params: nnx.State, optimizer_state: optax.OptState) -> dict[str, Any]:
     return {"params": nnx.to_pure_dict(params), "optimizer": jax.tree.leaves(optimizer_state)}
@@ -63,5 +93,5 @@ def _difference(path: pathlib.Path, run: Mapping[str, Any]) -> str:
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
         return ", ".join(f"{key}={saved.get(key)!r}, now {run[key]!r}" for key in run if saved.get(key) != run[key])
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return f"{path} cannot be read"

@@ -38,7 +38,7 @@ class Continuations:
 def lay_out(families: Iterable[Family], limit: int) -> Continuations:
     """Lays out texts of at most `limit` tokens, targets included; longer ones keep their last `limit` tokens.
 
-    A truncated text has no shared prefix: those of all families form one group with an empty one.
+    A truncated text has no shared prefix: those of all families form a group with an empty prefix.
 
     Raises:
       UserError: a target that does not fit after at least one token of context.
@@ -62,7 +62,7 @@ def lay_out(families: Iterable[Family], limit: int) -> Continuations:
                 cut.append((index, context, target))
             else:
                 raise errors.UserError(
-                    f"{len(target)} tokens to score do not fit in {limit} tokens after at least one of context"
+                    f"{len(target)} tokens to score do not fit in {limit} tokens after at least 1 token of context"
                 )
         first += len(family.targets)
         if whole:
@@ -88,7 +88,7 @@ def collect(log_p: np.ndarray, targets: Sequence[np.ndarray], packed: packing.Pa
 
 
 def _group(prefix_P: np.ndarray, members: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> layout.PromptGroup:
-    """The token before a target is one that the model is asked after, hence never in the prefix."""
+    """The model is asked after the token before a target, which hence is never in the prefix."""
     spared = 0 if all(len(context) for _, context, _ in members) else 1
     kept = len(prefix_P) - spared if len(prefix_P) else 0
     return layout.PromptGroup(

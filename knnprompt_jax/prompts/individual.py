@@ -1,4 +1,4 @@
-"""A prompt of its own for every query: other demonstrations each time, hence whole prompts and no shared prefix."""
+"""Other demonstrations for every query: whole prompts, which share no prefix."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
 """Demonstrations and queries laid out as tokens: one shared prefix, a short suffix for every query.
 
 Whole prompts are what is tokenized, as published: GPT-2 makes other tokens of a blank line at the end of a string than
-of one before a word, so demonstrations tokenized alone are not the published demonstrations. Only where it is shown to
+of one before a word, so demonstrations tokenized alone are not the published demonstrations. Only where that is shown to
 give the same tokens is the text cut, inside the demonstrations, to spare tokenizing them once for each query.
 """
 
@@ -47,7 +47,7 @@ class PromptGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """All prompts of one set of queries: the untruncated ones, then the truncated ones, which have an empty prefix.
+    """All prompts of one set of queries: those that are whole, then the truncated prompts, which have an empty prefix.
 
     `num_oversized` counts the truncated prompts whose query alone exceeds the context.
     `dropped_demonstrations` is how many were left out of every prompt, from the front.
@@ -95,18 +95,24 @@ def lay_out(
     if not queries:
         return Prompts(groups=(), num_prompts=0)
     texts = [task.render(query) for query in queries]
-    dropped = 0
-    if truncation == "drop":
-        dropped = _drop(task, demonstrations, queries, texts, tokenize, context)
-    head, tails = _tokenize_prompts(demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
+
+    def tokens_without(dropped: int) -> tuple[list[int], list[list[int]]]:
+        return _tokenize_prompts(demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
+
+    dropped = _fewest_to_drop(tokens_without, len(demonstrations), context) if truncation == "drop" else 0
+    head, tails = tokens_without(dropped)
     lengths = np.array([len(head) + len(tail) for tail in tails])
     fits = lengths <= context
-    if truncation == "error" and not fits.all():
+    if truncation != "left" and not fits.all():
         row = int(np.argmax(lengths))
+        place, numbers = _place(queries[row]), f"{lengths[row]} tokens, the context {context}"
+        if truncation == "drop":
+            raise errors.UserError(
+                f"{place}: its query alone has {numbers}; no demonstration can be dropped to make it fit"
+            )
         raise errors.UserError(
-            f"{_place(queries[row])}: its prompt has {lengths[row]} tokens, the context {context} "
-            f"({int((~fits).sum())} of {len(queries)} prompts are too long): use fewer demonstrations, "
-            "or truncation 'left' or 'drop'"
+            f"{place}: its prompt has {numbers} ({int((~fits).sum())} of {len(queries)} prompts are too long): "
+            "use fewer demonstrations, or truncation 'left' or 'drop'"
         )
     whole, cut = np.flatnonzero(fits), np.flatnonzero(~fits)
     groups = []
@@ -178,30 +184,16 @@ def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> P
     return PromptGroup(np.array(prefix, np.int32), tuple(np.array(suffix, np.int32) for suffix in suffixes), index)
 
 
-def _drop(
-    task: Task,
-    demonstrations: Sequence[Example],
-    queries: Sequence[Example],
-    texts: list[str],
-    tokenize: Tokenize,
-    context: int,
+def _fewest_to_drop(
+    tokens_without: Callable[[int], tuple[list[int], list[list[int]]]], demonstrations: int, context: int
 ) -> int:
-    """The least number of demonstrations to leave out, from the front, for every prompt to fit."""
+    """The least number of demonstrations to leave out, from the front, for every prompt to fit; all where that is not enough."""
 
-    def longest(dropped: int) -> int:
-        head, tails = _tokenize_prompts(demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
-        return len(head) + max(len(tail) for tail in tails)
+    def fits(dropped: int) -> bool:
+        head, tails = tokens_without(dropped)
+        return len(head) + max(map(len, tails)) <= context
 
-    candidates = range(len(demonstrations) + 1)
-    dropped = bisect.bisect_left(candidates, True, key=lambda dropped: longest(dropped) <= context)
-    if dropped == len(candidates):
-        lengths = [len(tokens) for tokens in tokenize(texts)]
-        row = int(np.argmax(lengths))
-        raise errors.UserError(
-            f"{_place(queries[row])}: its query alone has {lengths[row]} tokens, the context {context}; "
-            "no demonstration can be dropped to make it fit"
-        )
-    return dropped
+    return bisect.bisect_left(range(demonstrations), True, key=fits)
 
 
 def _place(example: Example) -> str:

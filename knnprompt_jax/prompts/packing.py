@@ -15,7 +15,7 @@ import numpy as np
 
 from knnprompt_jax.prompts import layout
 
-ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, in narrower ones less fits and less is shared.
+ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, in narrower rows less fits and less is shared.
 LOOK_AHEAD = 512  # Suffixes that may fill what is left of a row.
 
 
@@ -34,8 +34,8 @@ class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
 
     Attributes:
-      stops_TBS: the exclusive end column of the tokens that may attend to this one, which begin with itself and continue it in
-        some suffix; 0 for padding.
+      stops_TBS: which tokens may attend to this token: itself and all after it in its row that stand before column `stops`, for
+        those continue it in some suffix; 0 for padding.
       positions_TBS: the place of a token in its prompt, the prefix included.
       read_positions_TJ: the tokens after which the model is asked what comes next, as flat indices into a step's [B, S].
       slot_N: where prompt i of the group comes out of the flattened [T, J]; where several of its tokens are read, that is the
@@ -59,7 +59,7 @@ class PackedPrompts:
 
     @property
     def num_tokens(self) -> int:
-        """Packed tokens: shared ones count once, padding not at all."""
+        """Packed tokens: shared tokens count once, padding not at all."""
         return int(self.lengths_T.sum())
 
     @property
@@ -69,9 +69,9 @@ class PackedPrompts:
 
 
 def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
-    """One shape that serves all the groups, with at most `step_tokens` tokens per step (but one row at least).
+    """One shape that serves all the groups, with at most `step_tokens` tokens per step, or a single row.
 
-    Of all numbers of steps up to a third above the fewest possible, the one that leaves fewest rows empty.
+    Of all numbers of steps up to a third above the fewest possible, that which leaves fewest rows empty.
 
     Raises ValueError where there is nothing to pack.
     """
@@ -84,14 +84,14 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
     fewest = math.ceil(most / max(1, step_tokens // width))
     candidates = range(fewest, math.ceil(fewest * 4 / 3) + 1)
     rows = math.ceil(most / min(candidates, key=lambda steps: steps * math.ceil(most / steps)))
-    reads = max(_most_reads(row_lists, rows, group) for row_lists, group in zip(packed, groups, strict=True))
+    reads = max(_most_reads(group, row_lists, rows) for group, row_lists in zip(groups, packed, strict=True))
     prefix = max(len(group.prefix_P) for group in groups)
     return PackShape(round_up(prefix, 64), width, rows, round_up(reads, 8))
 
 
 def most_reads(group: layout.PromptGroup, width: int, rows: int) -> int:
-    """The J that the group needs in rows of this width, so many per step."""
-    return _most_reads(_rows(group, width), rows, group)
+    """How many tokens are read per step at most, where the group's rows have this width and a step this many rows."""
+    return _most_reads(group, _rows(group, width), rows)
 
 
 def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards: int = 1) -> dict[bool, PackShape]:
@@ -108,8 +108,7 @@ def pack(
 
     Steps of other processes stay empty; where their prompts come out is known all the same.
     """
-    reads_N = _reads(group)
-    steps = _steps(_rows(group, shape.width), shape.rows, reads_N)
+    steps = _steps(group, _rows(group, shape.width), shape.rows)
     tokens = np.zeros((len(steps), shape.rows, shape.width), np.int32)
     stops, positions = np.zeros_like(tokens), np.zeros_like(tokens)
     read_positions = np.zeros((len(steps), shape.reads), np.int32)
@@ -127,7 +126,7 @@ def pack(
                 if is_local(t):
                     tokens[t, b, columns], stops[t, b, columns] = suffix, stop
                     positions[t, b, columns] = len(group.prefix_P) + np.arange(len(suffix))
-                read_columns, first = columns[-reads_N[index] :], slot
+                read_columns, first = columns[-_num_reads(group, [index]) :], slot
                 slot += len(read_columns)
                 read_positions.ravel()[first:slot] = b * shape.width + read_columns
                 slots[index] = slot - 1
@@ -140,12 +139,12 @@ def pack(
 def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
     """Indices of suffixes, row by row, each row in the order of their tokens: neighbours share most of what they begin with.
 
-    A row takes the next suffix in that order as long as it fits, then of those soon after it the one that fills most of the rest.
+    A row takes the next suffix in that order as long as it fits, then of those soon after it whichever fills most of the rest.
     """
     order = sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist())
     suffixes = [group.suffixes[index] for index in order]
     lengths_N = np.array([len(suffix) for suffix in suffixes])
-    shared_N = np.array([0] + [num_shared(*pair) for pair in itertools.pairwise(suffixes)])  # With the one before.
+    shared_N = np.array([0] + [num_shared(*pair) for pair in itertools.pairwise(suffixes)])  # With the suffix before.
     waiting_N = np.arange(len(order))
     rows = []
     while len(waiting_N):
@@ -164,7 +163,7 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
 
 
 def _shared_with(last: int, near: np.ndarray, shared_N: np.ndarray) -> np.ndarray:
-    """How many tokens suffix `last` of the sorted ones shares with others: as many as all neighbours between them do."""
+    """How many tokens the sorted suffix `last` shares with others: as many as all neighbours between them do."""
     if not len(near):
         return near
     low, high = min(near[0], last), max(near[-1], last)
@@ -180,30 +179,25 @@ def num_shared(first: np.ndarray, second: np.ndarray) -> int:
     return int(differing[0]) if len(differing) else length
 
 
-def _reads(group: layout.PromptGroup) -> np.ndarray:
-    return np.ones(len(group.suffixes), int) if group.reads_N is None else group.reads_N
+def _num_reads(group: layout.PromptGroup, members: list[int]) -> int:
+    return len(members) if group.reads_N is None else int(group.reads_N[members].sum())
 
 
-def _num_reads(row: list[int], reads_N: np.ndarray) -> int:
-    return int(reads_N[row].sum())
-
-
-def _steps(rows: Iterable[list[int]], per_step: int, reads_N: np.ndarray) -> list[list[list[int]]]:
+def _steps(group: layout.PromptGroup, rows: Iterable[list[int]], per_step: int) -> list[list[list[int]]]:
     """Rows dealt to steps of `per_step`, the row with most tokens to read first, to the step with fewest that has room."""
-    by_count = sorted(rows, key=lambda row: _num_reads(row, reads_N), reverse=True)
+    by_count = sorted(rows, key=lambda row: _num_reads(group, row), reverse=True)
     steps: list[list[list[int]]] = [[] for _ in range(math.ceil(len(by_count) / per_step))]
     heap = [(0, step) for step in range(len(steps))]
     for row in by_count:
         count, step = heapq.heappop(heap)
         steps[step].append(row)
         if len(steps[step]) < per_step:
-            heapq.heappush(heap, (count + _num_reads(row, reads_N), step))
+            heapq.heappush(heap, (count + _num_reads(group, row), step))
     return steps
 
 
-def _most_reads(row_lists: list[list[int]], rows: int, group: layout.PromptGroup) -> int:
-    reads_N = _reads(group)
-    return max(sum(_num_reads(row, reads_N) for row in step) for step in _steps(row_lists, rows, reads_N))
+def _most_reads(group: layout.PromptGroup, row_lists: list[list[int]], rows: int) -> int:
+    return max(sum(_num_reads(group, row) for row in step) for step in _steps(group, row_lists, rows))
 
 
 def round_up(number: int, multiple: int) -> int:

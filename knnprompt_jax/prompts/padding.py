@@ -19,7 +19,7 @@ def batches(lengths_N: np.ndarray, rows: int, longest: int) -> Iterator[tuple[np
     """Which sequences go together, as (indices, rows, width).
 
     Widths are powers of two from 32, and `longest` the last: a handful of shapes to compile for any number of texts.
-    A batch of the longest has `rows` rows, one of a narrower width as many times more as it is narrower.
+    A batch of the longest has `rows` rows, a narrower batch as many times more as it is narrower.
     """
     widths_N = np.minimum(longest, np.maximum(SMALLEST_WIDTH, 2 ** np.ceil(np.log2(lengths_N)).astype(int)))
     for width in np.unique(widths_N).tolist():

@@ -10,31 +10,19 @@ import numpy as np
 
 from knnprompt_jax import errors
 from knnprompt_jax.prompts.layout import Tokenize
-from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks import catalogue, splits
 from knnprompt_jax.tasks.task import Example, Task
 
 NUM_DRAWS = 100
 MAX_TRUNCATION_PERCENT = 5
 DEMO_SHOTS = (1, 2, 4, 8, 16, 32)
-# Contexts longer than the paper's would hold hundreds of demonstrations: each prompt would read thousands of tokens before its own,
+# Contexts longer than the paper's would hold hundreds of demonstrations: each prompt would read thousands of tokens before its query,
 # and few train rows would be left as anchors. There, M_T is at most so many per class.
 LONGEST_PUBLISHED_CONTEXT, SHOTS_IN_LONG_CONTEXTS = 2048, 2
 
-_PUBLISHED_M_T = {  # By context and task.
-    1024: {
-        "sst2": 16,
-        "subj": 8,
-        "mpqa": 32,
-        "agnews": 2,
-        "cb": 2,
-        "cr": 8,
-        "dbpedia": 1,
-        "mr": 8,
-        "rte": 4,
-        "trec": 8,
-    },
-    2048: {"sst2": 32, "subj": 16, "mpqa": 32, "agnews": 4, "cb": 4, "cr": 16, "dbpedia": 1, "mr": 16, "rte": 8}
-    | {"trec": 16},
+_PUBLISHED_M_T = {  # By context, in the order of the paper's tasks.
+    1024: (16, 8, 32, 2, 2, 8, 1, 8, 4, 8),
+    2048: (32, 16, 32, 4, 4, 16, 1, 16, 8, 16),
 }
 
 
@@ -58,7 +46,7 @@ class TaskStatistics:
 
 def max_shots_in_context(task_name: str, context: int) -> int | None:
     """The paper's M_T, in demonstrations per class, for its tasks and 1024 or 2048 tokens of GPT-2's; else None."""
-    return _PUBLISHED_M_T.get(context, {}).get(task_name)
+    return dict(zip(catalogue.PAPER_TASKS, _PUBLISHED_M_T.get(context, ()), strict=False)).get(task_name)
 
 
 def compute_m_t(

@@ -1,6 +1,7 @@
 """Damaged, mismatched or unsupported checkpoints are refused in one line that says what and where."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_long_lists_are_cut(folder):
 
 def test_misfits_are_found_before_values_are_read(folder, monkeypatch):
     _rewrite(folder, lambda tensors: tensors.pop("transformer.wte.weight"))
-    monkeypatch.setattr(tensor_files, "_map", lambda *_: pytest.fail("a value was read"))
+    monkeypatch.setattr(np, "memmap", lambda *_: pytest.fail("a value was read"))
     assert "1 missing (transformer.wte.weight)" in _fails(folder)
 
 
@@ -124,14 +125,17 @@ def test_index_that_is_none(pair, tmp_path):
     assert "model.safetensors.index.json: not an index of weights" in _fails(tmp_path)
 
 
-def test_pickle_that_would_run_code_is_refused(pair, tmp_path):
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pickle_that_would_run_code_is_refused(pair, tmp_path, zipped):
     class Payload:
         def __reduce__(self):
-            return (pytest.fail, ("a weight file ran code",))
+            return (os.mkdir, (str(tmp_path / "it ran"),))
 
     torch_models.write_torch(pair("opt")[0], tmp_path, sharded=False)
-    torch.save({"decoder.version": Payload()}, tmp_path / "pytorch_model.bin")
-    assert "pytorch_model.bin: truncated or corrupt: Weights only load failed" in _fails(tmp_path)
+    torch.save({"code": Payload()}, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    message = _fails(tmp_path)
+    assert "pytorch_model.bin: not read: it holds code that would run (posix.mkdir), or is damaged" in message
+    assert "weights_only" not in message and not (tmp_path / "it ran").exists()
 
 
 def test_bin_without_torch(pair, tmp_path, monkeypatch):

@@ -129,21 +129,21 @@ def test_bfloat16_stays_near(tmp_path, shape):
 
 
 @pytest.mark.parametrize(
-    ("shape", "prefix_length", "safe"),
+    ("shape", "prefix_length", "stable_softmax"),
     [
         *((shape, 11, False) for shape in SHAPES if shape in ATTENDING_SHAPES or not shape.endswith(ONLY_WEIGHTS)),
         *((shape, 11, True) for shape in ATTENDING_SHAPES),
         *((shape, 0, False) for shape in ATTENDING_SHAPES),  # Safe is the same then.
     ],
 )
-def test_suffixes_after_a_prefix(pair, shape, prefix_length, safe):
+def test_suffixes_after_a_prefix(pair, shape, prefix_length, stable_softmax):
     """The shortest windows end within a suffix, others within the prefix."""
     model, ours = pair(shape)
     prefix = TOKENS_BT[0, :prefix_length]
     suffixes = [TOKENS_BT[0, 11:16], TOKENS_BT[1, :12], TOKENS_BT[2, :1]]
     wholes = [np.concatenate([prefix, suffix])[None] for suffix in suffixes]
     want_JV = [torch_models.log_probabilities(model, whole)[0, -1] for whole in wholes]
-    got_JV = jax.nn.log_softmax(ours.logits(_read(ours, prefix, suffixes, safe)))
+    got_JV = jax.nn.log_softmax(ours.logits(_read(ours, prefix, suffixes, stable_softmax)))
     assert np.abs(got_JV - np.stack(want_JV)).max() < TOLERANCE
 
 
@@ -159,7 +159,9 @@ def test_suffixes_in_bfloat16(tmp_path, shape, prefix_length):
     assert np.linalg.norm(got_JE - want_JE) < 0.03 * np.linalg.norm(want_JE)
 
 
-def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray], safe: bool = False) -> jax.Array:
+def _read(
+    ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray], stable_softmax: bool = False
+) -> jax.Array:
     """States [3, E] at the ends of three suffixes, the first two packed into one row; prefix and rows are padded."""
     tokens_BS, stops_BS, positions_BS = np.zeros((3, 2, 17), np.int32)
     ends = []
@@ -170,12 +172,14 @@ def _read(ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray],
         ends.append(row * 17 + column + len(suffix) - 1)
     padded_P = np.pad(prefix, (0, 2 * bool(len(prefix)))).astype(np.int32)
     known = _read_prefix(ours, padded_P, len(prefix))
-    return _read_suffixes(ours, safe, known, tokens_BS, stops_BS, positions_BS, np.asarray(ends))
+    return _read_suffixes(ours, stable_softmax, known, tokens_BS, stops_BS, positions_BS, np.asarray(ends))
 
 
 _read_prefix = jax.jit(decoder.Decoder.read_prefix, compiler_options=QUICKLY)
 
 
 @functools.partial(jax.jit, static_argnums=1, compiler_options=QUICKLY)
-def _read_suffixes(ours: decoder.Decoder, safe: bool, prefix: attention.Prefix, *batch: jax.Array) -> jax.Array:
-    return ours.read_suffixes(*batch, prefix=prefix, safe=safe)
+def _read_suffixes(
+    ours: decoder.Decoder, stable_softmax: bool, prefix: attention.Prefix, *batch: jax.Array
+) -> jax.Array:
+    return ours.read_suffixes(*batch, prefix=prefix, stable_softmax=stable_softmax)

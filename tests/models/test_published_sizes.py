@@ -75,7 +75,7 @@ PARAMETERS = {
     "cambridgeltl/trans-encoder-bi-simcse-bert-base": 109_482_240,
     "princeton-nlp/unsup-simcse-bert-base-uncased": 109_482_240,
 }
-PUBLISHED = {name: hf for family in registry.FAMILIES.values() for name, hf in family.published.items()}
+PUBLISHED = {name: hf for family in registry.FAMILIES.values() for name, hf in family.PUBLISHED.items()}
 
 
 def _config_and_leaves(name: str) -> tuple[config_lib.DecoderConfig, dict[str, tuple[int, ...]]]:
@@ -94,7 +94,7 @@ def test_tables_cover_every_weight_once(name):
     config, leaves = _config_and_leaves(name)
     assert sum(map(math.prod, leaves.values())) == PARAMETERS[name] == registry.num_parameters(config)
     family = registry.FAMILIES[config.family]
-    for table in (family.table, *([family.flax_table] if family.flax_table else [])):
+    for table in filter(None, (family.TABLE, getattr(family, "FLAX_TABLE", None))):
         pieces = conversion.expand(table, config, leaves)
         sizes = dict.fromkeys(leaves, 0)
         theirs = {piece.theirs: math.prod(piece.shape) for piece in pieces}
@@ -118,5 +118,5 @@ def test_names_and_shapes_are_those_of_transformers(name):
         )
     theirs = {torch_models.published_name(model, key): tuple(value.shape) for key, value in model.named_parameters()}
     config, leaves = _config_and_leaves(name)
-    pieces = conversion.expand(registry.FAMILIES[config.family].table, config, leaves)
+    pieces = conversion.expand(registry.FAMILIES[config.family].TABLE, config, leaves)
     assert {piece.theirs: piece.shape for piece in pieces} == theirs

@@ -171,7 +171,7 @@ def test_failed_export_leaves_the_old_one(pair, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(checkpoints.safetensors.numpy, "save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(errors.UserError, match="disk full"):
         checkpoints.save(tmp_path, ours, model.config.to_dict(), jnp.float16)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

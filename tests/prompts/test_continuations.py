@@ -12,7 +12,6 @@ import pytest
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.models import vocabulary
 from knnprompt_jax.prompts import continuations as likelihood
 from knnprompt_jax.prompts import layout
 
@@ -210,7 +209,7 @@ def test_any_tile(tile, scale):
     head_VE[:, 3] -= 40 * scale  # All logits far from 0, as those of trained models are.
     tokens_J = np.arange(23) * 10 % 211
     want_J = log_softmax(h_JE.astype(np.float64) @ head_VE.T.astype(np.float64))[np.arange(23), tokens_J]
-    got_J = vocabulary.log_probabilities(h_JE, head_lib.Head(jnp.asarray(head_VE)), tokens_J, tile)
+    got_J = head_lib.Head(jnp.asarray(head_VE)).log_probabilities(h_JE, tokens_J, tile)
     np.testing.assert_allclose(got_J, want_J, rtol=1e-4, atol=1e-4 * scale)
 
 
@@ -218,5 +217,5 @@ def test_memory_does_not_grow_with_tokens_times_vocabulary():
     num_tokens, size, width = 509, 50257, 13
     states, rows = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((num_tokens, width), (size, width)))
     tokens_J = jax.ShapeDtypeStruct((num_tokens,), jnp.int32)
-    compiled = jax.jit(vocabulary.log_probabilities).lower(states, head_lib.Head(rows), tokens_J).compile()
+    compiled = jax.jit(head_lib.Head.log_probabilities).lower(head_lib.Head(rows), states, tokens_J).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 4 * num_tokens * size / 4

@@ -1,7 +1,7 @@
 """Byte-level BPE from a GGUF file (`tokenizer.ggml.model` "gpt2").
 
 `tokenizer.ggml.pre` names how a text is split before merges apply. The splits are those of the published tokenizer.json files
-that llama.cpp's converter gives each name to; llama.cpp's own patterns in `src/llama-vocab.cpp` are the same rules.
+that llama.cpp's converter gives each name to; the patterns of llama.cpp in `src/llama-vocab.cpp` are the same rules.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def build(vocabulary: gguf_vocabulary.Vocabulary) -> tuple[tokenizers.Tokenizer,
     Raises:
         UserError: no merges, an unknown split, or a blank before every text, which no published model of the kind has.
     """
-    split = _split(vocabulary)
+    split = SPLITS[vocabulary.fields.choice("pre", None, SPLITS)]
     if vocabulary.merges is None:
         raise vocabulary.fields.wrong("merges", "not in the file")
     if vocabulary.fields.switch("add_space_prefix", False):
@@ -69,15 +69,6 @@ def build(vocabulary: gguf_vocabulary.Vocabulary) -> tuple[tokenizers.Tokenizer,
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_steps(split))
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, split.bos
-
-
-def _split(vocabulary: gguf_vocabulary.Vocabulary) -> Split:
-    name = vocabulary.fields.text("pre", "")
-    if name not in SPLITS:
-        unsaid = name in ("", "default")
-        reason = "the file does not say how texts are split" if unsaid else f"{name!r} is not supported"
-        raise vocabulary.fields.wrong("pre", f"{reason}; choices: {', '.join(SPLITS)}")
-    return SPLITS[name]
 
 
 def _steps(split: Split) -> list[pre_tokenizers.PreTokenizer]:

@@ -9,14 +9,13 @@ from typing import Any
 
 from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import gemma as gguf_gemma
+from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.gguf import rope as gguf_rope
 from knnprompt_jax.models.gguf import sizes as gguf_sizes
-from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
 Json = dict[str, Any]
 
-_SMOLLM3_NO_ROPE_INTERVAL = 4
-_NEOX_20B = {"hidden_size": 6144, "num_hidden_layers": 44}  # The one GPT-NeoX whose GELU is the tanh approximation.
+_NEOX_20B = {"hidden_size": 6144, "num_hidden_layers": 44}  # Of all GPT-NeoX only its GELU is the tanh approximation.
 
 
 def config_json(file: pathlib.Path) -> Json:
@@ -26,44 +25,38 @@ def config_json(file: pathlib.Path) -> Json:
         UserError: the file cannot be read, misses metadata, has some that are not supported, or leaves open what its model
             computes.
     """
-    fields = gguf_tensors.open_fields(file)
+    fields = gguf_fields.of_model(gguf_header.read(file))
     config = _BUILDERS[fields.arch](fields) | gguf_sizes.tokens(fields)
     fields.refuse_unread()
     return config
 
 
-def _silu(fields: gguf_fields.Fields, *biases: str, says_head_size: bool = False) -> Json:
-    """What the families around Llama share; of `biases`, whether the file has them."""
+def _silu(
+    fields: gguf_fields.Fields,
+    model_type: str,
+    biases: tuple[str, ...] = (),
+    says_head_size: bool = False,
+    **others: Any,
+) -> Json:
+    """A family around Llama: what all share, whether the file has the `biases`, and `others`, which no file says."""
     tensors = {"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias"}
     there = {bias: gguf_sizes.has(fields, tensors[bias]) for bias in biases}
-    return {"hidden_act": "silu", **gguf_sizes.whole_rotary(fields, says_head_size), **there}
+    shared = {"model_type": model_type, "hidden_act": "silu", **gguf_sizes.whole_rotary(fields, says_head_size)}
+    return {**shared, **there, **others}
 
 
 def _llama(fields: gguf_fields.Fields) -> Json:
     """Also Mistral, whose files have the same architecture: a window, where the file has one, tells them apart."""
     if fields.value("attention.sliding_window"):
         window = fields.size("attention.sliding_window")
-        return {"model_type": "mistral", **_silu(fields, says_head_size=True), "sliding_window": window}
-    return {"model_type": "llama", **_silu(fields, "attention_bias", "mlp_bias", says_head_size=True)}
-
-
-def _qwen2(fields: gguf_fields.Fields) -> Json:
-    return {"model_type": "qwen2", **_silu(fields), "use_sliding_window": False}
-
-
-def _qwen3(fields: gguf_fields.Fields) -> Json:
-    return {"model_type": "qwen3", **_silu(fields, "attention_bias", says_head_size=True), "use_sliding_window": False}
+        return _silu(fields, "mistral", says_head_size=True, sliding_window=window)
+    return _silu(fields, "llama", ("attention_bias", "mlp_bias"), says_head_size=True)
 
 
 def _olmo2(fields: gguf_fields.Fields) -> Json:
     if fields.value("attention.sliding_window"):
         raise fields.wrong("attention.sliding_window", "an OLMo 3; of this architecture only OLMo 2 is supported")
-    return {"model_type": "olmo2", **_silu(fields, "attention_bias")}
-
-
-def _smollm3(fields: gguf_fields.Fields) -> Json:
-    others = {"no_rope_layer_interval": _SMOLLM3_NO_ROPE_INTERVAL, "use_sliding_window": False}
-    return {"model_type": "smollm3", **_silu(fields, "attention_bias", "mlp_bias"), **others}
+    return _silu(fields, "olmo2", ("attention_bias",))
 
 
 def _phi3(fields: gguf_fields.Fields) -> Json:
@@ -106,13 +99,15 @@ def _gpt2(fields: gguf_fields.Fields) -> Json:
 
 _BUILDERS: dict[str, Callable[[gguf_fields.Fields], Json]] = {
     "llama": _llama,
-    "qwen2": _qwen2,
-    "qwen3": _qwen3,
+    "qwen2": lambda fields: _silu(fields, "qwen2", use_sliding_window=False),
+    "qwen3": lambda fields: _silu(fields, "qwen3", ("attention_bias",), says_head_size=True, use_sliding_window=False),
     "gemma2": gguf_gemma.gemma2,
     "gemma3": gguf_gemma.gemma3,
     "phi3": _phi3,
     "olmo2": _olmo2,
-    "smollm3": _smollm3,
+    "smollm3": lambda fields: _silu(
+        fields, "smollm3", ("attention_bias", "mlp_bias"), no_rope_layer_interval=4, use_sliding_window=False
+    ),
     "gptneox": _gptneox,
     "gpt2": _gpt2,
 }

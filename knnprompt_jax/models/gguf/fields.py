@@ -7,6 +7,7 @@ import numpy as np
 from knnprompt_jax.models import hf_config
 from knnprompt_jax.models.gguf import header as gguf_header
 
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "gptneox", "gpt2")
 # What the file says beside the model's shape; these change nothing of what it computes.
 _HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
 
@@ -24,13 +25,13 @@ class Fields(hf_config.Fields):
         return self.prefix.removesuffix(".")
 
     def _matters(self, key: str, value: Any) -> bool:
-        """0, false and empty ones are no matter."""
+        """All but 0, false and empty values."""
         return key not in _HARMLESS and bool(value.any() if isinstance(value, np.ndarray) else value)
 
 
 def of_model(header: gguf_header.Header) -> Fields:
-    """The values under the architecture's prefix."""
-    return Fields(header, f"{Fields(header, 'general.').text('architecture')}.")
+    """The values under the architecture's prefix; raises UserError where the architecture is not supported."""
+    return Fields(header, Fields(header, "general.").choice("architecture", None, ARCHITECTURES) + ".")
 
 
 def of_tokenizer(header: gguf_header.Header) -> Fields:

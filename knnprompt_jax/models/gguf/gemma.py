@@ -9,7 +9,7 @@ from knnprompt_jax.models.gguf import sizes as gguf_sizes
 
 Json = dict[str, Any]
 
-# Layers of the published models, and of the one whose query scale is the width per head (27B): others are unknown.
+# Numbers of layers of the published models, and of the 27B, whose query scale is the width per head. No other models are known.
 _GEMMA2_LAYERS, _GEMMA2_27B = (26, 42, 46), 46
 _GEMMA3_LAYERS, _GEMMA3_27B = (18, 26, 34, 48, 62), 62
 _GEMMA3_LOCAL_THETA = 10_000.0
@@ -39,7 +39,7 @@ def _gemma(fields: gguf_fields.Fields, period: int) -> Json:
 
 
 def _agree(pattern: Any, period: int, kinds: list[str]) -> bool:
-    """Whether a pattern in the file, a period or a truth value for each layer, is the one known."""
+    """Whether a pattern in the file, a period or a truth value for each layer, is the published pattern."""
     if isinstance(pattern, np.ndarray):
         return pattern.astype(bool).tolist() == [kind == "sliding_attention" for kind in kinds]
     return pattern == period

@@ -14,14 +14,15 @@ import struct
 from typing import Any
 
 import gguf
+import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.models.gguf import cursor as gguf_cursor
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _QUANTISATIONS = {kind.value: kind for kind in gguf.GGMLQuantizationType}
 _MAX_DIMENSIONS = 4
+_STRING, _ARRAY, _SCALARS = gguf.GGUFValueType.STRING, gguf.GGUFValueType.ARRAY, gguf.GGUFReader.gguf_scalar_to_np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +45,59 @@ class Header:
     tensors: dict[str, Entry]
 
 
+class _Cursor:
+    """Reads a file's head from front to back; what would lie beyond the end raises ValueError."""
+
+    def __init__(self, data: mmap.mmap):
+        self._data, self.at, self.size = data, 0, len(data)
+
+    def take(self, count: int) -> bytes:
+        if count > self.size - self.at:
+            raise ValueError(f"its head goes on after its end at byte {self.size}")
+        self.at += count
+        return self._data[self.at - count : self.at]
+
+    def number(self, dtype: str) -> Any:
+        return self.array(dtype, 1).tolist()[0]
+
+    def array(self, dtype: np.typing.DTypeLike, count: int) -> np.ndarray:
+        return np.frombuffer(self.take(np.dtype(dtype).itemsize * count), dtype)
+
+    def count(self, least_bytes: int) -> int:
+        """A count of things that take so many bytes each, or more."""
+        count = struct.unpack("<Q", self.take(8))[0]
+        if count * least_bytes > self.size - self.at:
+            raise ValueError(f"it has {self.size} bytes, too few for the {count} parts announced at byte {self.at - 8}")
+        return count
+
+    def text(self) -> str:
+        return self.take(struct.unpack("<Q", self.take(8))[0]).decode("utf-8")
+
+    def value(self) -> Any:
+        kind = self.number("<u4")
+        if kind == _ARRAY:
+            kind = self.number("<u4")
+            if kind == _STRING:
+                return [self.text() for _ in range(self.count(8))]
+            return self.array(_dtype(kind), self.count(1))
+        if kind == _STRING:
+            return self.text()
+        number = self.array(_dtype(kind), 1)[0]
+        # The shortest decimal number that float32 rounds so: 1e-05, and not 9.999999747378752e-06.
+        return float(str(number)) if isinstance(number, np.float32) else number.item()
+
+
+def _dtype(kind: int) -> np.dtype:
+    if kind not in _SCALARS:
+        raise ValueError(f"it has metadata of the unknown type number {kind}")
+    return np.dtype(_SCALARS[gguf.GGUFValueType(kind)]).newbyteorder("<")
+
+
 def read(file: pathlib.Path) -> Header:
-    """The head of a file; the last one read is kept until the file changes.
+    """The head of a file; that of the last file is kept until the file changes.
 
     Raises:
-        UserError: no such file, no GGUF file, an unknown version, truncated or corrupt, or one part of several.
+        UserError: no such file, no GGUF file, an unknown version, truncated or corrupt, or a part of several.
     """
     try:
         stat = os.stat(file)
@@ -64,7 +113,7 @@ def _read(file: pathlib.Path, size: int, changed: int) -> Header:
     if not size:
         raise ValueError("it is empty")
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        cursor = gguf_cursor.Cursor(data)
+        cursor = _Cursor(data)
         _check_format(file, cursor)
         num_tensors, num_values = cursor.count(24), cursor.count(13)
         metadata: dict[str, Any] = {}
@@ -79,7 +128,7 @@ def _read(file: pathlib.Path, size: int, changed: int) -> Header:
         return Header(file, metadata, _read_entries(file, cursor, num_tensors, metadata))
 
 
-def _check_format(file: pathlib.Path, cursor: gguf_cursor.Cursor) -> None:
+def _check_format(file: pathlib.Path, cursor: _Cursor) -> None:
     if (magic := cursor.take(4)) != _MAGIC:
         raise errors.UserError(f"{file}: no GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
     version = cursor.number("<u4")
@@ -88,9 +137,7 @@ def _check_format(file: pathlib.Path, cursor: gguf_cursor.Cursor) -> None:
         raise errors.UserError(f"{file}: {reason}; supported: little-endian, version 2 or 3")
 
 
-def _read_entries(
-    file: pathlib.Path, cursor: gguf_cursor.Cursor, num_tensors: int, metadata: dict[str, Any]
-) -> dict[str, Entry]:
+def _read_entries(file: pathlib.Path, cursor: _Cursor, num_tensors: int, metadata: dict[str, Any]) -> dict[str, Entry]:
     """The tensors' places; their offsets count from the end of the head, rounded up to the alignment."""
     entries = [_read_entry(file, cursor) for _ in range(num_tensors)]
     alignment = metadata.get("general.alignment", gguf.GGUF_DEFAULT_ALIGNMENT)
@@ -107,7 +154,7 @@ def _read_entries(
     return placed
 
 
-def _read_entry(file: pathlib.Path, cursor: gguf_cursor.Cursor) -> Entry:
+def _read_entry(file: pathlib.Path, cursor: _Cursor) -> Entry:
     name = cursor.text()
     num_dimensions = cursor.number("<u4")
     if not 1 <= num_dimensions <= _MAX_DIMENSIONS:

@@ -7,7 +7,7 @@ import numpy as np
 
 from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import fields as gguf_fields
-from knnprompt_jax.models.gguf import values as gguf_values
+from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
 # As llama.cpp has it where a file says nothing.
 DEFAULT_THETA = 10_000.0
@@ -59,7 +59,7 @@ def share(fields: gguf_fields.Fields, head: int) -> float:
 
 
 def _by_type(fields: gguf_fields.Fields) -> dict[str, Any] | None:
-    """As llama.cpp reads them: without a type the factor is a linear one, and older files call it `rope.scale_linear`."""
+    """As llama.cpp reads them: without a type the scaling is linear, and older files call it `rope.scale_linear`."""
     kind = fields.choice("rope.scaling.type", "linear", _TYPES)
     older, newer = fields.value("rope.scale_linear"), fields.value("rope.scaling.factor")
     factor = fields.number("rope.scaling.factor" if newer else "rope.scale_linear", 1.0) if newer or older else 1.0
@@ -85,8 +85,8 @@ def _factors(fields: gguf_fields.Fields, name: str) -> list[float]:
     entry = fields.header.tensors.get(name)
     if entry is None:
         return []
-    gguf_values.dtype(fields.header, entry)
-    values = gguf_values.read(fields.header, entry).astype(np.float32).reshape(-1)
+    gguf_tensors.dtype(fields.header, entry)
+    values = gguf_tensors.numbers(fields.header, entry).astype(np.float32).reshape(-1)
     if not (np.isfinite(values) & (values > 0)).all():
         raise errors.UserError(f"{fields.header.file}: {name} holds numbers that are not positive")
     return [float(str(value)) for value in values]

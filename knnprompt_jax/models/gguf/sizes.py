@@ -72,4 +72,5 @@ def whole_rotary(fields: gguf_fields.Fields, says_head_size: bool = True) -> Jso
 
 
 def has(fields: gguf_fields.Fields, name: str) -> bool:
+    """Whether the layers have a tensor of that name."""
     return f"blk.0.{name}" in fields.header.tensors

@@ -1,10 +1,11 @@
-"""Tensors of a GGUF file under their Hugging Face names and in Hugging Face's layout, one by one."""
+"""Tensors of a GGUF file, stored as numbers or quantised, under their Hugging Face names and in Hugging Face's layout."""
 
 import functools
 import pathlib
 from collections.abc import Iterable, Iterator
 
 import gguf
+import ml_dtypes
 import numpy as np
 
 from knnprompt_jax import errors
@@ -12,21 +13,16 @@ from knnprompt_jax.models import tensor_files
 from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.gguf import layouts as gguf_layouts
-from knnprompt_jax.models.gguf import values as gguf_values
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "gptneox", "gpt2")
 # Tensors that say how rotary positions turn; `gguf_config` reads them.
 OF_THE_CONFIG = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 _SUFFIXES = (".weight", ".bias")
-
-
-def open_fields(file: pathlib.Path) -> gguf_fields.Fields:
-    """The metadata of a file; raises UserError as `gguf_header.read`, or where the architecture is not supported."""
-    fields = gguf_fields.of_model(gguf_header.read(file))
-    if fields.arch not in ARCHITECTURES:
-        choices = ", ".join(ARCHITECTURES)
-        raise errors.UserError(f"{file}: architecture {fields.arch!r} is not supported; choices: {choices}")
-    return fields
+_STORED = {
+    gguf.GGMLQuantizationType.F32: np.dtype(np.float32),
+    gguf.GGMLQuantizationType.F16: np.dtype(np.float16),
+    gguf.GGMLQuantizationType.BF16: np.dtype(ml_dtypes.bfloat16),
+    gguf.GGMLQuantizationType.F64: np.dtype(np.float64),
+}
 
 
 def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor_files.Tensor]:
@@ -39,10 +35,9 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
         hf_names: whole names that the model expects; a tensor that none of them stands for keeps its name in the file.
 
     Raises:
-        UserError: the file cannot be used: see `gguf_header.read`; or an architecture, a quantisation or a number of heads
-            that cannot be.
+        UserError: as `gguf_header.read`, or an architecture, a quantisation or a number of heads that cannot be used.
     """
-    fields = open_fields(file)
+    fields = gguf_fields.of_model(gguf_header.read(file))
     names = _names(fields, hf_names)
     for entry in fields.header.tensors.values():
         if entry.name not in OF_THE_CONFIG:
@@ -58,7 +53,7 @@ def stored(file: pathlib.Path) -> Iterator[tuple[bytes, np.ndarray]]:
     """Of each tensor its name, shape and type in words, and its bytes as stored, mapped: enough for a fingerprint."""
     header = gguf_header.read(file)
     for entry in sorted(header.tensors.values(), key=lambda entry: entry.name):
-        yield f"{entry.name} {entry.shape} {entry.type.name}".encode(), gguf_values.stored(header, entry)
+        yield f"{entry.name} {entry.shape} {entry.type.name}".encode(), stored_bytes(header, entry)
 
 
 def fingerprint_parts(file: pathlib.Path) -> Iterator[bytes]:
@@ -87,20 +82,62 @@ def _names(fields: gguf_fields.Fields, hf_names: Iterable[str]) -> dict[str, str
 
 def _tensor(fields: gguf_fields.Fields, entry: gguf_header.Entry, key: str) -> tensor_files.Tensor:
     layout = gguf_layouts.of(fields, entry)
-    dtype = gguf_values.dtype(fields.header, entry)
+    stored_dtype = dtype(fields.header, entry)
     shape = entry.shape[::-1] if layout and layout.transposes else entry.shape
-    if layout is None and not gguf_values.is_quantised(entry):
-        view = functools.partial(gguf_values.read, fields.header, entry)
+    if layout is None and entry.type in _STORED:
+        view = functools.partial(numbers, fields.header, entry)
     else:
         view = functools.partial(_compute, fields.header, entry, layout)
-    dtype = np.dtype(np.float32) if layout and layout.calculates else dtype
-    return tensor_files.Tensor(fields.header.file, key, shape, dtype, view)
+    given = np.dtype(np.float32) if layout and layout.calculates else stored_dtype
+    return tensor_files.Tensor(fields.header.file, key, shape, given, view)
 
 
 @functools.lru_cache(maxsize=1)
 def _compute(header: gguf_header.Header, entry: gguf_header.Entry, layout: gguf_layouts.Layout | None) -> np.ndarray:
-    """Kept because the shards of one array are asked for one after the other."""
-    array = gguf_values.read(header, entry)
+    """Kept because the shards of an array are asked for in turn."""
+    array = numbers(header, entry)
     array = layout.restore(array) if layout else array
     array.flags.writeable = False
     return array
+
+
+def dtype(header: gguf_header.Header, entry: gguf_header.Entry) -> np.dtype:
+    """The type of a tensor's numbers: the stored one, or float32 for those that are quantised.
+
+    Raises:
+        UserError: a type that cannot be dequantised.
+    """
+    if entry.type not in _STORED and entry.type not in _quantised():
+        choices = ", ".join(kind.name for kind in (*_STORED, *_quantised()))
+        wrong = f"tensor {entry.name} has type {entry.type.name}, which is not supported; choices: {choices}"
+        raise errors.UserError(f"{header.file}: {wrong}")
+    return _STORED.get(entry.type, np.dtype(np.float32))
+
+
+def stored_bytes(header: gguf_header.Header, entry: gguf_header.Entry) -> np.ndarray:
+    """A tensor's bytes, mapped."""
+    return np.memmap(header.file, np.uint8, "r", entry.offset, (entry.num_bytes,))
+
+
+def numbers(header: gguf_header.Header, entry: gguf_header.Entry) -> np.ndarray:
+    """A tensor's numbers: mapped if stored as such, otherwise dequantised to float32, all of them."""
+    bytes_n = stored_bytes(header, entry)
+    if entry.type in _STORED:
+        return bytes_n.view(dtype(header, entry)).reshape(entry.shape)
+    rows = bytes_n.reshape(gguf.quant_shape_to_byte_shape(entry.shape, entry.type))
+    with np.errstate(all="ignore"):  # Damaged scales; whoever takes the numbers checks that they are finite.
+        return gguf.quants.dequantize(rows, entry.type)
+
+
+@functools.cache
+def _quantised() -> tuple[gguf.GGMLQuantizationType, ...]:
+    """The types that the `gguf` package dequantises: a block of each is tried."""
+    return tuple(kind for kind in gguf.GGMLQuantizationType if kind not in _STORED and _dequantises(kind))
+
+
+def _dequantises(kind: gguf.GGMLQuantizationType) -> bool:
+    try:
+        gguf.quants.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True

@@ -23,7 +23,7 @@ def load(file: pathlib.Path) -> Any:
     BOS stands before a text as the file says, or by default as in llama.cpp; EOS is never added.
 
     Raises:
-        UserError: the file cannot be read, has no usable vocabulary, or one of a kind that is not supported.
+        UserError: the file cannot be read, has no usable vocabulary, or a tokenizer that is not supported.
     """
     import transformers
 
@@ -34,7 +34,7 @@ def load(file: pathlib.Path) -> Any:
         tokenizer, bos = _BUILDERS[kind](vocabulary)
     except errors.UserError:
         raise
-    except Exception as error:  # `tokenizers` raises no narrower one, such as for merges of what is no token.
+    except Exception as error:  # `tokenizers` raises nothing narrower, such as for merges of what is no token.
         raise errors.UserError(f"{file}: no usable tokenizer: {error}".splitlines()[0]) from None
     bos = vocabulary.fields.switch("add_bos_token", bos)
     if bos and "bos" not in vocabulary.roles:
@@ -50,7 +50,7 @@ def load(file: pathlib.Path) -> Any:
 
 
 def _added(vocabulary: gguf_vocabulary.Vocabulary, kind: str) -> list[tokenizers.AddedToken]:
-    """The tokens that stay whole wherever a text has them; control tokens, BOS and the like are special ones."""
+    """The tokens that stay whole wherever a text has them; control tokens, BOS and the like are special."""
     roles = set(vocabulary.roles.values())
     return [
         _token(vocabulary, kind, token, which == gguf_vocabulary.CONTROL or number in roles)

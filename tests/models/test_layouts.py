@@ -1,0 +1,41 @@
+"""Weights in another order of memory than the device's default, as on TPUs: the same states."""
+
+import types
+
+import numpy as np
+import pytest
+from jax.experimental.layout import Format
+
+from knnprompt_jax import lm, parallel
+from knnprompt_jax.models import registry, sharding
+from knnprompt_jax.prompts import layout
+
+
+def states(model):
+    tokens_NT = np.random.default_rng(3).integers(0, model.config.vocab_size, (7, 13)).astype(np.int32)
+    group = layout.PromptGroup(tokens_NT[0, :5], tuple(tokens_NT[:, 5:]), np.arange(7))
+    return lm.LanguageModel(model, range(model.config.vocab_size)).states(layout.Prompts((group,), 7))
+
+
+def test_states_do_not_depend_on_layouts(small_decoder, monkeypatch):
+    expected = states(small_decoder("gpt2"))
+    monkeypatch.setattr(sharding, "_layouts", lambda config, mesh: {**sharding._TPU_LAYOUTS, "tokens": (1, 0)})
+    model = lm.LanguageModel(small_decoder("gpt2"), range(211))
+    tokens = model.head.rows_VE
+    assert tokens.format.layout.major_to_minor == (1, 0)
+    found = states(small_decoder("gpt2"))
+    np.testing.assert_allclose(found.hidden_NE, expected.hidden_NE, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.log_z_N, expected.log_z_N, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_order"),
+    [("facebook/opt-6.7b", (0, 2, 3, 1, 4)), ("meta-llama/Meta-Llama-3-8B", (0, 2, 3, 4, 1)), ("gpt2-xl", None)],
+)
+def test_orders_on_tpus_alone(name, kv_order):
+    config = registry.published(name)
+    mesh = types.SimpleNamespace(abstract_device=types.SimpleNamespace(platform="tpu"))
+    layouts = sharding._layouts(config, types.SimpleNamespace(abstract_mesh=mesh))
+    assert layouts.get("blocks.attention.kv_kernel") == kv_order and layouts["tokens"] == (0, 1)
+    place = sharding.placement(config, parallel.make_mesh(1, 1))
+    assert not isinstance(place("tokens"), Format)
