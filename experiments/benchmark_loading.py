@@ -10,7 +10,7 @@ _CONFIG = app.Config(__file__, "benchmark_loading.py", loading.LoadingSettings)
 
 
 def main() -> None:
-    print(loading.render(loading.run(_CONFIG.value)))
+    print(loading.run(_CONFIG.value))
 
 
 if __name__ == "__main__":

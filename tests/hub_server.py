@@ -70,10 +70,10 @@ class Hub:
         return collections.Counter(path.rpartition("/")[2] for path in paths)
 
     def failure(self, request: str) -> Failure | None:
-        for one in self.failures:
-            if one.times and re.search(one.pattern, request):
-                one.times -= 1
-                return one
+        for failure in self.failures:
+            if failure.times and re.search(failure.pattern, request):
+                failure.times -= 1
+                return failure
         return None
 
 
@@ -140,22 +140,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         names = sorted(repository.files)
         if what in (None, "revision"):
-            siblings = [{"rfilename": one} for one in names]
+            siblings = [{"rfilename": file} for file in names]
             if "blobs" in self.path:
-                for one in siblings:
-                    listing = repository.listing(one["rfilename"])
-                    one |= {"size": listing["size"], "blobId": listing["oid"], "lfs": listing.get("lfs")}
+                for sibling in siblings:
+                    listing = repository.listing(sibling["rfilename"])
+                    sibling |= {"size": listing["size"], "blobId": listing["oid"], "lfs": listing.get("lfs")}
             owner, _, short = name.partition("/")[2].partition("/")
             body = {"id": f"{owner}/{short}", "sha": repository.commit, "siblings": siblings, "tags": []}
             return self._answer(200, json.dumps(body).encode())
         if what == "paths-info":
             length = int(self.headers.get("Content-Length", 0))
             asked = self.rfile.read(length).decode()
-            names = [one for one in names if one in asked or urllib.parse.quote(one, safe="") in asked]
+            names = [file for file in names if file in asked or urllib.parse.quote(file, safe="") in asked]
         else:
             start = urllib.parse.unquote(inside or "").strip("/")
-            names = [one for one in names if not start or one.startswith(f"{start}/")]
-        listed = [{"type": "file", "path": one, **repository.listing(one)} for one in names]
+            names = [file for file in names if not start or file.startswith(f"{start}/")]
+        listed = [{"type": "file", "path": file, **repository.listing(file)} for file in names]
         return self._answer(200, json.dumps(listed).encode())
 
     def _file(self, name: str, revision: str, file: str) -> None:
@@ -175,7 +175,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return self._answer(302, b"", {"Location": f"{elsewhere}/stored/{sha256}", **headers})
 
     def _stored(self, sha256: str) -> None:
-        contents = (content for one in self.hub.repositories.values() for content in one.files.values())
+        contents = (content for repository in self.hub.repositories.values() for content in repository.files.values())
         content = next(content for content in contents if hashlib.sha256(content).hexdigest() == sha256)
         self._answer(200, content, {"ETag": f'"{sha256}"'})
 

@@ -5,7 +5,7 @@ import tempfile
 import numpy as np
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.benchmark import other_libraries, peers
+from knnprompt_jax.benchmark import other_libraries, peer_process, peers
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import representations
@@ -15,7 +15,7 @@ def measure(
     model: lm.LanguageModel,
     sampled: peers.Sample,
     settings: settings_lib.BenchmarkSettings,
-    running: other_libraries.Running,
+    processes: other_libraries.Processes,
 ) -> dict[str, dict[str, float]]:
     """For each peer, how many prompts were compared and how far apart the distributions are.
 
@@ -31,11 +31,11 @@ def measure(
         "llama_cached": ([suffix for batch in batches for suffix in batch], len(batches)),
     }
     compared: dict[str, dict[str, float]] = {}
-    for name in running.processes:
+    for name, process in processes.items():
         suffixes, limit = work[name]
         ours_NV = _ours(model, sampled.prefix_P, suffixes)
-        theirs_NV = _theirs(running, name, limit, ours_NV.shape)
-        distance = _divergences if name in settings_lib.LLAMA_PEERS else _differences
+        theirs_NV = _theirs(process, name, limit, ours_NV.shape)
+        distance = _divergences if name in peer_process.LLAMA.peers else _differences
         compared[name] = {"prompts": len(suffixes), **distance(ours_NV, theirs_NV)}
     return compared
 
@@ -46,13 +46,13 @@ def _ours(model: lm.LanguageModel, prefix_P: np.ndarray, suffixes: list[np.ndarr
     return np.asarray(representations.log_probabilities(model.head, states))
 
 
-def _theirs(running: other_libraries.Running, name: str, limit: int, shape: tuple[int, ...]) -> np.ndarray:
+def _theirs(process: peer_process.PeerProcess, name: str, limit: int, shape: tuple[int, ...]) -> np.ndarray:
     with tempfile.NamedTemporaryFile() as file:
-        running.processes[name].ask("save", of=name, limit=limit, path=file.name)
+        process.ask("save", of=name, limit=limit, path=file.name)
         theirs = np.fromfile(file.name, np.float32)
     if theirs.size != np.prod(shape):
         raise errors.UserError(
-            f"{peers.TITLES[name]}: {theirs.size} log-probabilities of {shape[0]} prompts, and there are {shape[1]} tokens"
+            f"{settings_lib.PEERS[name]}: {theirs.size} log-probabilities of {shape[0]} prompts, and there are {shape[1]} tokens"
         )
     return theirs.reshape(shape)
 

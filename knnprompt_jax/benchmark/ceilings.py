@@ -7,57 +7,33 @@ import jax
 import jax.numpy as jnp
 
 from knnprompt_jax.benchmark import timing
-from knnprompt_jax.models import config as config_lib
 
 Array = jax.Array
 PREFIX = "ceiling: "
 
 
 class MatrixProducts:
-    """Chains of two products, [T, D] by [D, F] by [F, D]: square ones and ones of the model's widths.
+    """Chains of two products, [T, D] by [D, F] by [F, D]: `turns` to be interleaved with what they are the ceiling of."""
 
-    The faster of the two is the peak. They are turns to be interleaved with what they are the ceiling of.
-    """
-
-    def __init__(
-        self, dtype: jnp.dtype, side: int = 0, step_tokens: int = 0, config: config_lib.DecoderConfig | None = None
-    ):
-        """`side` is that of the square matrices (0: what suits the device).
-
-        The model's widths are measured where its config is given, on `step_tokens` tokens at a time.
-        """
+    def __init__(self, dtype: jnp.dtype, side: int, *of_model: tuple[int, int, int]):
+        """Square products of a side (0: what suits the device), and those of the model's T, D and F."""
         side = side or default_side()
-        shapes = [(side, side, side)]
-        if config:
-            shapes.append((step_tokens, config.width, config.mlp_width))
-        self._least_flops = 8 * side**3
         self._flops: dict[str, float] = {}
         self.turns: dict[str, timing.Turn] = {}
-        for shape in shapes:
-            self._add(*shape, dtype)
-
-    def _add(self, tokens: int, width: int, hidden: int, dtype: jnp.dtype) -> None:
-        name = f"{PREFIX}{tokens}×{width}×{hidden}"
-        once = 4 * tokens * width * hidden
-        length = max(1, min(1000, self._least_flops // once))
-        draw = functools.partial(jax.random.normal, dtype=dtype)
-        x_TD = draw(jax.random.key(0), (tokens, width))
-        up_DF, down_FD = draw(jax.random.key(1), (width, hidden)), draw(jax.random.key(2), (hidden, width))
-        # Scaled so that a chain neither overflows nor fades into denormal numbers, which are slow.
-        weights = up_DF / width**0.5, down_FD / hidden**0.5
-        self._flops[name] = once * length
-        self.turns[name] = timing.stopwatch(lambda: _chain(x_TD, *weights, length=length))
-
-    def peak(self, seconds: Mapping[str, float]) -> float:
-        """FLOP/s of the faster shape, from the median seconds of `turns`."""
-        return max(flops / seconds[name] for name, flops in self._flops.items())
-
-    def at_widths(self, seconds: Mapping[str, float]) -> float:
-        """FLOP/s of the model's widths, which must have been given."""
-        return list(self.rates(seconds).values())[-1]
+        for tokens, width, hidden in ((side, side, side), *of_model):
+            name = f"{PREFIX}{tokens}×{width}×{hidden}"
+            once = 4 * tokens * width * hidden
+            length = max(1, min(1000, 8 * side**3 // once))
+            draw = functools.partial(jax.random.normal, dtype=dtype)
+            x_TD = draw(jax.random.key(0), (tokens, width))
+            # Scaled so that a chain neither overflows nor fades into denormal numbers, which are slow.
+            up_DF = draw(jax.random.key(1), (width, hidden)) / width**0.5
+            down_FD = draw(jax.random.key(2), (hidden, width)) / hidden**0.5
+            self._flops[name] = once * length
+            self.turns[name] = timing.stopwatch(functools.partial(_chain, x_TD, up_DF, down_FD, length=length))
 
     def rates(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        """FLOP/s by shape."""
+        """FLOP/s by shape, the square one first, from the median seconds of `turns`."""
         return {name.removeprefix(PREFIX): flops / seconds[name] for name, flops in self._flops.items()}
 
 

@@ -1,6 +1,7 @@
 """Building a datastore: how fast the language-model pass is, beside the device's peak and beside other procedures."""
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from knnprompt_jax.benchmark import (
     flops,
     jax_peers,
     other_libraries,
+    peer_process,
     peers,
     subjects,
     timing,
@@ -31,16 +33,16 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
     first = dataclasses.replace(model.statistics)
     peak_bytes, peak_of = timing.peak_bytes()
     sampled = peers.sample(workload, settings)
-    products = ceilings.MatrixProducts(
-        config_lib.DTYPES[settings.dtype], settings.ceiling_side, model.step_tokens, subject.config
-    )
-    ours = peers.Peer(workload.prompts.num_prompts, timing.stopwatch(lambda: model.states(workload.prompts)))
-    with other_libraries.start(decoder, subject, sampled, settings) as running:
-        contenders = {OURS: ours, **jax_peers.make(decoder, sampled, settings), **running.ready}
-        turns = {name: peer.turn for name, peer in contenders.items()} | products.turns
-        rounds = timing.interleave(turns, settings.repetitions)
-        compared = agreement.measure(model, sampled, settings, running) if settings.agreement else {}
+    widths = model.step_tokens, subject.config.width, subject.config.mlp_width
+    products = ceilings.MatrixProducts(config_lib.DTYPES[settings.dtype], settings.ceiling_side, widths)
+    turns = {OURS: timing.stopwatch(lambda: model.states(workload.prompts))}
+    turns |= jax_peers.turns(decoder, sampled, settings)
+    with other_libraries.start(decoder, subject, sampled, settings) as (processes, absent):
+        turns |= {name: functools.partial(process.ask, name) for name, process in processes.items()}
+        rounds = timing.interleave(turns | products.turns, settings.repetitions)
+        compared = agreement.measure(model, sampled, settings, processes) if settings.agreement else {}
     seconds = {name: statistics.median(values) for name, values in rounds.items()}
+    prompts = {name: sampled.num_prompts(name) for name in turns} | {OURS: workload.prompts.num_prompts}
     return {
         "workload": {
             "name": workload.name,
@@ -56,23 +58,19 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
         "compile_seconds": first.compile_seconds,
         "peak_bytes": peak_bytes,
         "peak_bytes_of": peak_of,
-        **_speed(workload, model, seconds, products),
-        "peers": _compare(contenders, seconds),
-        "absent": running.absent,
-        "llama": _llama(subject, settings, running),
+        **_speed(workload, model, seconds[OURS], products.rates(seconds)),
+        "peers": _compare(prompts, seconds),
+        "absent": absent,
+        "llama": _llama(subject, settings) if processes.keys() & {*peer_process.LLAMA.peers} else {},
         "agreement": compared,
         "seconds": rounds,
     }
 
 
-def _llama(
-    subject: subjects.Subject, settings: settings_lib.BenchmarkSettings, running: other_libraries.Running
-) -> dict[str, Any]:
-    """What must be said beside llama.cpp's numbers; empty if it did not run."""
-    if not running.llama_version:
-        return {}
+def _llama(subject: subjects.Subject, settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
+    """What must be said beside llama.cpp's numbers."""
     return {
-        "version": running.llama_version,
+        "version": other_libraries.llama_version(settings),
         "threads": other_libraries.num_threads(settings),
         "stored": list(subject.stored),
         "quantised": subject.is_quantised,
@@ -81,20 +79,17 @@ def _llama(
 
 
 def _speed(
-    workload: workloads.Workload,
-    model: lm.LanguageModel,
-    seconds: Mapping[str, float],
-    products: ceilings.MatrixProducts,
+    workload: workloads.Workload, model: lm.LanguageModel, elapsed: float, products: Mapping[str, float]
 ) -> dict[str, Any]:
-    elapsed, devices = seconds[OURS], model.mesh.size
-    peak, at_widths = products.peak(seconds) * devices, products.at_widths(seconds) * devices
-    needed = flops.needed(model.config, workload.prompts.groups)
-    all_blocks = flops.all_blocks(model.config, workload.prompts.groups)
+    """Of ours, beside the FLOP/s of matrix `products` on one device."""
+    devices, groups = model.mesh.size, workload.prompts.groups
+    peak, at_widths = max(products.values()) * devices, [*products.values()][-1] * devices
+    needed, all_blocks = flops.needed(model.config, groups), flops.all_blocks(model.config, groups)
     return {
         "anchors_per_second": workload.prompts.num_prompts / elapsed,
         "suffix_tokens_per_second": workload.num_suffix_tokens / elapsed,
         "devices": devices,
-        "matrix_products": products.rates(seconds),
+        "matrix_products": products,
         "peak_flops_per_second": peak,
         "flops_needed": needed,
         "flops_per_second": needed / elapsed,
@@ -106,14 +101,10 @@ def _speed(
     }
 
 
-def _compare(contenders: Mapping[str, peers.Peer], seconds: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Every contender's speed, and how many times faster ours is."""
-    rates = {name: peer.prompts / seconds[name] for name, peer in contenders.items()}
+def _compare(prompts: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """The speed of each, and how many times faster ours is."""
+    rates = {name: count / seconds[name] for name, count in prompts.items()}
     return {
-        name: {
-            "prompts": contenders[name].prompts,
-            "prompts_per_second": rate,
-            "ours_is_times_faster": rates[OURS] / rate,
-        }
+        name: {"prompts": prompts[name], "prompts_per_second": rate, "ours_is_times_faster": rates[OURS] / rate}
         for name, rate in rates.items()
     }

@@ -16,7 +16,7 @@ def needed(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup
     """What no exact procedure with a shared prefix can do without.
 
     The prefix passes once, and its last block gives keys and values only. Suffixes pass all blocks but the last, which
-    runs on keys and values of all tokens and otherwise on each suffix's last one; the head runs on that alone.
+    runs on keys and values of all tokens and otherwise on each suffix's last token; the head runs on that alone.
     What suffixes begin with in common counts once, wherever they are packed.
     """
     total = 0
@@ -39,7 +39,9 @@ def all_blocks(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptG
     for group in groups:
         lengths_N = np.array([len(suffix) for suffix in group.suffixes])
         total += int(lengths_N.sum()) * config.num_layers * _block(config)
-        total += config.num_layers * _attention(config, _pairs(len(group.prefix_P), lengths_N))
+        # Each token reads the prefix, the tokens before it and itself.
+        pairs = int((lengths_N * len(group.prefix_P) + lengths_N * (lengths_N + 1) // 2).sum())
+        total += config.num_layers * _attention(config, pairs)
         total += len(lengths_N) * _head(config)
     return total
 
@@ -61,7 +63,7 @@ def _attention(config: config_lib.DecoderConfig, pairs: int) -> int:
 
 
 def _distinct(group: layout.PromptGroup) -> tuple[int, int]:
-    """Suffix tokens, and pairs of such a token and one that it reads, where a token after the same tokens is the same."""
+    """Suffix tokens, and pairs of such a token and a token that it reads, where a token after the same tokens is the same."""
     tokens = pairs = 0
     last = np.zeros(0, int)
     for suffix in sorted(group.suffixes, key=lambda suffix: suffix.tolist()):
@@ -70,11 +72,6 @@ def _distinct(group: layout.PromptGroup) -> tuple[int, int]:
         pairs += int((len(group.prefix_P) + np.arange(shared, len(suffix)) + 1).sum())
         last = suffix
     return tokens, pairs
-
-
-def _pairs(prefix: int, lengths_N: np.ndarray) -> int:
-    """Each token of a suffix reads the prefix, the tokens before it and itself."""
-    return int((lengths_N * prefix + lengths_N * (lengths_N + 1) // 2).sum())
 
 
 def _head(config: config_lib.DecoderConfig) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 from knnprompt_jax import parallel
 from knnprompt_jax.benchmark import flops, subjects, timing, workloads
 from knnprompt_jax.benchmark import settings as settings_lib
-from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import packing
 
 ANCHORS, PREFIX = "anchors", "prefix_tokens"
@@ -33,7 +32,17 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
         str(size): timing.stopwatch(functools.partial(model.states, made[size].prompts, shapes[size])) for size in made
     }
     rounds = timing.interleave(turns, settings.repetitions)
-    rows = {size: _row(subject.config, made[size], size, statistics.median(rounds[str(size)])) for size in made}
+    rows = {}
+    for size, workload in made.items():
+        seconds, needed = statistics.median(rounds[str(size)]), flops.needed(subject.config, workload.prompts.groups)
+        anchors, prefix = size
+        rows[size] = {
+            ANCHORS: anchors,
+            PREFIX: prefix,
+            "anchors_per_second": anchors / seconds,
+            "ms_per_anchor": 1e3 * seconds / anchors,
+            "gflop_per_anchor": needed / anchors / 1e9,
+        }
     peak_bytes, peak_of = timing.peak_bytes()
     return {
         "model_shape": subject.name,
@@ -43,17 +52,4 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
         "peak_bytes": peak_bytes,
         "peak_bytes_of": peak_of,
         "seconds": rounds,
-    }
-
-
-def _row(
-    config: config_lib.DecoderConfig, workload: workloads.Workload, size: tuple[int, int], seconds: float
-) -> dict[str, float]:
-    anchors, prefix = size
-    return {
-        ANCHORS: anchors,
-        PREFIX: prefix,
-        "anchors_per_second": anchors / seconds,
-        "ms_per_anchor": 1e3 * seconds / anchors,
-        "gflop_per_anchor": flops.needed(config, workload.prompts.groups) / anchors / 1e9,
     }

@@ -1,8 +1,10 @@
 """A benchmark from settings to result."""
 
 import dataclasses
+import pathlib
 from typing import Any
 
+from knnprompt_jax import files
 from knnprompt_jax.benchmark import construction, growth, report, search, subjects
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.models import registry
@@ -11,7 +13,8 @@ _MODES = {"construction": construction.run, "search": search.run, "growth": grow
 
 
 def run(settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
-    """Runs the modes asked for, one after the other; raises UserError on settings that cannot work, and on a peer that fails."""
+    """Runs the modes asked for, one after the other; raises UserError on settings or an output folder that cannot work, and on a peer that fails."""
+    files.check_writable(pathlib.Path(settings.output), folder=True)
     subject = subjects.choose(settings)
     result: dict[str, Any] = {
         "environment": report.environment(),

@@ -1,4 +1,4 @@
-"""llama.cpp on a GGUF file, in a process of its own, of any Python that has llama-cpp-python; JAX and PyTorch are not needed.
+"""llama.cpp on a GGUF file, in a separate process, of any Python that has llama-cpp-python; JAX and PyTorch are not needed.
 
 Run as a module; `answering` says how it is spoken to. Tokens come from outside: the file's tokenizer is not used.
 """
@@ -11,33 +11,18 @@ import numpy as np
 
 from knnprompt_jax.benchmark import answering
 
+_MICRO_BATCH = 512  # Tokens that go through a layer together: llama.cpp cuts a batch into such pieces.
 _PREFIX = 0  # The sequence that holds the prefix; suffix i of a batch is sequence i + 1.
 
 
 class Peers:
     """Suffixes that share the cells of the prefix's keys and values: a batch is one call of `llama_decode`."""
 
-    def load(
-        self,
-        file: str,
-        threads: int,
-        prefix: list[int],
-        batches: list[list[list[int]]],
-        micro_batch: int = 512,
-        flash_attention: bool = True,
-    ) -> None:
-        """Takes the model of a GGUF file and what it is to read: `batches` hold suffixes of `prefix`.
+    def load(self, file: str, threads: int, prefix: list[int], batches: list[list[list[int]]]) -> None:
+        """Takes the model of a GGUF file and what it is to read: `batches` hold suffixes of `prefix`, which is read here, once.
 
-        Args:
-          file: the model; its quantised weights are multiplied as llama.cpp does it, by activations in 8 bits.
-          threads: how many compute.
-          prefix: the tokens that every prompt begins with; read here, once.
-          batches: lists of suffixes; each suffix has at least one token.
-          micro_batch: how many tokens go through a layer together; llama.cpp cuts a batch into such pieces.
-          flash_attention: the fused product, else scores of all pairs in memory.
-
-        Raises:
-          RuntimeError: the file cannot be read, or the context does not fit in memory.
+        Quantised weights are multiplied as llama.cpp does it, by activations in 8 bits. Raises RuntimeError where the file cannot
+        be read, or the context does not fit in memory.
         """
         self._prefix_tokens, self._batches = len(prefix), batches
         num_tokens = max(sum(map(len, suffixes)) for suffixes in batches)
@@ -49,10 +34,10 @@ class Peers:
         kind = llama_cpp.llama_context_default_params()
         kind.n_ctx = len(prefix) + num_tokens
         kind.n_batch = max(len(prefix), num_tokens)
-        kind.n_ubatch = min(micro_batch, kind.n_batch)
+        kind.n_ubatch = min(_MICRO_BATCH, kind.n_batch)
         kind.n_seq_max = kind.n_outputs_max = 1 + num_suffixes
         kind.n_threads = kind.n_threads_batch = threads
-        kind.flash_attn_type = int(flash_attention)
+        kind.flash_attn_type = 1  # Else scores of all pairs are in memory.
         kind.kv_unified = True  # Else each sequence would have a copy of the prefix.
         self._context = llama_cpp.llama_init_from_model(model, kind)
         if not self._context:
@@ -60,15 +45,12 @@ class Peers:
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._input = llama_cpp.llama_batch_init(kind.n_batch, 0, 1)
         if prefix:
-            self._decode([prefix], first_sequence=_PREFIX, first_position=0, outputs=False)
+            self._decode([prefix], first_sequence=_PREFIX, first_position=0, with_logits=False)
             for sequence in range(1, num_suffixes + 1):
                 llama_cpp.llama_memory_seq_cp(self._memory, _PREFIX, sequence, -1, -1)
 
     def llama_cached(self, limit: int | None = None) -> list[np.ndarray]:
-        """The log-probabilities [batch, V] after each suffix, of each batch; float32.
-
-        The prefix itself is read beforehand: a turn is a sample, of which its share would be next to nothing.
-        """
+        """The log-probabilities [batch, V] after each suffix, of each batch; float32."""
         return [self._read(suffixes) for suffixes in self._batches[:limit]]
 
     def save(self, of: str, limit: int, path: str) -> None:
@@ -76,14 +58,16 @@ class Peers:
         np.concatenate(getattr(self, of)(limit)).tofile(path)
 
     def _read(self, suffixes: Sequence[list[int]]) -> np.ndarray:
-        ends = self._decode(suffixes, first_sequence=1, first_position=self._prefix_tokens, outputs=True)
+        ends = self._decode(suffixes, first_sequence=1, first_position=self._prefix_tokens, with_logits=True)
         logits_BV = np.stack([self._logits(end) for end in ends])
         for sequence in range(1, len(suffixes) + 1):
             llama_cpp.llama_memory_seq_rm(self._memory, sequence, self._prefix_tokens, -1)
         logits_BV -= logits_BV.max(-1, keepdims=True)
         return logits_BV - np.log(np.exp(logits_BV).sum(-1, keepdims=True))
 
-    def _decode(self, texts: Sequence[list[int]], first_sequence: int, first_position: int, outputs: bool) -> list[int]:
+    def _decode(
+        self, texts: Sequence[list[int]], first_sequence: int, first_position: int, with_logits: bool
+    ) -> list[int]:
         """Reads one text per sequence; returns each text's last place in the batch, where its logits are if asked for."""
         batch, place, ends = self._input, 0, []
         for sequence, tokens in enumerate(texts, first_sequence):
@@ -92,7 +76,7 @@ class Peers:
                 batch.n_seq_id[place], batch.seq_id[place][0] = 1, sequence
                 place += 1
             ends.append(place - 1)
-            batch.logits[place - 1] = outputs
+            batch.logits[place - 1] = with_logits
         batch.n_tokens = place
         if status := llama_cpp.llama_decode(self._context, batch):
             raise RuntimeError(f"llama_decode of {place} tokens: status {status}")

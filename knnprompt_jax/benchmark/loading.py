@@ -12,8 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from typing import Any
 
 import huggingface_hub
 import jax
@@ -60,19 +58,21 @@ class LoadingSettings(options.Options):
             raise errors.UserError(f"processes={indivisible[0]}: choose numbers that divide devices={self.devices}")
 
 
-def run(settings: LoadingSettings) -> dict[tuple[str, int], tuple[int, list[dict[str, int]]]]:
-    """By kind of file and number of processes: the bytes of a checkpoint, and what `load` measured in each process.
+def run(settings: LoadingSettings) -> str:
+    """A table in GB of 10⁹ bytes, with a row for each process that loads its shards.
 
     Raises UserError where a process failed.
     """
-    measured = {}
+    rows = []
     for kind in settings.files:
         with tempfile.TemporaryDirectory(dir=settings.folder or None) as name:
             folder = pathlib.Path(name) / "model"
             size = write_checkpoint(folder, settings.gigabytes, kind)
             for count in settings.processes:
-                measured[kind, count] = size, measure(folder, count, settings.devices)
-    return measured
+                for taken in measure(folder, count, settings.devices):
+                    numbers = size, taken["shards"], taken["largest"], taken["peak"]
+                    rows.append([kind, str(count), *(f"{number / 1e9:.2f}" for number in numbers)])
+    return tables.render(["files", "processes", "files, GB", "its shards", "of one array", "peak"], rows)
 
 
 def write_checkpoint(folder: pathlib.Path, gigabytes: float, kind: str) -> int:
@@ -87,8 +87,7 @@ def write_checkpoint(folder: pathlib.Path, gigabytes: float, kind: str) -> int:
     config, family = registry.config_from_hf(hf), registry.FAMILIES["opt"]
     state = nnx.state(registry.abstract(config, np.dtype(np.float32)))
     leaves = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(state)}
-    table = family.flax_table if kind == "msgpack" else family.table
-    assert table  # OPT has both.
+    table = family.FLAX_TABLE if kind == "msgpack" else family.TABLE
     pieces = {piece.theirs: piece for piece in conversion.expand(table, config, leaves)}
     shards = huggingface_hub.split_state_dict_into_shards_factory(
         pieces,
@@ -138,17 +137,6 @@ def load(folder: pathlib.Path, address: str, num_processes: int, process_id: int
     arrays = [leaf[...] for _, leaf in nnx.to_flat_state(nnx.state(model))]
     shards = [sum(shard.data.nbytes for shard in array.addressable_shards) for array in arrays]
     return {"shards": sum(shards), "largest": max(shards), "peak": _status("VmHWM") - before}
-
-
-def render(measured: Mapping[tuple[str, int], Any]) -> str:
-    """A table of what `run` measured, in GB of 10⁹ bytes: a row per process."""
-    rows = [
-        [kind, f"{count}"]
-        + [f"{number / 1e9:.2f}" for number in (size, process["shards"], process["largest"], process["peak"])]
-        for (kind, count), (size, processes) in measured.items()
-        for process in processes
-    ]
-    return tables.render(["files", "processes", "files, GB", "its shards", "of one array", "peak"], rows)
 
 
 def _save(path: pathlib.Path, kind: str, tensors: dict[str, np.ndarray]) -> None:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 import knnprompt_jax
 from knnprompt_jax import errors
-from knnprompt_jax.benchmark import timing
 
 SETTLE_SECONDS = 0.3  # Threads of a finished parallel region go on spinning for up to 0.2 s.
 # The package comes last on the path: where it is installed lie libraries too, and another Python shall find its own first.
@@ -23,19 +24,20 @@ _RUN = "import runpy, sys; sys.path.append(sys.argv[1]); runpy.run_module(sys.ar
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """Whose procedures a process runs: its name in messages, the module that it is imported as, and the one that runs it."""
+    """Its name in messages, the module that it is imported as, our module that runs it, and which peers that has."""
 
     title: str
     imported: str
     module: str
+    peers: tuple[str, ...] = ()
 
     def installed(self) -> bool:
         """Whether this Python has it."""
         return importlib.util.find_spec(self.imported) is not None
 
 
-TORCH = Library("PyTorch", "torch", "knnprompt_jax.benchmark.torch_peers")
-LLAMA = Library("llama.cpp", "llama_cpp", "knnprompt_jax.benchmark.llama_peer")
+TORCH = Library("PyTorch", "torch", "knnprompt_jax.benchmark.torch_peers", ("torch_one", "torch_cached"))
+LLAMA = Library("llama.cpp", "llama_cpp", "knnprompt_jax.benchmark.llama_peer", ("llama_cached",))
 
 
 class PeerProcess:
@@ -45,10 +47,13 @@ class PeerProcess:
         self._process, self._log, self._title = process, log, title
 
     def ask(self, do: str, **arguments: Any) -> float:
-        """Has a method of the module's `Peers` run; returns the seconds it took; raises UserError where it failed, or the process ended."""
+        """Has a method of the module's `Peers` run, with arrays as lists; returns the seconds it took.
+
+        Raises UserError where it failed, or the process ended.
+        """
         assert self._process.stdout  # A pipe.
         try:
-            print(json.dumps({"do": do, **arguments}), file=self._process.stdin, flush=True)
+            print(json.dumps({"do": do, **arguments}, default=np.ndarray.tolist), file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
@@ -57,9 +62,6 @@ class PeerProcess:
             raise errors.UserError(f"{self._title}, {do}: {answer['error']}; leave it out with --config.peers")
         time.sleep(SETTLE_SECONDS)
         return answer["seconds"]
-
-    def turn(self, do: str) -> timing.Turn:
-        return lambda: self.ask(do)
 
     def _last_words(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 
 from knnprompt_jax import files, tables
-from knnprompt_jax.benchmark import peers, search
+from knnprompt_jax.benchmark import search
+from knnprompt_jax.benchmark import settings as settings_lib
 
 _PACKAGES = ("jax", "jaxlib", "flax", "numpy", "torch", "transformers", "gguf")
 Result = Mapping[str, Any]
@@ -77,7 +78,7 @@ def _construction(measured: Result) -> str:
         [f"peak memory, MB ({measured['peak_bytes_of']})", f"{measured['peak_bytes'] / 1e6:,.0f}"],
     ]
     compared = [
-        [peers.TITLES.get(name, "ours"), str(peer["prompts"]), f"{peer['prompts_per_second']:,.2f}"]
+        [settings_lib.PEERS.get(name, "ours"), str(peer["prompts"]), f"{peer['prompts_per_second']:,.2f}"]
         + [f"{peer['ours_is_times_faster']:.1f}"]
         for name, peer in measured["peers"].items()
     ]
@@ -89,7 +90,7 @@ def _construction(measured: Result) -> str:
         tables.render(["", "prompts per turn", "prompts/s", "ours: times faster"], compared),
     ]
     lines += [
-        f"Without {'; '.join(peers.TITLES[name] for name, other in measured['absent'].items() if other == reason)}: {reason}."
+        f"Without {'; '.join(settings_lib.PEERS[name] for name, other in measured['absent'].items() if other == reason)}: {reason}."
         for reason in dict.fromkeys(measured["absent"].values())
     ]
     if measured["llama"]:
@@ -110,11 +111,11 @@ def _agreement(name: str, measured: Result) -> str:
     if "kl_mean" in measured:
         return (
             f"Distributions of {measured['prompts']} prompts have a KL divergence from ours of {measured['kl_mean']:.1e} nats "
-            f"on average, {measured['kl_max']:.1e} at most: {peers.TITLES[name]}"
+            f"on average, {measured['kl_max']:.1e} at most: {settings_lib.PEERS[name]}"
         )
     return (
         f"Log-probabilities of {measured['prompts']} prompts with the same weights differ by "
-        f"{measured['max_abs_difference']:.1e} at most: {peers.TITLES[name]}"
+        f"{measured['max_abs_difference']:.1e} at most: {settings_lib.PEERS[name]}"
     )
 
 

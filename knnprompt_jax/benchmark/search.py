@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -34,14 +35,16 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
     sizes = {kind: _sizes(settings, head, kind) for kind in settings.kinds}
     products = ceilings.MatrixProducts(jnp.float32, settings.ceiling_side)
-    peak = products.peak(timing.medians(products.turns, settings.repetitions))
+    peak = max(products.rates(timing.medians(products.turns, settings.repetitions)).values())
     bandwidth = ceilings.bandwidth(settings.ceiling_side, settings.repetitions)
-    rows = []
-    with_torch = peer_process.TORCH.installed() and bool({*settings.peers} & {*settings_lib.TORCH_PEERS})
+    with_torch = peer_process.TORCH.installed() and bool({*settings.peers} & {*peer_process.TORCH.peers})
     with peer_process.start(peer_process.TORCH) if with_torch else contextlib.nullcontext() as process:
-        for kind in settings.kinds:
-            for anchors in sizes[kind]:
-                rows += _measure(settings, head, kind, anchors, process)
+        rows = [
+            row
+            for kind in settings.kinds
+            for anchors in sizes[kind]
+            for row in _measure(settings, head, kind, anchors, process)
+        ]
     for row in rows:
         bounds = {"bandwidth": row["bytes_read"] / bandwidth, "matrix products": row["flops"] / peak}
         row["bound"] = max(bounds, key=lambda name: bounds[name])
@@ -50,7 +53,9 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
 
 
 def _sizes(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str) -> list[int]:
-    each = _store(settings, head, kind, 1).bytes_per_anchor
+    options = store_lib.StoreOptions(kind=kind)
+    vocabulary, width = head.rows_VE.shape
+    each = store_lib.anchor_bytes(options, settings.distance, head.cap, vocabulary, width, NUM_CLASSES)
     most = min(settings.max_anchors, int(settings.max_store_gb * 1e9 / each))
     sizes = [FEWEST * GROWTH**step for step in range(20) if FEWEST * GROWTH**step <= most]
     if not sizes:
@@ -67,61 +72,46 @@ def _measure(
     kind: str,
     anchors: int,
     process: peer_process.PeerProcess | None,
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """A row for each number of queries."""
-    store = _store(settings, head, kind, anchors)
-    references = jax.tree.leaves(_references(settings, store))
-    width = max(leaf.shape[-1] for leaf in references if leaf.ndim > 1)
-    rows = []
+    store = store_lib.build(
+        store_lib.StoreOptions(kind=kind),
+        settings.distance,
+        head,
+        _states(head, anchors, 1),
+        np.arange(anchors) % NUM_CLASSES,
+        range(NUM_CLASSES),
+    )
+    options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
+    references, measured_by = store.codec.references(store.anchors.keys, distance), store.codec.measured_by(distance)
+    leaves = jax.tree.leaves(references)
+    width = max(leaf.shape[-1] for leaf in leaves if leaf.ndim > 1)
     for count in settings.queries:
-        turns = _turns(settings, store, _states(head, count, 2))
-        keys_NW, queries_QW = _numbers(anchors, width), _numbers(count, width)
-        turns[NUMPY] = timing.stopwatch(functools.partial(np.matmul, keys_NW, queries_QW.T))
+        states, numbers_NW, numbers_QW = _states(head, count, 2), _numbers(anchors, width), _numbers(count, width)
+        keys = store.codec.queries(states, distance)
+        from_keys = functools.partial(kernel.search, keys, references, store.anchors.labels_N)
+        work = {
+            STATES: functools.partial(store.search, states, options),
+            KERNEL: functools.partial(from_keys, k=options.k, distance=measured_by),
+            NUMPY: functools.partial(np.matmul, numbers_NW, numbers_QW.T),
+        }
+        turns = {name: timing.stopwatch(search) for name, search in work.items()}
         if process:
             process.ask("operands", anchors=anchors, width=width, queries=count)
-            turns[TORCH] = process.turn("product")
+            turns[TORCH] = functools.partial(process.ask, "product")
         seconds = timing.medians(turns, settings.repetitions)
-        rows.append(
-            {
-                "kind": kind,
-                "anchors": anchors,
-                "queries": count,
-                "bytes": store.nbytes,
-                "bytes_read": sum(leaf.nbytes for leaf in references),
-                "bytes_per_anchor": store.bytes_per_anchor,
-                "search_bytes": store.plan(count, search_lib.SearchOptions(settings.k, settings.distance)).nbytes,
-                "flops": 2 * count * anchors * width,
-                "seconds": seconds,
-                "queries_per_second": {name: count / value for name, value in seconds.items()},
-            }
-        )
-    return rows
-
-
-def _turns(
-    settings: settings_lib.BenchmarkSettings, store: store_lib.Store, states: lm.States
-) -> dict[str, timing.Turn]:
-    """The store's search of states, and the kernel alone: on keys of queries that are there already."""
-    options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
-    queries, references = store.codec.queries(states, distance), _references(settings, store)
-    labels_N, measured_by = store.anchors.labels_N, store.codec.measured_by(distance)
-    return {
-        STATES: timing.stopwatch(lambda: store.search(states, options)),
-        KERNEL: timing.stopwatch(
-            lambda: kernel.search(queries, references, labels_N, k=options.k, distance=measured_by)
-        ),
-    }
-
-
-def _references(settings: settings_lib.BenchmarkSettings, store: store_lib.Store) -> Any:
-    return store.codec.references(store.anchors.keys, distances.get(settings.distance))
-
-
-def _store(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int) -> store_lib.Store:
-    states, labels_N = _states(head, anchors, 1), np.arange(anchors) % NUM_CLASSES
-    return store_lib.build(
-        store_lib.StoreOptions(kind=kind), settings.distance, head, states, labels_N, range(NUM_CLASSES)
-    )
+        yield {
+            "kind": kind,
+            "anchors": anchors,
+            "queries": count,
+            "bytes": store.nbytes,
+            "bytes_read": sum(leaf.nbytes for leaf in leaves),
+            "bytes_per_anchor": store.bytes_per_anchor,
+            "search_bytes": store.plan(count, options).nbytes,
+            "flops": 2 * count * anchors * width,
+            "seconds": seconds,
+            "queries_per_second": {name: count / value for name, value in seconds.items()},
+        }
 
 
 def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:

@@ -8,10 +8,14 @@ from knnprompt_jax.store import distances
 from knnprompt_jax.store import store as store_lib
 
 MODES = ("construction", "search", "growth", "all")
-JAX_PEERS = ("jax_one", "jax_batched")
-TORCH_PEERS = ("torch_one", "torch_cached")
-LLAMA_PEERS = ("llama_cached",)
-PEERS = JAX_PEERS + TORCH_PEERS + LLAMA_PEERS
+PEERS = {
+    "jax_one": "JAX, one full prompt at a time",
+    "jax_batched": "JAX, full prompts in batches",
+    "torch_one": "transformers, one full prompt at a time (released code)",
+    "torch_cached": "transformers, cached prefix, sorted padded batches",
+    "llama_cached": "llama.cpp, cached prefix, sorted batches, weights as stored",
+}
+"""Other ways to the same distributions, which `peers` describes: their names, and their titles in tables."""
 _SIZES = ("width", "layers", "heads", "head_size", "vocab_size")
 
 
@@ -54,7 +58,7 @@ class BenchmarkSettings(settings_lib.RowOptions, settings_lib.ComputeOptions):
         0, "Side of the square matrices by which the device's peak is measured; 0: what suits the device.", least=0
     )
     peers: tuple[str, ...] = options.option(
-        PEERS,
+        tuple(PEERS),
         "Other ways to the same distributions. Those of torch run where it is installed, llama_cached where there are a "
         "GGUF file and llama-cpp-python.",
         choices=PEERS,

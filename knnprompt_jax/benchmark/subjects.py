@@ -90,6 +90,6 @@ def _resized(settings: settings_lib.BenchmarkSettings) -> hf_config.Json:
 def _published(name: str) -> hf_config.Json:
     """By the whole Hub name, or by what follows its owner."""
     short = {whole.rsplit("/", 1)[-1]: hf for whole, hf in registry.PUBLISHED.items()}
-    if name not in registry.PUBLISHED and name not in short:
+    if name not in short and name not in registry.PUBLISHED:
         registry.published(name)  # Says which there are.
     return registry.PUBLISHED.get(name) or short[name]

@@ -1,4 +1,4 @@
-"""The procedures of other code, in PyTorch, in a process of its own: two libraries in one process steal each other's cores.
+"""The procedures of other code, in PyTorch, in a separate process: two libraries in one process steal each other's cores.
 
 Run as a module; `answering` says how it is spoken to.
 """
@@ -20,7 +20,9 @@ class Peers:
     def __init__(self) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    def load(self, folder: str, dtype: str, weights: bool, prompts: Numbers, prefix: list[int], batches: list[Numbers]):
+    def load(
+        self, folder: str, dtype: str, with_weights: bool, prompts: Numbers, prefix: list[int], batches: list[Numbers]
+    ):
         """Takes the model of a folder (or random weights of its shape) and what it is to read.
 
         `prompts` are whole, `batches` hold suffixes of `prefix`.
@@ -28,7 +30,7 @@ class Peers:
         self._prompts = [torch.tensor([tokens], device=self.device) for tokens in prompts]
         self._batches = batches
         kind = {"dtype": getattr(torch, dtype)}
-        if weights:
+        if with_weights:
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **kind)
         else:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -38,16 +40,13 @@ class Peers:
         self._prefix = self._model.base_model(tokens_1P, use_cache=True).past_key_values if prefix else None
 
     def torch_one(self, limit: int | None = None) -> list[torch.Tensor]:
-        """One full prompt at a time, logits of all its tokens, the last one's distribution kept: the released code."""
+        """One full prompt at a time, logits of all its tokens, the distribution after the last kept: the released code."""
         return [
             self._model(tokens_1T).logits.cpu()[:, -1].float().log_softmax(-1) for tokens_1T in self._prompts[:limit]
         ]
 
     def torch_cached(self, limit: int | None = None) -> list[torch.Tensor]:
-        """The prefix's keys and values expanded over batches of suffixes padded on the right; the head once per suffix.
-
-        The prefix itself is read beforehand: a turn is a sample, of which its share would be next to nothing.
-        """
+        """The prefix's keys and values expanded over batches of suffixes padded on the right; the head once per suffix."""
         return [self._read(suffixes) for suffixes in self._batches[:limit]]
 
     def _read(self, suffixes: Numbers) -> torch.Tensor:
@@ -88,12 +87,8 @@ def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.Dyn
     return cache
 
 
-def main() -> None:
+if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     with torch.inference_mode():
         answering.serve(Peers(), torch.cuda.synchronize if torch.cuda.is_available() else lambda: None)
-
-
-if __name__ == "__main__":
-    main()

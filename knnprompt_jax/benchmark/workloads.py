@@ -12,6 +12,7 @@ from flax import nnx
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.benchmark import subjects
+from knnprompt_jax.lm import memory
 from knnprompt_jax.models import checkpoints, conversion, decoder, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import layout, packing
@@ -47,7 +48,8 @@ def language_model(
     Raises:
         UserError: a mesh that there are no devices for, or that the model cannot be split over; a file that cannot be read.
     """
-    mesh, dtype = parallel.make_mesh(settings.mesh.data, settings.mesh.model), config_lib.DTYPES[settings.dtype]
+    size = settings.mesh.model or memory.model_axis([subject.config], settings.dtype, settings.batch)
+    mesh, dtype = parallel.make_mesh(settings.mesh.data, size), config_lib.DTYPES[settings.dtype]
     if subject.file:
         model = checkpoints.load(subject.file, subject.config, dtype, sharding.placement(subject.config, mesh))
     else:
@@ -62,30 +64,30 @@ def random_model(config: config_lib.DecoderConfig, dtype: jnp.dtype, mesh: jax.s
     leaves = {".".join(map(str, path)): leaf for path, leaf in nnx.to_flat_state(state)}
     numbers, same = {path: number for number, path in enumerate(leaves)}, _same_tensor(config, leaves)
     for path, leaf in leaves.items():
-        draw = jax.jit(_draw, static_argnames=("shape", "dtype", "stacked"), out_shardings=place(path))
+        draw = jax.jit(_draw, static_argnames=("shape", "dtype", "is_stacked"), out_shardings=place(path))
         # Norms leave numbers about as they are.
         mean = float(path.endswith(".scale") and config.norm != "rms_plus_one")
-        key, stacked = jax.random.key(numbers[same[path]]), path.startswith("blocks.")
-        leaf.set_value(draw(key, mean, SPREAD, shape=leaf.shape, dtype=leaf.dtype, stacked=stacked))
+        key, is_stacked = jax.random.key(numbers[same[path]]), path.startswith("blocks.")
+        leaf.set_value(draw(key, mean, SPREAD, shape=leaf.shape, dtype=leaf.dtype, is_stacked=is_stacked))
     return nnx.merge(graph, state)
 
 
 def _same_tensor(config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, str]:
     """From each weight to the first that is the same tensor of a published file (Phi's norm serves attention and MLP)."""
     first: dict[tuple[str, int], str] = {}
-    pieces = conversion.expand(registry.FAMILIES[config.family].table, config, leaves)
+    pieces = conversion.expand(registry.FAMILIES[config.family].TABLE, config, leaves)
     return {piece.ours: first.setdefault((piece.theirs, piece.segment.start), piece.ours) for piece in pieces}
 
 
 def _draw(
-    key: jax.Array, mean: float, spread: float, *, shape: tuple[int, ...], dtype: jnp.dtype, stacked: bool
+    key: jax.Array, mean: float, spread: float, *, shape: tuple[int, ...], dtype: jnp.dtype, is_stacked: bool
 ) -> jax.Array:
     """Stacked weights are drawn layer by layer: more than one layer in float32 might not fit beside the result."""
 
     def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         return (mean + spread * jax.random.normal(key, shape)).astype(dtype)
 
-    if not stacked:
+    if not is_stacked:
         return draw(key, shape)
     return jax.lax.map(lambda key: draw(key, shape[1:]), jax.random.split(key, shape[0]))
 

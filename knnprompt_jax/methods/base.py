@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,9 +12,14 @@ from knnprompt_jax.store import representations
 
 
 class StateClassifier(abc.ABC):
-    """A method that sees the model only through `States`; classes are indices 0 … C − 1."""
+    """A method that sees the model only through `States`; classes are indices 0 … C − 1.
+
+    `log_ratio_moves` says how often the error of a label word's log-probability counts in the logarithm of two classes' ratio
+    (`classifier.rounding`); 0 says that this is not known.
+    """
 
     classes_: np.ndarray
+    log_ratio_moves: ClassVar[int] = 0
 
     @abc.abstractmethod
     def fit(self, states: lm.States, y: np.ndarray) -> "StateClassifier":

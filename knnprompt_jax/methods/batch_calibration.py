@@ -14,6 +14,8 @@ from knnprompt_jax.methods import base, method
 class BatchCalibration(base.LabelWordClassifier):
     """argmax of log p(label | x) − mean over the batch of log p(label | x')."""
 
+    log_ratio_moves = 2  # The query's error, and at most that of the mean.
+
     def fit(self, states: lm.States, y: np.ndarray | None = None) -> "BatchCalibration":
         """Reads the bias from any unlabelled batch: the queries themselves, as published, or anchors."""
         self.bias_C = self.label_log_probabilities(states).mean(0)

@@ -4,7 +4,6 @@ The layout is that of Min et al.'s released code, to the token, but that a blank
 single demonstration as well, and that labels may begin alike in any way.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,13 +11,8 @@ import numpy as np
 from knnprompt_jax.methods import channel_templates
 from knnprompt_jax.prompts import continuations, layout
 
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A text, and its class where it is a demonstration."""
-
-    text: str
-    label: int = -1
+Shown = tuple[str, int]
+"""The text of a demonstration, and its class."""
 
 
 class Writer:
@@ -31,24 +25,24 @@ class Writer:
         self._special = len(tokenize([""])[0])
         self._known: dict[str, np.ndarray] = {}
 
-    def channel(self, labels: Sequence[str], shown: Sequence[Row], queries: Sequence[Row]) -> continuations.Family:
+    def channel(self, labels: Sequence[str], shown: Sequence[Shown], queries: Sequence[str]) -> continuations.Family:
         """label text label text … label → text end."""
         demonstrations = [
-            (self._pieces([_after(number, labels[row.label])])[0], self._shown(f" {row.text}"))
-            for number, row in enumerate(shown)
+            (self._pieces([_after(place, labels[label])])[0], self._shown(f" {text}"))
+            for place, (text, label) in enumerate(shown)
         ]
         contexts = self._pieces([_after(len(shown), label) for label in labels])
-        texts = self._pieces([f" {query.text}" for query in queries], self._text_tokens)
+        texts = self._pieces([f" {query}" for query in queries], self._text_tokens)
         targets = [np.append(text, self._end) for text in texts]
         return continuations.Family(
             self._prefix(demonstrations), contexts * len(texts), [target for target in targets for _ in labels]
         )
 
-    def direct(self, labels: Sequence[str], shown: Sequence[Row], queries: Sequence[Row]) -> continuations.Family:
+    def direct(self, labels: Sequence[str], shown: Sequence[Shown], queries: Sequence[str]) -> continuations.Family:
         """text label text label … text, and what all labels begin with → the rest of the label, end."""
         words = self._pieces([f" {label}" for label in labels])
-        demonstrations = [(self._shown(_after(number, row.text)), words[row.label]) for number, row in enumerate(shown)]
-        texts = self._pieces([_after(len(shown), query.text) for query in queries], self._text_tokens)
+        demonstrations = [(self._shown(_after(place, text)), words[label]) for place, (text, label) in enumerate(shown)]
+        texts = self._pieces([_after(len(shown), query) for query in queries], self._text_tokens)
         common = _common_length(words)
         return continuations.Family(
             self._prefix(demonstrations),

@@ -14,7 +14,6 @@ from knnprompt_jax.methods import method
 
 def run(context: method.Context, settings: options.Options) -> method.Prediction:
     """Predicts the class with most rows, of equally common ones the lowest; probabilities are the classes' shares."""
-    del settings
     problem = context.problem
     y = context.classes(problem.train_rows)
     counts_C = np.bincount(y, minlength=context.num_classes)

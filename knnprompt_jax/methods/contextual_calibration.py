@@ -44,6 +44,8 @@ def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
 class ContextualCalibration(base.LabelWordClassifier):
     """argmax of p(label) / p_cf(label), and times its frequency among the train rows with prior "trainset"."""
 
+    log_ratio_moves = 2  # The query's error, and that of the content-free inputs.
+
     def __init__(self, head: head_lib.Head, label_ids: Sequence[int], content_free: lm.States, settings: Settings):
         """`content_free` are the states of content-free queries after the same demonstrations."""
         super().__init__(head, label_ids)

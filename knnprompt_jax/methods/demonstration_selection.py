@@ -6,6 +6,7 @@ demonstrations, whatever their classes, nearest in cosine of sentence embeddings
 """
 
 import dataclasses
+import functools
 import importlib.util
 from collections.abc import Sequence
 
@@ -43,12 +44,6 @@ def bm25_scores(pool: Sequence[str], queries: Sequence[str]) -> np.ndarray:
     return np.stack([index.get_scores(query.split()) for query in queries])
 
 
-def cosines(encoder: encoders.SentenceEncoder, pool: Sequence[str], queries: Sequence[str]) -> np.ndarray:
-    """Cosine similarity [Q, N] of each query with each text of the pool."""
-    pool_ND, queries_QD = (np.asarray(encoders.unit(encoder.encode(texts))) for texts in (pool, queries))
-    return queries_QD @ pool_ND.T
-
-
 def nearest(similarities_QN: np.ndarray, count: int, order: str = "nearest_first") -> np.ndarray:
     """The `count` most similar members of the pool for each query [Q, count]; of equal ones the earlier are nearer.
 
@@ -68,13 +63,14 @@ def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
         similarities_QN = bm25_scores(pool_texts, query_texts)
     else:
         encoder = encoders.SentenceEncoder.from_pretrained(settings.retriever, settings.pooling)
-        similarities_QN = cosines(encoder, pool_texts, query_texts)
+        pool_ND, queries_QD = (np.asarray(encoders.unit(encoder.encode(texts))) for texts in (pool_texts, query_texts))
+        similarities_QN = queries_QD @ pool_ND.T  # Cosines.
     count = problem.split.demo_shots * problem.task.num_classes
     return [[pool[index] for index in row] for row in nearest(similarities_QN, count, settings.order)]
 
 
 def run(context: method.Context, settings: Settings) -> method.Prediction:
-    """Selects demonstrations and predicts by in-context learning, in a pass of its own."""
+    """Selects demonstrations and predicts by in-context learning, in a pass beside the shared pass."""
     problem, model = context.problem, context.model
     prompts = individual.lay_out(
         problem.task, select(problem, settings), problem.evaluation, problem.tokenize, model.context, problem.truncation
@@ -89,53 +85,41 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     )
 
 
-def check(problem: method.Problem) -> None:
-    """Raises UserError where there is no place for a demonstration, or where classes share a label token."""
+def check(problem: method.Problem, retriever: str = "") -> None:
+    """Raises UserError where there is no place for a demonstration, where classes share a label token, or without BM25's library."""
+    if retriever == BM25 and importlib.util.find_spec("rank_bm25") is None:
+        raise errors.UserError("it needs rank_bm25: pip install -e '.[methods]'")
     method.label_words_differ(problem)
     if problem.split.demo_shots < 1:
         raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")
 
 
-def check_bm25(problem: method.Problem) -> None:
-    """As `check`; and raises UserError where the library that ranks is not installed."""
-    _check_ranker()
-    check(problem)
-
-
 def prepare(problem: method.Problem, settings: Settings) -> None:
     """Raises UserError where the retriever is none or cannot be had."""
-    del problem
     if settings.retriever == BM25:
-        _check_ranker()
+        check(problem, BM25)
     else:
         encoders.describe(settings.retriever, settings.pooling)
 
 
-def _check_ranker() -> None:
-    if importlib.util.find_spec("rank_bm25") is None:
-        raise errors.UserError("it needs rank_bm25: pip install -e '.[methods]'")
-
-
 def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
     """A whole prompt per query, about as long as with the split's demonstrations."""
-    del settings
     prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations)
     num_queries, suffixes = len(problem.evaluation), reader.query_tokens(problem.task, problem.evaluation)
     return method.Cost(num_queries, num_queries * min(reader.context, prefix + suffixes // num_queries))
 
 
 def _declare(name: str, printed: str, source: str, retriever: str, look: int) -> method.Method:
-    is_bm25 = retriever == BM25
     return method.Method(
         name,
         f"PromptCompose, {printed}",
         source,
         run,
         settings=method.with_defaults(Settings, retriever=retriever),
-        check=check_bm25 if is_bm25 else check,
+        check=functools.partial(check, retriever=retriever),
         prepare=prepare,
         cost=cost,
-        by_name="" if is_bm25 else "it needs a sentence encoder: name the method to fetch or give one",
+        by_name="" if retriever == BM25 else "it needs a sentence encoder: name the method to fetch or give one",
         printed_as=(printed,),
         look=look,
     )

@@ -54,11 +54,6 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     )
 
 
-def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
-    """All queries after each random prompt."""
-    return own_passes.cost(problem, reader, settings.num_prompts)
-
-
 METHODS = (
     method.Method(
         "demonstration_upper_bound",
@@ -67,7 +62,7 @@ METHODS = (
         run,
         settings=Settings,
         check=demonstration_selection.check,
-        cost=cost,
+        cost=lambda problem, reader, settings: own_passes.cost(problem, reader, settings.num_prompts),
         by_name="it reads the evaluation rows after a thousand prompts: name the method to run it",
         sees="draws",
         printed_as=("DemonSelection (upper)",),

@@ -25,16 +25,10 @@ class HiddenCentroids(base.StateClassifier):
             self.centroids_CE[label] = hidden_NE[y == label].mean(0)
         return self
 
-    def distances(self, states: lm.States) -> np.ndarray:
-        """Euclidean distances [Q, C] to the centroids, infinite for a class without anchors."""
-        return distance.cdist(np.asarray(states.hidden_NE, np.float64), self.centroids_CE)
-
     def predict_proba(self, states: lm.States) -> np.ndarray:
-        """Softmax of the negative distances, as released."""
-        return special.softmax(-self.distances(states), axis=-1)
-
-    def predict(self, states: lm.States) -> np.ndarray:
-        return self.distances(states).argmin(-1)
+        """Softmax of the negative Euclidean distances to the centroids, as released."""
+        distances_QC = distance.cdist(np.asarray(states.hidden_NE, np.float64), self.centroids_CE)
+        return special.softmax(-distances_QC, axis=-1)
 
 
 METHODS = (

@@ -56,7 +56,7 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
 
 
 def run(context: method.Context, settings: Settings) -> method.Prediction:
-    """Predicts after each set; after the split's own demonstrations the shared pass has read the queries already."""
+    """Predicts after each set; after the split's demonstrations the shared pass has read the queries already."""
     first, *others = demonstration_sets(context.problem.split)
     passes = own_passes.QueryPasses(context, others)
     states = [context.states[method.queries], *passes.states(f"seed {context.seed}, ICL ensemble")]
@@ -87,12 +87,6 @@ def check(problem: method.Problem) -> None:
         raise errors.UserError("there are no anchors to make a second set of: choose more shots")
 
 
-def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
-    """All queries after each set but the first."""
-    del settings
-    return own_passes.cost(problem, reader, problem.split.shots // problem.split.demo_shots - 1)
-
-
 METHODS = (
     method.Method(
         "icl_ensemble",
@@ -102,7 +96,10 @@ METHODS = (
         needs=(method.queries,),
         settings=Settings,
         check=check,
-        cost=cost,
+        # All queries after each set but the first.
+        cost=lambda problem, reader, _: own_passes.cost(
+            problem, reader, problem.split.shots // problem.split.demo_shots - 1
+        ),
         printed_as=("ICL Ensemble",),
         look=6,
     ),

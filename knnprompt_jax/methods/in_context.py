@@ -11,6 +11,8 @@ from knnprompt_jax.store import representations
 class InContextLearning(base.LabelWordClassifier):
     """argmax over the label words' next-token probabilities. The demonstrations are in the prompts; anchors are not used."""
 
+    log_ratio_moves = 1
+
     def fit(self, states: lm.States | None = None, y: np.ndarray | None = None) -> "InContextLearning":
         """There is nothing to learn."""
         return self

@@ -2,9 +2,10 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
-from knnprompt_jax import options
+from knnprompt_jax import options, parallel
 from knnprompt_jax.classifier import options as knn_options
 from knnprompt_jax.classifier import predictions
 from knnprompt_jax.classifier.estimator import KNNPrompting
@@ -12,27 +13,10 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.store import distances
 
 
-@dataclasses.dataclass(frozen=True)
-class PartialOptions(knn_options.VoteOptions):
-    """Neighbours by the probabilities of the label words, renormalised over them."""
-
-    distance: str = options.option("partial", "Which way the divergence goes.", choices=("partial", "partial_released"))
-
-
-@dataclasses.dataclass(frozen=True)
-class RawOptions(knn_options.VoteOptions):
-    """Neighbours by the probabilities of the label words as they are."""
-
-    distance: str = options.option(
-        "partial_raw", "Which way the divergence goes.", choices=("partial_raw", "partial_raw_released")
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class CentroidOptions(options.Options):
-    """The nearest of one mean per class."""
-
-    distance: str = options.option("forward", "Which way the divergence goes.", choices=distances.DIRECTIONS)
+def _with_distances(base: type[options.Options], distances_by_name: Sequence[str]) -> type[options.Options]:
+    """Options that choose among some distances, of which the first is the default."""
+    choice = options.option(distances_by_name[0], "Which way the divergence goes.", choices=distances_by_name)
+    return dataclasses.make_dataclass("DistanceOptions", [("distance", str, choice)], bases=(base,), frozen=True)
 
 
 def published_k(k: int, problem: method.Problem) -> int:
@@ -58,25 +42,16 @@ def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting
 def run(context: method.Context, settings: Any, **fixed: Any) -> method.Prediction:
     """Predictions with the classes' shares of the vote, and what the anchors took."""
     classifier, states = fitted(context, settings, **fixed), context.states[method.queries]
-    nearest = classifier.search(states, classifier.k)
+    nearest, by_rounding_Q = classifier.voters(parallel.replicate(states))
     classes_Q, shares_QC = predictions.vote(nearest, context.num_classes, classifier.tie_break)
-    searched = classifier.searched_
-    return method.Prediction(
-        classes_Q, shares_QC, datastore=searched.describe(len(states), classifier.search_options(classifier.k))
-    )
+    described = classifier.searched_.describe(len(states), classifier.search_options(classifier.k))
+    return method.Prediction(classes_Q, shares_QC, decided_by_rounding_Q=by_rounding_Q, datastore=described)
 
 
 def _declare(
-    name: str,
-    title: str,
-    source: str,
-    settings: type[options.Options],
-    *,
-    look: int,
-    printed_as: tuple[str, ...] = (),
-    **fixed: Any,
+    name: str, title: str, source: str, settings: type[options.Options], fixed: dict[str, Any], **declared: Any
 ) -> method.Method:
-    """A variant; `fixed` are options that its name says."""
+    """A variant; `fixed` are options that its name says, `declared` as for `Method`."""
     distance = fixed.get("distance") or settings().to_dict()["distance"]
     words = distances.get(distance).reads_label_words
     return method.Method(
@@ -88,36 +63,46 @@ def _declare(
         settings=settings,
         check=method.label_words_differ if words else method.refuse_nothing,
         searches=True,
-        printed_as=printed_as,
-        look=look,
+        **declared,
     )
 
 
 _PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
+_partial = _with_distances(knn_options.VoteOptions, ("partial", "partial_released"))
+_raw = _with_distances(knn_options.VoteOptions, ("partial_raw", "partial_raw_released"))
+_centroid = _with_distances(options.Options, distances.DIRECTIONS)
 METHODS = (
-    _declare(*("knn", "kNN Prompting", "Eq. 5", knn_options.KNNOptions), look=0, printed_as=_PRINTED),
+    _declare("knn", "kNN Prompting", "Eq. 5", knn_options.KNNOptions, {}, look=0, printed_as=_PRINTED),
     _declare(
-        *("knn_released", "kNN, released KL", "released code", knn_options.VoteOptions),
+        "knn_released",
+        "kNN, released KL",
+        "released code",
+        knn_options.VoteOptions,
+        {"distance": "released"},
         look=6,
         printed_as=_PRINTED,
-        distance="released",
     ),
     _declare(
-        *("knn_partial", "kNN, label words", "whole and partial distributions", PartialOptions),
+        "knn_partial",
+        "kNN, label words",
+        "whole and partial distributions",
+        _partial,
+        {},
         look=4,
         printed_as=("kNN Prompting (Partial)",),
     ),
-    _declare("knn_partial_raw", "kNN, label words, raw", "not renormalised", RawOptions, look=7),
+    _declare("knn_partial_raw", "kNN, label words, raw", "not renormalised", _raw, {}, look=7),
     _declare(
-        *("knn_l2", "kNN, L2 of hidden states", "choice of distance", knn_options.VoteOptions),
+        "knn_l2",
+        "kNN, L2 of hidden states",
+        "choice of distance",
+        knn_options.VoteOptions,
+        {"distance": "hidden"},
         look=5,
         printed_as=("Contextual Repr + D_L2",),
-        distance="hidden",
     ),
-    _declare("knn_centroid", "Nearest mean distribution", "imbalance", CentroidOptions, look=2, centroid="arithmetic"),
+    _declare("knn_centroid", "Nearest mean distribution", "imbalance", _centroid, {"centroid": "arithmetic"}, look=2),
     _declare(
-        *("knn_centroid_geometric", "Nearest geometric mean", "imbalance", CentroidOptions),
-        look=3,
-        centroid="geometric",
+        "knn_centroid_geometric", "Nearest geometric mean", "imbalance", _centroid, {"centroid": "geometric"}, look=3
     ),
 )

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax import options as options_lib
+from knnprompt_jax.classifier import rounding
 from knnprompt_jax.methods import base
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout
@@ -38,9 +39,13 @@ class Problem:
         """The split's demonstrations, then its anchors."""
         return [*self.split.demonstrations, *self.split.anchors]
 
+    def lay_out(self, demonstrations: Sequence[Example], context: int) -> layout.Prompts:
+        """A prompt for each row to classify, after demonstrations; `context` is how many tokens the model can read."""
+        return layout.lay_out(self.task, demonstrations, self.evaluation, self.tokenize, context, self.truncation)
+
     @functools.cached_property
     def label_ids(self) -> list[int]:
-        """The token by which each class is read; raises UserError where two classes share one."""
+        """The token by which each class is read; raises UserError where two classes share a token."""
         return layout.label_ids(self.task, self.tokenize, self.label_token)
 
     @functools.cached_property
@@ -68,7 +73,7 @@ class Context:
 
     Attributes:
       problem: the split and the rows to classify.
-      model: the language model, for passes of the method's own.
+      model: the language model, for passes beside the shared pass.
       states: for each set of prompts that the method needs, its states in the order of its examples.
       store_options: how a method that searches anchors keeps them.
       store: a saved store that stands for the anchors, whose states are then missing.
@@ -114,9 +119,11 @@ class Prediction:
       probabilities_QC: their probabilities [Q, C], where the method has any.
       note: shown beside the result.
       candidates: accuracies of the prompts or templates of which the best on the evaluation rows was kept, if any were.
-      prompts: prompts or texts that the method's own passes read.
+      prompts: prompts or texts that were read beside the shared pass.
       truncated: how many of these were too long and cut.
       datastore: what the anchors took, where they lay and how they were searched, if they were.
+      decided_by_rounding_Q: whether a class is one that another machine, dtype or arrangement may give otherwise [Q]
+        (`classifier.rounding`); None where the method does not say.
     """
 
     classes_Q: np.ndarray
@@ -126,6 +133,7 @@ class Prediction:
     prompts: int = 0
     truncated: int = 0
     datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    decided_by_rounding_Q: np.ndarray | None = None
 
 
 class Cost(NamedTuple):
@@ -173,7 +181,7 @@ def label_words_are_tokens(problem: Problem) -> None:
         if problem.label_token == "last" and len(tokens) > 1:
             raise errors.UserError(
                 f"the label word {word!r} of task {problem.task.name!r} has {len(tokens)} tokens, and the last "
-                "one's probability is not the word's: choose label_token='first' or other label words"
+                "token's probability is not the word's: choose label_token='first' or other label words"
             )
 
 
@@ -190,7 +198,7 @@ class Method:
       settings: the declaration of its options.
       check: raises UserError where the method does not apply to a problem.
       prepare: raises UserError where it cannot run on a problem with the options given, before the run's weights load.
-      cost: what its own passes read beside the shared one, estimated before the run's weights load.
+      cost: what it reads beside the shared pass, estimated before the run's weights load.
       by_name: why "all" leaves the method out, so that it runs only where it is named; empty where "all" has it.
       sees: what it makes of a split's m shots per class. "demonstrations": it sees these alone, so that m is M_T; "draws":
         each of its prompts shows M_T of them; "shots": it sees demonstrations and anchors; "train": all are rows to train on.
@@ -206,7 +214,7 @@ class Method:
     run: Callable[[Context, Any], Prediction]
     needs: tuple[PromptSet, ...] = ()
     settings: type[options_lib.Options] = options_lib.Options
-    check: Callable[[Problem], None] = refuse_nothing
+    check: Callable[[Problem], object] = refuse_nothing
     prepare: Callable[[Problem, Any], None] = refuse_nothing
     cost: Callable[[Problem, Reader, Any], Cost] = lambda problem, reader, settings: Cost(0, 0)
     by_name: str = ""
@@ -233,7 +241,9 @@ def on_states(
 
     def run(context: Context, chosen: options_lib.Options) -> Prediction:
         classifier, states = fitted(context, chosen), context.states[queries]
-        return Prediction(classifier.predict(states), classifier.predict_proba(states))
+        p_QC, moves = classifier.predict_proba(states), classifier.log_ratio_moves
+        by_rounding_Q = rounding.by_scores(p_QC, context.model, parallel.replicate(states), moves) if moves else None
+        return Prediction(classifier.predict(states), p_QC, decided_by_rounding_Q=by_rounding_Q)
 
     return Method(name, title, run=run, needs=(queries, *needs), settings=settings, **declared)
 

@@ -11,7 +11,7 @@ from scipy import special
 
 from knnprompt_jax import errors, options, progress
 from knnprompt_jax.methods import method
-from knnprompt_jax.prompts import continuations, layout
+from knnprompt_jax.prompts import continuations
 from knnprompt_jax.store import representations
 
 
@@ -33,7 +33,6 @@ def run(context: method.Context, settings: options.Options) -> method.Prediction
     First tokens are read off the states of the shared pass; only labels of several tokens cost a pass. There a prompt
     that fills the context loses tokens on the left to make place for its label.
     """
-    del settings
     labels = label_tokens(context.problem)
     first_ids = [int(tokens[0]) for tokens in labels]
     states = context.states[method.queries]
@@ -53,14 +52,7 @@ def run(context: method.Context, settings: options.Options) -> method.Prediction
 def _families(context: method.Context, labels: Sequence[np.ndarray]) -> tuple[list[continuations.Family], np.ndarray]:
     """The labels' tokens from the second on, after each query and their first; and where each query's stand among all [Q]."""
     problem = context.problem
-    prompts = layout.lay_out(
-        problem.task,
-        problem.split.demonstrations,
-        problem.evaluation,
-        problem.tokenize,
-        context.model.context,
-        problem.truncation,
-    )
+    prompts = problem.lay_out(problem.split.demonstrations, context.model.context)
     families = [
         continuations.Family(
             group.prefix_P,
@@ -79,14 +71,8 @@ def _scores(context: method.Context, texts: continuations.Continuations, num_lab
     return np.array([log_p.sum(dtype=np.float64) for log_p in scores]).reshape(-1, num_labels)
 
 
-def check(problem: method.Problem) -> None:
-    """Raises UserError where two label words are the same tokens."""
-    label_tokens(problem)
-
-
 def cost(problem: method.Problem, reader: method.Reader, settings: options.Options) -> method.Cost:
     """All queries once more with each label of several tokens."""
-    del settings
     longer = sum(len(tokens) > 1 for tokens in label_tokens(problem))
     prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations) if longer else 0
     suffixes = reader.query_tokens(problem.task, problem.evaluation)
@@ -100,7 +86,7 @@ METHODS = (
         "Brown et al., NeurIPS 2020, Section 2.4",
         run,
         needs=(method.queries,),
-        check=check,
+        check=label_tokens,
         cost=cost,
         sees="demonstrations",
     ),

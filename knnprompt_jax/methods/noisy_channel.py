@@ -6,7 +6,7 @@ ACL 2022, https://github.com/shmsw25/Channel-LM-Prompting.
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy import special
@@ -17,7 +17,7 @@ from knnprompt_jax.prompts import continuations
 from knnprompt_jax.tasks.task import Example
 
 DEMONSTRATIONS = ("concatenated", "ensembled")
-CONTENT_FREE = channel_texts.Row("N/A")
+CONTENT_FREE = "N/A"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Settings(options.Options):
         choices=("demonstrations", "all"),
     )
     template: int = options.option(
-        0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows, as the paper reports.", least=0, most=4
+        0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows.", least=0, most=4
     )
     text_tokens: int = options.option(
         0,
@@ -78,10 +78,10 @@ def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, con
     text_tokens, limit = settings.limits(verbalization, model.context)
     writer = channel_texts.Writer(problem.tokenize, *_ends(model), text_tokens)
     contexts = [
-        [channel_texts.Row(problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in rows]
+        [(problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in rows]
         for rows in settings.contexts(problem)
     ]
-    queries = [channel_texts.Row(problem.task.retrieval_text(row)) for row in problem.evaluation]
+    queries = [problem.task.retrieval_text(row) for row in problem.evaluation]
     if settings.variant == "direct++":
         queries.append(CONTENT_FREE)
     write = writer.channel if settings.variant == "channel" else writer.direct
@@ -122,12 +122,20 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     )
 
 
+def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
+    """Of the accuracies of U templates with S seeds, the template of the best mean, from 0: the paper's "best of four".
+
+    Choosing a template for each seed would make a mean of maxima, which is higher.
+    """
+    return int(np.mean(accuracy_SU, axis=0).argmax())
+
+
 def _notes(
     verbalization: channel_templates.Verbalization, templates: int, texts: continuations.Continuations
 ) -> Iterator[str]:
     if templates > 1:
-        yield f"best of {templates} templates, CHOSEN ON THE EVALUATION ROWS"
-    if not verbalization.published:
+        yield f"best of {templates} templates, CHOSEN ON THE EVALUATION ROWS for each seed"
+    if not verbalization.is_published:
         yield "templates not of Min et al., who have none for this task"
     if texts.num_truncated:
         yield f"{texts.num_truncated} of {texts.num_texts} texts truncated"

@@ -1,29 +1,22 @@
-"""Passes of a method's own that read the queries again, after other demonstrations than the split's."""
+"""Passes beside the shared pass: they read the queries again, after other demonstrations than the split's."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from knnprompt_jax import lm, parallel, progress
 from knnprompt_jax.methods import method
-from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.prompts import packing
 from knnprompt_jax.tasks.task import Example
 
 
 class QueryPasses:
-    """The problem's queries after each of several sets of demonstrations; all share their compilations.
+    """The problem's queries after each of several sets of demonstrations: `prompts` in all, of which `truncated` are cut.
 
-    Attributes:
-      prompts: how many prompts there are in all.
-      truncated: how many of them are too long and cut.
+    All sets share their compilations.
     """
 
     def __init__(self, context: method.Context, demonstration_sets: Iterable[Sequence[Example]]):
         problem, self._model = context.problem, context.model
-        self._laid_out = [
-            layout.lay_out(
-                problem.task, shown, problem.evaluation, problem.tokenize, self._model.context, problem.truncation
-            )
-            for shown in demonstration_sets
-        ]
+        self._laid_out = [problem.lay_out(shown, self._model.context) for shown in demonstration_sets]
         self.prompts = sum(prompts.num_prompts for prompts in self._laid_out)
         self.truncated = sum(prompts.num_truncated for prompts in self._laid_out)
 

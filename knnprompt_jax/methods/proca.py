@@ -2,7 +2,7 @@
 
 Han, Hao, Dong, Sun, Wei: "Prototypical Calibration for Few-shot Learning of Language Models", ICLR 2023, Section 3:
 x = (log p(label_1), …, log p(label_C)), one cluster per class by EM on unlabelled rows; the maximum-weight bipartite
-matching of clusters to labels has the cluster means as weights, and of many restarts the one with the heaviest matching
+matching of clusters to labels has the cluster means as weights, and of many restarts the heaviest matching
 is kept. As in the released code there are 100 restarts, and clusters weigh the same when a query is assigned.
 """
 

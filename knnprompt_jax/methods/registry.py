@@ -1,4 +1,4 @@
-"""The methods by name. Adding one is a file that ends in its `METHODS`, and the file's name in `_FILES`."""
+"""The methods by name. Adding a method is a file that ends in its `METHODS`, and the file's name in `_FILES`."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.M
     """The methods of these names, each once; of ("all",) those that apply, and why each of the others does not.
 
     Raises:
-        UserError: no name, an unknown one, or one whose method does not apply to the problem, with those that do.
+        UserError: no name, an unknown name, or a method that does not apply to the problem, with those that do.
     """
     if not names:
         raise errors.UserError(f"no method: choose from {', '.join(METHODS)}, or {ALL}")

@@ -26,21 +26,16 @@ class Settings(options.Options):
     ngrams: int = options.option(2, "The longest run of words that is a term; 1 for words alone.", least=1)
 
 
-class TfidfRegression:
-    """Multinomial logistic regression with a ridge penalty on TF-IDF; a class without rows is never predicted."""
+def predict_proba(
+    settings: Settings, num_classes: int, texts: Sequence[str], y: np.ndarray, queries: Sequence[str]
+) -> np.ndarray:
+    """Class probabilities [Q, C] of queries after N texts with a word at least and their classes [N].
 
-    def __init__(self, num_classes: int, settings: Settings):
-        self.vectorizer = _vectorizer(settings.ngrams)
-        self.regression = base.RidgeRegression(num_classes, settings.inverse_penalty, max_iter=10_000)
-
-    def fit(self, texts: Sequence[str], y: np.ndarray) -> "TfidfRegression":
-        """Learns from N texts, of which one has a word at least, and their classes [N]; returns itself."""
-        self.regression.fit(self.vectorizer.fit_transform(texts), y)
-        return self
-
-    def predict_proba(self, texts: Sequence[str]) -> np.ndarray:
-        """Class probabilities [Q, C]. A text of unknown terms alone gets those of the intercepts."""
-        return self.regression.predict_proba(self.vectorizer.transform(texts))
+    A query of unknown terms alone has those of the intercepts; a class without texts is never predicted.
+    """
+    vectorizer = _vectorizer(settings.ngrams)
+    regression = base.RidgeRegression(num_classes, settings.inverse_penalty, max_iter=10_000)
+    return regression.fit(vectorizer.fit_transform(texts), y).predict_proba(vectorizer.transform(queries))
 
 
 def bare_texts(task: Task, examples: Sequence[Example]) -> list[str]:
@@ -50,10 +45,10 @@ def bare_texts(task: Task, examples: Sequence[Example]) -> list[str]:
 
 def run(context: method.Context, settings: Settings) -> method.Prediction:
     """Fits on demonstrations and anchors and predicts; of equally probable classes the lowest."""
-    problem, rows = context.problem, context.problem.train_rows
-    classifier = TfidfRegression(context.num_classes, settings)
-    classifier.fit(bare_texts(problem.task, rows), context.classes(rows))
-    probabilities_QC = classifier.predict_proba(bare_texts(problem.task, problem.evaluation))
+    problem = context.problem
+    texts, queries = (bare_texts(problem.task, rows) for rows in (problem.train_rows, problem.evaluation))
+    y = context.classes(problem.train_rows)
+    probabilities_QC = predict_proba(settings, context.num_classes, texts, y, queries)
     return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC)
 
 

@@ -4,7 +4,6 @@ import pathlib
 
 import jax.numpy as jnp
 import tokenizers
-import transformers
 
 from knnprompt_jax.models import checkpoints, decoder
 from knnprompt_jax.pretraining import text
@@ -14,6 +13,8 @@ DTYPES = {"float16": jnp.float16, "bfloat16": jnp.bfloat16, "float32": jnp.float
 
 def export(folder: pathlib.Path, model: decoder.Decoder, tokenizer: tokenizers.Tokenizer, dtype: str) -> None:
     """Writes a folder that `transformers` loads as a GPT-2, its weights rounded to `dtype`."""
+    import transformers
+
     config, end = model.config, tokenizer.token_to_id(text.END_OF_TEXT)
     described = {
         "model_type": "gpt2",

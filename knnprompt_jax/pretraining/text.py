@@ -71,20 +71,18 @@ def blocks(documents: Sequence[np.ndarray], length: int, seed: int, epoch: int) 
     return np.lib.stride_tricks.sliding_window_view(joined, length + 1)[: count * length : length]
 
 
-class Batches:
-    """Batch number i [batch, length + 1] for any i, so that a restart continues where it stopped."""
+def batches(documents: Sequence[np.ndarray], batch: int, length: int, seed: int, start: int) -> Iterator[np.ndarray]:
+    """Batches [batch, length + 1] from that number on, without end: a restart continues where it stopped.
 
-    def __init__(self, documents: Sequence[np.ndarray], batch: int, length: int, seed: int):
-        self._documents, self._batch, self._length, self._seed = documents, batch, length, seed
-        self._epoch, self._blocks = -1, np.zeros((0, length + 1), np.int32)
-        self.per_epoch = len(blocks(documents, length, seed, 0)) // batch
-        if not self.per_epoch:
-            raise errors.UserError(
-                f"the text gives fewer than {batch} blocks of {length} tokens: lower the batch or give more text"
-            )
-
-    def __getitem__(self, step: int) -> np.ndarray:
-        epoch, index = divmod(step, self.per_epoch)
-        if epoch != self._epoch:
-            self._epoch, self._blocks = epoch, blocks(self._documents, self._length, self._seed, epoch)
-        return self._blocks[index * self._batch : (index + 1) * self._batch]
+    Raises UserError where an epoch has no whole batch.
+    """
+    per_epoch = len(blocks(documents, length, seed, 0)) // batch
+    if not per_epoch:
+        raise errors.UserError(
+            f"the text gives fewer than {batch} blocks of {length} tokens: lower the batch or give more text"
+        )
+    epoch, skipped = divmod(start, per_epoch)
+    while True:
+        shuffled = blocks(documents, length, seed, epoch)
+        yield from np.split(shuffled[skipped * batch : per_epoch * batch], per_epoch - skipped)
+        epoch, skipped = epoch + 1, 0

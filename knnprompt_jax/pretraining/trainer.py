@@ -1,5 +1,6 @@
 """The training loop: AdamW, warm-up, constant rate, linear decay; checkpoints that a killed run continues from."""
 
+import functools
 import json
 import math
 import pathlib
@@ -7,13 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-import tqdm
 from flax import nnx
 
-from knnprompt_jax import errors
 from knnprompt_jax.models import decoder, training
 from knnprompt_jax.pretraining import settings, text
 
@@ -31,10 +29,8 @@ def schedule(config: settings.PretrainSettings) -> optax.Schedule:
 
 def make_optimizer(config: settings.PretrainSettings) -> optax.GradientTransformation:
     """AdamW with clipped gradients."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.clip),
-        optax.adamw(schedule(config), b1=0.9, b2=0.95, weight_decay=config.weight_decay, mask=training.decays),
-    )
+    adamw = optax.adamw(schedule(config), b1=0.9, b2=0.95, weight_decay=config.weight_decay, mask=training.decays)
+    return optax.chain(optax.clip_by_global_norm(config.clip), adamw)
 
 
 def token_losses(model: decoder.Decoder, tokens_BT: jax.Array, remat: bool = False) -> jax.Array:
@@ -49,76 +45,59 @@ def token_losses(model: decoder.Decoder, tokens_BT: jax.Array, remat: bool = Fal
     return jax.lax.map(loss, (hidden_BTE, tokens_BT[:, 1:]))
 
 
-class Trainer:
-    """Trains a decoder on documents, from `folder`'s newest checkpoint if there is one."""
+def train(
+    config: settings.PretrainSettings,
+    folder: pathlib.Path,
+    documents: Sequence[np.ndarray],
+    held_out: Sequence[np.ndarray],
+    log: Callable[[str], None],
+) -> decoder.Decoder:
+    """A decoder trained on documents, from the folder's newest checkpoint if there is one; `log` takes each line of JSON.
 
-    def __init__(self, config: settings.PretrainSettings, folder: pathlib.Path):
-        """Raises UserError where the folder has the checkpoints of a model of another size."""
-        self.config = config
-        self._graph, params = nnx.split(decoder.Decoder(config.model_config, nnx.Rngs(config.seed)))
-        self._optimizer = make_optimizer(config)
-        self._checkpoints = training.Checkpoints(folder, config.sizes)
-        self.step, self.params, self._optimizer_state = self._checkpoints.restore(params, self._optimizer.init(params))
-        self._update = jax.jit(self._step, donate_argnums=(0, 1))
-        self._losses = jax.jit(lambda params, tokens_BT: token_losses(nnx.merge(self._graph, params), tokens_BT))
+    Raises UserError where the folder has the checkpoints of a model of another size.
+    """
+    graph, params = nnx.split(decoder.Decoder(config.model_config, nnx.Rngs(config.seed)))
+    optimizer = make_optimizer(config)
+    run = training.Run(params, optimizer.init(params), training.Checkpoints(folder, config.sizes))
+    batches = text.batches(documents, config.batch, config.context, config.seed, run.step)
 
-    @property
-    def model(self) -> decoder.Decoder:
-        return nnx.merge(self._graph, self.params)
-
-    def train(
-        self, documents: Sequence[np.ndarray], held_out: Sequence[np.ndarray], log: Callable[[str], None] = print
-    ) -> float:
-        """Trains up to `config.steps` and returns the held-out loss in nats per token; `log` takes each line of JSON."""
-        batches = text.Batches(documents, self.config.batch, self.config.context, self.config.seed)
-        tokens_per_step = self.config.batch * self.config.context
-        started, first, recent = time.monotonic(), self.step, []
-        with tqdm.tqdm(total=self.config.steps, initial=self.step, unit="step", dynamic_ncols=True) as bar:
-            while self.step < self.config.steps:
-                self.params, self._optimizer_state, loss = self._update(
-                    self.params, self._optimizer_state, jnp.asarray(batches[self.step])
-                )
-                self.step += 1
-                recent.append(float(loss))
-                if not math.isfinite(recent[-1]):
-                    raise errors.UserError(
-                        f"the loss is {recent[-1]} at step {self.step}: lower the learning rate ({self.config.learning_rate})"
-                    )
-                bar.update()
-                bar.set_postfix(loss=f"{recent[-1]:.3f}")
-                if self.step % self.config.evaluate_every == 0 or self.step == self.config.steps:
-                    rate = (self.step - first) * tokens_per_step / (time.monotonic() - started)
-                    log(self._report(recent, self.evaluate(held_out), rate))
-                    recent = []
-                if self.step % self.config.checkpoint_every == 0 or self.step == self.config.steps:
-                    self._checkpoints.save(self.step, self.params, self._optimizer_state)
-        return self.evaluate(held_out)
-
-    def evaluate(self, held_out: Sequence[np.ndarray]) -> float:
-        """Mean cross-entropy on held-out text, in nats per token."""
-        tokens = text.blocks(held_out, self.config.context, seed=0, epoch=0)
-        count = max(1, len(tokens) // self.config.batch)
-        parts = np.split(tokens[: max(self.config.batch, count * self.config.batch)], count)
-        return float(np.mean([self._losses(self.params, jnp.asarray(part)) for part in parts]))
-
-    def _step(
-        self, params: nnx.State, optimizer_state: optax.OptState, tokens_BT: jax.Array
-    ) -> tuple[nnx.State, optax.OptState, jax.Array]:
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def descend(params: nnx.State, state: optax.OptState, tokens_BT: jax.Array) -> training.Updated:
         def mean_loss(params: nnx.State) -> jax.Array:
-            return token_losses(nnx.merge(self._graph, params), tokens_BT, self.config.remat).mean()
+            return token_losses(nnx.merge(graph, params), tokens_BT, config.remat).mean()
 
         loss, gradients = jax.value_and_grad(mean_loss)(params)
-        updates, optimizer_state = self._optimizer.update(gradients, optimizer_state, params)
-        return optax.apply_updates(params, updates), optimizer_state, loss
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, loss
 
-    def _report(self, recent: Sequence[float], held_out: float, rate: float) -> str:
-        return json.dumps(
-            {
-                "step": self.step,
-                "tokens": self.step * self.config.batch * self.config.context,
+    def update(step: int, params: nnx.State, state: optax.OptState) -> training.Updated:
+        return descend(params, state, next(batches))
+
+    started, first, recent = time.monotonic(), run.step, []
+    for loss in run.steps(update, config.steps, config.checkpoint_every, config.learning_rate):
+        recent.append(loss)
+        if run.step % config.evaluate_every == 0 or run.step == config.steps:
+            held_out_loss = evaluate(nnx.merge(graph, run.params), held_out, config)
+            tokens_per_step, elapsed = config.batch * config.context, time.monotonic() - started
+            line = {
+                "step": run.step,
+                "tokens": run.step * tokens_per_step,
                 "loss": round(float(np.mean(recent)), 4),
-                "held_out_loss": round(held_out, 4),
-                "held_out_perplexity": round(math.exp(held_out), 2),
-                "tokens_per_second": round(rate),
+                "held_out_loss": round(held_out_loss, 4),
+                "held_out_perplexity": round(math.exp(held_out_loss), 2),
+                "tokens_per_second": round((run.step - first) * tokens_per_step / elapsed),
             }
-        )
+            log(json.dumps(line))
+            recent = []
+    return nnx.merge(graph, run.params)
+
+
+def evaluate(model: decoder.Decoder, held_out: Sequence[np.ndarray], config: settings.PretrainSettings) -> float:
+    """Mean cross-entropy on held-out text, in nats per token."""
+    tokens = text.blocks(held_out, config.context, seed=0, epoch=0)
+    count = max(1, len(tokens) // config.batch)
+    parts = np.split(tokens[: max(config.batch, count * config.batch)], count)
+    return float(np.mean([_losses(model, part) for part in parts]))
+
+
+_losses = jax.jit(token_losses)

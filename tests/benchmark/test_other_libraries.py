@@ -5,6 +5,7 @@ import importlib
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from knnprompt_jax import errors
@@ -40,7 +41,7 @@ class InProcess:
         self._answering = answering
 
     def ask(self, do, **arguments):
-        getattr(self._answering, do)(**arguments)
+        getattr(self._answering, do)(**json.loads(json.dumps(arguments, default=np.ndarray.tolist)))
         return 1.0
 
     def turn(self, do):
@@ -75,18 +76,15 @@ def distances(tiny, family, **options):
     options |= {"model_shape": SHAPES[family], "prefix_tokens": prefix, "peers": TORCH_PEERS, **sizes}
     own, subject, decoder, model, sampled = make(tiny, **options)
     assert subject.config.family == family
-    with other_libraries.start(decoder, subject, sampled, own) as running:
-        assert not running.absent and {name: peer.prompts for name, peer in running.ready.items()} == {
-            "torch_one": 5,
-            "torch_cached": 9,
-        }
-        found = agreement.measure(model, sampled, own, running)
+    with other_libraries.start(decoder, subject, sampled, own) as (processes, absent):
+        assert not absent and [sampled.num_prompts(name) for name in processes] == [5, 9]
+        found = agreement.measure(model, sampled, own, processes)
     assert {name: other["prompts"] for name, other in found.items()} == {"torch_one": 3, "torch_cached": 3}
     return [other["max_abs_difference"] for other in found.values()]
 
 
 def test_every_family_is_here():
-    assert set(SHAPES) == set(registry.DECODERS)
+    assert set(SHAPES) == set(registry.LANGUAGE_MODELS)
 
 
 @pytest.mark.parametrize("family", SHAPES)
@@ -96,8 +94,8 @@ def test_pytorch_has_the_same_model(tiny, in_process, family):
 
 def test_a_prompt_without_prefix(tiny, in_process):
     own, subject, decoder, model, sampled = make(tiny, peers=TORCH_PEERS, prefix_tokens=0)
-    with other_libraries.start(decoder, subject, sampled, own) as running:
-        found = agreement.measure(model, sampled, own, running)
+    with other_libraries.start(decoder, subject, sampled, own) as (processes, _):
+        found = agreement.measure(model, sampled, own, processes)
     assert max(other["max_abs_difference"] for other in found.values()) < 1e-4
 
 
@@ -135,9 +133,9 @@ def test_absent_peers_have_their_reasons(tiny, llama_file, monkeypatch, installe
     given = {**shapeless(tiny), "gguf": str(llama_file)} if in_file else tiny
     own, subject, decoder, _, sampled = make(given, peers=names)
     monkeypatch.setitem(subject.hf, "rope_factors", [1.0, 2.0])  # Which transformers could not divide by.
-    with other_libraries.start(decoder, subject, sampled, own) as running:
-        assert set(running.absent) == {*names} and not running.ready and not running.processes
-        assert all(reason in told for told in running.absent.values())
+    with other_libraries.start(decoder, subject, sampled, own) as (processes, absent):
+        assert set(absent) == {*names} and not processes
+        assert all(reason in told for told in absent.values())
 
 
 @pytest.fixture
@@ -163,7 +161,7 @@ answering.serve(Peers())
 
 def test_a_process_answers_and_fails_in_one_line(broken):
     with peer_process.start(broken(ANSWERS)) as process:
-        assert process.ask("works", much=3) > 0 and process.turn("fails")
+        assert process.ask("works", much=3) > 0
         with pytest.raises(
             errors.UserError, match="^Broken, fails: ValueError: so much; leave it out with --config.peers$"
         ):

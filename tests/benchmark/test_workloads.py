@@ -71,7 +71,7 @@ def test_samples_have_the_mix_of_lengths(tiny):
     workload = workloads.make(own, subjects.choose(own))
     sampled = peers.sample(workload, own)
     mean = workload.num_suffix_tokens / 997
-    assert len(sampled.prompts) == 20 and sampled.num_suffixes == 100 and len(sampled.batches) == 10
+    assert len(sampled.prompts) == 20 and sampled.num_prompts("torch_cached") == 100 and len(sampled.batches) == 10
     assert np.mean([len(tokens) for tokens in sampled.prompts]) == pytest.approx(37 + mean, rel=0.03)
     assert np.mean([len(suffix) for batch in sampled.batches for suffix in batch]) == pytest.approx(mean, rel=0.05)
     assert all(np.array_equal(tokens[:37], workload.largest.prefix_P) for tokens in sampled.prompts)

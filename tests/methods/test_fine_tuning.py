@@ -52,7 +52,8 @@ def test_learns(problem, model, predict, tmp_path):
 
 
 def test_published_numbers_by_default():
-    config = settings.Settings().training("mr", 8)
+    config = settings.Settings().with_published("mr", 8)
     assert (config.steps, config.batch, config.learning_rate, config.max_length) == (125, 16, 1e-5, 256)
     assert (config.weight_decay, config.clip, config.dropout) == (0.01, 1.0, 0.1)
-    assert settings.Settings(steps=3, batch=5).training("mr", 8) == settings.Training(steps=3, batch=5)
+    chosen = settings.Settings(steps=3, batch=5)
+    assert chosen.with_published("mr", 8) == chosen

@@ -3,12 +3,14 @@
 import collections
 import dataclasses
 import types
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from knnprompt_jax.classifier.options import TIE_BREAKS, KNNOptions
 from knnprompt_jax.methods import knn, method, registry
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import distances
 from knnprompt_jax.store.store import StoreOptions
 from knnprompt_jax.tasks.splits import FewShotSplit
@@ -18,9 +20,19 @@ MARGIN = 1e-4  # Nats, or of the usual distance where that is shorter; float32 c
 WORDS = ("red", "blue", "green", "grey", "pink")
 
 
+@dataclasses.dataclass(eq=False)
+class Model:
+    """What is asked of the language model."""
+
+    head: head_lib.Head
+    tokenize: Callable
+    dtype: str = "float32"
+    config = types.SimpleNamespace(num_layers=3)
+
+
 @pytest.fixture(scope="module")
 def context(synthetic):
-    """The synthetic anchors and queries as those of a task; the model is asked for its head and label words alone."""
+    """The synthetic anchors and queries as those of a task."""
     task = Task("five", ("text",), "{text}:", tuple("01234"), WORDS)
     ids = dict(zip(WORDS, synthetic.label_ids, strict=True))
     anchors = tuple(Example({"text": f"a{row}"}, str(label), row) for row, label in enumerate(synthetic.y))
@@ -28,8 +40,7 @@ def context(synthetic):
     split = FewShotSplit((), anchors, seed=1, shots=21, demo_shots=0, class_counts={}, warnings=())
     problem = method.Problem(task, split, queries, lambda texts: [[ids[text[1:]]] if text else [] for text in texts])
     states = {method.anchors: synthetic.anchors, method.queries: synthetic.queries}
-    model = types.SimpleNamespace(head=synthetic.head, tokenize=problem.tokenize)
-    return method.Context(problem, model, states, StoreOptions())
+    return method.Context(problem, Model(synthetic.head, problem.tokenize), states, StoreOptions())
 
 
 def by_definition(synthetic, distance):

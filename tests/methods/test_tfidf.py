@@ -58,15 +58,13 @@ def make_problem(labels: str = "xyzxyzxyzxy") -> method.Problem:
 
 def test_two_texts_by_hand():
     """ "aa" says nothing, so that by symmetry the weights are (0, −w, w) and the intercept 0."""
-    classifier = tfidf.TfidfRegression(2, tfidf.Settings(inverse_penalty=2.0, ngrams=1)).fit(
-        ["aa bb", "Aa cc!"], np.array([0, 1])
-    )
     idf = 1 + math.log(3 / 2)
     x = idf / math.hypot(1, idf)
     w = optimize.brentq(lambda w: w - 2.0 * x * special.expit(-w * x), 0, 9)  # Minimises w² + 2 · 2 ln(1 + exp(−w x)).
     doubled = (1 + math.log(2)) * idf
     logits_Q = [-w, 0, 0, w * doubled / math.hypot(1, doubled), 0]
-    p_QC = classifier.predict_proba(["bb bb bb", "aa", "zz b", "cc aa cc", ""])
+    settings, queries = tfidf.Settings(inverse_penalty=2.0, ngrams=1), ["bb bb bb", "aa", "zz b", "cc aa cc", ""]
+    p_QC = tfidf.predict_proba(settings, 2, ["aa bb", "Aa cc!"], np.array([0, 1]), queries)
     np.testing.assert_allclose(p_QC, special.expit(np.stack([np.negative(logits_Q), logits_Q], -1)), atol=1e-6)
 
 

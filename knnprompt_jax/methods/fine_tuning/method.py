@@ -22,7 +22,6 @@ from knnprompt_jax.models import registry, tokenizers
 
 def prepare(problem: method.Problem, settings: settings_lib.Settings) -> None:
     """Raises UserError where the model is none or cannot be had."""
-    del problem
     if settings.model:
         registry.describe(settings.model, families=tuple(registry.FAMILIES))
 
@@ -30,7 +29,7 @@ def prepare(problem: method.Problem, settings: settings_lib.Settings) -> None:
 def run(context: method.Context, settings: settings_lib.Settings) -> method.Prediction:
     """Fine-tunes on demonstrations and anchors and predicts."""
     problem, seed, name = context.problem, context.seed, settings.model or context.model.name
-    config = settings.training(problem.task.name, problem.split.shots)
+    config = settings.with_published(problem.task.name, problem.split.shots)
     shape, folder = registry.describe(name, families=tuple(registry.FAMILIES))
     tokenizer, mesh = tokenizers.load(folder, of_prompts=False), trainer.make_mesh(config.batch)
     backbone = weights.load(folder, shape, jnp.float32, lambda path: jax.NamedSharding(mesh, P()))
@@ -57,7 +56,7 @@ def run(context: method.Context, settings: settings_lib.Settings) -> method.Pred
 
 def cost(problem: method.Problem, reader: method.Reader, settings: settings_lib.Settings) -> method.Cost:
     """Every query once, and the rows of all steps, a step costing about three forward passes."""
-    config = settings.training(problem.task.name, problem.split.shots)
+    config = settings.with_published(problem.task.name, problem.split.shots)
     num_queries, tokens = len(problem.evaluation), reader.query_tokens(problem.task, problem.evaluation)
     return method.Cost(num_queries, tokens + 3 * config.steps * config.batch * tokens // num_queries)
 

@@ -9,9 +9,11 @@ _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 
 
 @dataclasses.dataclass(frozen=True)
-class Training(options.Options):
-    """Options of the training itself. Weights stay float32."""
+class Settings(options.Options):
+    """Options of fine-tuning. Weights stay float32."""
 
+    model: str = options.option("", "A Hub name or a folder; empty: the run's language model.")
+    checkpoints: str = options.option("", "Folder from which an interrupted training goes on; empty: none.")
     steps: int = options.option(0, "Optimizer steps; 0: the paper's for the number of shots.", least=0)
     batch: int = options.option(0, "Rows per step; 0: the paper's for the task.", least=0)
     learning_rate: float = options.option(1e-5, "At the first step; it falls linearly to zero.", least=1e-12)
@@ -23,21 +25,7 @@ class Training(options.Options):
     remat: bool = options.option(False, "Recompute activations backwards, to save memory.")
     checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
 
-
-@dataclasses.dataclass(frozen=True)
-class Settings(Training):
-    """Options of fine-tuning as a method."""
-
-    model: str = options.option("", "A Hub name or a folder; empty: the run's language model.")
-    checkpoints: str = options.option("", "Folder from which an interrupted training goes on; empty: none.")
-
-    def training(self, task_name: str, shots: int) -> Training:
-        """The options of the training, with the paper's steps and batch where they are given as 0."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
-        return Training(**values | {name: values[name] or value for name, value in published(task_name, shots).items()})
-
-
-def published(task_name: str, shots: int) -> dict[str, int]:
-    """The paper's steps and batch for so many train rows per class; between its own numbers of shots, the next larger's steps."""
-    steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
-    return {"steps": steps, "batch": _BATCH.get(task_name, 16)}
+    def with_published(self, task_name: str, shots: int) -> "Settings":
+        """With the paper's steps (for the next larger number of its shots per class) and batch where they are 0 here."""
+        steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
+        return dataclasses.replace(self, steps=self.steps or steps, batch=self.batch or _BATCH.get(task_name, 16))

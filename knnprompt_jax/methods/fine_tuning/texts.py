@@ -13,15 +13,6 @@ _MULTIPLE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
-    """Right-padded sequences: tokens and token types [B, T], lengths [B]."""
-
-    tokens_BT: np.ndarray
-    types_BT: np.ndarray
-    lengths_B: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
 class Texts:
     """The tokens of N examples, at least one each, and which text of a pair each token belongs to."""
 
@@ -41,25 +32,25 @@ class Texts:
         """The longest sequence's length, rounded up, but not beyond the longest allowed."""
         return min(self.max_length, -(-int(self.lengths_N.max()) // _MULTIPLE) * _MULTIPLE)
 
-    def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> Batch:
-        """Some rows as `size` sequences of one width; those beyond the rows are padding."""
+    def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
+        """Tokens and token types [size, width] and lengths [size] of some rows, padded on the right and with further rows."""
         tokens_BT, lengths_B = padding.pad([self.tokens[row] for row in rows], size, width)
         types_BT, _ = padding.pad([self.types[row] for row in rows], size, width)
-        return Batch(tokens_BT, types_BT, lengths_B)
+        return tokens_BT, types_BT, lengths_B
 
 
-def encode(task: Task, examples: Sequence[Example], tokenizer: Any, max_length: int, pairs: bool) -> Texts:
+def encode(task: Task, examples: Sequence[Example], tokenizer: Any, max_length: int, as_pairs: bool) -> Texts:
     """Tokenizes the bare texts, without template or label; of a long text, the first `max_length` tokens.
 
-    With `pairs` (BERT) the two fields of a task are two texts with a separator between, and the longer is cut first;
-    otherwise, and where the fields are not two, an example is its one retrieval text. An empty text is the token that
+    With `as_pairs` (BERT) the two fields of a task are two texts with a separator between, and the longer is cut first;
+    otherwise, and where the fields are not two, an example is its retrieval text. An empty text is the token that
     ends texts, so that there is a last token to read.
     """
-    if pairs and len(task.fields) == 2:
+    if as_pairs and len(task.fields) == 2:
         columns = [[example.fields[field] for example in examples] for field in task.fields]
     else:
         columns = [[task.retrieval_text(example) for example in examples]]
-    encoded = tokenizer(*columns, truncation=True, max_length=max_length, padding=False, return_token_type_ids=pairs)
+    encoded = tokenizer(*columns, truncation=True, max_length=max_length, padding=False, return_token_type_ids=as_pairs)
     tokens = [ids or [tokenizer.eos_token_id or 0] for ids in encoded["input_ids"]]
-    types = encoded["token_type_ids"] if pairs else [[0] * len(ids) for ids in tokens]
+    types = encoded["token_type_ids"] if as_pairs else [[0] * len(ids) for ids in tokens]
     return Texts(tuple(tokens), tuple(types), max_length)

@@ -3,19 +3,17 @@
 import functools
 import math
 import pathlib
-import sys
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
 import optax
-import tqdm
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import errors, parallel
-from knnprompt_jax.methods.fine_tuning import classifier, settings, texts
+from knnprompt_jax import parallel
+from knnprompt_jax.methods.fine_tuning import classifier, texts
+from knnprompt_jax.methods.fine_tuning import settings as settings_lib
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models import training
@@ -29,15 +27,15 @@ def make_mesh(batch: int) -> jax.sharding.Mesh:
     return parallel.make_mesh(math.gcd(batch, jax.device_count()), 1)
 
 
-def make_optimizer(config: settings.Training) -> optax.GradientTransformation:
+def make_optimizer(config: settings_lib.Settings) -> optax.GradientTransformation:
     """AdamW with clipped gradients; the rate falls linearly to zero, without warm-up."""
     rate = optax.linear_schedule(config.learning_rate, 0.0, config.steps)
-    adamw = optax.adamw(rate, eps=1e-8, weight_decay=config.weight_decay, mask=training.decays)
+    adamw = optax.adamw(rate, weight_decay=config.weight_decay, mask=training.decays)
     return optax.chain(optax.clip_by_global_norm(config.clip), adamw)
 
 
 def batch_rows(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
-    """Which rows are in the batch of a step: epochs, each in an order of its own, joined and cut into batches."""
+    """Which rows are in the batch of a step: epochs, each in another order, joined and cut into batches."""
     places = step * batch + np.arange(batch)
     return np.array([_order(num_rows, seed, place // num_rows)[place % num_rows] for place in places.tolist()])
 
@@ -51,65 +49,59 @@ class Trainer:
     """Trains a classifier that lies whole on every device of the mesh; the seed is that of rows' order and dropout."""
 
     def __init__(
-        self, model: classifier.SequenceClassifier, config: settings.Training, mesh: jax.sharding.Mesh, seed: int = 0
+        self,
+        model: classifier.SequenceClassifier,
+        config: settings_lib.Settings,
+        mesh: jax.sharding.Mesh,
+        seed: int = 0,
     ):
-        self.config, self.mesh, self.seed, self.step = config, mesh, seed, 0
+        self.config, self.mesh, self.seed = config, mesh, seed
         self.num_classes = model.head_kernel.shape[-1]
         self._graph, params = nnx.split(model)
         self._params = jax.device_put(params, jax.NamedSharding(mesh, P()))
 
     def train(
-        self, rows: texts.Texts, y: np.ndarray, folder: pathlib.Path | None = None, run: Mapping[str, Any] | None = None
+        self,
+        rows: texts.Texts,
+        y: np.ndarray,
+        folder: pathlib.Path | None = None,
+        data: Mapping[str, str] | None = None,
     ) -> list[float]:
         """Trains on rows of classes `y` [N] and returns the loss (nats) of each step done here.
 
-        With a folder, it goes on from the checkpoint there and leaves its own; `run` says what is trained on what.
+        With a folder, it goes on from the checkpoint there and leaves later checkpoints; `data` says what is trained on what.
 
         Raises UserError where the folder holds another run, or the loss is not finite.
         """
         init = jax.jit(make_optimizer(self.config).init, out_shardings=jax.NamedSharding(self.mesh, P()))
-        state, key = init(self._params), jax.random.key(self.seed)
-        checkpoints = None
-        if folder:
-            checkpoints = training.Checkpoints(folder, {**(run or {}), **self.config.to_dict(), "seed": self.seed})
-            self.step, self._params, state = checkpoints.restore(self._params, state)
-        losses: list[float] = []
-        with tqdm.tqdm(total=self.config.steps, initial=self.step, unit="step", disable=not sys.stderr.isatty()) as bar:
-            while self.step < self.config.steps:
-                chosen = batch_rows(len(rows), self.config.batch, self.step, self.seed)
-                batch = self._put(rows.batch(chosen, len(chosen), rows.width), y[chosen].astype(np.int32))
-                step_key = jax.random.fold_in(key, self.step)
-                self._params, state, loss = _update(self._graph, self.config, self._params, state, step_key, *batch)
-                self.step += 1
-                losses.append(float(loss))
-                if not math.isfinite(losses[-1]):
-                    raise errors.UserError(
-                        f"the loss is {losses[-1]} at step {self.step}: lower learning_rate={self.config.learning_rate}"
-                    )
-                bar.update()
-                bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
-                if checkpoints and (self.step % self.config.checkpoint_every == 0 or self.step == self.config.steps):
-                    checkpoints.save(self.step, self._params, state)
-        if checkpoints:
-            checkpoints.close()
+        described = self.config.to_dict() | {"checkpoints": "", "seed": self.seed} | dict(data or {})
+        checkpoints = training.Checkpoints(folder, described) if folder else None
+        run, key = training.Run(self._params, init(self._params), checkpoints), jax.random.key(self.seed)
+
+        def update(step: int, params: nnx.State, state: optax.OptState) -> training.Updated:
+            chosen = batch_rows(len(rows), self.config.batch, step, self.seed)
+            batch = self._put(*rows.batch(chosen, len(chosen), rows.width), y[chosen].astype(np.int32))
+            return _update(self._graph, self.config, params, state, jax.random.fold_in(key, step), *batch)
+
+        losses = [*run.steps(update, self.config.steps, self.config.checkpoint_every, self.config.learning_rate)]
+        self._params = run.params
         return losses
 
     def predict_proba(self, rows: texts.Texts) -> np.ndarray:
         """Class probabilities [Q, C] of rows."""
         probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
         for chosen, size, width in padding.batches(rows.lengths_N, self.config.batch, rows.width):
-            batch = self._put(rows.batch(chosen, size, width))
+            batch = self._put(*rows.batch(chosen, size, width))
             probabilities_BC = parallel.replicate(_probabilities(self._graph, self.config, self._params, *batch))
             probabilities_QC[chosen] = probabilities_BC[: len(chosen)]
         return probabilities_QC
 
-    def _put(self, batch: texts.Batch, *more: np.ndarray) -> list[Array]:
-        arrays = (batch.tokens_BT, batch.types_BT, batch.lengths_B, *more)
+    def _put(self, *arrays: np.ndarray) -> list[Array]:
         return [parallel.put(array, self.mesh, P(parallel.DATA)) for array in arrays]
 
 
 def _logits(
-    graph: nnx.GraphDef, config: settings.Training, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout
+    graph: nnx.GraphDef, config: settings_lib.Settings, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout
 ) -> Array:
     """Weights are cast on the way in, so that gradients and updates stay float32."""
     dtype = config_lib.DTYPES[config.dtype]
@@ -118,15 +110,20 @@ def _logits(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _probabilities(graph: nnx.GraphDef, config: settings.Training, params: nnx.State, *batch: Array) -> Array:
+def _probabilities(graph: nnx.GraphDef, config: settings_lib.Settings, params: nnx.State, *batch: Array) -> Array:
     return jax.nn.softmax(_logits(graph, config, params, *batch, dropout=dropout_lib.OFF))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
 def _update(
-    graph: nnx.GraphDef, config: settings.Training, params: nnx.State, state: optax.OptState, key: Array, *batch: Array
-) -> tuple[nnx.State, optax.OptState, Array]:
-    """One step on a batch, its last array the classes: new parameters and optimizer state, and the loss before it."""
+    graph: nnx.GraphDef,
+    config: settings_lib.Settings,
+    params: nnx.State,
+    state: optax.OptState,
+    key: Array,
+    *batch: Array,
+) -> training.Updated:
+    """A step on a batch, whose last array are the classes."""
     *inputs, y_B = batch
 
     def mean_loss(params: nnx.State) -> Array:

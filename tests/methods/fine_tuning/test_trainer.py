@@ -24,7 +24,7 @@ TEXTS = texts.Texts(
     max_length=37,
 )
 Y = np.array([0, 1, 2, 0, 1, 2, 0])
-CONFIG = settings.Training(steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5, dropout=0.0, checkpoint_every=2)
+CONFIG = settings.Settings(steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5, dropout=0.0, checkpoint_every=2)
 
 
 def torch_inputs(torch, rows) -> dict:
@@ -161,7 +161,8 @@ def test_loss_that_is_not_finite(classifiers):
     ],
 )
 def test_published_numbers(task, shots, want):
-    assert settings.published(task, shots) == dict(zip(("steps", "batch"), want, strict=True))
+    config = settings.Settings().with_published(task, shots)
+    assert (config.steps, config.batch) == want
 
 
 PROGRAM = """
@@ -174,7 +175,7 @@ sizes |= {"intermediate_size": 41, "max_position_embeddings": 37}
 config = registry.config_from_hf({"model_type": "bert", **sizes}, registry.ENCODERS)
 rng = np.random.default_rng(0)
 rows = texts.Texts(tuple(rng.integers(0, 53, n).tolist() for n in (3, 9, 17, 4, 30)), tuple([0] * n for n in (3, 9, 17, 4, 30)), 37)
-y, options = np.array([0, 1, 2, 1, 0]), settings.Training(steps=2, batch=6, learning_rate=1e-3)
+y, options = np.array([0, 1, 2, 1, 0]), settings.Settings(steps=2, batch=6, learning_rate=1e-3)
 losses = []
 for devices in (1, 6):  # Of 4 devices, 2 divide a batch of 6.
     model = classifier.SequenceClassifier(bert.Encoder(config, nnx.Rngs(1)), 3, nnx.Rngs(2))
@@ -183,7 +184,7 @@ for devices in (1, 6):  # Of 4 devices, 2 divide a batch of 6.
     p = tuner.predict_proba(rows)
 np.testing.assert_allclose(*losses, rtol=1e-5)
 leaf = jax.tree.leaves(tuner._params)[0]
-batch = tuner._put(rows.batch([0, 1, 2, 3, 4, 0], 6, 32))[0]
+batch = tuner._put(*rows.batch([0, 1, 2, 3, 4, 0], 6, 32))[0]
 print(dict(tuner.mesh.shape), leaf.sharding.is_fully_replicated, len(leaf.devices()), batch.addressable_shards[0].data.shape, p.shape)
 """
 
