@@ -1,9 +1,9 @@
-"""The paper's tables and figures, by name: --config=configs/paper.py:few_shot. docs/paper.md lists them."""
+"""The paper's tables and figures, by name: --config=configs/paper.py:few_shot, or :all. docs/paper.md lists them."""
 
 import ml_collections
 
-from knnprompt_jax.paper import experiments
+from knnprompt_jax.paper import experiments, whole
 
 
 def get_config(name: str = "few_shot") -> ml_collections.ConfigDict:
-    return experiments.get(name).config()
+    return whole.config() if name == whole.NAME else experiments.get(name).config()

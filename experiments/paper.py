@@ -9,9 +9,9 @@ Start it again after an interruption: what is there already is not run again.
 from absl import flags
 
 from knnprompt_jax import app
-from knnprompt_jax.paper import experiments, job
+from knnprompt_jax.paper import job, whole
 
-_CONFIG = app.Config(__file__, "paper.py:few_shot", experiments.settings_of)
+_CONFIG = app.Config(__file__, "paper.py:few_shot", whole.settings_of)
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and its cost, and run nothing.")
 
 

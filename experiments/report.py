@@ -3,17 +3,23 @@
 python experiments/report.py --records=results --output=report
 """
 
-from absl import flags
+import dataclasses
 
-from knnprompt_jax import app
+from knnprompt_jax import app, options
 from knnprompt_jax.paper import page
 
-_RECORDS = flags.DEFINE_string("records", "results", "Folder in which each experiment has a folder of records.")
-_OUTPUT = flags.DEFINE_string("output", "report", "Folder to write index.html and tables/ to.")
+
+@dataclasses.dataclass(frozen=True)
+class ReportOptions(options.Options):
+    records: str = options.option("results", "Folder in which each experiment has a folder of records.", needed=True)
+    output: str = options.option("report", "Folder to write index.html and tables/ to.", needed=True)
+
+
+_OPTIONS = app.Flags(ReportOptions)
 
 
 def main() -> None:
-    print(f"page: {page.run(_RECORDS.value, _OUTPUT.value)}")
+    print(f"page: {page.run(**_OPTIONS.value.to_dict())}")
 
 
 if __name__ == "__main__":

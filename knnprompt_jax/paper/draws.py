@@ -16,7 +16,7 @@ from knnprompt_jax.tasks.task import Example, Task
 class Draw:
     """`shots` train rows per class, `demo_shots` of them demonstrations: all of them, or fewer, or none.
 
-    With a `share`, the task's last class has that share of the rows drawn, whose number stays as it is.
+    With a `share`, the task's last class has that share of all rows drawn, demonstrations included, whose number stays as it is.
     """
 
     seed: int
@@ -29,23 +29,24 @@ class Draw:
 def split(rows: material.Rows, draw: Draw) -> splits.FewShotSplit:
     """The rows of a draw.
 
-    Without anchors, all shots are demonstrations. With a share, the demonstrations stay balanced where there are anchors.
+    Without anchors, all shots are demonstrations. With a share, the demonstrations stay balanced where there are anchors, of which
+    the rare class has one at least.
 
     Raises UserError where the task has too few rows, or a share but not two classes.
     """
     shown, kept = draw.demo_shots, draw.shots - draw.demo_shots
-    rare = 0
+    drawn_shots, rare = draw.shots, None
     if draw.share is not None:
         check_binary(rows.task)
-        skewed = rows.task.num_classes * (kept or shown)
-        rare = max(1, round(draw.share * skewed))
-        shown, kept = (shown, skewed - rare) if kept else (skewed - rare, 0)
-    drawn = splits.draw(rows.train, rows.task, shots=shown + max(1, kept), demo_shots=shown, seed=draw.seed)
-    if kept and not rare:
+        rare = max(1, round(draw.share * rows.task.num_classes * draw.shots))
+        drawn_shots = rows.task.num_classes * draw.shots - rare
+        shown = shown if kept else drawn_shots
+    drawn = splits.draw(rows.train, rows.task, shots=drawn_shots + (not kept), demo_shots=shown, seed=draw.seed)
+    if kept and rare is None:
         return drawn
     demonstrations, anchors = drawn.demonstrations, drawn.anchors if kept else ()
     if rare and kept:
-        anchors = thin(anchors, rows.task.labels[-1], rare)
+        anchors = thin(anchors, rows.task.labels[-1], max(1, rare - shown))
     elif rare:
         demonstrations = thin(demonstrations, rows.task.labels[-1], rare)
     counts = [collections.Counter(row.label for row in part) for part in (demonstrations, anchors)]
@@ -64,16 +65,20 @@ def split(rows: material.Rows, draw: Draw) -> splits.FewShotSplit:
 
 
 def evaluation(rows: material.Rows, share: float | None, seed: int) -> Sequence[Example]:
-    """The rows to classify; with a share, as many rows of the last class are left out at random as makes it so rare."""
+    """The rows to classify; with a share, rows of either class are left out at random until the last class has it."""
     if share is None:
         return rows.evaluation
     check_binary(rows.task)
-    label = rows.task.labels[-1]
-    members = [place for place, row in enumerate(rows.evaluation) if row.label == label]
-    others = len(rows.evaluation) - len(members)
-    kept = max(1, min(len(members), round(others * share / (1 - share))))
-    left_out = set(members) - set(random.Random(seed).sample(members, kept))
-    return [row for place, row in enumerate(rows.evaluation) if place not in left_out]
+    places: dict[bool, list[int]] = {True: [], False: []}
+    for place, row in enumerate(rows.evaluation):
+        places[row.label == rows.task.labels[-1]].append(place)
+    members, others = len(places[True]), len(places[False])
+    kept = {True: max(1, round(others * share / (1 - share))), False: others}
+    if kept[True] > members:
+        kept = {True: members, False: max(1, round(members * (1 - share) / share))}
+    generator = random.Random(seed)
+    chosen = {place for last in (True, False) for place in generator.sample(places[last], kept[last])}
+    return [row for place, row in enumerate(rows.evaluation) if place in chosen]
 
 
 def thin(rows: Sequence[Example], label: str, count: int) -> tuple[Example, ...]:

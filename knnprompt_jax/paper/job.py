@@ -1,35 +1,85 @@
-"""A table or figure from its settings to its records."""
+"""Tables and figures from their settings to their records."""
 
+import dataclasses
 import functools
 import pathlib
+from collections.abc import Sequence
 
-from knnprompt_jax import parallel
-from knnprompt_jax.paper import experiments, plan
+from jax.sharding import Mesh
+
+from knnprompt_jax import errors, parallel
+from knnprompt_jax.methods import method
+from knnprompt_jax.paper import experiments, plan, whole
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.runs import engine
+from knnprompt_jax.runs import engine, records
 
 
 def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     """Prints the plan and, unless it is a dry run, runs what is left to do of it; of several processes, the first prints.
 
-    Raises UserError on anything that cannot work, before anything runs.
+    Of all grids, those that have something to check run first, on their own; the others share their passes.
+
+    Raises UserError on anything that cannot work, before anything runs, and where a check fails.
     """
-    mesh, experiment = engine.start(settings), experiments.get(settings.experiment)
-    if experiment.count and not dry_run:
-        if parallel.is_main():
-            print(experiment.count(settings), flush=True)
+    grids = whole.grids(settings) if isinstance(settings, whole.WholeSettings) else [settings]
+    mesh = engine.start(settings, list(dict.fromkeys(name for grid in grids for name in grid.model_names)))
+    counted = [grid for grid in grids if experiments.get(grid.experiment).count]
+    checked = [grid for grid in grids if experiments.get(grid.experiment).check]
+    others = [grid for grid in grids if grid not in counted and grid not in checked]
+    planner = plan.Planner(weights=not dry_run)
+    if dry_run:
+        for grid in counted:
+            _say(f"{grid.experiment}: {len(grid.task_names)} tasks to count tokens of, no language model")
+        if checked or others or not counted:
+            _say(str(planner.plan([*checked, *others] or grids)))
         return
-    if experiment.count:
-        _say(f"{experiment.name}: {len(settings.task_names)} tasks to count tokens of, no language model")
-        return
-    planned = plan.make(settings)
-    _say(str(planned))
-    if not dry_run:
-        folder = pathlib.Path(settings.output) / experiment.name
-        before_writing = functools.partial(experiment.before_writing, folder)
-        for _ in engine.run(settings, planned.passes, mesh, folder, before_writing=before_writing):
-            pass  # Each record is written as it comes.
-        _say(f"records: {folder}/")
+    planned = [
+        (part, planner.plan(part)) for part in (checked, others) if part
+    ]  # All mistakes show before anything runs.
+    for part, left in planned:
+        _say(str(left))
+        _carry_out(part, left, mesh)
+        _check(part)
+    for grid in counted:
+        _count(grid)
+
+
+def _carry_out(grids: Sequence[settings_lib.GridSettings], left: plan.Plan, mesh: Mesh) -> None:
+    """Runs passes and writes every record of theirs; several tables may have a record of the same run."""
+    output = pathlib.Path(grids[0].output)
+    for record, draft in left.copies:
+        parallel.call_in_main(functools.partial(_copy, output, record, draft))
+    for record in engine.run(grids[0], left.passes, mesh, output, before_writing=functools.partial(_beside, output)):
+        for draft in left.equals[record.name]:
+            parallel.call_in_main(functools.partial(_copy, output, record, draft))
+    for grid in grids:
+        _say(f"records: {output / grid.experiment}/")
+
+
+def _beside(output: pathlib.Path, record: records.Record, context: method.Context) -> None:
+    experiments.get(record.experiment).before_writing(output / record.experiment, record, context)
+
+
+def _copy(output: pathlib.Path, record: records.Record, draft: records.Record) -> None:
+    """Writes the record of a run for another table of which it is a part too."""
+    records.write(output / draft.experiment, dataclasses.replace(record, experiment=draft.experiment, cell=draft.cell))
+
+
+def _check(grids: Sequence[settings_lib.GridSettings]) -> None:
+    """Says what the records are checked for; raises UserError where the check fails."""
+    for grid in grids:
+        experiment = experiments.get(grid.experiment)
+        if experiment.check and parallel.is_main():
+            verdict = experiment.check(experiment.read(pathlib.Path(grid.output) / grid.experiment))
+            if "FAIL" in verdict:
+                raise errors.UserError(verdict)
+            _say(verdict.replace("; ", "\n  "))
+
+
+def _count(settings: settings_lib.GridSettings) -> None:
+    count = experiments.get(settings.experiment).count
+    if count and parallel.is_main():
+        print(count(settings), flush=True)
 
 
 def _say(text: str) -> None:

@@ -14,8 +14,8 @@ _CONTENTS = ("Records", "Cells with a counterpart", "Within two standard errors"
 _TITLE = "kNN Prompting: results beside the paper's"
 _TEXT = (
     "Every table and figure of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
-    "(Xu et al., ICLR 2023) for which there are records. In a table, ours stands above the paper's number and their "
-    "difference; ✓ says that it lies within two standard errors, ✗ that it does not."
+    "(Xu et al., ICLR 2023). In a table, ours stands above the paper's number and their difference; ✓ says that it lies within two "
+    "standard errors of the difference of both means, ✗ that it does not; – where nothing was run, with the paper's number behind it."
 )
 
 
@@ -58,8 +58,9 @@ def read(folder: pathlib.Path) -> Mapping[str, Sequence[Any]]:
 
 
 def sections(results: Mapping[str, Sequence[Any]], folder: pathlib.Path) -> list[Section]:
-    """The section of every table or figure that has results."""
-    return [experiments.get(name).section(records, folder / name) for name, records in results.items()]
+    """The section of every table or figure that has results, or numbers of the paper's."""
+    drawn = [each.section(results.get(name, ()), folder / name) for name, each in experiments.EXPERIMENTS.items()]
+    return [section for section in drawn if section.tables or section.figures or section.maps]
 
 
 def _contents(section: Section) -> Sequence[str]:

@@ -1,19 +1,20 @@
-"""Which runs a section shows, and where they fall short of the paper's."""
+"""Which runs a section shows, where they fall short of the paper's, and where methods see different rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.report import names, published, scores
+from knnprompt_jax.methods import registry
+from knnprompt_jax.report import names, scores
 from knnprompt_jax.report.scores import Record
 from knnprompt_jax.store import distances
 
-_MOST_ROWS = 256  # Of a test set, in the published protocol; CB has 56 in all.
 _DIRECTIONS = {"released": "KL(anchor ‖ test), as released", "forward": "KL(test ‖ anchor), Eq. 5"}
 
 
-def facts(records: Sequence[Record], printed: settings_lib.GridSettings) -> dict[str, str]:
-    """What ran, name by name, the reductions from what the paper ran last; what is empty in `printed` the paper does not say."""
+def facts(records: Sequence[Record], reductions: Sequence[str]) -> dict[str, str]:
+    """What ran, name by name, where it differs from what ships last."""
+    if not records:
+        return {}
     shots = _distinct(record.shots for record in records if scores.axis(record, "m") is not None)
     rows = _distinct(len(record.true) for record in records)
     tokens = sum(record.lm_tokens for record in records)
@@ -27,33 +28,33 @@ def facts(records: Sequence[Record], printed: settings_lib.GridSettings) -> dict
         "KL direction": ", ".join(_distinct(filter(None, map(_direction, records)))),
         "Read by the language model": f"{tokens:,} tokens, each record counted as if it had run alone",
         "Run on": "; ".join(_distinct(map(_environment, records))),
-        "Fewer than in the paper": "; ".join(_reductions(records, shots, max(rows), printed)),
+        "Other rows at equal seeds": _other_rows(records),
+        "Other than in the config that ships": "; ".join(reductions),
     }
     return {name: text for name, text in told.items() if text}
 
 
-def _reductions(
-    records: Sequence[Record], shots: Sequence[int], rows: int, printed: settings_lib.GridSettings
-) -> Iterator[str]:
-    models = _distinct(published.model_of(record.model) for record in records)
-    printed_models = [published.model_of(name) for name in printed.model_names]
-    tasks, seeds = {record.task for record in records}, len({record.seed for record in records})
-    if not set(models) & {*printed_models, *published.own_models().values()}:
-        yield f"{', '.join(map(names.model, models))} in place of {_several(printed_models)}"
-    elif missing := [model for model in printed_models if model not in models]:
-        yield f"without {_several(missing)}"
-    if missing := [names.task(task) for task in printed.task_names if task not in tasks]:
-        yield f"{len(printed.task_names) - len(missing)} of {len(printed.task_names)} tasks (without {', '.join(missing)})"
-    if missing := [str(m) for m in sorted({*printed.shots, *printed.few_shots}) if m not in shots]:
-        yield f"without m = {', '.join(missing)}"
-    if seeds < len(printed.seeds):
-        yield f"{seeds} of {len(printed.seeds)} seeds"
-    if rows < _MOST_ROWS and tasks != {"cb"}:
-        yield f"{rows} of {_MOST_ROWS} test rows"
+def _other_rows(records: Sequence[Record]) -> str:
+    """The methods that see other train rows than kNN Prompting with the same seed and m, as in the released code."""
+    apart: list[str] = []
+    m: list[int] = []
+    for (shots, _), group in scores.pool(records, "shots", "regime").items():
+        knn = [record for record in group if record.method == "knn" and record.demo_shots < shots]
+        whole = [record.method for record in group if _shows_all(record)]
+        if knn and whole:
+            apart, m = [*apart, *whole], [*m, shots]
+    if not apart:
+        return ""
+    methods = ", ".join(map(names.method, names.ordered("method", apart)))
+    return (
+        f"at m = {names.span(m)}, {methods} draw all m rows per class at once; kNN Prompting draws |D| first, then its anchors "
+        "from the other rows. As in the released code; in the paper's words both see T = D ∪ A"
+    )
 
 
-def _several(models: Sequence[str]) -> str:
-    return names.model(models[0]) + (f" to {names.model(models[-1])}" if len(models) > 1 else "")
+def _shows_all(record: Record) -> bool:
+    sees = registry.METHODS[record.method].sees if record.method in registry.METHODS else ""
+    return sees == "demonstrations" and record.demo_shots == record.shots > 1
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from knnprompt_jax.report import drawing, embedding, heatmaps, neighbourhood
+from knnprompt_jax.report import drawing, embedding, outcomes
 from knnprompt_jax.report.neighbourhood import Anchors
-
-_MOST_CLASSES = 20  # Of which a heatmap's numbers can be read.
 
 
 def map_of(anchors: Anchors, most: int) -> embedding.Map:
@@ -35,27 +33,9 @@ def map_of(anchors: Anchors, most: int) -> embedding.Map:
 def confusion(anchors: Anchors) -> drawing.Figure:
     """Counts of label and prediction; empty where there are too many classes to read."""
     caption = "Anchors by their label (rows) and what the others take them for (columns)."
-    if len(anchors.labels) > _MOST_CLASSES:
-        return drawing.Figure("confusion", f"{len(anchors.labels)} classes are too many to draw.", ())
-    names = [drawing.drawable(embedding.shorten(label, 16)) for label in anchors.labels]
-    panel = heatmaps.matrix("", "taken for", "label", anchors.confusion_CC, names)
-    return drawing.Figure("confusion", caption, (panel,))
+    return outcomes.confusion(anchors.labels, anchors.confusion_CC, caption)
 
 
 def calibration(anchors: Anchors) -> drawing.Figure:
     """Accuracy against the share of the vote."""
-    bins = neighbourhood.calibration(anchors.y_N, anchors.shares_NC, anchors.predicted_N)
-    panel = drawing.Panel("", "share of the vote, %", "right, %")
-    panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
-    sure, right = [100 * each.confidence for each in bins], [100 * each.accuracy for each in bins]
-    errors = [100 * np.sqrt(each.accuracy * (1 - each.accuracy) / each.count) for each in bins]
-    panel.axes.errorbar(sure, right, errors, **drawing.look(0).style, elinewidth=0.8)
-    for place, each in zip(zip(sure, right, strict=True), bins, strict=True):
-        panel.axes.annotate(f"{each.count}", place, (5, -9), textcoords="offset points", fontsize=7)
-    panel.axes.set(xlim=(0, 105), ylim=(0, 105))
-    off = 100 * neighbourhood.calibration_error(bins)
-    caption = (
-        f"How often a vote of a given share is right, with ± one standard error and the number of anchors; on the dotted line a share "
-        f"could be read as a probability. Expected calibration error: {off:.1f} points."
-    )
-    return drawing.Figure("calibration", caption, (panel.svg,))
+    return outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax.report import accuracy_table, drawing, names, published, scores, tables
+from knnprompt_jax.report.published import Printed
 from knnprompt_jax.report.scores import Record, Score
 
 SHOTS = "m, train rows per class"
 BARS = "Bars and bands: ± one sample standard deviation over seeds."
-_PAPER = " Hollow marks on dotted lines: the paper's."
 _CHANCE = drawing.Look(drawing.GREY, "", ":")
 _MANY = 12  # Points, above which a band is clearer than bars.
 
@@ -31,40 +31,68 @@ class Plot:
     average: bool = True
 
 
-def figure(name: str, caption: str, records: Sequence[Record], plot: Plot) -> drawing.Figure:
-    """The panels of a plot, ordered as the axes are, the average first."""
-    values = names.ordered(plot.line, [scores.axis(record, plot.line) for record in records])
+def figure(
+    name: str, caption: str, records: Sequence[Record], plot: Plot, paper: Sequence[Printed] = ()
+) -> drawing.Figure:
+    """The panels of a plot, ordered as the axes are, the average first; hollow marks are the paper's."""
+    values = names.ordered(plot.line, [scores.axis(each, plot.line) for each in (*records, *paper)])
     looks = {value: names.look(plot.line, value, values) for value in values}
     models = {"": records} if plot.line == "model" else scores.by_model(records)
-    panels = []
+    panels, drawn = [], False
     for model, group in models.items():
         before = f"{names.model(model)}, " if len(models) > 1 else ""
-        panels += [_panel(before + title, part, plot, looks) for title, part in _parts(group, plot) if part]
-    legend = {names.text(plot.line, value): look for value, look in looks.items()}
+        own = [
+            number for number in paper if len(models) < 2 or number.model in (model, *published.own_models().values())
+        ]
+        for title, part, printed in _parts(group, own, plot):
+            panels.append(_panel(before + title, part, printed, plot, looks))
+            drawn |= bool(printed)
+    shown = {scores.axis(record, plot.line) for record in records} | {
+        scores.axis(each, plot.line) for each in paper if drawn
+    }
+    legend = {names.text(plot.line, value): look for value, look in looks.items() if value in shown}
     legend |= {"guessing": _CHANCE} if _chance(records) else {}
-    paper = _PAPER if any(accuracy_table.counterpart(record)[0] for record in records) else ""
-    return drawing.Figure(name, f"{caption} {BARS}{paper}", tuple(panels), drawing.legend(legend))
+    return drawing.Figure(
+        name, f"{caption} {BARS}{_whose(records, paper) if drawn else ''}", tuple(panels), drawing.legend(legend)
+    )
 
 
-def _parts(records: Sequence[Record], plot: Plot) -> list[tuple[str, list[Record]]]:
-    groups = scores.pool(records, *plot.panel)
-    parts = [(_title(plot.panel, place), groups[place]) for place in names.ordered_places(plot.panel, groups)]
+def _whose(records: Sequence[Record], paper: Sequence[Printed]) -> str:
+    """What the hollow marks are."""
+    models = names.ordered("model", [number.model for number in paper])
+    other = "" if {record.model for record in records} & set(models) else f" of {', '.join(map(names.model, models))}"
+    return f" Hollow marks on dotted lines: the paper's{other}."
+
+
+def _parts(
+    records: Sequence[Record], paper: Sequence[Printed], plot: Plot
+) -> list[tuple[str, list[Record], list[Printed]]]:
+    """The panels: their titles, our records, and the paper's numbers on the same tasks."""
+    groups, printed = scores.pool(records, *plot.panel), scores.pool(paper, *plot.panel)
+    parts = [
+        (_title(plot.panel, place), groups[place], printed.get(place, []))
+        for place in names.ordered_places(plot.panel, groups)
+    ]
     if plot.average and len(parts) > 1:
-        return [("average over tasks", _in_every_task(records, plot)), *parts]
-    return parts
+        tasks = {record.task for record in records}
+        averages = [each for each in paper if each.task == published.AVERAGE and set(each.tasks) == tasks]
+        parts.insert(0, ("average over tasks", _in_every_task(records, plot), averages))
+    return [part for part in parts if part[1]]
 
 
-def _panel(title: str, records: Sequence[Record], plot: Plot, looks: dict[Any, drawing.Look]) -> str:
+def _panel(
+    title: str, records: Sequence[Record], paper: Sequence[Printed], plot: Plot, looks: dict[Any, drawing.Look]
+) -> str:
     panel = drawing.Panel(title, plot.label, "accuracy, %")
-    xs = [x for (x,) in scores.pool(records, plot.x) if x is not None]
-    for (value,), group in sorted(
-        scores.pool(records, plot.line).items(), key=lambda item: list(looks).index(item[0][0])
-    ):
-        points = scores.pool(group, plot.x)
-        _line(panel, looks[value], {x: points[x,] for x in sorted(xs) if (x,) in points})
-        if (None,) in points:
-            panel.level("h", looks[value], scores.average(points[None,]))  # It does not move along the axis.
-        _paper(panel, looks[value], {x: _counterpart(points[x,]) for x in sorted(xs) if (x,) in points})
+    groups, printed = scores.pool(records, plot.line), scores.pool(paper, plot.line)
+    xs = [x for (x,) in scores.pool((*records, *paper), plot.x) if x is not None]
+    for value, look in looks.items():
+        points = {x: group for (x,), group in scores.pool(groups.get((value,), []), plot.x).items()}
+        _line(panel, look, {x: points[x] for x in sorted(xs) if x in points})
+        if None in points:
+            panel.level("h", look, scores.average(points[None]))  # It does not move along the axis.
+        theirs = {scores.axis(number, plot.x): number.score for number in printed.get((value,), [])}
+        _paper(panel, look, {x: theirs[x] for x in sorted(xs) if x in theirs}, theirs.get(None))
     if chance := _chance(records):
         panel.axes.axhline(chance, color=_CHANCE.colour, linestyle=_CHANCE.dash, linewidth=1)
     if xs:
@@ -83,23 +111,18 @@ def _line(panel: drawing.Panel, look: drawing.Look, points: dict[float, list[Rec
     elif averages:
         panel.axes.errorbar(list(averages), means, bars, **look.style, elinewidth=0.8)
     for x, group in points.items():
-        if tables.TRUNCATED in accuracy_table.marks(group):
+        if tables.TRUNCATED in accuracy_table.of_cell(group):
             place: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
-            panel.axes.annotate(tables.TRUNCATED, (x, averages[x].mean), **place, color=look.colour)
+            panel.axes.annotate("†", (x, averages[x].mean), **place, color=look.colour)
 
 
-def _paper(panel: drawing.Panel, look: drawing.Look, points: dict[float, Score | None]) -> None:
-    """The paper's numbers where they are counterparts: hollow, dotted."""
-    known = {x: score.mean for x, score in points.items() if score}
-    if known:
+def _paper(panel: drawing.Panel, look: drawing.Look, points: dict[float, Score], level: Score | None) -> None:
+    """The paper's numbers: hollow, dotted; `level` is the one that does not move along the axis."""
+    if points:
         style = look.style | {"markerfacecolor": "none", "linestyle": ":"}
-        panel.axes.plot(list(known), list(known.values()), linewidth=0.9, alpha=0.7, **style)
-
-
-def _counterpart(records: Sequence[Record]) -> Score | None:
-    """The paper's average over the records' tasks, if it has them all with the same model, m and method."""
-    printed = [accuracy_table.counterpart(group[0]) for group in scores.pool(records, "task").values()]
-    return published.average(score for _, score in printed if score) if all(same for same, _ in printed) else None
+        panel.axes.plot(list(points), [score.mean for score in points.values()], linewidth=0.9, alpha=0.7, **style)
+    if level:
+        panel.axes.axhline(level.mean, color=look.colour, linestyle=":", linewidth=0.9, alpha=0.7)
 
 
 def _chance(records: Sequence[Record]) -> float:

@@ -53,6 +53,6 @@ def _colour(panel: drawing.Panel, placed: Mapping[tuple[int, int], float], digit
         share = (value - low) / (high - low) if high > low else 0.0
         rgb = (1 - share) * _LIGHTEST + share * _DARKEST
         panel.axes.add_patch(patches.Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, facecolor=tuple(rgb / 255)))
-        colour = "white" if share > 0.5 else "black"
+        colour = "white" if share > 0.5 else "#17202a"  # Black would follow the page's scheme, and the square does not.
         panel.axes.text(*at, f"{value:.{digits}f}", ha="center", va="center", fontsize=8, color=colour)
     panel.axes.grid(False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax import options
 from knnprompt_jax.classifier import estimator, leave_one_out, predictions
 from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page
 from knnprompt_jax.report.neighbourhood import Anchors
@@ -34,24 +34,31 @@ _TITLES = {
 }
 
 
-def run(store: str, output: str, points: int) -> pathlib.Path:
+@dataclasses.dataclass(frozen=True)
+class LookOptions(options.Options):
+    """What to draw and where."""
+
+    store: str = options.option("", "Folder of a saved classifier.", needed=True)
+    output: str = options.option("look", "Folder to write index.html to.", needed=True)
+    points: int = options.option(1000, "Anchors on the map at most.", least=1)
+
+
+def run(chosen: LookOptions) -> pathlib.Path:
     """Writes the page of a saved classifier; returns where it is.
 
     Raises UserError where there is no classifier, one without states (a dense store), or too few anchors.
     """
-    if points < 1:
-        raise errors.UserError(f"--points={points}: at least 1 is needed")
-    place = page.folder(output)
-    classifier = estimator.KNNPrompting.load(store)
+    place = page.folder(chosen.output)
+    classifier = estimator.KNNPrompting.load(chosen.store)
     anchors = read(classifier)
     with drawing.style():
-        sections = build(anchors, points)
+        sections = build(anchors, chosen.points)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.lm.name} after "
         f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by its {anchors.k} nearest others, as a "
         f"new text would be: {100 * anchors.accuracy:.1f} % are right."
     )
-    return page.write(page.Page(f"Anchors of {pathlib.Path(store).name}", text, sections), place)
+    return page.write(page.Page(f"Anchors of {pathlib.Path(chosen.store).name}", text, sections), place)
 
 
 def read(classifier: estimator.KNNPrompting) -> Anchors:

@@ -51,12 +51,11 @@ def render(page: Page) -> str:
 
 
 def folder(output: str) -> pathlib.Path:
-    """The folder to write a page to; raises UserError where a file is in its place, or where a library that draws is missing."""
+    """The folder to write a page to; raises UserError where it cannot be written to, or where a library that draws is missing."""
     if missing := [name for module, name in _LIBRARIES.items() if importlib.util.find_spec(module) is None]:
         raise errors.UserError(f"the page needs {', '.join(missing)}: pip install -e '.[report]'")
     place = pathlib.Path(output)
-    if place.exists() and not place.is_dir():
-        raise errors.UserError(f"--output={output}: a file is there; choose a folder")
+    files.check_writable(place, folder=True)
     return place
 
 

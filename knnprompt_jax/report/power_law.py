@@ -1,18 +1,21 @@
 """The paper's data utility: error ε(m) = α m^β, fitted as a line in logarithms (Section 4.1)."""
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from scipy import stats
 
 from knnprompt_jax.report import drawing, names, published, scores
+from knnprompt_jax.report.published import Printed
 from knnprompt_jax.report.scores import Record, Score
 from knnprompt_jax.report.tables import Cell, Row, Table
 
 _PRINTED_AS = "kNN Prompting"
-_AVERAGE = "average"
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +30,9 @@ class Fit:
         return self.alpha.mean * m**self.beta.mean
 
 
-def knn(records: Sequence[Record]) -> list[Record]:
-    """Those of kNN Prompting as the paper prints it."""
-    return [record for record in records if published.is_printed_as(record.method, _PRINTED_AS)]
+def knn(records: Sequence[T]) -> list[T]:
+    """Our records, or the paper's numbers, of kNN Prompting as the paper prints it."""
+    return [each for each in records if published.is_printed_as(scores.axis(each, "method"), _PRINTED_AS)]
 
 
 def fit(accuracies: Mapping[int, float]) -> Fit | None:
@@ -43,33 +46,55 @@ def fit(accuracies: Mapping[int, float]) -> Fit | None:
     return Fit(Score(alpha, alpha * float(line.intercept_stderr)), beta, float(line.rvalue) ** 2)
 
 
-def table(records: Sequence[Record]) -> Table:
-    """α and β of every model and task of kNN Prompting's records, beside those of the same fit through the paper's numbers."""
-    groups = scores.pool(records, "model", "task")
-    groups |= {(*place, _AVERAGE): group for place, group in scores.pool(records, "model").items()}
+def table(records: Sequence[Record], paper: Sequence[Printed] = ()) -> Table:
+    """α and β of kNN Prompting for every model and task, beside those of the same fit through the paper's numbers at as many m.
+
+    Where the paper has a model that we have not run, its average stands alone.
+    """
+    ours, averages = _points(records), {(number.model, published.AVERAGE): None for number in paper}
     rows = []
-    for model, task in names.ordered_places(("model", "task"), groups):
-        ours, paper = fit(_ours(groups[model, task])), fit(_papers(model, task, groups[model, task]))
-        if ours:
-            alpha = Cell(ours.alpha, paper.alpha if paper else None, bool(paper))
-            beta = Cell(ours.beta, paper.beta if paper else None, bool(paper))
-            explained = Cell(Score(ours.r_squared), Score(paper.r_squared) if paper else None)
-            rows.append(Row((names.model(model), names.task(task)), (alpha, beta, explained), digits=3))
+    for place in names.ordered_places(("model", "task"), {**ours, **averages}):
+        printed = _printed(place[0], place[1], {record.task for record in records if record.model == place[0]}, paper)
+        same = {m: printed[m] for m in ours.get(place, printed) if m in printed}
+        rows.append(_row(place, fit(ours.get(place, {})), fit(same)))
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit."
     )
-    return Table("power_law", caption, ("Model", "Task"), ("α", "β", "R²"), tuple(rows))
+    return Table("power_law", caption, ("Model", "Task"), ("α", "β", "R²"), tuple(filter(None, rows)))
 
 
-def figure(records: Sequence[Record]) -> drawing.Figure:
+def _row(place: tuple[str, str], ours: Fit | None, paper: Fit | None) -> Row | None:
+    if not ours and not paper:
+        return None
+    cells = [_cell(getattr(ours, name, None), getattr(paper, name, None)) for name in ("alpha", "beta")]
+    explained = Cell(_r_squared(ours), _r_squared(paper), digits=2)
+    return Row((names.model(place[0]), names.task(place[1])), (*cells, explained))
+
+
+def _cell(ours: Score | None, paper: Score | None) -> Cell:
+    return Cell(ours, paper, bool(ours and paper), digits=_digits(ours or paper))
+
+
+def _r_squared(law: Fit | None) -> Score | None:
+    return Score(law.r_squared) if law else None
+
+
+def _digits(score: Score | None) -> int:
+    """As many digits after the point as show two of the standard error."""
+    return min(4, max(1, 1 - math.floor(math.log10(score.std)))) if score and score.std else 3
+
+
+def figure(records: Sequence[Record], paper: Sequence[Printed] = ()) -> drawing.Figure:
     """Error against m on logarithmic axes with the fitted lines, averaged over tasks and for each task."""
-    models = names.ordered("model", [record.model for record in records])
+    models = names.ordered("model", [*(record.model for record in records), *(number.model for number in paper)])
     looks = {model: names.look("model", model, models) for model in models}
-    parts = names.by_task(records)
-    if len(parts) > 1:
-        parts = {"average over tasks": list(records), **parts}
-    panels = tuple(_panel(title, part, looks) for title, part in parts.items())
-    caption = "Power law of data scaling: points are errors with ± one standard deviation over seeds, lines are fits of ε(m) = α m^β."
+    parts = {published.AVERAGE: list(records)} if len({record.task for record in records}) > 1 else {}
+    parts |= {task: group for (task,), group in sorted(scores.pool(records, "task").items())}
+    panels = tuple(_panel(task, part, paper, looks) for task, part in parts.items())
+    caption = (
+        "Power law of data scaling: points are errors with ± one standard deviation over seeds, lines are fits of ε(m) = α m^β"
+        + ("; hollow marks and dotted lines: the paper's." if paper else ".")
+    )
     legend = {names.model(model) + _law(records, model): look for model, look in looks.items()}
     return drawing.Figure("power_law", caption, panels, drawing.legend(legend))
 
@@ -80,18 +105,18 @@ def _law(records: Sequence[Record], model: str) -> str:
     return text.replace("-", "−")
 
 
-def _panel(title: str, records: Sequence[Record], looks: Mapping[str, drawing.Look]) -> str:
+def _panel(task: str, records: Sequence[Record], paper: Sequence[Printed], looks: Mapping[str, drawing.Look]) -> str:
     from matplotlib import ticker
 
-    panel = drawing.Panel(title, "m, train rows per class", "error ε, %")
-    for (model,), group in scores.pool(records, "model").items():
-        look = looks[model]
+    title = "average over tasks" if task == published.AVERAGE else names.task(task)
+    panel, tasks = drawing.Panel(title, "m, train rows per class", "error ε, %"), {record.task for record in records}
+    for model, look in looks.items():
+        group = [record for record in records if record.model == model]
         points = {m: scores.average(runs) for (m,), runs in sorted(scores.pool(group, "shots").items())}
-        errors, bars = [100 - score.mean for score in points.values()], [score.std or 0 for score in points.values()]
-        panel.axes.errorbar(list(points), errors, bars, **look.style | {"linestyle": "none"}, elinewidth=0.8)
-        if law := fit({m: score.mean for m, score in points.items()}):
-            m = np.geomspace(min(points), max(points), 2)
-            panel.axes.plot(m, 100 * law.error(m), color=look.colour, linestyle=look.dash)
+        bars = [score.std or 0 for score in points.values()]
+        _draw(panel, look.style, {m: score.mean for m, score in points.items()}, bars)
+        hollow = {"markerfacecolor": "none", "linestyle": ":", "alpha": 0.7}
+        _draw(panel, look.style | hollow, _printed(model, task, tasks, paper))
     panel.ticks([record.shots for record in records])
     panel.axes.set_yscale("log")
     low, high = panel.axes.get_ylim()
@@ -101,18 +126,36 @@ def _panel(title: str, records: Sequence[Record], looks: Mapping[str, drawing.Lo
     return panel.svg
 
 
+def _draw(
+    panel: drawing.Panel, style: dict, accuracies: Mapping[int, float], bars: Sequence[float] | None = None
+) -> None:
+    """Errors by m and the line fitted to them."""
+    if not accuracies:
+        return
+    errors = [100 - accuracy for accuracy in accuracies.values()]
+    panel.axes.errorbar(list(accuracies), errors, bars, **style | {"linestyle": "none"}, elinewidth=0.8)
+    if law := fit(accuracies):
+        m = np.geomspace(min(accuracies), max(accuracies), 2)
+        panel.axes.plot(m, 100 * law.error(m), **style | {"marker": "", "linewidth": 1.2})
+
+
+def _points(records: Sequence[Record]) -> dict[tuple[str, str], dict[int, float]]:
+    """Accuracies by m, of each model and task, and averaged over tasks."""
+    groups = scores.pool(records, "model", "task")
+    groups |= {(model, published.AVERAGE): group for (model,), group in scores.pool(records, "model").items()}
+    return {place: _ours(group) for place, group in groups.items()}
+
+
 def _ours(records: Sequence[Record]) -> dict[int, float]:
     return {m: scores.average(group).mean for (m,), group in scores.pool(records, "shots").items()}
 
 
-def _papers(model: str, task: str, records: Sequence[Record]) -> dict[int, float]:
-    """The paper's accuracies with the same model, at our m, of the task or averaged over our tasks."""
-    tasks = {record.task for record in records} if task == _AVERAGE else {task}
-    accuracies: dict[int, float] = {}
-    for m in {record.shots for record in records}:
-        place: dict[str, Any] = {"model": published.model_of(model), "shots": m, "method": "knn"}
-        cells = [published.find(records[0].experiment, **place, task=name) for name in tasks]
-        known = [cell for cell in cells if cell]
-        if len(known) == len(cells):
-            accuracies[m] = published.average(known).mean
-    return dict(sorted(accuracies.items()))
+def _printed(model: str, task: str, tasks: set[str], paper: Sequence[Printed]) -> dict[int, float]:
+    """The paper's accuracies by m: on a task, or averaged over ours, over its own where we have none."""
+    numbers = [number for number in paper if number.model == model and number.m]
+    same = [number for number in numbers if not tasks or set(number.tasks) == tasks]
+    if task != published.AVERAGE or same:
+        return {number.m: number.score.mean for number in (same or numbers) if number.task == task and number.m}
+    groups = scores.pool([number for number in numbers if number.task in tasks], "m")
+    means = {m: [number.score.mean for number in group] for (m,), group in groups.items()}
+    return {m: statistics.fmean(values) for m, values in means.items() if len(values) == len(tasks)}

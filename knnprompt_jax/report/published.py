@@ -1,14 +1,15 @@
-"""The paper's numbers, by our names of its models and methods."""
+"""The paper's numbers on the axes of our records: models, methods and tasks by our names."""
 
+import dataclasses
 import functools
 import importlib.resources
 import json
 import pathlib
-import statistics
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax.methods import registry
+from knnprompt_jax.report import scores
 from knnprompt_jax.report.scores import Score
 
 MODEL = "gpt2-xl"  # "used for most analyses unless explicitly indicated": our reference where a table has several.
@@ -20,8 +21,36 @@ SIZES = {
     "13B": "opt-13b",
     "30B": "opt-30b",
 }
-_SEEDS = 10  # Of every table that does not say 5.
+AVERAGE = "average"
+TITLES = {  # The tables of accuracies by task; what several have is taken from the first.
+    "few_shot": "few shots",
+    "data_scaling": "data scaling",
+    "low_resource": "low resource",
+    "prompt_compose": "retrieved demonstrations",
+    "distance": "distances",
+    "whole_vs_partial": "whole and partial distributions",
+    "upper_bound": "upper bounds",
+}
 _SHOTS = {"upper_bound": 1024}  # Not said beside the table: its row of kNN Prompting is the scaling table's.
+
+
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    """A number of the paper's: an accuracy in % on one task, or the average that a row ends in (`task` is AVERAGE).
+
+    `m` is None for M_T, `tasks` are those of the row, and `basis` says from what the number of seeds (`score.count`) is inferred.
+    """
+
+    table: str
+    printed_as: str
+    method: str
+    model: str
+    m: int | None
+    task: str
+    score: Score
+    basis: str
+    tasks: tuple[str, ...]
+    cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def is_printed_as(method: str, printed: str) -> bool:
@@ -32,6 +61,11 @@ def is_printed_as(method: str, printed: str) -> bool:
 def model_of(name: str) -> str:
     """A model's name without its owner or folders, as the paper's models are called here."""
     return pathlib.PurePath(name).name.lower()
+
+
+def canonical(name: str) -> str:
+    """The paper's name of a model, if it is one of the paper's."""
+    return model_of(name) if model_of(name) in {*SIZES.values(), *own_models().values()} else name
 
 
 def own_models() -> dict[str, str]:
@@ -46,52 +80,68 @@ def own_models() -> dict[str, str]:
 @functools.cache
 def tables() -> dict[str, Any]:
     """Every table of the paper, as it ships with the package."""
-    file = importlib.resources.files("knnprompt_jax") / "report" / "paper_tables.json"
-    return json.loads(file.read_text(encoding="utf-8"))
+    return _read("paper_tables.json")
+
+
+def seeds(table: str, printed: str) -> tuple[int, str]:
+    """How many seeds a row of the paper's rests on, and from what that is inferred."""
+    rows = _seeds()[table]
+    count, basis = rows.get(printed) or rows["*"]
+    return count, basis
 
 
 @functools.cache
-def numbers(experiment: str) -> dict[tuple[str, int | None, str, str], Score]:
-    """The accuracies in % of a table with a column for each task; empty for an experiment that the paper only draws.
+def numbers() -> tuple[Printed, ...]:
+    """The accuracies of all tables with a column for each task."""
+    return tuple(number for table in TITLES for row in tables()[table]["rows"] for number in _numbers(table, row))
 
-    They stand by model, shots (None where the row says M_T), method as the paper calls it, and task.
+
+def matching(
+    table: str, methods: Sequence[str], models: Sequence[str], tasks: Sequence[str], places: Collection[tuple]
+) -> list[Printed]:
+    """The numbers of the named table, then of other tables with these methods, models, tasks and places: (regime, m).
+
+    Each place comes once, from the first table that has it; `method` is the first of `methods` that the paper calls so.
     """
-    table = tables().get(experiment, {})
+    ours = {printed: name for name in reversed(methods) for printed in registry.get(name).printed_as}
+    known = set(map(model_of, models))
+    found: dict[tuple, Printed] = {}
+    for number in sorted(numbers(), key=lambda number: number.table != table):
+        place = number.cell["regime"], number.m
+        model_fits = number.model in known or registry.get(number.method).own_model
+        fits = place in places and model_fits and number.task in (AVERAGE, *tasks)
+        if number.printed_as in ours and (fits or number.table == table):
+            method = ours[number.printed_as]
+            found.setdefault((place, method, number.model, number.task), dataclasses.replace(number, method=method))
+    return list(found.values())
+
+
+def _numbers(table: str, row: Mapping[str, Any]) -> Iterator[Printed]:
+    """The numbers of a table's row."""
     trained = {name: model for method, model in own_models().items() for name in registry.get(method).printed_as}
-    printed: dict[tuple[str, int | None, str, str], Score] = {}
-    for row in table.get("rows", ()):
-        model = trained.get(row["method"]) or SIZES.get(row.get("model")) or table["model"]
-        shots = row.get("m", only_shots(experiment))
-        by_task = {
-            task: Score(cell["mean"], cell["std"], table.get("seeds", _SEEDS))
-            for task, cell in row.get("scores", {}).items()
-        }
-        by_task |= {task: Score(best) for task, best in row.get("best", {}).items()}
-        place = model, None if shots == "M_T" else shots, row["method"]
-        printed |= {(*place, task.lower()): score for task, score in by_task.items()}
-    return printed
+    about, (count, basis) = tables()[table], seeds(table, row["method"])
+    best, permille = row.get("best", {}), row.get("permille", {})
+    by_task = {task: Score(cell["mean"], cell["std"], count) for task, cell in row.get("scores", {}).items()}
+    by_task |= {task: Score(mean, None, count, f"{permille[task]} ‰") for task, mean in best.items()}
+    by_task |= {AVERAGE: Score(row["avg"], None, count)} if "avg" in row else {}
+    shots = row.get("m", about.get("m", _SHOTS.get(table)))
+    method = next(name for name in registry.METHODS if is_printed_as(name, row["method"]))
+    fills_context = shots == "M_T" or (table != "few_shot" and registry.get(method).sees in ("demonstrations", "draws"))
+    shared: dict[str, Any] = {
+        "model": trained.get(row["method"]) or SIZES.get(row.get("model") or "") or about["model"],
+        "m": None if fills_context else shots,
+        "basis": basis,
+        "tasks": tuple(task.lower() for task in by_task if task != AVERAGE),
+        "cell": {"regime": scores.FEW_SHOT if table == "few_shot" else "full"},
+    }
+    for task, score in by_task.items():
+        yield Printed(table, row["method"], method, task=task.lower(), score=score, **shared)
 
 
-def only_shots(experiment: str) -> int | None:
-    """The m of a table in which every row has the same; in-context learning stands in it with M_T."""
-    return tables().get(experiment, {}).get("m", _SHOTS.get(experiment))
+@functools.cache
+def _seeds() -> dict[str, dict[str, list]]:
+    return _read("paper_seeds.json")
 
 
-def find(experiment: str, *, model: str, shots: int | None, method: str, task: str) -> Score | None:
-    """The paper's number for a cell, if it has one; shots None is M_T."""
-    if shots is None:
-        shots = only_shots(experiment)
-    printed_as = registry.METHODS[method].printed_as if method in registry.METHODS else ()
-    found = (numbers(experiment).get((model, shots, printed, task)) for printed in printed_as)
-    return next(filter(None, found), None)
-
-
-def reference(experiment: str, *, shots: int | None, method: str, task: str) -> Score | None:
-    """What the paper's main model reaches there, or at the table's only m: to be shown, not to be compared with."""
-    model = own_models().get(method, MODEL)
-    return find(experiment, model=model, shots=only_shots(experiment) or shots, method=method, task=task)
-
-
-def average(scores: Iterable[Score]) -> Score:
-    """The mean over tasks of the paper's means, for which it prints no spread."""
-    return Score(statistics.fmean(score.mean for score in scores))
+def _read(name: str) -> Any:
+    return json.loads((importlib.resources.files("knnprompt_jax") / "report" / name).read_text(encoding="utf-8"))

@@ -4,23 +4,25 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import records as records_lib
 
 FEW_SHOT = "few-shot"  # The regime with one demonstration per class.
 Record = records_lib.Record
-_FIELDS = ("task", "model", "method", "seed", "shots", "demo_shots")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """A mean over `count` values, in the unit of its table, and their sample standard deviation (ddof = 1) where known."""
+    """A mean over `count` values, in the unit of its table, and their sample standard deviation (ddof = 1) where known;
+    `note` stands behind it in brackets."""
 
     mean: float
     std: float | None = None
     count: int = 1
+    note: str = ""
 
     @property
     def variance_of_mean(self) -> float | None:
@@ -39,24 +41,26 @@ def two_standard_errors(ours: Score, paper: Score) -> float | None:
     return 2 * math.sqrt(ours.variance_of_mean + paper.variance_of_mean)
 
 
-def axis(record: Record, name: str) -> Any:
-    """The record's place on an axis: a field of the record or of its cell; None where it has neither.
+def axis(record: Any, name: str) -> Any:
+    """The place of a record, or of a number of the paper's, on an axis: a field of it or of its cell; None where it has neither.
 
     The axis "m" is shots, or None for a method that sees only demonstrations, as many as the context holds (M_T).
     """
+    if name in vars(record):
+        return vars(record)[name]
     if name == "m":
         fills_context = _sees(record) in ("demonstrations", "draws") and record.cell.get("regime") != FEW_SHOT
         return None if fills_context else record.shots
-    return getattr(record, name) if name in _FIELDS else record.cell.get(name)
+    return record.cell.get(name)
 
 
 def _sees(record: Record) -> str:
     return registry.METHODS[record.method].sees if record.method in registry.METHODS else ""
 
 
-def pool(records: Iterable[Record], *axes: str) -> dict[tuple, list[Record]]:
+def pool(records: Iterable[T], *axes: str) -> dict[tuple, list[T]]:
     """The records by their places on some axes, in the order in which the places first appear."""
-    groups: dict[tuple, list[Record]] = {}
+    groups: dict[tuple, list[T]] = {}
     for record in records:
         groups.setdefault(tuple(axis(record, name) for name in axes), []).append(record)
     return groups
@@ -74,9 +78,13 @@ def _has_own_model(record: Record) -> bool:
     return record.method in registry.METHODS and registry.METHODS[record.method].own_model
 
 
-def accuracy(records: Iterable[Record]) -> Score:
-    """Accuracy in % of records that differ in nothing but their seed."""
-    return of([100 * record.accuracy for record in records])
+def accuracy(records: Sequence[Record]) -> Score:
+    """Accuracy in % of records that differ in nothing but their seed; of random prompts, how many of 1,000 are as good as the best."""
+    score = of([100 * record.accuracy for record in records])
+    tried = [value for record in records for value in record.candidates]
+    if tried and _sees(records[0]) == "draws":
+        return dataclasses.replace(score, note=f"{1000 * tried.count(max(tried)) / len(tried):.3g} ‰")
+    return score
 
 
 def average(records: Iterable[Record]) -> Score:
@@ -85,4 +93,4 @@ def average(records: Iterable[Record]) -> Score:
     seeds = set.intersection(*(set(runs) for runs in by_task.values()))
     if len(seeds) > 1:
         return of([statistics.fmean(100 * runs[seed].accuracy for runs in by_task.values()) for seed in sorted(seeds)])
-    return Score(statistics.fmean(accuracy(runs.values()).mean for runs in by_task.values()))
+    return Score(statistics.fmean(accuracy(list(runs.values())).mean for runs in by_task.values()))

@@ -32,4 +32,4 @@ class Section:
     @property
     def verdicts(self) -> list[bool]:
         """Of every cell that can be judged, whether it lies within two standard errors of the paper's."""
-        return [verdict for table in self.tables for row in table.rows for verdict in row.verdicts]
+        return [verdict for table in self.tables for cell in table.cells if (verdict := cell.within) is not None]

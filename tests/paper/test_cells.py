@@ -84,7 +84,7 @@ def test_prior_settings_skew_train_rows_test_rows_or_both(rows):
     found = {(dict(cell.axes)["setting"], cell.method): cell for cell in cells_of(given, rows, 2)}
     assert {key: (cell.draw.share, cell.test_share) for key, cell in found.items()} == {
         (setting, name): shares
-        for setting, shares in {"A": (0.25, None), "B": (None, 0.25), "C": (0.25, 0.25)}.items()
+        for setting, shares in {"A": (0.25, 0.5), "B": (0.5, 0.25), "C": (0.25, 0.25)}.items()
         for name in ("icl", "knn")
     }
     assert found["A", "icl"].draw.demo_shots == 4 and found["A", "knn"].draw.demo_shots == 1

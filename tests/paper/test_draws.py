@@ -27,8 +27,9 @@ def test_all_shots_may_be_demonstrations(rows):
     assert split.class_counts["1"] == splits.ClassCounts(19, 4, 0)
 
 
-@pytest.mark.parametrize(("share", "anchors"), [(0.5, (7, 7)), (0.25, (10, 4)), (0.125, (12, 2)), (0.01, (13, 1))])
-def test_a_share_skews_the_anchors_and_keeps_their_number(rows, share, anchors):
+@pytest.mark.parametrize(("share", "anchors"), [(0.5, (7, 7)), (0.25, (12, 2)), (1 / 3, (10, 4)), (0.01, (15, 1))])
+def test_a_share_is_of_all_train_rows_and_keeps_their_number(rows, share, anchors):
+    """Two demonstrations per class are among the 18 rows; the rare class keeps an anchor whatever its share."""
     split, balanced = (draws.split(rows, draws.Draw(3, 9, 2, given)) for given in (share, None))
     assert counts(split.anchors) == anchors and (split.anchors == balanced.anchors) == (share == 0.5)
     assert split.demonstrations == balanced.demonstrations
@@ -42,7 +43,15 @@ def test_a_share_skews_demonstrations_where_there_is_nothing_else(rows):
     assert split.shots == split.demo_shots == 8
 
 
-@pytest.mark.parametrize(("share", "expected"), [(None, (7, 6)), (0.5, (7, 6)), (0.3, (7, 3)), (0.01, (7, 1))])
+@pytest.mark.parametrize("share", [0.125, 0.25, 0.375, 0.5])
+def test_methods_with_and_without_anchors_see_as_many_rows_of_the_rare_class(rows, share):
+    seen = [draws.split(rows, draws.Draw(3, 8, shown, share)) for shown in (8, 1)]
+    assert {counts([*split.demonstrations, *split.anchors]) for split in seen} == {(16 - 16 * share, 16 * share)}
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(None, (7, 6)), (0.5, (6, 6)), (0.3, (7, 3)), (0.01, (7, 1)), (0.75, (2, 6))]
+)
 def test_a_share_leaves_out_rows_to_classify(rows, share, expected):
     kept = draws.evaluation(rows, share, 5)
     assert counts(kept) == expected

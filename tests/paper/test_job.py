@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -11,11 +12,15 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.paper import cells, job, plan
 from knnprompt_jax.runs import comparison, records
 from knnprompt_jax.runs import settings as job_settings
-from tests.runs.conftest import choosing
+from tests.runs.conftest import choosing, world  # noqa: F401
 
 
 def folder(grid):
     return pathlib.Path(grid.output) / grid.experiment
+
+
+def planned_of(grid):
+    return plan.Planner().plan([grid])
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ def test_records_are_those_of_a_comparison(grid):
 
 def test_no_prompt_is_read_twice(grid, read):
     grid = dataclasses.replace(grid, methods="icl,knn,knn_partial,contextual_calibration", label_token="first")
-    planned = plan.make(grid)
+    planned = planned_of(grid)
     job.run(grid)
     assert len(planned.passes) == len(read) == 2
     for one, count in zip(planned.passes, read, strict=True):
@@ -104,22 +109,23 @@ def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
 def test_other_rows_or_options_are_other_records(grid):
     job.run(grid)
     others = [dataclasses.replace(grid, **change) for change in ({"rows": 10}, {"direction": "forward"})]
+    assert not planned_of(grid).passes
     for other in (*others, choosing(grid, knn={"k": 1})):
-        assert plan.make(other).num_done < 6
+        assert planned_of(other).passes
 
 
 def test_shards_share_out_all_passes(grid):
     grid = dataclasses.replace(grid, seeds=(1, 2, 3, 4, 5), regime="few-shot")
-    whole = plan.make(grid)
-    shards = [plan.make(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    whole = planned_of(grid)
+    shards = [planned_of(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
     names = [[run.record.name for one in shard.passes for run in one.runs] for shard in shards]
     assert sum(names, []) == [run.record.name for one in whole.passes for run in one.runs]
     work = [sum(one.work for one in shard.passes) for shard in shards]
     assert max(work) < 0.5 * sum(work)
     job.run(dataclasses.replace(grid, shard="1/3"))
-    again = [plan.make(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    again = [planned_of(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
     assert [len(shard.passes) for shard in again] == [0, len(shards[1].passes), len(shards[2].passes)]
-    assert again[1].num_other_shards == len(names[0]) + len(names[2])
+    assert f"and {len(names[0]) + len(names[2])} are other shards'" in str(again[1])
 
 
 def test_a_dry_run_prints_the_plan_and_reads_nothing(grid, read, capsys, monkeypatch):
@@ -153,3 +159,41 @@ def test_a_record_file_holds_its_cell(grid):
         content = json.loads(path.read_text())
         assert content["cell"] == {"anchor_shots": 1} and content["experiment"] == "split_strategy"
         assert content["accuracy"] == np.mean(np.array(content["predicted"]) == np.array(content["true"]))
+
+
+def test_grids_that_are_planned_together_read_and_run_nothing_twice(grid, read):
+    """Three tables have the same runs, which are made once; the case study's stay on their own, since a file stands beside them."""
+    small = dataclasses.replace(grid, seeds=(1,), shots=(7,))
+    grids = [
+        dataclasses.replace(small, experiment=name) for name in ("robustness", "data_scaling", "distance", "case_study")
+    ]
+    together = plan.Planner().plan(grids)
+    assert len(together.passes) == 1
+    assert [len(one.runs) for one in together.passes] == [2 + 2]
+    assert sum(map(len, together.equals.values())) == 4
+    job._carry_out(grids, together, job.engine.start(small, small.model_names))
+    assert len(read) == 1
+    first, *others = ({one.method: one for one in records.read_all(folder(each))} for each in grids)
+    for other in others:
+        assert {name: one.predicted for name, one in other.items()} == {
+            name: one.predicted for name, one in first.items()
+        }
+    assert all(not plan.Planner().plan([each]).passes for each in grids)
+
+
+def test_what_another_table_has_is_copied_instead_of_run(grid, read):
+    small = dataclasses.replace(grid, seeds=(1,), shots=(7,))
+    job.run(small)
+    read.clear()
+    grids = [small, dataclasses.replace(small, experiment="distance")]
+    left = plan.Planner().plan(grids)
+    assert not left.passes and len(left.copies) == 2
+    job._carry_out(grids, left, job.engine.start(small, small.model_names))
+    assert not read and len(records.read_all(folder(grids[1]))) == 2
+
+
+def test_a_plan_without_weights_needs_config_and_tokenizer_alone(grid, world, tmp_path, capsys):  # noqa: F811
+    bare = tmp_path / "bare"
+    shutil.copytree(world / "model", bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    job.run(dataclasses.replace(grid, models=str(bare)), dry_run=True)
+    assert "robustness: 6 records, of which 0 are there already" in capsys.readouterr().out

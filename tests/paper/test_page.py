@@ -41,8 +41,12 @@ def test_facts_say_what_ran_and_what_the_paper_has_more_of(found):
     assert facts["Model"] == "gpt2-xl (1.5B)"
     assert facts["Seeds"] == "1–3"
     assert facts["KL direction"] == "KL(anchor ‖ test), as released"
-    assert facts["Fewer than in the paper"] == (
-        "2 of 6 tasks (without SUBJ, MPQA, CR, MR); without m = 32; 3 of 10 seeds; 47 of 256 test rows"
+    assert facts["Other than in the config that ships"] == (
+        "without m = 32; 2 of 6 tasks (without SUBJ, MPQA, CR, MR); 3 of 10 seeds"
+    )
+    assert (
+        "In-context learning, Contextual calibration, Noisy channel draw all m rows"
+        in facts["Other rows at equal seeds"]
     )
 
 
@@ -55,8 +59,10 @@ def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
 
 
 def test_task_statistics_stand_beside_the_papers(found):
-    *_, context = found["max_shots"].tables[0].rows
-    assert [(cell.ours.mean, cell.paper.mean, cell.difference) for cell in context.cells] == [(44, 44, 0), (44, 17, 27)]
+    rows = {row.headers[0]: row.cells for row in found["max_shots"].tables[0].rows}
+    sst2, *_, trec = rows["shots that 2,048 tokens hold"]
+    assert [(cell.ours.mean, cell.paper.mean, cell.difference) for cell in (sst2, trec)] == [(44, 44, 0), (44, 17, 27)]
+    assert rows["TP for 1,024 tokens: prompts cut at so many, %"][0].ours.mean == 3
 
 
 def test_writes_the_page_and_every_table_and_writes_the_same_again(results, page_path, tmp_path):
@@ -69,12 +75,12 @@ def test_writes_the_page_and_every_table_and_writes_the_same_again(results, page
 
 def test_a_model_that_the_paper_does_not_have_is_said_plainly(make_record, tmp_path):
     for seed in (1, 2):
-        made = make_record("few_shot", "trec", "knn", 8, seed, model="tiny")
+        made = make_record("few_shot", "trec", "knn", 8, seed, model="tiny", cell={"regime": "few-shot"})
         records.write(tmp_path / "results" / "few_shot", made)
     text = page.run(str(tmp_path / "results"), str(tmp_path / "page")).read_text(encoding="utf-8")
     assert "These runs are of the tiny model, which the paper has no results of" in text
     assert "a reference only" in text
-    assert "Without records: Task statistics" in text
+    assert "Without records: SST2, seed by seed" in text and "paper_seeds" not in text
     assert 'class="within"' not in text
 
 
@@ -82,7 +88,7 @@ def test_a_model_that_the_paper_does_not_have_is_said_plainly(make_record, tmp_p
     ("place", "content", "message"),
     [
         ("", "", "no such folder of results"),
-        ("results/notes.txt", "", "no results: records are expected in a folder of it named max_shots"),
+        ("results/notes.txt", "", "no results: records are expected in a folder of it named sst2"),
         ("results/few_shot/notes.txt", "", "no results"),
         ("results/few_shot/a.json", '{"a": 1}', "a.json: not a record"),
         ("results/few_shot/a.json", '{"format": 1}', "a.json: a record of format 1, this version reads format"),

@@ -117,7 +117,7 @@ def write(folder: pathlib.Path, texts: str = "text {} of the & <b>world</b>") ->
     (folder / "max_shots").mkdir()
     rows = [
         {"task": task, "num_classes": CLASSES[task], "average_template_tokens": 19.13}
-        | {"context": context, "max_shots": shots}
+        | {"context": context, "max_shots": shots, "truncated": 0.03, "m_t": 16}
         for task in TASKS
         for context, shots in ((1024, 20), (2048, 44))
     ]

@@ -5,6 +5,7 @@ import xml.etree.ElementTree
 
 import pytest
 
+from knnprompt_jax.paper import experiments
 from knnprompt_jax.report import curves, distributions, drawing, heatmaps
 
 
@@ -31,13 +32,17 @@ def test_texts_stay_as_they_are_and_colours_are_the_pages():
 
 def test_curves_have_a_panel_a_task_and_one_for_the_average(make_record):
     records = [
-        make_record("few_shot", task, method, m, seed, truncated_prompts=50 if m == 8 else 0)
+        make_record(
+            "few_shot", task, method, m, seed, truncated_prompts=50 if m == 8 else 0, cell={"regime": "few-shot"}
+        )
         for task in ("sst2", "trec")
         for method in ("icl", "knn")
         for m in (2, 8)
         for seed in (1, 2)
     ]
-    figure = curves.figure("few_shot", "Caption.", records, curves.Plot("m", curves.SHOTS))
+    paper = experiments.get("few_shot").paper(records)
+    paper = [number for number in paper if number.method in ("icl", "knn")]
+    figure = curves.figure("few_shot", "Caption.", records, curves.Plot("m", curves.SHOTS), paper)
     titles = ["average over tasks", "SST2", "TREC"]
     for panel, title in zip(figure.panels, titles, strict=True):
         assert {title, "accuracy, %", curves.SHOTS, "2", "8", "†"} <= set(texts(panel))

@@ -40,7 +40,7 @@ def test_anchors_are_classified_by_the_others(classifier):
 
 
 def test_page_has_every_part_and_no_text_acts(store, tmp_path):
-    text = look.run(str(store), str(tmp_path / "page"), points=1000).read_text(encoding="utf-8")
+    text = look.run(look.LookOptions(str(store), str(tmp_path / "page"))).read_text(encoding="utf-8")
     for name in ("map", "classes", "calibration", "misleading", "suspects", "duplicates"):
         assert f'<section id="{name}">' in text
     assert "57 anchors of task demo" in text
@@ -66,9 +66,9 @@ def test_a_small_map_shows_some_anchors_and_only_their_neighbours(classifier):
 
 @pytest.mark.parametrize(
     ("spoil", "points", "message"),
-    [("mine", 0, "--points=0: at least 1"), ("none", 9, "not a saved classifier")],
+    [("mine", 0, "points=0: at least 1"), ("none", 9, "not a saved classifier")],
 )
 def test_mistakes_are_told_in_one_line(store, tmp_path, spoil, points, message):
     with pytest.raises(errors.UserError, match=message) as raised:
-        look.run(str(store.parent / spoil), str(tmp_path / "page"), points)
+        look.run(look.LookOptions(str(store.parent / spoil), str(tmp_path / "page"), points))
     assert "\n" not in str(raised.value)

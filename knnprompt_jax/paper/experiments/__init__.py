@@ -1,28 +1,21 @@
-"""The paper's tables and figures. Adding one is a file here, which ends in its `EXPERIMENT`, and the file's name in `_NAMES`."""
+"""The paper's tables and figures. Adding some is a file here, which ends in its `EXPERIMENTS`, and the file's name in `_FILES`."""
 
 import importlib
-from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.paper import experiment, settings
+from knnprompt_jax.paper import experiment
 
-_NAMES = (  # In the paper's order.
-    *("max_shots", "few_shot", "low_resource", "data_scaling", "prompt_compose", "upper_bound", "robustness"),
-    *("split_strategy", "distance", "prior_reliance", "choice_of_k", "imbalance", "whole_vs_partial", "fine_tuning"),
-    *("sst2", "case_study"),
+_FILES = (
+    *("sst2", "max_shots", "comparisons", "data_scaling", "robustness", "split_strategy"),
+    *("prior_reliance", "choice_of_k", "imbalance", "case_study"),
 )
 EXPERIMENTS: dict[str, experiment.Experiment] = {
-    name: importlib.import_module(f"{__name__}.{name}").EXPERIMENT for name in _NAMES
+    each.name: each for file in _FILES for each in importlib.import_module(f"{__name__}.{file}").EXPERIMENTS
 }
 
 
 def get(name: str) -> experiment.Experiment:
     """The table or figure of that name; raises UserError with the choices where there is none."""
     if name not in EXPERIMENTS:
-        raise errors.UserError(f"experiment={name!r}: choose from {', '.join(EXPERIMENTS)}")
+        raise errors.UserError(f"experiment={name!r}: choose from all, {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]
-
-
-def settings_of(config: Any) -> type[settings.GridSettings]:
-    """The declaration of a config's options; raises UserError where its experiment is none."""
-    return get(config.experiment).settings

@@ -1,7 +1,6 @@
 """Empirical choice of k (figure): k from 1 to |A| on three tasks.
 
 The paper does not say m; 32 with |D| = 1 is ours, which leaves 62 anchors.
-Cost: 30 passes, 9.5 thousand prompts, 0.23 million tokens; one pass serves every k.
 """
 
 import dataclasses
@@ -13,7 +12,6 @@ from knnprompt_jax.methods import knn, method, registry
 from knnprompt_jax.paper import cells, draws, experiment
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import curves, scores
-from knnprompt_jax.report.scores import Record
 from knnprompt_jax.runs import material
 
 
@@ -39,25 +37,27 @@ def _cells(
             yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
 
 
-def _draw(records: Sequence[Record]) -> experiment.Drawn:
-    has_several_m = len(scores.pool(records, "m")) > 1
+def _draw(shown: experiment.Shown) -> experiment.Drawn:
+    has_several_m = len(scores.pool(shown.records, "m")) > 1
     plot = curves.Plot("k", "k, nearest anchors", line="m" if has_several_m else "method", log=False)
     axes = ("m", "method", "k") if has_several_m else ("method", "k")
-    return experiment.drawn(axes, curves.figure, "Accuracy against the number of neighbours.", plot=plot)(records)
+    return experiment.drawn(axes, curves.figure, "Accuracy against the number of neighbours.", plot=plot)(shown)
 
 
-EXPERIMENT = experiment.Experiment(
-    "choice_of_k",
-    "Choice of k",
-    "How many neighbours vote.",
-    _draw,
-    defaults={
-        "tasks": "sst2,subj,mpqa",
-        "methods": "knn",
-        "shots": (32,),
-        "seeds": settings_lib.TEN_SEEDS,
-        "regime": settings_lib.FEW_SHOT,
-    },
-    printed={"shots": ()},
-    cells=_cells,
+EXPERIMENTS = (
+    experiment.Experiment(
+        "choice_of_k",
+        "Choice of k",
+        "How many neighbours vote.",
+        _draw,
+        defaults={
+            "tasks": "sst2,subj,mpqa",
+            "methods": "knn",
+            "shots": (32,),
+            "seeds": settings_lib.TEN_SEEDS,
+            "regime": settings_lib.FEW_SHOT,
+        },
+        cells=_cells,
+        matches={"k": 3},
+    ),
 )

@@ -1,7 +1,6 @@
 """Dataset statistics: classes, template tokens, and the shots that 1,024 and 2,048 tokens hold (two tables).
 
 The paper's were counted with GPT-2's tokenizer: --config.tokenizer=<folder of GPT-2's tokenizer>.
-Cost: no language model is read; minutes on a CPU core.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from knnprompt_jax.report.tables import Cell, Row, Table
 from knnprompt_jax.runs import material
 
 _NAME = "max_shots"
-_FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_shots"}
+_FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_shots", "truncated", "m_t"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +51,9 @@ class _MaxShots(experiment.Experiment):
     def section(self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> sections.Section:
         """The rows beside the paper's: facts of texts and tokenizer, without a model."""
         del folder
-        return sections.Section(self.name, self.title, self.text, {}, tuple(self.draw(records)[0]))
+        return sections.Section(
+            self.name, self.title, self.text, {}, tuple(self.draw(experiment.Shown(self.name, records))[0])
+        )
 
 
 def _count(settings: Settings) -> str:
@@ -88,39 +89,63 @@ def _line(row: Mapping[str, Any]) -> list[str]:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """A row for each quantity, a column for each task."""
-    tasks = names.ordered("task", [row["task"] for row in rows])
-    contexts = sorted({row["context"] for row in rows})
+    printed = published.tables()[_NAME]
+    tasks = names.ordered("task", [*(row["task"] for row in rows), *map(str.lower, printed["tasks"])])
+    contexts = sorted({*(row["context"] for row in rows), *map(int, printed["context"])})
     quantities: list[tuple[str, str, int | None]] = [
         ("classes", "num_classes", None),
         ("tokens of a template, mean", "average_template_tokens", None),
-        *((f"shots that {context:,} tokens hold", _NAME, context) for context in contexts),
+        *(
+            (title.format(f"{context:,}"), quantity, context)
+            for context in contexts
+            for title, quantity in (
+                ("shots that {} tokens hold", _NAME),
+                ("TP for {} tokens: prompts cut at so many, %", "truncation_percent"),
+                ("M_T for {} tokens", "M_T"),
+            )
+        ),
     ]
-    by_place = {(row["task"], row["context"]): row for row in rows}
+    by_place = {(row["task"], row["context"]): _of_paper(row) for row in rows}
+    first = {row["task"]: _of_paper(row) for row in reversed(rows)}
     lines = []
     for title, quantity, context in quantities:
-        counted = {task: by_place.get((task, context or contexts[0]), {}).get(quantity) for task in tasks}
-        cells = (Cell(_score(value), _printed(task, quantity, context), True) for task, value in counted.items())
-        lines.append(Row((title,), tuple(cells), digits=1 if quantity == "average_template_tokens" else 0))
+        counted = {
+            task: (by_place.get((task, context), {}) if context else first.get(task, {})).get(quantity)
+            for task in tasks
+        }
+        digits = 1 if quantity == "average_template_tokens" else 0
+        cells = (
+            Cell(_score(value), _score(_printed(task, quantity, context)), True, digits=digits)
+            for task, value in counted.items()
+        )
+        lines.append(Row((title,), tuple(cells)))
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are cut."
     return Table(_NAME, caption, ("",), tuple(map(names.task, tasks)), tuple(lines))
 
 
-def _printed(task: str, quantity: str, context: int | None) -> Score | None:
+def _of_paper(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row by the names of the paper's quantities."""
+    return {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
+
+
+def _printed(task: str, quantity: str, context: int | None) -> float | None:
     printed = published.tables()[_NAME]
     order = [name.lower() for name in printed["tasks"]]
     values = printed["context"].get(str(context), {}).get(quantity) if context else printed[quantity]
-    return _score(values[order.index(task)]) if values and task in order else None
+    return values[order.index(task)] if values and task in order else None
 
 
 def _score(value: float | None) -> Score | None:
     return None if value is None else Score(float(value))
 
 
-EXPERIMENT = _MaxShots(
-    _NAME,
-    "Task statistics: how many shots a context holds",
-    "Counted with the model's tokenizer; no model runs.",
-    lambda rows: ([_table(rows)], []),
-    settings=Settings,
-    count=_count,
+EXPERIMENTS = (
+    _MaxShots(
+        _NAME,
+        "Task statistics: how many shots a context holds",
+        "Counted with the model's tokenizer; no model runs.",
+        lambda shown: ([_table(shown.records)], []),
+        settings=Settings,
+        count=_count,
+    ),
 )
