@@ -1,0 +1,34 @@
+"""A saved classifier from a table of one's own: the job of `building`, where the columns say what the task is."""
+
+import dataclasses
+
+from knnprompt_jax import errors
+from knnprompt_jax import options as options_lib
+from knnprompt_jax.runs import building
+from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.tasks.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class FitSettings(settings_lib.BuildSettings):
+    """Those of building a classifier, for all rows of a table."""
+
+    train_file: str = options_lib.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
+    task: str = options_lib.option(settings_lib.OWN, settings_lib.TASK_HELP, needed=True)
+    shots: int = options_lib.option("all", "Train rows per class, or all.", least=1, words={"all": 0})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.train_file or self.append or self.remove_ids):
+            raise errors.UserError("train_file='': it is needed, or rows to append to a saved classifier (append)")
+
+
+def summarize(result: building.Result) -> str:
+    """What the binary prints: a prompt, and what `building.summarize` says."""
+    return f"{_prompt(result.classifier.task)}\n\n{building.summarize(result)}"
+
+
+def _prompt(task: Task) -> str:
+    """The task as a row becomes a prompt; a file that declares the task can say it better."""
+    lines = "\n".join(f"    {line}" for line in task.template.splitlines())
+    return f"each row becomes this prompt, which {' or '.join(task.label_words)} continues:\n\n{lines}"

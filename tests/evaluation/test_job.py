@@ -1,0 +1,75 @@
+"""From a saved classifier and labelled rows to measures and a page."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+import knnprompt_jax as kp
+from knnprompt_jax import errors
+from knnprompt_jax.evaluation import job
+from knnprompt_jax.tasks import sources
+
+SCRIPT = "<script>alert('$1 & $2')</script>"
+
+
+@pytest.fixture(scope="module")
+def classifier() -> "kp.KNNPrompting":
+    task = kp.Task("mood", ("text",), "{text}\nMood:", ("7", "3", "x"), ("good", "bad", "odd"))
+    train = [("what a day", "7"), ("fine", "7"), ("so dull", "3"), ("awful", "3"), ("a purple cow", "x"), (SCRIPT, "x")]
+    return kp.KNNPrompting(kp.demo_model("tiny"), task, k=3, demo_shots=0).fit(*zip(*train, strict=True))
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Eleven rows, with their labels in a column that is called otherwise."""
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    texts = ["a dull day", SCRIPT, "fine and dandy", "not so fine", "cow", "what", "dull", "purple", "so", "day", "x y"]
+    rows = [{"id": i, "text": text, "mood": "73x"[i % 3]} for i, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
+    examples = sources.load_rows(classifier.task, "evaluation", path=str(table), label_column="mood")
+    measured = job.measure(classifier, examples)
+    texts, labels = [row.fields["text"] for row in examples], [row.label for row in examples]
+    assert measured.labels == tuple(classifier.classes_) == ("3", "7", "x")
+    assert measured.accuracy == classifier.score(texts, labels)
+    np.testing.assert_allclose(measured.probabilities_QC, classifier.predict_proba(texts), atol=1e-6)
+    assert measured.macro_f1 == metrics.f1_score(labels, classifier.predict(texts), average="macro", zero_division=0)
+
+
+def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path):
+    classifier.save(tmp_path / "mine")
+    settings = job.EvaluationSettings(str(tmp_path / "mine"), str(table), str(tmp_path / "out"), label_column="mood")
+    done = job.run(settings)
+    content = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
+    assert (content["model"], content["rows"], content["input"]) == ("tiny", 11, str(table))
+    assert content["accuracy"] == done.measures.accuracy
+    assert np.sum(content["confusion"]["counts"]) == 11
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    for name in ("summary", "classes", "calibration", "coverage", "mistakes"):
+        assert f'<section id="{name}">' in page
+    assert SCRIPT not in page and page.count("<script") == 1
+    assert "page: " in job.summarize(done) and (tmp_path / "out" / "measures.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "the file is unlabelled: no row has a 'label', only id, text, mood; name the column"),
+        ({"label_column": "id"}, "rows.jsonl:1: unknown label '0'; choose from 7, 3, x"),
+        ({"input": "none.csv"}, "cannot read the file"),
+        ({"store": "none"}, "not a saved classifier"),
+        ({"input": ""}, "input='': it is needed"),
+    ],
+)
+def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, given, message, monkeypatch):
+    classifier.save(tmp_path / "mine")
+    monkeypatch.setattr(job.KNNPrompting, "load", None)
+    options = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
+    with pytest.raises(errors.UserError) as caught:
+        job.run(job.EvaluationSettings(**options))
+    assert message in str(caught.value) and "\n" not in str(caught.value)

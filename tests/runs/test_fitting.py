@@ -1,0 +1,67 @@
+"""A classifier from a table of one's own."""
+
+import csv
+
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax import errors
+from knnprompt_jax.classifier import options as options_lib
+from knnprompt_jax.runs import fitting
+
+BILLING = ("I was charged twice", "refund me", "the invoice is wrong", "money back", "a fee")
+OUTAGE = ("the site is down", "nothing loads", "server error")
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Eight tickets of two classes, with their numbers and days."""
+    rows = [(text, "billing team") for text in BILLING] + [(text, "outage") for text in OUTAGE]
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file).writerow(("ticket_id", "message", "day", "team"))
+        csv.writer(file).writerows((f"x{i}", text, "2026-01-02", team) for i, (text, team) in enumerate(rows))
+    return tmp_path / "train.csv"
+
+
+def settings(table, **options):
+    given = {"train_file": str(table), "label_column": "team", "model": "tiny", "store": str(table.parent / "mine")}
+    return fitting.FitSettings(**{**given, **options})
+
+
+@pytest.mark.parametrize("seed", [1, 2])  # The last row is a demonstration, and an anchor.
+def test_all_rows_are_in_the_saved_classifier(table, seed):
+    done = fitting.building.run(settings(table, demo_shots=1, seed=seed))
+    loaded = kp.KNNPrompting.load(table.parent / "mine", done.classifier.lm)
+    shown = [example.row for example in loaded.demonstrations_]
+    assert sorted([*shown, *loaded.anchors_]) == list(range(8)) and len(shown) == 2
+    assert (7 in shown) == (seed == 1)
+    assert loaded.num_rows_ == 8
+    assert loaded.task.fields == ("message",) and loaded.task.labels == ("billing team", "outage")
+    assert "    Message: {message}\n    Team:\n" in fitting.summarize(done)
+    assert "which billing team or outage continues" in fitting.summarize(done)
+
+
+def test_a_declared_task_is_taken_as_it_is(table):
+    (table.parent / "support.yaml").write_text(
+        'fields: [message]\ntemplate: "{message}\\nWho:"\nlabels: [billing team, outage]\nlabel_words: [money, fault]\n'
+    )
+    task = str(table.parent / "support.yaml")
+    fitted = fitting.building.run(settings(table, task=task, demo_shots=0)).classifier
+    assert (fitted.task.label_words, len(fitted.anchors_)) == (("money", "fault"), 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_file": ""}, "train_file='': it is needed, or rows to append"),
+        ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
+        ({"label_column": "kind"}, "train.csv: row 0: lacks the label 'kind'; it has ticket_id, message, day, team"),
+        ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
+        ({"train_file": "", "append": "more.csv"}, "not a saved classifier"),
+        ({"knn": options_lib.KNNOptions(k=7), "demo_shots": 1}, "knn.k=7: there are 6 anchors"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(table, options, message):
+    with pytest.raises(errors.UserError) as caught:
+        fitting.building.run(settings(table, **options))
+    assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -1,0 +1,71 @@
+"""The command `knnprompt`: every binary under its name."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import knnprompt_jax
+from knnprompt_jax import console
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def start(folder: pathlib.Path, *arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    command = [sys.executable, *python, "-m", "knnprompt_jax", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_binary_has_a_command():
+    assert {console.binary(name) for name in console.COMMANDS} == set((ROOT / "experiments").glob("*.py"))
+
+
+def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
+    done = start(tmp_path, "--help", python=("-X", "importtime"))
+    assert done.returncode == 0
+    for name in console.COMMANDS:
+        assert f"\n  {name} " in done.stdout
+    assert "predict            Labels the rows of a file with a saved classifier;" in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "knnprompt_jax.console" in imported and not {"jax", "numpy", "absl", "sklearn"} & imported
+    assert start(tmp_path).stdout == done.stdout
+
+
+def test_a_commands_help_names_the_command(tmp_path):
+    told = start(tmp_path, "tabulate", "--help").stdout
+    assert told.startswith("Methods against tasks") and "\nknnprompt tabulate --records=results --markdown\n" in told
+    assert "  --markdown=False\n      Print Markdown tables." in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["prdict"], "unknown command 'prdict': choose from fit, evaluate, predict"),
+        (["tabulate", "--records=none"], "none: no such folder of records"),
+        (["tabulate", "--record=none"], "Unknown command line flag 'record'"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(tmp_path, arguments, message):
+    done = start(tmp_path, *arguments)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
+
+
+def test_version(tmp_path):
+    assert start(tmp_path, "--version").stdout == f"knnprompt_jax {knnprompt_jax.__version__}\n"
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_packages_configs_are_found_where_there_are_none_of_that_name(tmp_path, monkeypatch, own):
+    monkeypatch.chdir(tmp_path)
+    if own:
+        (tmp_path / "configs").mkdir()
+        (tmp_path / "configs" / "paper.py").touch()
+    monkeypatch.setattr(sys, "argv", ["knnprompt", "paper", "--config=configs/paper.py:few_shot", "--config=my.py"])
+    monkeypatch.setattr(console, "_run", lambda path: None)
+    console.main()
+    given = "configs/paper.py" if own else ROOT / "configs" / "paper.py"
+    assert sys.argv == ["knnprompt paper", f"--config={given}:few_shot", "--config=my.py"]
