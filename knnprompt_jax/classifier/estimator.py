@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Self
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 from sklearn import base
@@ -17,7 +18,9 @@ from knnprompt_jax.classifier import (
     inputs,
     leave_one_out,
     passes,
+    pickling,
     predictions,
+    rounding,
     saving,
     tuning,
 )
@@ -111,22 +114,20 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         self.demonstrations_, self.store_ = tuple(shown), store
         self.searched_ = centroids.of(store, self.centroid, self.lm.head, self.distance)
         self.anchors_ = {example.row: example for example in anchors}
-        self.num_rows_ = max(self.anchors_) + 1 if num_rows is None else num_rows
+        self.num_rows_ = num_rows or max(example.row for example in (*shown, *anchors)) + 1
         self.labels_ = np.array(self.task.labels) if labels_C is None else labels_C
         self.classes_ = self.labels_[predictions.order(self.labels_)]
         return self
-
-    def use_saved(self, saved: saving.Saved, store: store_lib.Store) -> Self:
-        """Takes the demonstrations and anchors of a saved classifier, whose store is `store`."""
-        content = saved.content
-        labels_C = np.array(content.labels)
-        return self.use_store(store, content.demonstrations, content.anchors, labels_C, content.num_rows)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Adds rows as anchors to those there are; the demonstrations stay. The first call is `fit`."""
         if not hasattr(self, "store_"):
             return self.fit(X, y)
-        if new := inputs.labelled(self.task, X, y, self.num_rows_):
+        return self.append(inputs.labelled(self.task, X, y, self.num_rows_))
+
+    def append(self, new: Sequence[Example]) -> Self:
+        """Adds examples, numbered on from `num_rows_`, as anchors."""
+        if new:
             ids, classes = [example.row for example in new], inputs.classes_of(self.task, new)
             store, anchors = self.store_.append(self.read(new), classes, ids), [*self.anchors_.values(), *new]
             self.use_store(store, self.demonstrations_, anchors, self.labels_, self.num_rows_ + len(new))
@@ -140,11 +141,12 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
 
     def answer(self, X: Any) -> predictions.Predictions:
         """Labels, probabilities and neighbours, from one search."""
-        return self._predictions(self._neighbours(X, self.k))
+        self._fitted()
+        return self.answer_states(self.read(inputs.queries(self.task, X)))
 
     def answer_states(self, states: lm_lib.States) -> predictions.Predictions:
         """As `answer`, for texts whose prompts the model has read already."""
-        return self._predictions(self.search(parallel.replicate(states), self.k))
+        return self._predictions(*self.voters(parallel.replicate(states)))
 
     def predict(self, X: Any) -> np.ndarray:
         """Labels [Q], of y's type."""
@@ -170,8 +172,13 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         return explanation.explain(self._fitted(), text, num_tokens)
 
     def save(self, folder: str | pathlib.Path, overwrite: bool = False) -> None:
-        """Writes everything but the model into a folder; raises UserError where it exists and is not to be overwritten."""
-        saving.save(self._fitted(), pathlib.Path(folder), overwrite)
+        """Writes everything but the model into a folder.
+
+        Raises:
+          UserError: it exists and is not to be overwritten, another process is writing to it, or the system refuses.
+        """
+        with saving.lock(pathlib.Path(folder)):
+            saving.save(self._fitted(), pathlib.Path(folder), overwrite)
 
     @classmethod
     def load(
@@ -183,11 +190,19 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
           UserError: there is none; a file is missing or altered; the model cannot be had, or is another than the anchors'.
         """
         saved = saving.read(pathlib.Path(folder))
-        lm = lm or saved.load_model(mesh)
-        loaded = cls(lm, saved.content.task, **saved.parameters(cls))
+        return cls.of_saved(saved, lm or saved.load_model(mesh))
+
+    @classmethod
+    def of_saved(
+        cls, saved: saving.Saved, lm: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None
+    ) -> "KNNPrompting":
+        """As `load`, of a folder that is read already; placement and memory are those of the options, or as it was made."""
+        content = saved.content
+        loaded = cls(lm, content.task, **saved.parameters(cls))
         loaded.check()
-        saved.check(*lm.identity, saved.content.task, loaded.label_ids())
-        return loaded.use_saved(saved, saved.load(lm))
+        saved.check(lm.identity, content.task, loaded.label_ids())
+        kept = (content.demonstrations, content.anchors, np.array(content.labels), content.num_rows)
+        return loaded.use_store(saved.load(lm, options), *kept)
 
     def read(self, examples: Sequence[Example], shown: Sequence[Example] | None = None) -> lm_lib.States:
         """The states of the examples' prompts after the demonstrations, which are those there are or `shown`."""
@@ -198,13 +213,25 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         shown = self.demonstrations_ if shown is None else shown
         return layout.lay_out(self.task, shown, examples, self.lm.tokenize, self.lm.context, self.truncation)
 
-    def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
-        """The k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
+    def search(self, states: lm_lib.States, k: int, more: int = 0) -> kernel.Neighbours:
+        """The k nearest anchors of each state, or the nearest class mean, and `more` if there are; indices are places in the store."""
         self.check()
+        options, searched = self.search_options(k), self._fitted().searched_
+        options = dataclasses.replace(options, k=max(options.k, min(options.k + more, len(searched))))
         # Calls of about the same size share a compilation of the search too.
         padded = placement.pad(states, passes.next_power(max(1, len(states))))
-        nearest = self._fitted().searched_.search(padded, self.search_options(k))
-        return placement.take(nearest, slice(0, len(states)))
+        return placement.take(searched.search(padded, options), slice(0, len(states)))
+
+    def voters(self, states: lm_lib.States) -> tuple[kernel.Neighbours, np.ndarray | None]:
+        """The neighbours that vote on each state, and whether rounding decides the majority [Q], as in `Predictions`."""
+        looked_at, k = self.search(states, self.k, rounding.LOOKED_AT), self.search_options(self.k).k
+        near = jax.tree.map(lambda array_QK: array_QK[:, :k], looked_at)
+        bounds = rounding.bounds(looked_at, distances.get(self.distance), self.lm, states, self.searched_.codec)
+        if bounds is None:
+            return near, None
+        classes_Q, _ = predictions.vote(near, self.task.num_classes, self.tie_break)
+        vote = (k, len(self.searched_), classes_Q, self.tie_break)
+        return near, rounding.by_votes(looked_at, bounds, *vote)
 
     def search_options(self, k: int) -> SearchOptions:
         """What is asked of the store."""
@@ -229,6 +256,10 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         """An unfitted copy, which shares the model: a copy of that would be as large."""
         return type(self)(**self.get_params(deep=False))
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A pickle holds what `save` writes, and names the model."""
+        return pickling.reduce(self) if hasattr(self, "store_") else super().__reduce_ex__(protocol)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inputs_tags = dataclasses.replace(tags.input_tags, one_d_array=True, two_d_array=False, string=True)
@@ -244,8 +275,8 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         self._fitted()
         return self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
 
-    def _predictions(self, neighbours: kernel.Neighbours) -> predictions.Predictions:
-        return predictions.of(neighbours, self.searched_.ids_N, self.labels_, self.tie_break)
+    def _predictions(self, near: kernel.Neighbours, by_rounding_Q: np.ndarray | None = None) -> predictions.Predictions:
+        return predictions.of(near, self.searched_.ids_N, self.labels_, self.tie_break, by_rounding_Q)
 
     def _build(self, states: lm_lib.States, anchors: Sequence[Example]) -> store_lib.Store:
         self.check(anchors)

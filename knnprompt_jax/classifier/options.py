@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from knnprompt_jax import options
+from knnprompt_jax import errors, options
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import centroids, distances
 
@@ -42,18 +42,32 @@ class KNNOptions(VoteOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierOptions(KNNOptions):
-    """The same, and how prompts are made of people's texts."""
+class PromptOptions(options.Options):
+    """How texts become prompts and label words are read."""
 
     truncation: str = options.option(
         "left",
-        "Of prompts longer than the context: their last tokens stay, or an error.",
-        choices=("left", "error"),  # To drop demonstrations would give texts others than the anchors had.
+        "Of prompts longer than the context: their last tokens stay (left, as published), they are refused (error), "
+        "or whole demonstrations go (drop).",
+        choices=layout.TRUNCATIONS,
     )
     label_token: str = options.option(
-        "last", "The token by which a label word is read; only partial distances read it.", choices=layout.LABEL_TOKENS
+        "last",
+        "The token of a label word by which its class is read: last (released code) or first (paper).",
+        choices=layout.LABEL_TOKENS,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierOptions(PromptOptions, KNNOptions):
+    """Options of neighbours and of prompts, and the seed."""
+
     random_state: int = options.option(0, "Seed of the draw of demonstrations.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.truncation == "drop":  # Texts would be read after other demonstrations than the anchors were.
+            raise errors.UserError("truncation='drop': choose from left, error")
 
 
 DEFAULTS = ClassifierOptions()

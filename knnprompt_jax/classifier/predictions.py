@@ -16,12 +16,15 @@ class Predictions:
       probabilities: the classes' shares [Q, C] of the vote, in the order of `classes_`.
       distances: of the neighbours [Q, k], nearest first, in the unit of the classifier's distance.
       ids: of the neighbours [Q, k], as in `anchors_`.
+      decided_by_rounding: whether a label [Q] is one that another machine, dtype or arrangement of the prompts may give otherwise
+        (`classifier.rounding`); None where the distance does not say.
     """
 
     labels: np.ndarray
     probabilities: np.ndarray
     distances: np.ndarray
     ids: np.ndarray
+    decided_by_rounding: np.ndarray | None = None
 
 
 def vote(neighbours: kernel.Neighbours, num_classes: int, tie_break: str) -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +33,13 @@ def vote(neighbours: kernel.Neighbours, num_classes: int, tie_break: str) -> tup
     return np.asarray(majority_Q), np.asarray(kernel.vote_shares(neighbours.labels_Qk, num_classes))
 
 
-def of(neighbours: kernel.Neighbours, ids_N: np.ndarray, labels_C: np.ndarray, tie_break: str) -> Predictions:
+def of(
+    neighbours: kernel.Neighbours,
+    ids_N: np.ndarray,
+    labels_C: np.ndarray,
+    tie_break: str,
+    by_rounding_Q: np.ndarray | None = None,
+) -> Predictions:
     """The predictions of neighbours in a store; `ids_N` are its anchors', `labels_C` the labels in class order."""
     classes_Q, shares_QC = vote(neighbours, len(labels_C), tie_break)
     return Predictions(
@@ -38,6 +47,7 @@ def of(neighbours: kernel.Neighbours, ids_N: np.ndarray, labels_C: np.ndarray, t
         probabilities=shares_QC[:, order(labels_C)],
         distances=np.asarray(neighbours.distances_Qk),
         ids=ids_N[np.asarray(neighbours.indices_Qk)],
+        decided_by_rounding=by_rounding_Q,
     )
 
 

@@ -5,7 +5,9 @@ Such a folder is whole or not there, and nothing in it is code.
 """
 
 import collections
+import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,11 +80,12 @@ class Saved:
         shots = demo_shots + max(kept.values())
         return splits.FewShotSplit(content.demonstrations, content.anchors, seed, shots, demo_shots, counts, ())
 
-    def check(
-        self, name: str, fingerprint: str, tokenizer: Any, dtype: str, task: Task, label_ids: Sequence[int]
-    ) -> None:
-        """Raises UserError unless this model and task made the anchors."""
-        expected = _provenance(self.content, name, fingerprint, tokenizer, dtype, task, label_ids)
+    def check(self, model: tuple[str, str, Any, str], task: Task, label_ids: Sequence[int], **asked: str) -> None:
+        """Raises UserError unless this model and task made the anchors, and with the `truncation` and `label_token` asked for.
+
+        `model` is as `LanguageModel.identity`.
+        """
+        expected = _provenance(self.content, model, task, label_ids, **asked)
         self.manifest.provenance.check(expected, self.folder)
 
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
@@ -99,7 +102,12 @@ class Saved:
         Placement and memory are those of the options, or as it was made.
         """
         mesh = model.mesh if model.mesh.size > 1 else None
-        store = storage.load(self.folder, self.manifest, model.head, mesh, options or self.store_options)
+        try:
+            store = storage.load(self.folder, self.manifest, model.head, mesh, options or self.store_options)
+        except (
+            Exception
+        ) as error:  # Of many kinds: the sums did fit, but another process has replaced it, or forged it.
+            raise errors.UserError(f"{self.folder}: its arrays cannot be read: {_one_line(error)}") from None
         anchors = self.content.anchors
         ids, classes = [example.row for example in anchors], inputs.classes_of(self.content.task, anchors)
         if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
@@ -115,38 +123,25 @@ def content_of(classifier: "KNNPrompting") -> Content:
     return Content(classifier.task, parameters, classifier.labels_.tolist(), classifier.num_rows_, *rows)
 
 
+def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
+    """Holds a folder while what will be saved there is made, or raises UserError; every process of a run calls this."""
+    return parallel.by_main(files.lock(absolute(folder)))
+
+
 def save(classifier: "KNNPrompting", folder: pathlib.Path, overwrite: bool) -> None:
-    """Writes a fitted classifier into a folder. Where a run has several processes all of them call this.
+    """Writes a fitted classifier into a folder, which the caller has locked; every process of a run calls this.
 
     Raises:
-        UserError: the folder exists already and is not to be overwritten.
+        UserError: the folder exists already and is not to be overwritten, or the system refuses to write.
     """
     folder = absolute(folder)
     if recovered(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
-    content, codec = content_of(classifier), classifier.store_.codec
-    draft, arrays = files.draft(folder), storage.arrays_of(classifier.store_)
-    counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()
-    if parallel.is_main():
-        files.begin_folder(folder)
-        text = json.dumps(_described(content), indent=1, ensure_ascii=False)
-        (draft / CLASSIFIER).write_text(text, encoding="utf-8")
-        with (draft / ROWS).open("w", encoding="utf-8") as file:
-            file.writelines(_lines(content))
-    parallel.wait_for_all("classifier begun")
-    storage.write(draft, arrays)
-    if parallel.is_main():
-        written = manifest_lib.Manifest(
-            provenance=_provenance(content, *classifier.lm.identity, content.task, codec.label_ids),
-            kind=codec.kind,
-            options=codec.options,
-            class_counts=dict(zip(content.task.labels, counts, strict=True)),
-            arrays=arrays,
-            files=manifest_lib.checksums(draft),
-        )
-        manifest_lib.write(draft, written)
-        files.finish_folder(folder)
-    parallel.wait_for_all("classifier finished")
+    content, arrays = content_of(classifier), storage.arrays_of(classifier.store_)
+    parallel.call_in_main(functools.partial(_begin, folder, content))
+    with files.refusals(folder):
+        storage.write(files.draft(folder), arrays)
+    parallel.call_in_main(functools.partial(_finish, folder, classifier, content, arrays))
 
 
 def read(folder: pathlib.Path) -> Saved:
@@ -156,7 +151,7 @@ def read(folder: pathlib.Path) -> Saved:
         UserError: there is none in the folder, a file of it is missing or altered, or another version wrote it.
     """
     folder = absolute(folder)
-    recovered(folder)
+    parallel.call_in_main(functools.partial(_recover_for_readers, folder))
     if (folder / "store" / manifest_lib.FILE).is_file():
         raise errors.UserError(f"{folder}: a classifier of an earlier version: {manifest_lib.REBUILD}")
     manifest = manifest_lib.read(folder)
@@ -166,7 +161,9 @@ def read(folder: pathlib.Path) -> Saved:
     except errors.UserError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise errors.UserError(f"{folder}: not a saved classifier: {type(error).__name__}: {error}") from None
+        raise errors.UserError(
+            f"{folder}: not a saved classifier: {type(error).__name__}: {_one_line(error)}"
+        ) from None
 
 
 def same(first: Content, second: Content) -> bool:
@@ -175,21 +172,62 @@ def same(first: Content, second: Content) -> bool:
 
 
 def recovered(folder: pathlib.Path) -> bool:
-    """Whether there is something at `folder`, once what a dying process left there is put right."""
-    if parallel.is_main():
-        files.recover(folder)
-    parallel.wait_for_all("classifier recovered")
+    """Whether there is something at `folder`, once what a dying process left there is put right; the caller has locked it."""
+    parallel.call_in_main(functools.partial(files.recover, folder))
     return folder.exists()
 
 
 def absolute(folder: pathlib.Path) -> pathlib.Path:
-    return folder.expanduser().absolute()
+    """The folder itself, so that a link to it stays one; raises UserError where there cannot be a folder, or a link leads nowhere."""
+    folder = folder.expanduser()
+    place = files.real(folder)
+    if folder.is_symlink() and not (place.exists() or files.replaced(place).exists()):
+        raise errors.UserError(f"{folder}: a link to {place}, which is not there")
+    return place
+
+
+def _recover_for_readers(folder: pathlib.Path) -> None:
+    """As `recovered`, where nothing is locked and nothing is to be written unless a process has died."""
+    if not folder.exists() and files.replaced(folder).exists():
+        with files.lock(folder):
+            files.recover(folder)
+
+
+def _begin(folder: pathlib.Path, content: Content) -> None:
+    """A draft of the folder with all that is JSON."""
+    draft = files.begin_folder(folder)
+    with files.refusals(folder):
+        described = json.dumps(_described(content), indent=1, ensure_ascii=False)
+        (draft / CLASSIFIER).write_text(described, encoding="utf-8")
+        (draft / ROWS).write_text("".join(_lines(content)), encoding="utf-8")
+
+
+def _finish(folder: pathlib.Path, classifier: "KNNPrompting", content: Content, arrays: Mapping[str, Any]) -> None:
+    """Describes all files of the draft and puts it in the folder's place."""
+    draft, codec = files.draft(folder), classifier.store_.codec
+    counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()
+    with files.refusals(folder):
+        written = manifest_lib.Manifest(
+            provenance=_provenance(content, classifier.lm.identity, content.task, codec.label_ids),
+            kind=codec.kind,
+            options=codec.options,
+            class_counts=dict(zip(content.task.labels, counts, strict=True)),
+            arrays=arrays,
+            files=manifest_lib.checksums(draft),
+        )
+        manifest_lib.write(draft, written)
+    files.finish_folder(folder)
 
 
 def _provenance(
-    content: Content, name: str, fingerprint: str, tokenizer: Any, dtype: str, task: Task, label_ids: Sequence[int]
+    content: Content, model: tuple[str, str, Any, str], task: Task, label_ids: Sequence[int], **asked: str
 ) -> manifest_lib.Provenance:
-    """What this model makes anchors of with the demonstrations, as they stand there, and prompts of this task."""
+    """What this model makes anchors of with the demonstrations, as they stand there, and prompts of this task.
+
+    `asked` may have another `truncation` and `label_token` than the classifier.
+    """
+    name, fingerprint, tokenizer, dtype = model
+    of_prompts = {option: content.parameters[option] for option in ("truncation", "label_token")} | asked
     return manifest_lib.Provenance(
         model=name,
         fingerprint=fingerprint,
@@ -202,7 +240,7 @@ def _provenance(
         label_ids=tuple(label_ids),
         demonstrations=manifest_lib.text_hash(layout.demonstration_text(content.task, content.demonstrations)),
         num_demonstrations=len(content.demonstrations),
-        truncation=content.parameters["truncation"],
+        **of_prompts,
     )
 
 
@@ -220,6 +258,8 @@ def _lines(content: Content) -> Iterable[str]:
     """A row per line, those of the demonstrations first."""
     for example in (*content.demonstrations, *content.anchors):
         row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
+        if example.content:
+            row["content"] = example.content
         yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
@@ -242,7 +282,8 @@ def _parsed(folder: pathlib.Path) -> Content:
 def _example(task: Task, row: Mapping[str, Any]) -> Example:
     place = f"row {row['id']}"
     label = sources.label_of(task, place, row["label"])
-    return Example(sources.fields_of(task, place, row["fields"]), label, int(row["id"]), place)
+    content = str(row.get("content", ""))
+    return Example(sources.fields_of(task, place, row["fields"]), label, int(row["id"]), place, content=content)
 
 
 def _plain(value: Any) -> Any:
@@ -250,3 +291,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, options_lib.Options):
         return value.to_dict()
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

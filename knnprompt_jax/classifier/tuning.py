@@ -94,13 +94,13 @@ def tune(classifier: "KNNPrompting", ks: Sequence[int]) -> Tuning:
     states = leave_one_out.states_of(store)
     options = store_lib.StoreOptions(kind="factored", memory_mb=store.memory_mb)
     try:
-        label_ids, words_differ = layout.label_ids(task, classifier.lm.tokenize, classifier.label_token), True
-    except errors.UserError:
-        label_ids, words_differ = list(store.codec.label_ids), False
+        label_ids, shared = layout.label_ids(task, classifier.lm.tokenize, classifier.label_token), ""
+    except errors.UserError as error:
+        label_ids, shared = list(store.codec.label_ids), str(error)
     whole = store_lib.build(options, "", classifier.lm.head, states, store.labels_N, label_ids)
     choices = []
     for distance in whole.distances:
-        if not words_differ and distances.get(distance).reads_label_words:
+        if shared and distances.get(distance).reads_label_words:
             continue
         nearest = leave_one_out.neighbours(whole, search.SearchOptions(fitting[-1], distance), states)
         for k in fitting:
@@ -109,10 +109,11 @@ def tune(classifier: "KNNPrompting", ks: Sequence[int]) -> Tuning:
             accuracy = float(np.mean(np.asarray(majority_N) == store.labels_N))
             choices.append(Choice(k, distance, accuracy))
     tuning = Tuning(tuple(choices), len(store), ())
-    return dataclasses.replace(tuning, warnings=tuple(_warnings(classifier, tuning.best.k, words_differ)))
+    return dataclasses.replace(tuning, warnings=tuple(_warnings(classifier, tuning.best.k, shared)))
 
 
-def _warnings(classifier: "KNNPrompting", k: int, words_differ: bool) -> Iterator[str]:
+def _warnings(classifier: "KNNPrompting", k: int, shared: str) -> Iterator[str]:
+    """What makes the accuracies doubtful; `shared` tells which label words share a token."""
     anchors = classifier.anchors_.values()
     counts = collections.Counter(example.label for example in anchors)
     for label in classifier.task.labels:
@@ -124,5 +125,5 @@ def _warnings(classifier: "KNNPrompting", k: int, words_differ: bool) -> Iterato
     texts = collections.Counter(tuple(example.fields.values()) for example in anchors)
     if repeated := sum(count for count in texts.values() if count > 1):
         yield f"{repeated} anchors have the text of another, which makes them easier than new texts"
-    if not words_differ:
-        yield "label words share a token: they are not compared by"
+    if shared:
+        yield f"label words are not compared by: {shared}"

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import pathlib
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,7 +38,7 @@ def read(
         plan: what the states depend on beside the prompts, in JSON's types.
 
     Raises:
-        UserError: the folder holds the chunks of another plan or of other prompts.
+        UserError: the folder holds the chunks of another plan or of other prompts, or cannot be written to.
     """
     finished = _begin(folder, {**plan, "prompts": prompts_hash(prompts), "chunk": chunk})
     parts = _split(prompts, chunk)
@@ -51,12 +50,13 @@ def read(
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Removes the folder of chunks, which are no longer needed: moved away at once, so that no part of it is ever read."""
-    if parallel.is_main() and folder.exists():
-        away = folder.with_name(f"{folder.name}.cleared")
-        shutil.rmtree(away, ignore_errors=True)
-        folder.rename(away)
-        shutil.rmtree(away, ignore_errors=True)
+    """Removes the folder of chunks, which are no longer needed, and what an earlier clearing left of it when it died."""
+
+    def remove() -> None:
+        with files.refusals(folder):
+            files.remove_folder(folder)
+
+    parallel.call_in_main(remove)
 
 
 def prompts_hash(prompts: layout.Prompts) -> str:
@@ -79,7 +79,9 @@ class _Finished:
     def write(self, number: int, states: States) -> None:
         """A SHA-256 sum over the plan, the chunk's number and its content; then both arrays in NumPy's format."""
         content = io.BytesIO()
-        np.savez(content, hidden_NE=np.asarray(states.hidden_NE), log_z_N=np.asarray(states.log_z_N))
+        np.savez(
+            content, allow_pickle=False, hidden_NE=np.asarray(states.hidden_NE), log_z_N=np.asarray(states.log_z_N)
+        )
         with files.new_file(self._path(number)) as draft:
             draft.write_bytes(self._sum(number, content.getvalue()) + content.getvalue())
 
@@ -103,19 +105,34 @@ class _Finished:
 
 def _begin(folder: pathlib.Path, plan: Mapping[str, Any]) -> _Finished:
     """Makes the folder of chunks with the plan in it, or checks that the plan there is this one."""
-    path, plan = folder / _PLAN, json.loads(json.dumps(plan))
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else plan
+    text = json.dumps(plan, sort_keys=True)
+    parallel.call_in_main(lambda: _write_plan(folder / _PLAN, json.loads(text)))
+    return _Finished(folder, hashlib.sha256(text.encode()).digest())
+
+
+def _write_plan(path: pathlib.Path, plan: dict[str, Any]) -> None:
+    earlier = _read_plan(path, plan)
     if differing := [name for name, value in plan.items() if earlier.get(name) != value]:
         raise errors.UserError(
-            f"{folder}: an unfinished build that differs in {', '.join(differing)}: remove it, or choose another folder"
+            f"{path.parent}: an unfinished build that differs in {', '.join(differing)}: remove it, or choose another folder"
         )
-    parallel.wait_for_all("chunks compared")
-    if parallel.is_main():
-        folder.mkdir(parents=True, exist_ok=True)
-        with files.new_file(path) as draft:
-            draft.write_text(json.dumps(plan, indent=1), encoding="utf-8")
-    parallel.wait_for_all("chunks planned")
-    return _Finished(folder, hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).digest())
+    with files.refusals(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with files.new_file(path) as draft:
+        draft.write_text(json.dumps(plan, indent=1), encoding="utf-8")
+
+
+def _read_plan(path: pathlib.Path, default: dict[str, Any]) -> dict[str, Any]:
+    """The plan there; the default where there is none; of one that is damaged nothing, so that it differs."""
+    with files.refusals(path):
+        if not path.exists():
+            return default
+        content = path.read_bytes()
+    try:
+        plan = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return plan if isinstance(plan, dict) else {}
 
 
 def _compute(

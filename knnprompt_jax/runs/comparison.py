@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from knnprompt_jax import errors
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import engine, material, passes, records
@@ -29,15 +28,17 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
 
     Raises UserError on anything that cannot work, before anything is written.
     """
-    mesh = engine.start(settings)
+    mesh = engine.start(settings, [settings.model])
     rows = material.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
     model = material.load_model(settings.model, settings.revision)
     saved = _saved(settings, rows, model) if settings.store else None
     if saved:
         drawn = [saved.split]
     else:
-        counts = {"shots": settings.shots, "demo_shots": material.demo_shots(settings, rows, model)}
-        drawn = [splits.draw(rows.train, rows.task, **counts, seed=seed) for seed in settings.seeds]
+        shots, shown = settings.shots or None, material.demo_shots(settings, rows, model)
+        drawn = [
+            splits.draw(rows.train, rows.task, shots=shots, demo_shots=shown, seed=seed) for seed in settings.seeds
+        ]
     runs = [run for split in drawn for run in _runs(settings, rows, model, split)]
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, [run.record for run in runs]) if settings.resume else {}
@@ -52,12 +53,8 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
 def _saved(settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model) -> saving.Saved:
     """The saved classifier, checked against the job; its arrays load later."""
     saved = saving.read(pathlib.Path(settings.store))
-    asked = {name: getattr(settings, name) for name in ("truncation", "label_token")}
-    for name, value in asked.items():
-        if saved.content.parameters[name] != value:
-            raise errors.UserError(f"{name}={value!r}: {saved.folder} has {saved.content.parameters[name]!r}")
-    label_ids = saved.manifest.provenance.label_ids
-    saved.check(model.name, model.fingerprint, model.tokenizer, settings.dtype, rows.task, label_ids)
+    identity, label_ids = model.identity(settings.dtype), saved.manifest.provenance.label_ids
+    saved.check(identity, rows.task, label_ids, truncation=settings.truncation, label_token=settings.label_token)
     return saved
 
 

@@ -1,19 +1,22 @@
 """The engine: passes in, records out. Every job that runs methods runs them here."""
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
-from knnprompt_jax import lm, parallel, progress
+from knnprompt_jax import errors, files, lm, parallel, progress
+from knnprompt_jax.lm import memory
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import sharding
+from knnprompt_jax.models import registry, sharding
 from knnprompt_jax.runs import clock as clock_lib
 from knnprompt_jax.runs import material, records
 from knnprompt_jax.runs import passes as passes_lib
@@ -24,15 +27,24 @@ StoreOf = Callable[[lm.LanguageModel], store_lib.Store]
 Written = Callable[[records.Record, method.Context], None]
 
 
-def start(settings: settings_lib.SharedSettings | settings_lib.BuildSettings) -> Mesh:
-    """Joins the processes of the run, before anything else touches a device, and gives the mesh of their devices.
+def start(settings: settings_lib.SharedSettings | settings_lib.BuildSettings, models: Sequence[str]) -> Mesh:
+    """Joins the processes of the run, before anything else touches a device, and gives the mesh of their devices for these models.
 
     Raises:
-        UserError: the processes cannot be joined, the devices not be laid out so, or several search host memory.
+        UserError: the processes cannot be joined, the devices not be laid out so, several search host memory, or no such model.
     """
     parallel.start(**dataclasses.asdict(settings.distributed))
     store_lib.check_processes(settings.datastore)
-    return parallel.make_mesh(settings.mesh.data, settings.mesh.model)
+    return make_mesh(settings, models)
+
+
+def make_mesh(settings: settings_lib.ModelOptions, models: Sequence[str]) -> Mesh:
+    """The mesh of the settings; where they leave its axis `model` open, the smallest on which all these models fit."""
+    size = settings.mesh.model
+    if not size:
+        configs = [registry.describe(name, settings.revision or None, weights=False)[0] for name in models]
+        size = memory.model_axis(configs, settings.dtype, settings.batch)
+    return parallel.make_mesh(settings.mesh.data, size)
 
 
 def load(settings: settings_lib.ModelOptions, model: material.Model, mesh: Mesh) -> lm.LanguageModel:
@@ -53,11 +65,14 @@ def run(
 ) -> Iterator[records.Record]:
     """Runs passes model by model and yields each record as soon as it is there; of several processes, the first has written it.
 
-    Prompts are laid out before weights load. `store_of` gives the saved store that stands for anchors; `before_writing` is
-    called with a record before it is written.
+    The records of an experiment stand in a folder of its name within. Prompts are laid out before weights load. `store_of`
+    gives the saved store that stands for anchors; `before_writing` is called with a record before it is written.
 
-    Raises UserError on prompts that cannot be laid out, and on a model that cannot be loaded or split over the mesh.
+    Raises UserError on prompts that cannot be laid out, on a model that cannot be loaded or split over the mesh, on a folder
+    that cannot be written to, and where another process makes the same records.
     """
+    parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
+    earlier = {path.name for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern)}
     clock = clock_lib.Clock(passes)
     for planned in passes:
         if planned.reads_prompts:
@@ -73,14 +88,32 @@ def run(
                 store = store_of(loaded) if store_of else None
             shape = passes_lib.shape_of(readings, loaded) if loaded else None
             for reading in readings:
-                for record, context in _outcomes(settings, reading, loaded, shape, store, clock):
-                    if parallel.is_main():
-                        if before_writing:
-                            before_writing(record, context)
-                        records.write(folder, record)
-                    yield record
+                with parallel.by_main(_alone(folder, reading.planned, earlier)):
+                    for record, context in _outcomes(settings, reading, loaded, shape, store, clock):
+                        parallel.call_in_main(functools.partial(_write, folder, record, context, before_writing))
+                        yield record
                 clock.done(reading.planned)
     parallel.wait_for_all("records")
+
+
+@contextlib.contextmanager
+def _alone(folder: pathlib.Path, planned: passes_lib.Pass, earlier: Collection[str]) -> Iterator[None]:
+    """Holds the records of a pass; raises UserError where another process makes one of them, or has since the start.
+
+    `earlier` are the files that were there at the start. Shards, and runs with other settings, share a folder.
+    """
+    with contextlib.ExitStack() as stack:
+        for path in (folder / run.record.experiment / run.record.name for run in planned.runs):
+            stack.enter_context(files.lock(path))
+            if path.exists() and path.name not in earlier:
+                raise errors.UserError(f"{path}: another process has written it since this run began")
+        yield
+
+
+def _write(folder: pathlib.Path, record: records.Record, context: method.Context, before: Written | None) -> None:
+    if before:
+        before(record, context)
+    records.write(folder / record.experiment, record)
 
 
 def _shares_compilations(planned: passes_lib.Pass) -> tuple[str, int, bool]:
@@ -123,12 +156,14 @@ def _outcomes(
 def _outcome(run: passes_lib.Run, context: method.Context, prediction: method.Prediction) -> dict[str, Any]:
     """The fields of a record that a prediction gives."""
     task, classes_Q = run.problem.task, np.asarray(prediction.classes_Q)
+    by_rounding_Q = prediction.decided_by_rounding_Q
     return {
         "accuracy": float(np.mean(classes_Q == context.classes(run.problem.evaluation))),
         "predicted": tuple(task.labels[index] for index in classes_Q),
         "note": "; ".join(filter(None, (run.record.note, prediction.note))),
         "candidates": prediction.candidates,
         "datastore": prediction.datastore,
+        "decided_by_rounding": None if by_rounding_Q is None else tuple(np.flatnonzero(by_rounding_Q).tolist()),
     }
 
 

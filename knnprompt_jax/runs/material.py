@@ -1,5 +1,6 @@
 """What settings name, but for the weights: rows, and models by their description and tokenizer. Mistakes show here first."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -46,6 +47,7 @@ class Model:
     folder: pathlib.Path
     config: config_lib.DecoderConfig
     tokenizer: Any
+    needs_weights: bool = True
     _lengths: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
@@ -58,7 +60,17 @@ class Model:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return checkpoints.fingerprint(self.folder, self.config)
+        """That of the weights; empty where there are none and none are needed."""
+        try:
+            return checkpoints.fingerprint(self.folder, self.config)
+        except errors.UserError:
+            if self.needs_weights:
+                raise
+            return ""
+
+    def identity(self, dtype: str) -> tuple[str, str, Any, str]:
+        """As `LanguageModel.identity` with weights of this dtype."""
+        return self.name, self.fingerprint, self.tokenizer, dtype
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """Tokens of each text, special ones not counted; each text is counted once."""
@@ -70,19 +82,32 @@ class Model:
 
 
 def load_model(
-    name: str, revision: str = "", families: Collection[str] = registry.LANGUAGE_MODELS, of_prompts: bool = True
+    name: str,
+    revision: str = "",
+    families: Collection[str] = registry.LANGUAGE_MODELS,
+    of_prompts: bool = True,
+    weights: bool = True,
 ) -> Model:
-    """The model of that name without its weights; raises UserError where there is none that can be read.
+    """The model of that name, its weights not loaded; raises UserError where there is none that can be read.
 
-    `of_prompts` says that its tokenizer is to make prompts, as for `tokenizers.load`.
+    `of_prompts` says that its tokenizer is to make prompts, as for `tokenizers.load`. Without `weights`, as for a plan,
+    config.json and tokenizer are enough.
     """
-    config, folder = registry.describe(name, revision or None, families)
-    return Model(name, folder, config, tokenizers.load(folder, of_prompts))
+    config, folder = registry.describe(name, revision or None, families, weights)
+    return Model(name, folder, config, tokenizers.load(folder, of_prompts), weights)
 
 
 def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
-    """A task and its train rows, from the file at `path` if there is one; raises UserError as `sources.load_rows`."""
-    task = catalogue.get(name)
+    """A task and its train rows, from the file at `path` if there is one; raises UserError as `sources.load_rows`.
+
+    The task "own" is made of that file's columns.
+    """
+    if name == settings_lib.OWN and path:
+        task = sources.infer(path, settings.encoding, settings.label_column, settings.text_columns)
+    elif name == settings_lib.OWN:
+        raise errors.UserError(f"task={name!r}: it is made of the columns of train_file: give that too")
+    else:
+        task = catalogue.get(name)
     rows = sources.load_rows(
         task, "train", path=path or None, restore_dropped=settings.restore_dropped, **_place(settings, name)
     )
@@ -112,7 +137,7 @@ def max_demo_shots(rows: Rows, model: Model) -> int:
 
 def demo_shots(settings: settings_lib.DrawOptions, rows: Rows, model: Model) -> int:
     """Those that are asked for; of -1 M_T, or where that leaves no anchors the next size that does, or a UserError."""
-    shots = settings.shots
+    shots = settings.shots or max(collections.Counter(row.label for row in rows.train).values())
     if settings.demo_shots >= 0:
         return settings.demo_shots
     if shots < 2:
@@ -127,5 +152,6 @@ def _place(settings: settings_lib.RowOptions, name: str) -> dict[str, Any]:
     return {
         "data_dir": settings.data_dir or None,
         "encoding": settings.encoding,
+        "label_column": settings.label_column,
         "hub_source": catalogue.hub_source(name) if settings.hub else None,
     }

@@ -82,13 +82,13 @@ class Pass:
 
 
 def together(model: material.Model, runs: Iterable[Run], anchors_are_stored: bool = False) -> list[Pass]:
-    """The runs of one task and model as passes, those with fewer demonstrations first; a run without any is on its own
-    where its method trains a model."""
+    """The runs of one task and model as passes, those with fewer demonstrations first; a run whose method trains a
+    model is a pass by itself."""
     groups = collections.defaultdict(list)
     for run in runs:
         split = run.problem.split
-        own = (run.record.name,) if run.method.own_model else ()
-        groups[(*(row.row for row in split.demonstrations), *own)].append(run)
+        alone = (run.record.name,) if run.method.own_model else ()
+        groups[(*(row.row for row in split.demonstrations), *alone)].append(run)
     return [Pass(model, tuple(members), anchors_are_stored) for _, members in sorted(groups.items(), key=_few_first)]
 
 
@@ -114,8 +114,8 @@ class Reading:
     ) -> method_lib.Context:
         """What a run's method predicts from; a method that trains a model of its own sees no other."""
         needs = self.planned.needs(run) if states is not None else ()
-        own = {prompt_set: states[self._places(run, prompt_set)] for prompt_set in needs}  # type: ignore[index]
-        return method_lib.Context(run.problem, model, own, store_options, store)  # type: ignore[arg-type]
+        needed = {prompt_set: states[self._places(run, prompt_set)] for prompt_set in needs}  # type: ignore[index]
+        return method_lib.Context(run.problem, model, needed, store_options, store)  # type: ignore[arg-type]
 
     def costs(self, run: Run) -> dict[str, int]:
         """Prompts, truncated ones and tokens that a run would have read if it ran alone, passes of its own aside."""
@@ -186,7 +186,10 @@ def draft(
         true=tuple(example.label for example in problem.evaluation),
         settings=decisive,
         fingerprint=model.fingerprint,
-        class_counts={label: counts._asdict() for label, counts in split.class_counts.items()},
+        class_counts={
+            label: {"word": word, **split.class_counts[label]._asdict()}
+            for label, word in zip(problem.task.labels, problem.task.label_words, strict=True)
+        },
         **fields,
     )
     return Run(chosen, settings, problem, record)

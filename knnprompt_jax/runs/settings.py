@@ -4,16 +4,16 @@ import dataclasses
 
 from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier.options import KNNOptions
+from knnprompt_jax.classifier.options import KNNOptions, PromptOptions
 from knnprompt_jax.methods import registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import shipped
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.store.store import StoreOptions
 from knnprompt_jax.tasks import catalogue
 
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file."
-TASK_HELP = f"{', '.join(catalogue.names())}; or a file that declares a task: my_task.yaml."
+OWN = "own"
+TASK_HELP = f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: by the columns of train_file."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class MeshOptions(options_lib.Options):
 
     data: int = options_lib.option(0, "Devices over which rows of prompts are split; 0: all / mesh.model.", least=0)
     model: int = options_lib.option(
-        1, "Devices over which each copy of the weights is split; divides the model's heads.", least=1
+        1, "Devices over which each copy of the weights is split; 0: the fewest on which they fit with a pass.", least=0
     )
 
 
@@ -71,7 +71,7 @@ class TaskOptions(options_lib.Options):
 class DrawOptions(TaskOptions):
     """The same, and how many of the rows are drawn."""
 
-    shots: int = options_lib.option(32, "Train rows per class.", least=1)
+    shots: int = options_lib.option(32, "Train rows per class, or all.", least=1, words={"all": 0})
     demo_shots: int = options_lib.option(
         -1, "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long ones.", least=-1
     )
@@ -83,26 +83,13 @@ class RowOptions(options_lib.Options):
 
     data_dir: str = options_lib.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
     encoding: str = options_lib.option("utf-8", "Of the characters in files of rows.", needed=True)
+    label_column: str = options_lib.option("label", "What files of rows call the column of the labels.", needed=True)
+    text_columns: tuple[str, ...] = options_lib.option(
+        (), f"The columns of texts, for task {OWN}; by default all that hold texts, but for ids, numbers and dates."
+    )
     hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.")
     restore_dropped: bool = options_lib.option(
         False, "Put the rows of train_dropped.jsonl back: the train file as published."
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class PromptOptions(options_lib.Options):
-    """How texts become prompts and label words are read."""
-
-    truncation: str = options_lib.option(
-        "left",
-        "Of prompts longer than the context: their last tokens stay (left, as published), they are refused (error), "
-        "or whole demonstrations go (drop).",
-        choices=layout.TRUNCATIONS,
-    )
-    label_token: str = options_lib.option(
-        "last",
-        "The token of a label word by which its class is read: last (released code) or first (paper).",
-        choices=layout.LABEL_TOKENS,
     )
 
 

@@ -4,18 +4,18 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import estimator, tuning
 from knnprompt_jax.classifier import options as knn_options
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import engine, material
 from knnprompt_jax.runs import settings as settings_lib
 
 
 @dataclasses.dataclass(frozen=True)
 class TuningSettings(
-    settings_lib.TaskOptions, settings_lib.PromptOptions, settings_lib.RowOptions, settings_lib.ModelOptions
+    settings_lib.TaskOptions, knn_options.PromptOptions, settings_lib.RowOptions, settings_lib.ModelOptions
 ):
     """What to choose from, and on which rows."""
 
@@ -41,7 +41,7 @@ class TuningSettings(
 
 def run(settings: TuningSettings) -> dict[int, tuning.Tuning]:
     """The leave-one-out accuracies for each number of demonstrations per class; raises UserError on anything that cannot work."""
-    mesh = parallel.make_mesh(settings.mesh.data, settings.mesh.model)
+    mesh = engine.make_mesh(settings, [settings.model])
     if settings.store:
         saved = estimator.KNNPrompting.load(pathlib.Path(settings.store), mesh=mesh)
         return {saved.demo_shots or 0: saved.tune(settings.k)}

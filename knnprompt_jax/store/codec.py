@@ -43,6 +43,11 @@ class Codec(abc.ABC):
         """Names of the distances by which a store that was built for this one can be searched."""
 
     @staticmethod
+    @abc.abstractmethod
+    def numbers_per_anchor(built_for: str, vocabulary: int, width: int, num_classes: int) -> int:
+        """Of an anchor's keys, for a model with so many tokens and states so wide."""
+
+    @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
         """The constants of a new store, whose first anchors have these states."""
         del head, states

@@ -60,7 +60,7 @@ def search(
     options = {"k": k, "distance": distance, "tile_bytes": tile_bytes, "approximate_recall": approximate_recall}
     mesh, axes = rows.split_over(keys)
     if mesh:
-        return _search_sharded(queries, keys, labels_N, mesh=mesh, axes=axes, **options)
+        return search_sharded(queries, keys, labels_N, mesh=mesh, axes=axes, **options)
     return _search(queries, keys, labels_N, **options)
 
 
@@ -161,7 +161,7 @@ def _search(
 
 
 @functools.partial(jax.jit, static_argnames=("mesh", "axes", "k", "distance", "tile_bytes", "approximate_recall"))
-def _search_sharded(
+def search_sharded(
     queries: Any, keys: Any, labels_N: Array | np.ndarray, *, mesh: Mesh, axes: Any, k: int, **options: Any
 ) -> Neighbours:
     def local(queries: Any, keys: Any, labels_n: Array | np.ndarray) -> Neighbours:

@@ -14,7 +14,7 @@ import jax
 
 from knnprompt_jax import errors
 
-FORMAT = 2
+FORMAT = 3
 FILE = "manifest.json"
 REBUILD = "build it again, by python experiments/build_datastore.py --config.store=FOLDER or KNNPrompting.fit and save"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
@@ -45,6 +45,7 @@ class Provenance:
     demonstrations: str = _compared("other demonstrations")
     num_demonstrations: int
     truncation: str = _compared("another truncation")
+    label_token: str = _compared("another label_token")
 
     def check(self, expected: "Provenance", place: pathlib.Path) -> None:
         """Raises UserError, with the first difference that matters, unless the same made both."""
@@ -110,7 +111,7 @@ def read(folder: pathlib.Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise errors.UserError(f"{folder}: not a saved classifier: it has no {FILE}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise errors.UserError(f"{path}: damaged: {error}") from None
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
         raise errors.UserError(f"{path}: not the manifest of a classifier")
@@ -142,7 +143,7 @@ def check_files(folder: pathlib.Path, manifest: Manifest) -> None:
     """Raises UserError unless every file of the manifest is there, unaltered, and no other."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_dir() and name != FILE and name not in manifest.files:
+        if (not path.is_dir() or path.is_symlink()) and name != FILE and name not in manifest.files:
             raise errors.UserError(f"{path}: was not written with it: the manifest does not list it")
     for name, (num_bytes, checksum) in manifest.files.items():
         path = folder / name

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -66,7 +67,17 @@ def filled_up(count: int, mesh: Mesh) -> int:
 def split(tree: Any, mesh: Mesh) -> Any:
     """Arrays split by row over all devices of the mesh, filled up with zeros."""
     rows = pad(tree, filled_up(num_rows(tree), mesh))
-    return jax.device_put(rows, NamedSharding(mesh, P(parallel.AXES)))
+    return jax.tree.map(lambda array: jax.device_put(array, by_rows(mesh, array.ndim)), rows)
+
+
+def by_rows(mesh: Mesh, num_axes: int) -> NamedSharding | Format:
+    """Rows split over all devices of the mesh; on TPUs also each row in one piece.
+
+    By default a TPU stores an array whose width 128 does not divide column by column, and a search in tiles copied all of it.
+    """
+    split = NamedSharding(mesh, P(parallel.AXES))
+    device = mesh.abstract_mesh.abstract_device
+    return Format(Layout(tuple(range(num_axes))), split) if device and device.platform == "tpu" else split
 
 
 def place(anchors: Anchors, mesh: Mesh | None, on_host: bool = False) -> Anchors:

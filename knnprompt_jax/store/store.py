@@ -188,6 +188,15 @@ def kind_of(options: StoreOptions, distance: str, logit_cap: float | None) -> st
     return options.kind
 
 
+def anchor_bytes(
+    options: StoreOptions, distance: str, logit_cap: float | None, vocabulary: int, width: int, num_classes: int
+) -> int:
+    """Bytes of the keys of an anchor at most, before there is any; raises UserError as `kind_of`."""
+    codec_type = KINDS[kind_of(options, distance, logit_cap)]
+    numbers = codec_type.numbers_per_anchor(distance, vocabulary, width, num_classes)
+    return numbers * (4 if options.key_dtype == "float32" else 2)
+
+
 def build(
     options: StoreOptions,
     distance: str,

@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 import pathlib
+import resource
 import shutil
 
 import numpy as np
 import pytest
 
 import knnprompt_jax as kp
+from knnprompt_jax import files
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.store import manifest, storage
 
@@ -30,10 +32,15 @@ def forged(folder, edit_classifier=lambda content: None, edit_rows=lambda rows: 
     edit_rows(rows)
     path.write_text(json.dumps(content))
     rows_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return with_fitting_sums(folder)
+
+
+def with_fitting_sums(folder):
+    """The folder, whose manifest has the sums of what its files are now."""
     told = folder / manifest.FILE
     described = json.loads(told.read_text())
     del described["checksum"]
-    described["files"] |= {name: manifest.checksums(folder)[name] for name in ("classifier.json", "rows.jsonl")}
+    described["files"] = {name: sums for name, sums in manifest.checksums(folder).items() if name != manifest.FILE}
     described["checksum"] = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
     told.write_text(json.dumps(described))
     return folder
@@ -152,7 +159,7 @@ def edit_manifest(change):
         (edit_manifest(lambda content: content["class_counts"].update({"1": 7})), "altered since"),
         (edit_manifest(lambda content: content["files"].clear()), "altered since"),
         (edit_manifest(lambda content: content.update(format=99)), "newer than this version reads"),
-        (edit_manifest(lambda content: content.update(format=1)), "of an earlier version: build it again"),
+        (edit_manifest(lambda content: content.update(format=2)), "of an earlier version: build it again"),
         (lambda folder: (folder / manifest.FILE).write_text("[1]"), "not the manifest of a classifier"),
         (lambda folder: (folder / "arrays" / "more").write_text("x"), "not written with it"),
     ],
@@ -177,6 +184,40 @@ def test_what_something_else_made_is_refused(folder):
     for field in compared:
         with pytest.raises(kp.UserError, match=f"made with {field.metadata['words']}.* there, .*'other'.* here"):
             made.check(dataclasses.replace(made, **{field.name: ("other",)}), folder)
+
+
+def test_a_folder_that_is_being_replaced_is_left_to_its_writer(folder):
+    """Between the two renames of a writer, which lives or has died."""
+    folder.rename(files.replaced(folder))
+    with files.lock(folder), pytest.raises(kp.UserError, match="another process is writing to it"):
+        saving.read(folder)
+    assert not folder.exists()
+    saving.read(folder)
+    assert [path.name for path in folder.parent.iterdir()] == ["saved"]
+
+
+@pytest.mark.parametrize("bytes_allowed", [100, 2000, 20_000])
+def test_a_system_that_refuses_to_write_is_told_and_leaves_the_old(fitted, folder, bytes_allowed):
+    """Files may not grow beyond a limit: at that of JSON, that of the manifest, that of the arrays."""
+    other = kp.KNNPrompting.load(folder, fitted.lm).remove(list(fitted.anchors_)[:9])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_allowed, limits[1]))
+    try:
+        with pytest.raises(kp.UserError, match="File too large") as caught:
+            other.save(folder, overwrite=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(caught.value) and str(folder.parent) in str(caught.value)
+    assert kp.KNNPrompting.load(folder, fitted.lm).anchors_ == fitted.anchors_
+    other.save(folder, overwrite=True)
+    assert [path.name for path in folder.parent.iterdir()] == ["saved"]
+
+
+def test_links_among_the_files_are_refused(folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "arrays" / "more").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(kp.UserError, match="was not written with it"):
+        saving.read(folder)
 
 
 class Died(BaseException):

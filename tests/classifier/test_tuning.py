@@ -1,13 +1,10 @@
 """Leave-one-out against fitting anew without the row; the table, its suggestion and its warnings."""
 
-import json
-
 import numpy as np
 import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import leave_one_out, tuning
-from knnprompt_jax.runs import tuning as tuning_job
 from knnprompt_jax.store import distances, search
 from knnprompt_jax.store import store as store_lib
 
@@ -84,7 +81,7 @@ def test_warnings(model):
     classifier = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(["x", "x", "y", "z", "w"], list("aaaab"))
     told = str(classifier.tune(ks=(3,)))
     assert "class 'b' has 1 anchors, too few to be judged at k=3" in told and "class 'c' has 0 anchors" in told
-    assert "2 anchors have the text of another" in told and "label words share a token" in told
+    assert "2 anchors have the text of another" in told and "label words are not compared by: task" in told
     assert "label words," not in told and "class 'a'" not in told
 
 
@@ -104,22 +101,3 @@ def test_what_cannot_be_tuned_is_refused(model, whole):
     dense = kp.KNNPrompting(model, TASK, demo_shots=0, store_options=options).fit(TEXTS, LABELS)
     with pytest.raises(kp.UserError, match="a dense store keeps no states.*kind='factored'"):
         dense.tune()
-
-
-def test_the_job_prints_a_table_for_each_number_of_demonstrations(tmp_path):
-    (tmp_path / "talk.yaml").write_text(
-        'fields: [text]\ntemplate: "{text}\\nIt is"\nlabels: [0, 1]\nlabel_words: [said, asked]\n'
-    )
-    rows = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = {"task": str(tmp_path / "talk.yaml"), "train_file": str(tmp_path / "train.jsonl")}
-    found = tuning_job.run(tuning_job.TuningSettings(model="tiny", **files, demo_shots=(0, 1), k=(1, 3)))
-    assert [one.num_anchors for one in found.values()] == [11, 9]
-    told = tuning_job.summarize(found)
-    assert "demo_shots=0: accuracy" in told and "demo_shots=1: accuracy" in told and "best of all: demo_shots=" in told
-
-
-@pytest.mark.parametrize("change", [{"demo_shots": ()}, {"demo_shots": (0, -2)}])
-def test_bad_settings_are_refused(change):
-    with pytest.raises(kp.UserError, match="demo_shots="):
-        tuning_job.TuningSettings(**change)

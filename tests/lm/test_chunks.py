@@ -1,5 +1,8 @@
 """Readings that die, really killed, and go on: what comes out is what an uninterrupted reading gives."""
 
+import errno
+import hashlib
+import json
 import os
 import pathlib
 import signal
@@ -11,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, files
 from knnprompt_jax.lm import chunks
 from tests.lm import killed
 
@@ -131,3 +134,63 @@ def test_clearing_leaves_nothing(half):
     chunks.clear(half)
     assert not list(half.parent.iterdir())
     chunks.clear(half)
+
+
+def test_of_a_clearing_that_dies_nothing_is_read_again(half, model, whole, monkeypatch):
+    """It dies when the first file is gone already."""
+
+    def dies(folder, **_):
+        if folder.exists():
+            next(folder.iterdir()).unlink()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(files.shutil, "rmtree", dies)
+        chunks.clear(half)
+    assert not half.exists() and list(half.parent.iterdir())
+    before = model.statistics.prompts
+    check_equal(killed.read(half, model), whole)
+    assert model.statistics.prompts - before == killed.NUM_PROMPTS
+    chunks.clear(half)
+    assert not list(half.parent.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b"{}"])
+def test_a_damaged_plan_is_told(content, half, model):
+    (half / "plan.json").write_bytes(content)
+    with pytest.raises(errors.UserError, match="an unfinished build that differs in .*: remove it, or choose another"):
+        killed.read(half, model)
+
+
+def test_a_flipped_bit_of_a_chunk_is_computed_again(half, model, whole):
+    content = (half / "chunk-000002").read_bytes()
+    for place in (
+        0,
+        31,
+        32,
+        40,
+        len(content) // 2,
+        len(content) - 1,
+    ):  # In the sum, the archive's head, arrays and its end.
+        (half / "chunk-000002").write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        assert chunks._Finished(half, plan_hash(half)).read(2) is None
+    (half / "chunk-000002").write_bytes(content)
+    assert chunks._Finished(half, plan_hash(half)).read(2) is not None
+    check_equal(killed.read(half, model), whole)
+
+
+def plan_hash(folder):
+    plan = json.loads((folder / "plan.json").read_text())
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).digest()
+
+
+@pytest.mark.parametrize("at", ["file", "read-only folder"])
+def test_a_folder_that_cannot_be_written_is_told(at, tmp_path, model, monkeypatch):
+    """Permissions do not bind the superuser, so that the refusal is injected."""
+    if at == "file":
+        (tmp_path / "chunks").write_text("")
+    else:
+        refusal = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "chunks"))
+        monkeypatch.setattr(pathlib.Path, "mkdir", lambda *_, **__: (_ for _ in ()).throw(refusal))
+    with pytest.raises(errors.UserError, match="chunks.*: (Permission denied|Not a directory|File exists)"):
+        killed.read(tmp_path / "chunks", model)

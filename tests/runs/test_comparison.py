@@ -2,18 +2,24 @@
 
 import dataclasses
 import json
+import os
+import pathlib
 import random
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
 from flax import nnx
 
-from knnprompt_jax import errors, lm, options
+from knnprompt_jax import errors, files, lm, options
+from knnprompt_jax.classifier import rounding
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import comparison, overview, records
 from tests.runs.conftest import choosing
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 
 
@@ -103,7 +109,14 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
     assert [by_name[name].prompts for name in METHODS] == [13, 27, 16, 27]
     assert by_name["knn"].datastore["anchors"] == 14 and not by_name["icl"].datastore
     text = overview.of_comparison(done)
-    for expected in ("In-context learning", "kNN Prompting", "±", "0: 2+7", "14 anchors of", "prompts/s"):
+    for expected in (
+        "In-context learning",
+        "kNN Prompting",
+        "±",
+        "2+7 of negative, positive",
+        "14 anchors of",
+        "prompts/s",
+    ):
         assert expected in text
 
 
@@ -174,7 +187,7 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
         ({"methods": "icl,bert"}, "unknown method 'bert': choose from icl, knn,"),
         ({"methods": " , "}, "no method: choose from icl, knn,"),
         ({"task": "nope"}, "unknown task 'nope'; choose from"),
-        ({"shots": 0}, "shots=0"),
+        ({"shots": -1}, "shots=-1"),
         ({"demo_shots": 9}, "leaves no anchors"),
         ({"seeds": ()}, "seeds=\\(\\)"),
         ({"dtype": "int4"}, "float32, bfloat16"),
@@ -220,3 +233,66 @@ def test_csv_rows_give_the_same_predictions(job, world, tmp_path):
     }
     csv, jsonl = (comparison.run(one) for one in (dataclasses.replace(job, **files), job))
     assert predictions(csv) == predictions(jsonl)
+
+
+def test_records_that_another_process_makes_are_left_to_it(job, tmp_path):
+    first = dataclasses.replace(job, methods="icl", seeds=(2,))
+    name = comparison.run(first)[0].name
+    with files.lock(tmp_path / "results" / name):
+        with pytest.raises(errors.UserError, match=f"{name}: another process is writing to it"):
+            comparison.run(dataclasses.replace(job, methods="icl"))
+        assert comparison.run(
+            dataclasses.replace(job, methods="commonest_class")
+        )  # In the same folder, and other records.
+    assert {record.seed for record in records.read_all(tmp_path / "results") if record.method == "icl"} == {1, 2}
+
+
+def test_a_record_that_came_meanwhile_is_not_made_again(job, tmp_path, monkeypatch):
+    names = [record.name for record in comparison.run(dataclasses.replace(job, methods="icl"))]
+    content = (tmp_path / "results" / names[1]).read_bytes()
+    (tmp_path / "results" / names[1]).unlink()
+    states = lm.LanguageModel.states
+
+    def writes_the_next(*arguments):
+        (tmp_path / "results" / names[1]).write_bytes(content)
+        return states(*arguments)
+
+    monkeypatch.setattr(lm.LanguageModel, "states", writes_the_next)
+    with pytest.raises(errors.UserError, match=f"{names[1]}: another process has written it since this run began"):
+        comparison.run(dataclasses.replace(job, methods="icl"))
+
+
+def test_of_two_processes_on_the_same_records_one_works_and_the_other_says_so(job, tmp_path):
+    told = {
+        "model": job.model,
+        "task": "mr",
+        "data_dir": job.data_dir,
+        "shots": 9,
+        "demo_shots": 2,
+        "methods": "icl,knn",
+    }
+    command = [sys.executable, str(ROOT / "experiments" / "compare.py"), f"--config.output={tmp_path / 'results'}"]
+    command += ["--config.seeds=1,2", *(f"--config.{name}={value}" for name, value in told.items())]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    shown = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, env=environment, **shown) for _ in range(2)]
+    errors_told = [process.communicate(timeout=500)[1] for process in running]
+    assert 0 in (codes := [process.returncode for process in running]) and set(codes) <= {0, 2}
+    for code, text in zip(codes, errors_told, strict=True):
+        assert not code or ("another process" in text and "Traceback" not in text)
+    assert len(records.read_all(tmp_path / "results")) == 4
+    assert not list((tmp_path / "results").glob(".*"))
+
+
+def test_rounding_is_counted_in_records_and_shown(job, monkeypatch):
+    done = comparison.run(dataclasses.replace(job, methods="icl,knn,tfidf"))
+    by_name = {record.method: record.decided_by_rounding for record in done}
+    assert by_name["tfidf"] is None and by_name["icl"] is not None and by_name["knn"] is not None
+    monkeypatch.setattr(rounding, "_RATIO_UNITS", 1e9)
+    done = comparison.run(dataclasses.replace(job, methods="icl,knn,tfidf"))
+    assert [record.decided_by_rounding for record in done if record.method == "icl"] == [tuple(range(13))] * 2
+    text = overview.of_comparison(done)
+    assert (
+        "by rounding: In-context learning 26 of 26" in text
+        and "TF-IDF" not in text.split("by rounding:")[1].splitlines()[0]
+    )

@@ -34,6 +34,68 @@ def test_a_record_comes_back_as_it_was(record, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == [record.name]
 
 
+def rewrite(path, change, checksum=True):
+    """Changes what is in a record's file, and puts the sum right as one would who knows how."""
+    content = json.loads(path.read_text())
+    content.update(change)
+    if checksum:
+        content["checksum"] = records._checksum({name: value for name, value in content.items() if name != "checksum"})
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": 7},
+        {"seed": "3"},
+        {"seed": True},
+        {"shots": 7.5},
+        {"accuracy": "0.5"},
+        {"predicted": "01"},
+        {"true": [0, 0]},
+    ]
+    + [
+        {"settings": []},
+        {"seconds": {"method": "x"}},
+        {"candidates": [None]},
+        {"decided_by_rounding": [0.5]},
+        {"note": None},
+    ],
+    ids=str,
+)
+def test_fields_of_another_type_are_refused_with_the_file(record, change, tmp_path):
+    path = records.write(tmp_path, record)
+    rewrite(path, {"accuracy": 1, "decided_by_rounding": [0, 1]})
+    assert records.read(path).decided_by_rounding == (0, 1)
+    rewrite(path, change)
+    with pytest.raises(errors.UserError, match=f"{path.name}: not a record: {next(iter(change))} is "):
+        records.read(path)
+
+
+def test_altered_and_deep_files_are_refused(record, tmp_path):
+    path = records.write(tmp_path, record)
+    rewrite(path, {"accuracy": 1.0}, checksum=False)
+    with pytest.raises(errors.UserError, match="altered since it was written"):
+        records.read(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(errors.UserError, match="not a record"):
+        records.read(path)
+
+
+def test_no_part_of_a_record_and_no_flipped_bit_counts_as_finished(record, tmp_path):
+    path = records.write(tmp_path, record)
+    whole, draft = path.read_bytes(), dataclasses.replace(record, accuracy=float("nan"), predicted=())
+    assert records.finished(tmp_path, [draft]) == {record.name: record}
+    for length in range(0, len(whole), 13):
+        path.write_bytes(whole[:length])
+        assert not records.finished(tmp_path, [draft]), length
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert records.finished(tmp_path, [draft]) in ({}, {record.name: record}), (
+            place
+        )  # A flip in the indentation is none.
+
+
 @pytest.mark.parametrize("change", [{"settings": {"k": 5}}, {"experiment": "robustness"}, {"cell": {"ratio": 0.5}}])
 def test_names_differ_wherever_runs_do(record, change):
     assert record.name != dataclasses.replace(record, **change).name
@@ -46,8 +108,8 @@ def test_names_differ_wherever_runs_do(record, change):
         ("{", "not a record"),
         ("[]", "not a record of knnprompt_jax"),
         ('{"a": 1}', "not a record of knnprompt_jax"),
-        ('{"format": 2}', "format 2, this version reads format 3"),
-        (json.dumps({"format": 3, "task": "mr"}), "not a whole record"),
+        ('{"format": 3}', "format 3, this version reads format 4"),
+        (json.dumps({"format": 4, "task": "mr"}), "not a whole record"),
     ],
 )
 def test_foreign_files_are_refused_with_the_reason(content, message, tmp_path):
@@ -60,7 +122,7 @@ def test_a_failed_write_leaves_the_earlier_record(record, tmp_path, monkeypatch)
     path = records.write(tmp_path, record)
     before = path.read_text()
     monkeypatch.setattr(pathlib.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(errors.UserError, match="disk full"):
         records.write(tmp_path, record)
     assert path.read_text() == before
 
