@@ -4,6 +4,7 @@ import pathlib
 
 import setuptools
 
+BESIDE = {f"knnprompt_jax.{folder}": folder for folder in ("experiments", "configs")}
 EXTRAS = {
     "cuda": ["jax[cuda13]"],
     "tpu": ["jax[tpu]"],
@@ -14,6 +15,7 @@ EXTRAS = {
     "methods": ["rank_bm25>=0.2.2"],
     "report": ["jinja2>=3.1", "matplotlib>=3.10"],
     "tests": [
+        "jax[tpu]",  # Compiles for TPUs without one.
         "torch==2.13.0",
         "accelerate>=1",  # With which transformers reads GGUF, for comparison.
         "pytest>=8",
@@ -43,11 +45,15 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=setuptools.find_packages(include=["knnprompt_jax", "knnprompt_jax.*"]),
-    package_data={"knnprompt_jax": ["demo/task/*", "demo/model/*", "report/paper_tables.json", "report/page/*"]},
+    # The command `knnprompt` finds the binaries and their configs in the package.
+    packages=[*setuptools.find_packages(include=["knnprompt_jax", "knnprompt_jax.*"]), *BESIDE],
+    package_dir=BESIDE,
+    package_data={"knnprompt_jax": ["py.typed", "demo/task/*", "demo/model/*", "report/*.json", "report/page/*"]},
+    entry_points={"console_scripts": ["knnprompt=knnprompt_jax.console:main"]},
     install_requires=[
         "absl-py>=2",
         "einops>=0.8",
+        "filelock>=4",
         "flax>=0.12.4,<0.13",
         "gguf>=0.19,<0.20",
         "huggingface_hub>=2,<3",
@@ -59,7 +65,7 @@ setuptools.setup(
         "orbax-checkpoint>=0.11.30",
         "PyYAML>=6",
         "safetensors>=0.5",
-        "scikit-learn>=1.5",
+        "scikit-learn>=1.8",
         "scipy>=1.14",
         "tokenizers>=0.22",
         "tqdm>=4.66",

@@ -3,19 +3,14 @@
 python experiments/look.py --store=my_classifier --output=look
 """
 
-from absl import flags
-
 from knnprompt_jax import app
+from knnprompt_jax.report import look
 
-_STORE = flags.DEFINE_string("store", None, "Folder to which a classifier was saved.", required=True)
-_OUTPUT = flags.DEFINE_string("output", "look", "Folder to write index.html to.")
-_POINTS = flags.DEFINE_integer("points", 1000, "Anchors on the map at most.")
+_OPTIONS = app.Flags(look.LookOptions)
 
 
 def main() -> None:
-    from knnprompt_jax.report import look
-
-    print(f"page: {look.run(_STORE.value, _OUTPUT.value, _POINTS.value)}")
+    print(f"page: {look.run(_OPTIONS.value)}")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ Shape notation of the whole package: a name ends in one letter per axis, `h_NE`,
 
     N anchors or prompts   Q queries          V vocabulary        D model width       E width of the head's input (D but for OPT-350m)
     L layers               H attention heads  K head size         F MLP width         M position embeddings
-    P prefix tokens        R packed rows      S row width, tokens B rows a step       T steps, or tokens of a whole sequence
-    J suffix ends a step   C classes          k neighbours
+    P prefix tokens        R packed rows      S row width, tokens B rows per step     T steps, or tokens of a whole sequence
+    J suffix ends per step C classes          k neighbours
 """
 
 import importlib
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from knnprompt_jax.lm import LanguageModel
     from knnprompt_jax.tasks.task import Task
 
+__version__: str
 __all__ = ["KNNPrompting", "LanguageModel", "Task", "UserError", "demo_model"]
 
 # Imported when first asked for, so that the package itself is quick to import and starts no device.
@@ -35,9 +36,14 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name == "__version__":
+        from importlib import metadata
+
+        value: Any = metadata.version(__name__)
+    elif name in _MODULES:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -4,12 +4,13 @@ import ast
 import contextlib
 import functools
 import operator
+import os
 import pathlib
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 import absl.app
@@ -17,7 +18,7 @@ from absl import flags, logging
 from ml_collections import config_flags
 from ml_collections.config_flags import tuple_parser
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors, files, options
 
 Kind = TypeVar("Kind", bound=options.Options)
 _HELP = ("--help", "-help", "-h")
@@ -55,6 +56,30 @@ class Config(Generic[Kind]):
         return options.from_config(self.kind, self.loose)
 
 
+class Flags(Generic[Kind]):
+    """Options as flags of their own, --name=value, for a binary without a config."""
+
+    of_binary: ClassVar["Flags | None"] = None
+
+    def __init__(self, kind: type[Kind]):
+        Flags.of_binary, self.kind = self, kind
+        for name, default, declared in options.listed(kind):
+            if isinstance(default, bool):
+                flags.DEFINE_bool(name, default, told(declared), module_name=sys.argv[0])
+            else:
+                parsers: dict[type, flags.ArgumentParser] = {str: flags.ArgumentParser(), tuple: _Several()}
+                parser = parsers.get(type(default), _Value())
+                flags.DEFINE(parser, name, default, told(declared), module_name=sys.argv[0])
+
+    @functools.cached_property
+    def value(self) -> Kind:
+        """The options; raises UserError on a value that is refused."""
+        config = options.config_of(self.kind)
+        for name, _, _ in options.listed(self.kind):
+            config.update_from_flattened_dict({name: flags.FLAGS[name].value})
+        return options.from_config(self.kind, config, prefix="--")
+
+
 class _Value(flags.ArgumentParser):
     """A number, True or False, or what is neither as text: `options` says what is possible."""
 
@@ -86,47 +111,63 @@ def _literal(argument: Any) -> Any:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Parses the flags and calls `main`; --help of a binary with a config lists the config's options instead."""
+    """Parses the flags and calls `main`; --help lists them, and the options of the config where there is one."""
 
     def parse(argv: Sequence[str]) -> list[str]:
-        if Config.of_binary and not {*_HELP}.isdisjoint(argv):
+        if not {*_HELP}.isdisjoint(argv):
             _show_help(Config.of_binary, argv)
         with _mistakes_in_one_line():
             rest = flags.FLAGS(argv)
-            if Config.of_binary:
-                Config.of_binary.value  # noqa: B018 (raises)
+            for declared in (Config.of_binary, Flags.of_binary):
+                if declared:
+                    declared.value  # noqa: B018 (raises)
         if len(rest) > 1:
             _fail(f"unexpected argument {rest[1]!r}: options are written --name=value")
         return rest
 
     def guarded(argv: Sequence[str]) -> None:
         logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
-        try:
-            main()
-        except errors.UserError as error:
-            _fail(str(error))
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            sys.exit(130)
+        main()
+        with files.refusals(pathlib.Path("standard output")):
+            print(end="", flush=True)
 
-    absl.app.run(guarded, flags_parser=parse)
+    try:
+        absl.app.run(guarded, flags_parser=parse)
+    except errors.UserError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(files.refusal(error))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
-def _show_help(config: Config, argv: Sequence[str]) -> NoReturn:
+def _show_help(config: Config | None, argv: Sequence[str]) -> NoReturn:
     """Prints what the binary does, then each flag and option with its value and, below it, what it means."""
+    described = sys.modules["__main__"].__doc__ or ""
+    if " " in argv[0]:  # As a command of `knnprompt`.
+        described = re.sub(r"python experiments/\w+\.py", argv[0], described)
+    entries = [described]
     with _mistakes_in_one_line():
-        flags.FLAGS([argument for argument in argv if argument not in _HELP])
-        file = _entry("config", config.path, "File of the options below; the command line may give each another value.")
-        entries = [sys.modules["__main__"].__doc__ or "", file]
-        for name, _, declared in options.listed(config.kind):
-            choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
-            entries.append(
-                _entry(f"config.{name}", operator.attrgetter(name)(config.loose), declared["help"] + choices)
-            )
-        for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
-            entries.append(_entry(flag.name, flag.value, flag.help or ""))
-    print("\n".join(entries))
+        if config:
+            flags.FLAGS([argument for argument in argv if argument not in _HELP])
+            entries += _config_entries(config)
+        for flag in flags.FLAGS.get_key_flags_for_module(argv[0]):
+            entries.append(_entry(flag.name, "" if flag.value is None else flag.value, flag.help or ""))
+    print("\n".join(entries), flush=True)
     sys.exit()
+
+
+def _config_entries(config: Config) -> Iterator[str]:
+    yield _entry("config", config.path, "File of the options below; the command line may give each another value.")
+    for name, _, declared in options.listed(config.kind):
+        yield _entry(f"config.{name}", operator.attrgetter(name)(config.loose), told(declared))
+
+
+def told(declared: Mapping[str, Any]) -> str:
+    """What an option means, and its choices."""
+    choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
+    return declared["help"] + choices
 
 
 def _entry(name: str, value: Any, text: str) -> str:
@@ -164,4 +205,8 @@ def _told(error: BaseException) -> str:
 
 def _fail(message: str) -> NoReturn:
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    try:
+        print(end="", flush=True)
+    except OSError:  # Python flushes once more at the end, and would tell of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(2)

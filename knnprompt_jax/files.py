@@ -1,43 +1,74 @@
-"""Files and folders that are whole or not there at all, whenever the process dies."""
+"""Files and folders that are whole or not there at all, whenever the process dies; what the system refuses is a UserError."""
 
 import contextlib
 import os
 import pathlib
 import shutil
+import tempfile
 from collections.abc import Iterator
+
+import filelock
+
+from knnprompt_jax import errors
+
+
+@contextlib.contextmanager
+def lock(path: pathlib.Path) -> Iterator[None]:
+    """Holds `path` against other processes and threads, or raises UserError at once where one of them holds it.
+
+    What is held is the empty file `.<name>.lock` beside `path` (beside its target, if it is a link), which goes away at the end.
+    What a killed process leaves of it holds nothing. The folder is made where there is none. In a run of several processes,
+    process 0 holds it for all of them: `with parallel.by_main(files.lock(path)): ...`
+    """
+    with _locked(path, path):
+        yield
 
 
 @contextlib.contextmanager
 def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A path to write to; afterwards what was written is at `path`, in place of an earlier file, or nothing after an exception."""
+    """A path to write to; afterwards what was written is at `path`, in place of an earlier file, or nothing after an exception.
+
+    A link is followed. Raises UserError where the system refuses (the disk is full, the folder is read-only, …).
+    """
     unfinished = draft(path)
-    try:
-        yield unfinished
+    with _locked(unfinished, path), refusals(path):
+        try:
+            yield unfinished
+            finish_file(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def finish_file(path: pathlib.Path) -> None:
+    """Puts the draft at `path`, in place of an earlier file."""
+    unfinished = draft(path)
+    with refusals(path):
         _to_disk(unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    _to_disk(path.parent)
+        unfinished.replace(real(path))
+        _to_disk(unfinished.parent)
 
 
 def begin_folder(path: pathlib.Path) -> pathlib.Path:
     """An empty folder beside `path`, to be filled and then put there by `finish_folder`."""
     unfinished = draft(path)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+    with refusals(path):
+        remove_folder(unfinished)
+        unfinished.mkdir(parents=True)
     return unfinished
 
 
 def finish_folder(path: pathlib.Path) -> None:
-    """Puts the filled folder at `path`, in place of an earlier one."""
-    unfinished, earlier = draft(path), _earlier(path)
-    for file in (unfinished, *unfinished.rglob("*")):
-        _to_disk(file)
-    if path.exists():
-        path.rename(earlier)
-    unfinished.rename(path)
-    _to_disk(path.parent)
-    shutil.rmtree(earlier, ignore_errors=True)
+    """Puts the filled folder at `path`, in place of an earlier one; a link to that stays."""
+    unfinished, earlier, place = draft(path), replaced(path), real(path)
+    with refusals(path):
+        for file in (unfinished, *unfinished.rglob("*")):
+            _to_disk(file)
+        if place.exists():
+            remove_folder(earlier)
+            place.rename(earlier)
+        unfinished.rename(place)
+        _to_disk(place.parent)
+        remove_folder(earlier)
 
 
 def recover(path: pathlib.Path) -> None:
@@ -45,20 +76,116 @@ def recover(path: pathlib.Path) -> None:
 
     No other process may be writing there.
     """
-    earlier = _earlier(path)
+    earlier, place = replaced(path), real(path)
+    with refusals(path):
+        if place.exists():
+            remove_folder(earlier)
+        elif earlier.exists():
+            earlier.rename(place)
+
+
+def remove_folder(path: pathlib.Path) -> None:
+    """Removes a folder, if there is one, such that no process ever sees a part of it at `path`."""
+    removed = path.with_name(f".{path.name}.removed")
+    shutil.rmtree(removed, ignore_errors=True)
     if path.exists():
-        shutil.rmtree(earlier, ignore_errors=True)
-    elif earlier.exists():
-        earlier.rename(path)
+        path.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
+
+
+def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int = 0) -> None:
+    """Returns where the file `path`, or with `folder` a file in the folder `path`, can be written; nothing is left behind.
+
+    Folders that are missing can be made later. Call it before the work whose results go there.
+
+    Raises:
+        UserError: something of another kind, or a link to nothing, is there; the system refuses; or fewer than `num_bytes` are free.
+    """
+    place = real(path)
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            raise errors.UserError(f"{path}: {part} is a link to {part.readlink()}, which is not there")
+    nearest = next(part for part in (place, *place.parents) if part.exists() and (folder or part != place))
+    if place.exists() and place.is_dir() != folder:
+        is_there, needed = ("a folder", "a file") if place.is_dir() else ("a file", "a folder")
+        raise errors.UserError(f"{path}: it is {is_there}, and {needed} is needed")
+    if not nearest.is_dir():
+        raise errors.UserError(f"{path}: {nearest} is a file, and no folder")
+    try:
+        with contextlib.suppress(FileNotFoundError):  # The longest name that is made of this one.
+            os.lstat(place.with_name(f"...{place.name}.progress.writing.lock"))
+        with tempfile.TemporaryFile(dir=nearest):
+            free = shutil.disk_usage(nearest).free
+    except OSError as error:
+        raise errors.UserError(f"{path}: {error.strerror}") from error
+    if free < num_bytes:
+        raise errors.UserError(f"{path}: {num_bytes:,} bytes are needed, and {free:,} are free")
+
+
+@contextlib.contextmanager
+def refusals(path: pathlib.Path) -> Iterator[None]:
+    """Raises UserError with the path and the reason where the system refuses what is done to `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise errors.UserError(refusal(error, path)) from error
+
+
+def refusal(error: OSError, path: pathlib.Path | None = None) -> str:
+    """What the system refused and why; `path` is named where the error names none."""
+    named = path if error.filename is None else error.filename
+    reason = error.strerror or str(error)
+    return reason if named is None else f"{named}: {reason}"
 
 
 def draft(path: pathlib.Path) -> pathlib.Path:
     """Where the file or folder is while it is being written."""
-    return path.with_name(f".{path.name}.writing")
+    return _beside(path, "writing")
 
 
-def _earlier(path: pathlib.Path) -> pathlib.Path:
-    return path.with_name(f".{path.name}.replaced")
+def real(path: pathlib.Path) -> pathlib.Path:
+    """The absolute path without links; raises UserError where there is none, or it is the root of all folders."""
+    if "\0" in str(path):
+        raise errors.UserError(f"{str(path)!r}: a path has no NUL characters")
+    with refusals(path):
+        place = pathlib.Path(os.path.realpath(path))
+    if not place.name:
+        raise errors.UserError(f"{path}: it is the root of all folders")
+    return place
+
+
+def replaced(path: pathlib.Path) -> pathlib.Path:
+    """Where the earlier folder is while `finish_folder` puts another in its place."""
+    return _beside(path, "replaced")
+
+
+def _beside(path: pathlib.Path, kind: str) -> pathlib.Path:
+    place = real(path)
+    return place.with_name(f".{place.name}.{kind}")
+
+
+@contextlib.contextmanager
+def _locked(held: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
+    """Locks `held`; errors name `path`."""
+    name = _beside(held, "lock")
+    holder = filelock.FileLock(name, timeout=0)
+    with contextlib.ExitStack() as stack:
+        try:
+            name.parent.mkdir(parents=True, exist_ok=True)
+            holder.acquire()
+        except filelock.Timeout:
+            raise errors.UserError(f"{path}: another process is writing to it") from None
+        except OSError as error:
+            raise errors.UserError(f"{path}: {refusal(error)}") from error
+        stack.callback(holder.release)
+        stack.callback(_remove_lock, name)
+        yield
+
+
+def _remove_lock(name: pathlib.Path) -> None:
+    # Those who open it now see, once they hold it, that it is gone from the folder.
+    with contextlib.suppress(OSError):
+        name.unlink()
 
 
 def _to_disk(path: pathlib.Path) -> None:

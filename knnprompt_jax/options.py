@@ -7,6 +7,8 @@ dataclass in the field `group`.
 import dataclasses
 import math
 import numbers
+import re
+import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ import ml_collections
 from knnprompt_jax import errors
 
 T = TypeVar("T")
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # No file's name and no text in UTF-8 has these.
 _KINDS = {int: "a whole number", float: "a number, and finite", str: "a text", bool: "True or False"}
 
 
@@ -27,9 +30,13 @@ def option(
     least: float | None = None,
     most: float | None = None,
     needed: bool = False,
+    words: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
-    """A field that is an option; `least` and `most` bound a number, or each number of a tuple; what is `needed` is not empty."""
-    declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed}
+    """A field that is an option; `least` and `most` bound a number, or each number of a tuple; what is `needed` is not empty.
+
+    `words` may be given in the place of a value: each stands for one, which need not lie within the bounds.
+    """
+    declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed, "words": words}
     return dataclasses.field(default=default, metadata=declared)
 
 
@@ -107,6 +114,10 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
 
 def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any) -> Any:
     """The value in Python's types; raises UserError where the declaration does not allow it."""
+    if isinstance(value, str) and value in declared["words"]:
+        return declared["words"][value]
+    if value in declared["words"].values():  # Checked already: options are also made of options.
+        return value
     several = typing.get_origin(hint) is tuple
     kind, told = typing.get_args(hint)[0] if several else hint, f"{name}={value!r}"
     if several and not isinstance(value, list | tuple):
@@ -125,7 +136,9 @@ def _check(told: str, declared: Mapping[str, Any], kind: type, value: Any, which
     if declared["choices"] and value not in declared["choices"]:
         raise errors.UserError(f"{told}: choose from {', '.join(declared['choices'])}")
     if not _is(kind, value):
-        raise errors.UserError(f"{told}: {which} must be {_KINDS[kind]}")
+        raise errors.UserError(f"{told}: {which} must be {' or '.join([_KINDS[kind], *declared['words']])}")
+    if isinstance(value, str) and _UNWRITABLE.search(value):
+        raise errors.UserError(f"{told}: a text in UTF-8 without NUL characters is needed")
     if least is not None and value < least:
         raise errors.UserError(f"{told}: at least {least} is needed")
     if most is not None and value > most:

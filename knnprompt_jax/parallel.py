@@ -4,6 +4,8 @@ Packed rows are split over the mesh axis `data`, weights over `model` (`models.s
 Axis types are Auto: the compiler places what is not said here.
 """
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -12,11 +14,12 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, process_loss
 
 DATA, MODEL = AXES = ("data", "model")
 HEARTBEAT_TIMEOUT = 40  # Seconds without a sign of life after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds that a process waits for the others at the end.
+_MESSAGE = 4096  # Bytes of an error that every process is told of.
 
 
 def start(auto: bool, address: str, num_processes: int, process_id: int) -> None:
@@ -44,6 +47,8 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError) as error:
         raise errors.UserError(f"distributed: the processes of this run cannot be joined: {error}") from error
+    if jax.process_count() > 1:
+        process_loss.end_in_one_line(jax.process_index(), jax.process_count())
 
 
 def is_main() -> bool:
@@ -62,6 +67,29 @@ def from_main(array: np.ndarray) -> np.ndarray:
     return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array
 
 
+def call_in_main(function: Callable[[], Any]) -> None:
+    """Calls `function` in process 0; a UserError that it raises there is raised in every process."""
+    told = ""
+    if is_main():
+        try:
+            function()
+        except errors.UserError as error:
+            told = str(error)
+    if jax.process_count() > 1:
+        text = np.frombuffer(told.encode("utf-8", "backslashreplace")[:_MESSAGE].ljust(_MESSAGE), np.uint8)
+        told = from_main(text).tobytes().decode("utf-8", "ignore").rstrip()
+    if told:
+        raise errors.UserError(told)
+
+
+@contextlib.contextmanager
+def by_main(context: contextlib.AbstractContextManager) -> Iterator[None]:
+    """Process 0 is within `context`, a lock for example; a UserError on entering is raised in every process."""
+    with contextlib.ExitStack() as stack:
+        call_in_main(lambda: stack.enter_context(context))
+        yield
+
+
 def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     """The mesh of data × model devices; `data` = 0 takes all there are. Raises UserError where there are too few, or a process has none."""
     devices = jax.devices()
@@ -78,6 +106,12 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
         )
     used = devices[: data * model]
     return jax.make_mesh((data, model), AXES, axis_types=(AxisType.Auto,) * 2, devices=used)
+
+
+def platform() -> str:
+    """Of the devices of the mesh for which a program is traced, "cpu", "gpu" or "tpu"; outside of one, of the default device."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return device.platform if device else jax.default_backend()
 
 
 def put(array: np.ndarray, mesh: Mesh, spec: P) -> jax.Array:

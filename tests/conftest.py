@@ -1,5 +1,7 @@
 """Fixtures every test may use."""
 
+import importlib.util
+import os
 import pathlib
 import types
 from collections.abc import Callable
@@ -9,6 +11,8 @@ import pytest
 
 hypothesis.settings.register_profile("fixed", derandomize=True)
 hypothesis.settings.load_profile("fixed")
+if importlib.util.find_spec("libtpu"):  # For tests/planning; all others would look for a TPU, and say so.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
 SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -112,6 +112,74 @@ def test_help_shows_the_values_of_the_config_and_the_command_line(binary):
     assert done.stdout.endswith("  --dry_run=False\n      Say nothing.\n")
 
 
+FLAGS = BINARY.replace('app.Config(__file__, "say.py", kind)', "app.Flags(Settings)").replace("CONFIG", "FLAGS")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], {}),
+        (["--k=7", "--seeds=5", "--names=a/*,b", "--hub"], {"k": 7, "seeds": (5,), "names": ("a/*", "b"), "hub": True}),
+        (["--seeds=(4, 5)", "--nohub", "--store.memory_mb=3"], {"seeds": (4, 5), "store": {"memory_mb": 3.0}}),
+    ],
+)
+def test_options_as_flags_of_their_own(binary, arguments, said):
+    path = binary.with_name("flags.py")
+    path.write_text(FLAGS)
+    defaults = {"k": 3, "seeds": (1, 2), "names": ("a",), "hub": False, "store": {"memory_mb": 512.0}}
+    assert start(path, *arguments).stdout == f"{ {**defaults, **said} }\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--k=abc"], "--k='abc': it must be a whole number"),
+        (["--store.memory_mb=0"], "--store.memory_mb=0.0: at least 1 is needed"),
+        (["--kk=3"], "Unknown command line flag 'kk'"),
+    ],
+)
+def test_mistakes_in_flags_are_one_line_too(binary, arguments, message):
+    path = binary.with_name("flags.py")
+    path.write_text(FLAGS)
+    done = start(path, *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"error: {message}")
+    assert "\n  --k=3\n      Neighbours.\n" in start(path, "--help").stdout
+
+
+REFUSED = """import pathlib
+from knnprompt_jax import app
+
+def main():
+    print("begun")
+    pathlib.Path("nowhere", "file").write_text("")
+
+app.run(main)
+"""
+
+
+def test_what_the_system_refuses_is_one_line_too(binary):
+    path = binary.with_name("refused.py")
+    path.write_text(REFUSED)
+    done = start(path)
+    assert (done.returncode, done.stdout) == (2, "begun\n")
+    assert done.stderr == "error: nowhere/file: No such file or directory\n"
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_a_full_standard_output(binary, arguments):
+    with open("/dev/full", "w") as full:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(binary), *arguments]
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, cwd=binary.parents[1], check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and done.stderr.endswith("No space left on device\n")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -120,20 +188,36 @@ def test_help_shows_the_values_of_the_config_and_the_command_line(binary):
         ("build_datastore", "runs.settings.BuildSettings"),
         ("tune", "runs.tuning.TuningSettings"),
         ("paper", "paper.settings.GridSettings"),
+        ("plan", "planning.settings.PlanSettings"),
         ("benchmark", "benchmark.settings.BenchmarkSettings"),
         ("benchmark_loading", "benchmark.loading.LoadingSettings"),
         ("pretrain", "pretraining.settings.PretrainSettings"),
     ],
 )
 def test_help_lists_every_option_once(name, kind):
+    is_told_once(start(ROOT / "experiments" / f"{name}.py", "--help").stdout.split("\n  --config=")[1], kind, "config.")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("predict", "prediction.job.PredictionSettings"),
+        ("look", "report.look.LookOptions"),
+        ("fit", "runs.fitting.FitSettings"),
+        ("evaluate", "evaluation.job.EvaluationSettings"),
+    ],
+)
+def test_help_lists_every_flag_once(name, kind):
+    is_told_once(start(ROOT / "experiments" / f"{name}.py", "--help").stdout, kind, "")
+
+
+def is_told_once(printed, kind, prefix):
+    """What --help printed has each option of the declaration, in its order, with its help and choices."""
     module, kind = kind.rsplit(".", 1)
     declared = list(options.listed(getattr(importlib.import_module(f"knnprompt_jax.{module}"), kind)))
-    printed = start(ROOT / "experiments" / f"{name}.py", "--help").stdout
-    entries = dict(re.findall(r"^  --config\.([\w.]+)=.*\n((?: {6}.*\n?)+)", printed, re.MULTILINE))
-    assert re.findall(r"--config\.([\w.]+)=", printed.split("\n  --config=")[1]) == [
-        option for option, _, _ in declared
-    ]
-    for option, _, declaration in declared:
-        said = " ".join(entries[option].split())
+    entries = re.findall(rf"^  --{prefix}([\w.]+)=.*\n((?: {{6}}.*\n?)+)", printed, re.MULTILINE)
+    assert [option for option, _ in entries] == [option for option, _, _ in declared]
+    for (_, entry), (_, _, declaration) in zip(entries, declared, strict=True):
+        said = " ".join(entry.split())
         assert said.startswith(" ".join(declaration["help"].split()))
         assert said.endswith(f"One of {', '.join(declaration['choices'])}.") or not declaration["choices"]

@@ -20,11 +20,11 @@ def blocks(name: str) -> list[re.Match[str]]:
 
 def run(command: str) -> None:
     """A line of the shell, with this Python and the binaries where they are."""
-    words = shlex.split(command, comments=True)
-    assert words[0] == "python"
+    first, *words = shlex.split(command, comments=True)
+    start = {"python": [ROOT / words[0]], "knnprompt": ["-m", "knnprompt_jax", words[0]]}[first]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(ROOT / words[1]), *words[2:]], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *start, *words[1:]], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 

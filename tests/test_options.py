@@ -69,6 +69,8 @@ MISTAKES = [
     ({"remat": 1}, "remat=1: it must be True or False"),
     ({"output": 7}, "output=7: it must be a text"),
     ({"output": ""}, "output='': it is needed: Folder."),
+    ({"output": "a\0b"}, "output='a\\x00b': a text in UTF-8 without NUL characters is needed"),
+    ({"output": "caf\udce9"}, "output='caf\\udce9': a text in UTF-8 without NUL characters is needed"),
 ]
 
 
@@ -78,6 +80,24 @@ def test_mistakes(values, message):
         with pytest.raises(errors.UserError) as caught:
             make(**values)
         assert str(caught.value).startswith(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shots(options.Options):
+    shots: int = options.option(3, "Rows.", least=1, words={"all": 0})
+
+
+@pytest.mark.parametrize(("given", "shots"), [("all", 0), (0, 0), (5, 5)])
+def test_a_word_stands_for_a_value(given, shots):
+    assert Shots(given).shots == options.from_config(Shots, {"shots": given}).shots == shots
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [("any", "shots='any': it must be a whole number or all"), (-1, "shots=-1: at least 1")]
+)
+def test_other_words_and_values_out_of_bounds_are_refused(given, message):
+    with pytest.raises(errors.UserError, match=message):
+        Shots(given)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,12 +25,12 @@ from knnprompt_jax.prompts import continuations as continuations_lib
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
-_WHOLE = P()
+_LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
 
 
 @dataclasses.dataclass
 class PassStatistics:
-    """What the passes of a model cost so far: prompts, tokens (prefixes, suffixes, packed slots), seconds, compilations."""
+    """What the passes of a model have cost: prompts, tokens (prefixes, suffixes, packed slots), seconds, compilations."""
 
     prompts: int = 0
     prefix_tokens: int = 0
@@ -42,10 +43,6 @@ class PassStatistics:
     @property
     def fill(self) -> float:
         return self.suffix_tokens / max(1, self.slots)
-
-    @property
-    def prompts_per_second(self) -> float:
-        return self.prompts / max(1e-9, self.seconds)
 
 
 class LanguageModel:
@@ -71,10 +68,11 @@ class LanguageModel:
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
         self.tokenize = layout.tokenize_with(tokenizer)
         self.statistics = PassStatistics()
-        self.step_tokens = step_tokens or (2560 if jax.default_backend() == "cpu" else 16384)
         self.mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
+        self.step_tokens = step_tokens or programs.step_tokens(self.mesh.devices.flat[0].platform)
         self._graph, params = nnx.split(model)
         self._params = sharding.place(params, model.config, self.mesh)
+        _LIVE.add(self)
         self._compiled: dict[Any, Any] = {}
         self._kept_prefix: tuple[Any, attention.Prefix] | None = None
 
@@ -88,9 +86,9 @@ class LanguageModel:
         mesh: jax.sharding.Mesh | None = None,
         name: str = "",
     ) -> "LanguageModel":
-        """Loads a decoder of any family of `registry.DECODERS`, in float32 (the reference) or bfloat16 (for accelerators).
+        """Loads a decoder of any family of `registry.LANGUAGE_MODELS`, in float32 (the reference) or bfloat16 (for accelerators).
 
-        The name is "smollm2" or "tiny", a Hugging Face folder, a GGUF file, a Hub name, or one with a file: "owner/name:file.gguf".
+        The name is "smollm2" or "tiny", a Hugging Face folder, a GGUF file, a Hub name, or a Hub name with a file: "owner/name:file.gguf".
         Each process reads only the slices of its devices of the mesh. The model is called `name`, if that is given, otherwise as it
         was asked for.
 
@@ -98,13 +96,45 @@ class LanguageModel:
             UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
                 mismatched weight files.
         """
-        if dtype not in config_lib.DTYPES:
-            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
-        mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
+        jax_dtype, mesh = config_lib.dtype_of(dtype), parallel.make_mesh(1, 1) if mesh is None else mesh
         config, path = registry.describe(str(name_or_path), revision)
-        model = checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
+        model = checkpoints.load(path, config, jax_dtype, sharding.placement(config, mesh))
         fingerprint = checkpoints.fingerprint(path, config)
         return cls(model, tokenizers.load(path), name or str(name_or_path), fingerprint, step_tokens, mesh)
+
+    @classmethod
+    def by_reference(cls, name: str, fingerprint: str, dtype: str, step_tokens: int) -> "LanguageModel":
+        """The model of that name with these weights: on one device of this process, where it is loaded unless it is there already.
+
+        Raises:
+            UserError: it cannot be loaded, or has other weights now.
+        """
+        asked = (name, fingerprint, dtype, step_tokens)
+        for model in list(_LIVE):
+            if model.mesh.size == 1 and (model.name, model.fingerprint, model.dtype, model.step_tokens) == asked:
+                return model
+        model = cls.from_pretrained(name, dtype, step_tokens=step_tokens)
+        if model.fingerprint != fingerprint:
+            raise errors.UserError(
+                f"{name}: its weights are others (fingerprint {model.fingerprint[:8]}) than those of the model that was "
+                f"pickled ({fingerprint[:8]})"
+            )
+        return model
+
+    def __reduce__(self) -> Any:
+        """A pickle names the model, and holds no weights."""
+        if not self.fingerprint:
+            raise errors.UserError(
+                "a model that was not loaded by from_pretrained cannot be pickled: nothing names its weights"
+            )
+        return type(self).by_reference, (self.name, self.fingerprint, self.dtype, self.step_tokens)
+
+    def __repr__(self) -> str:
+        mesh = " × ".join(f"{size} {axis}" for axis, size in self.mesh.shape.items())
+        parameters = registry.num_parameters(self.config)
+        return (
+            f"LanguageModel({self.name!r}: {self.config.family}, {parameters:,} parameters, {self.dtype}, mesh {mesh})"
+        )
 
     @property
     def context(self) -> int:
@@ -136,10 +166,10 @@ class LanguageModel:
         """The states of all prompts, in the order asked for, their rows split over every device (where their number divides).
 
         `shape` gives the packing of a group; by default the group's, which costs one compilation per call of `states`.
-        With `keep_prefix` the prefix stays in the devices' memory, and the next call with the same one does not read it again.
+        With `keep_prefix` the prefix stays in the devices' memory, and the next call with the same prefix does not read it again.
 
         Raises:
-            UserError: distributions that are not finite, by damaged weights or ones that overflow.
+            UserError: distributions that are not finite, because weights are damaged or overflow.
         """
         if not keep_prefix:
             self._kept_prefix = None
@@ -162,7 +192,7 @@ class LanguageModel:
     def log_likelihoods(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None
     ) -> list[np.ndarray]:
-        """log p, in nats and float32, of each text's target tokens one by one, in the order asked for.
+        """log p, in nats and float32, of every target token of each text, in the order asked for.
 
         Each token is predicted from all tokens before it. Sums and means are the caller's. Costs four
         compilations at most: texts with a shared prefix and without, the prefix's and theirs.
@@ -206,28 +236,30 @@ class LanguageModel:
         outputs = []
         for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
             steps = slice(start, start + programs.STEPS_PER_CALL * data)
-            batch = [self._put(programs.deal(array[steps], data), P(None, parallel.DATA)) for array in arrays]
+            batch = [self._put(programs.deal(array[steps], data), None, parallel.DATA) for array in arrays]
             active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
             outputs.append(self._call_finite(name, function, prefix, self._put(active_T), *batch))
             if progress:
                 progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
-        self._account(packed)
+        self.statistics.prompts += len(packed.slot_N)
+        self.statistics.suffix_tokens += packed.num_tokens
+        self.statistics.slots += packed.tokens_TBS.size
         return outputs
 
     def _prefix(self, packed: packing.PackedPrompts, keep: bool) -> attention.Prefix:
         key = (packed.prefix_length, packed.prefix_P.tobytes())
         if self._kept_prefix and self._kept_prefix[0] == key:
             return self._kept_prefix[1]
-        prefix = self._call(
-            "prefix", programs.read_prefix, self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
-        )
+        arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
+        prefix = self._call("prefix", programs.read_prefix, *arrays)
         if keep and packed.prefix_length:
             self._kept_prefix = (key, prefix)
         self.statistics.prefix_tokens += packed.prefix_length
         return prefix
 
-    def _put(self, array: np.ndarray | np.int32, spec: P = _WHOLE) -> Array:
-        return parallel.put(np.asarray(array), self.mesh, spec)
+    def _put(self, array: np.ndarray | np.int32, *axes: str | None) -> Array:
+        """The array on the mesh, split over these axes of it."""
+        return parallel.put(np.asarray(array), self.mesh, P(*axes))
 
     def _call_finite(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """The quick softmax in attention first; where it overflows, the stable one instead (see `models.attention`).
@@ -255,8 +287,3 @@ class LanguageModel:
             self.statistics.compile_seconds += time.monotonic() - started
             self.statistics.compilations += 1
         return self._compiled[key](self._params, *arguments)
-
-    def _account(self, packed: packing.PackedPrompts) -> None:
-        self.statistics.prompts += len(packed.slot_N)
-        self.statistics.suffix_tokens += packed.num_tokens
-        self.statistics.slots += packed.tokens_TBS.size

@@ -15,6 +15,12 @@ from knnprompt_jax.models import attention, decoder, sharding
 
 Array = jax.Array
 STEPS_PER_CALL = 4
+_STEP_TOKENS_ON_CPU, _STEP_TOKENS = 2560, 16384
+
+
+def step_tokens(platform: str) -> int:
+    """How many packed tokens go through the model at a time in each data shard, by default."""
+    return _STEP_TOKENS_ON_CPU if platform == "cpu" else _STEP_TOKENS
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -38,11 +44,13 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
         return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1)
 
 
-def score_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> Array:
-    """log p [J] of a step's target tokens."""
+def score_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step_and_targets: Array, **options: Any) -> Array:
+    """log p [J] (float32, nats) that a step's target tokens, given last, follow the tokens that are read."""
     del mesh
+    *step, targets_J = step_and_targets
     with jax.named_scope("score"):
-        return model.score_suffixes(*step, **options)
+        hidden_JE = model.read_suffixes(*step, **options, whole_last_block=True)
+        return model.head.log_probabilities(hidden_JE, targets_J)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "stable_softmax"))
@@ -66,7 +74,7 @@ def each_step(
         model = nnx.merge(graph, params)
 
         def run(step: tuple[Array, ...]) -> Any:
-            return function(model, mesh, *step, prefix=prefix, safe=stable_softmax)
+            return function(model, mesh, *step, prefix=prefix, stable_softmax=stable_softmax)
 
         def body(_: None, step_and_active: tuple[tuple[Array, ...], Array]) -> tuple[None, Any]:
             step, active = step_and_active
@@ -99,7 +107,10 @@ def select(outputs: Sequence[Any], slot_N: Array, sharding: jax.NamedSharding) -
 
 
 def deal(array_T: np.ndarray, data: int) -> np.ndarray:
-    """At most STEPS_PER_CALL · data steps [B, …] as STEPS_PER_CALL steps of all data shards side by side, [data · B, …]."""
+    """The steps [B, …] of one call, with empty ones after them: [STEPS_PER_CALL, data · B, …], all data shards' side by side.
+
+    There may be fewer steps than STEPS_PER_CALL · data, but no more.
+    """
     steps, size, *rest = array_T.shape
     padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
     return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)

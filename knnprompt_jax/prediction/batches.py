@@ -15,6 +15,7 @@ from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.tasks.task import Example
 
 CHARACTERS = 64  # Of text in a batch, for each token of a step: about 16 steps.
+_Good = tuple[Example, rows_lib.Mark]  # The mark after the example and the bad rows that follow it.
 _SLACK = 1.125  # Texts of later batches may be shorter, so that more of them end in a step.
 
 
@@ -71,29 +72,34 @@ def read(
 ) -> Iterator[Batch]:
     """The rows in batches of about as many characters; bad rows are told and left out, or end the batches.
 
+    Batches have few sizes, since programs are compiled for each of them, which takes time and memory.
+
     Raises:
       UserError: on a bad row, after a batch of all rows before it.
     """
     model = laid.model
     most = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]
-    examples: list[Example] = []
-    size, mark = 0, rows_lib.Mark()
+    good: list[_Good] = []
+    size = 0
     for row in rows:
         if isinstance(row.example, errors.UserError):
             if not skip_bad:
-                if examples:
-                    yield laid.batch(examples, mark)
+                if good:
+                    yield _batch(good, laid)
                 raise row.example
             logging.warning("left out: %s", row.example)
-        else:
-            examples.append(row.example)
-            size += len(laid.classifier.task.render(row.example))
-        mark = row.mark
+            if good:
+                good[-1] = (good[-1][0], row.mark)
+            continue
+        good.append((row.example, row.mark))
+        size += _characters(row.example, laid)
         if size >= most:
-            yield laid.batch(examples, mark)
-            examples, size = [], 0
-    if examples:
-        yield laid.batch(examples, mark)
+            count = _fewer(len(good))
+            yield _batch(good[:count], laid)
+            good = good[count:]
+            size = sum(_characters(example, laid) for example, _ in good)
+    if good:
+        yield _batch(good, laid)
 
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -108,6 +114,20 @@ def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
 def states(batch: Batch, laid: Layout, progress: progress_lib.Progress | None = None) -> lm.States:
     """What the model says of the batch; the prefix is read for the first one only."""
     return laid.model.states(batch.prompts, laid.shape, progress, keep_prefix=True)
+
+
+def _batch(good: Sequence[_Good], laid: Layout) -> Batch:
+    return laid.batch([example for example, _ in good], good[-1][1])
+
+
+def _characters(example: Example, laid: Layout) -> int:
+    return len(laid.classifier.task.render(example))
+
+
+def _fewer(count: int) -> int:
+    """The largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … that is not above `count`."""
+    unit = 2 ** max(0, count.bit_length() - 3)
+    return count // unit * unit
 
 
 def _kind(group: layout.PromptGroup) -> int:

@@ -1,16 +1,20 @@
 """Where predictions go: a file that appears when it is whole and can be gone on with, or standard output."""
 
+import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.prediction import rows
 
 STANDARD = "-"
+_BLOCK = 2**20  # Bytes.
 
 
 class StandardOutput:
@@ -20,14 +24,17 @@ class StandardOutput:
     reads: tuple[int, ...] = ()
 
     def write(self, content: bytes, mark: rows.Mark, reads: tuple[int, ...]) -> bool:
-        """Writes; False where nobody reads any more."""
+        """Writes; False where nobody reads any more. Raises UserError where the system refuses."""
         del mark, reads
         try:
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
+            with files.refusals(pathlib.Path("standard output")):
+                sys.stdout.buffer.write(content)
+                sys.stdout.buffer.flush()
+        except errors.UserError as error:
             # Python flushes once more at the end, and would tell of the same error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if not isinstance(error.__cause__, BrokenPipeError):
+                raise
             return False
         return True
 
@@ -38,66 +45,97 @@ class StandardOutput:
 class FileOutput:
     """A file beside which `.<name>.writing` grows and `.<name>.progress` says how much of it counts.
 
+    What counts has a SHA-256 sum in the note of the progress, and so has the note itself.
+
     Attributes:
       mark: the rows that earlier runs have labelled.
       reads: as in the latest batch of these.
     """
 
     def __init__(self, path: pathlib.Path, plan: dict[str, Any]):
-        """`plan` is what the predictions depend on beside the rows.
+        """`plan` is what the predictions depend on beside the rows; nobody else may write to `path` meanwhile.
 
         Raises:
-          UserError: the file exists already, or an unfinished run wrote it with another plan.
+          UserError: the file exists already, or an unfinished run wrote it with another plan, or was altered since.
         """
         self.path, self.plan = path, plan
-        self.mark, self.num_bytes = rows.Mark(), 0
+        self.mark, self._num_bytes, self._digest = rows.Mark(), 0, hashlib.sha256()
         self.reads: tuple[int, ...] = ()
-        self._draft, self._progress = files.draft(path), path.with_name(f".{path.name}.progress")
-        if path.exists():
-            raise errors.UserError(f"{path}: exists already; choose another file, or remove it")
-        if not os.access(path.absolute().parent, os.W_OK):
-            raise errors.UserError(f"{path}: there is no folder {path.parent} that can be written to")
-        if self._progress.exists():
-            self._go_on()
-        else:
-            self._draft.unlink(missing_ok=True)
+        self._draft = files.draft(path)
+        self._progress = self._draft.with_suffix(".progress")
+        with files.refusals(path):
+            if path.exists():
+                if not self._draft.exists():  # The process died when all was done.
+                    self._progress.unlink(missing_ok=True)
+                raise errors.UserError(f"{path}: exists already; choose another file, or remove it")
+            if self._progress.exists():
+                self._go_on()
+            else:
+                self._draft.unlink(missing_ok=True)
 
     def write(self, content: bytes, mark: rows.Mark, reads: tuple[int, ...]) -> bool:
         """Appends the predictions of a batch, so that they and the note of them survive."""
-        with self._draft.open("ab") as file:
+        with files.refusals(self.path), self._draft.open("ab") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        self.num_bytes += len(content)
+        self._num_bytes += len(content)
+        self._digest.update(content)
         self.mark, self.reads = mark, reads
-        note = {"plan": self.plan, **dataclasses.asdict(mark), "reads": reads, "bytes": self.num_bytes}
+        counted = {"bytes": self._num_bytes, "sha256": self._digest.hexdigest()}
+        note = {"plan": self.plan, **dataclasses.asdict(mark), "reads": reads, "draft": counted}
         with files.new_file(self._progress) as draft:
-            draft.write_text(json.dumps(note), encoding="utf-8")
+            draft.write_text(json.dumps({**note, "sha256": _checksum(note)}), encoding="utf-8")
         return True
 
     def finish(self) -> None:
         """Puts the whole file in its place."""
-        self._draft.touch()  # There may have been no rows.
-        self._draft.replace(self.path)
-        self._progress.unlink(missing_ok=True)
+        with files.refusals(self.path):
+            self._draft.touch()  # There may have been no rows.
+            files.finish_file(self.path)
+            self._progress.unlink(missing_ok=True)
 
     def _go_on(self) -> None:
-        try:
-            note = json.loads(self._progress.read_text(encoding="utf-8"))
-            earlier, self.mark = note["plan"], rows.Mark(note["rows"], note["checksum"])
-            self.reads, self.num_bytes = tuple(note["reads"]), note["bytes"]
-            size = self._draft.stat().st_size
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise errors.UserError(f"{self._progress}: damaged: {error}; remove it to start anew") from None
-        if other := [name for name, value in self.plan.items() if earlier.get(name) != value]:
+        note = self._note()
+        if other := [name for name, value in self.plan.items() if note["plan"].get(name) != value]:
             raise errors.UserError(
                 f"{self.path}: an unfinished run differs in {', '.join(other)}: choose another file, or remove {self._progress}"
             )
-        if size < self.num_bytes:
-            raise errors.UserError(
-                f"{self._draft}: has {size} bytes, and {self.num_bytes} were written: remove {self._progress} to start anew"
-            )
-        os.truncate(self._draft, self.num_bytes)
+        self.mark, self.reads = rows.Mark(note["rows"], note["checksum"]), tuple(note["reads"])
+        self._num_bytes = note["draft"]["bytes"]
+        try:
+            with self._draft.open("rb") as file:
+                for start in range(0, self._num_bytes, _BLOCK):
+                    self._digest.update(file.read(min(_BLOCK, self._num_bytes - start)))
+        except FileNotFoundError:
+            raise self._damaged(self._draft, "missing") from None
+        if self._digest.hexdigest() != note["draft"]["sha256"]:
+            raise self._damaged(self._draft, "truncated or altered since it was written")
+        os.truncate(self._draft, self._num_bytes)
+
+    def _note(self) -> dict[str, Any]:
+        try:
+            note = json.loads(self._progress.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            raise self._damaged(self._progress, "not JSON") from None
+        if not isinstance(note, dict) or note.pop("sha256", None) != _checksum(note):
+            raise self._damaged(self._progress, "altered since it was written")
+        return note
+
+    def _damaged(self, path: pathlib.Path, how: str) -> errors.UserError:
+        return errors.UserError(f"{path}: {how}: remove {self._draft} and {self._progress} to start anew")
 
 
 Output = StandardOutput | FileOutput
+
+
+@contextlib.contextmanager
+def to_file(path: pathlib.Path, plan: dict[str, Any]) -> Iterator[FileOutput]:
+    """The output at `path`, as `FileOutput`; raises UserError where another process writes to it, or nobody can."""
+    files.check_writable(path)
+    with files.lock(path):
+        yield FileOutput(path, plan)
+
+
+def _checksum(note: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(note, sort_keys=True).encode()).hexdigest()

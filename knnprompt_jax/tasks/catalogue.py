@@ -49,6 +49,11 @@ def hub_source(name: str) -> HubSource:
     return _HUB[name]
 
 
+def dataset(name: str) -> str:
+    """The Hub's name for the rows of a task, or an empty text."""
+    return _HUB[name].dataset if name in _HUB else ""
+
+
 def demo_folder() -> Traversable:
     """The rows and the declaration of the embedded demo task."""
     return importlib.resources.files("knnprompt_jax") / "demo" / "task"

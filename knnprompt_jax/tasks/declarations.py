@@ -39,7 +39,7 @@ class _Loader(yaml.BaseLoader):
 
 
 def read(path: Traversable) -> Task:
-    """The task that a file declares; without a name of its own it has the file's.
+    """The task that a file declares; where that gives no name, it has the file's.
 
     `label_words` is a list in the order of `labels`, or maps each label to its word.
 

@@ -46,7 +46,7 @@ def find(train: Sequence[Example], evaluation: Sequence[Example]) -> Defects:
 
 
 def remove(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
-    """The train rows whose text is not in `evaluation`, has one label only, and is the first of its repetitions."""
+    """The train rows whose text is not in `evaluation`, has a single label, and is the first of its repetitions."""
     labels = _labels_by_text(train)
     seen = {_text(example) for example in evaluation}
     kept = []

@@ -62,7 +62,10 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
 
 
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
-    """Rows under a header; a quoted cell may hold newlines (the place is the row's first line). Blank lines are passed over."""
+    """Rows under a header; a quoted cell may hold newlines (the place is the row's first line). Blank lines are passed over.
+
+    Raises UserError on a header that is no CSV or names a column twice.
+    """
     reader = csv.reader(file, delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
@@ -72,7 +75,10 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield place, errors.UserError(f"{place}: not CSV: {error}")
+            bad = errors.UserError(f"{place}: not CSV: {error}")
+            if not header:  # The next row would be taken for it.
+                raise bad from None
+            yield place, bad
             continue
         if not cells or (len(cells) == 1 != len(header) and not cells[0].strip(" \t")):
             continue

@@ -2,7 +2,7 @@
 
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import Any
 
@@ -23,6 +23,7 @@ def load_rows(
     encoding: str = "utf-8",
     hub_source: HubSource | None = None,
     restore_dropped: bool = False,
+    label_column: str = "label",
 ) -> list[Example]:
     """Loads one split of a task from one place.
 
@@ -34,6 +35,7 @@ def load_rows(
       encoding: of that file; Parquet has its own.
       hub_source: a dataset on the Hub, from `catalogue.hub_source` or one's own.
       restore_dropped: put the rows of `train_dropped.jsonl` back, which makes the published train file whole.
+      label_column: what files call the column of the labels.
 
     Without a place, the demo task comes from the package.
 
@@ -53,43 +55,64 @@ def load_rows(
         where, rows = f"{folder / split}.jsonl", files.read_split(folder, split, restore_dropped)
     if not rows:
         raise errors.UserError(f"{where}: no rows")
-    if not any("label" in row for _, row in rows):
+    if not any(label_column in row for _, row in rows):
+        what = "the file" if path else f"split {split!r} of task {task.name!r}"
+        way_out = "name the column of the labels (label_column)" if path else "choose another split"
         raise errors.UserError(
-            f"{where}: split {split!r} of task {task.name!r} is unlabelled: no row has a 'label'; choose another split"
+            f"{where}: {what} is unlabelled: no row has a {label_column!r}, only {listed(rows[0][1])}; {way_out}"
         )
-    return [to_example(task, place, row, index) for index, (place, row) in enumerate(rows)]
+    return [to_example(task, place, row, index, label_column) for index, (place, row) in enumerate(rows)]
+
+
+def infer(path: str, encoding: str = "utf-8", label_column: str = "label", fields: Sequence[str] = ()) -> Task:
+    """The task that a file's columns make, as `Task.infer`; raises UserError, with the file, where there is none in it."""
+    rows = [row for _, row in formats.read(pathlib.Path(path), encoding)]
+    try:
+        return Task.infer(rows, label=label_column, fields=fields or None)
+    except errors.UserError as error:
+        raise errors.UserError(f"{path}: {error}") from None
 
 
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:
     if data_dir is not None:
         folder = pathlib.Path(data_dir) / task.name
         if not folder.is_dir():
-            raise errors.UserError(f"{folder}: no such folder; {data_dir} holds {files.content(folder.parent)}")
+            raise errors.UserError(
+                f"{folder}: no such folder; {data_dir} holds {files.content(folder.parent)}; {_where(task)}"
+            )
         return folder
     if task.name == catalogue.DEMO:
         return catalogue.demo_folder()
     raise errors.UserError(
-        f"task {task.name!r} needs rows: give data_dir (holding {task.name}/train.jsonl), path or hub_source; "
-        f"only {catalogue.DEMO!r} comes with the package"
+        f"task {task.name!r}: its rows are not here (only those of {catalogue.DEMO!r} come with the package): {_where(task)}"
     )
 
 
-def to_example(task: Task, place: str, row: Mapping[str, Any], index: int) -> Example:
-    """The example in a row of columns, with the label in `label`.
+def _where(task: Task) -> str:
+    """Where a task's rows can be had."""
+    hub = f"hub takes them from the Hugging Face Hub ({dataset}), " if (dataset := catalogue.dataset(task.name)) else ""
+    return (
+        f"{hub}data_dir from <data_dir>/{task.name}/train.jsonl and dev_subsample.jsonl, train_file and eval_file from "
+        "tables (docs/own_data.md)"
+    )
+
+
+def to_example(task: Task, place: str, row: Mapping[str, Any], index: int, label_column: str = "label") -> Example:
+    """The example in a row of columns, with its label.
 
     Raises:
       UserError: with the place, on a row that lacks a field or the label, has an empty text or one that is none, or an
         unknown label.
     """
     fields = fields_of(task, place, row)
-    if "label" not in row:
-        raise errors.UserError(f"{place}: lacks the field 'label'; it has {listed(row)}")
+    if label_column not in row:
+        raise errors.UserError(f"{place}: lacks the field {label_column!r}; it has {listed(row)}")
     return Example(
         fields=fields,
-        label=label_of(task, place, row["label"]),
+        label=label_of(task, place, row[label_column]),
         row=index,
         source=place,
-        other={key: value for key, value in row.items() if key not in task.fields and key != "label"},
+        other={key: value for key, value in row.items() if key not in task.fields and key != label_column},
     )
 
 

@@ -37,8 +37,10 @@ class FewShotSplit:
     warnings: tuple[str, ...]
 
 
-def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, seed: int) -> FewShotSplit:
+def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots: int, seed: int) -> FewShotSplit:
     """Draws a few-shot split as the paper's released code does.
+
+    Where `shots` is None all rows are used, and at most half of a class become demonstrations.
 
     The generator is seeded anew for the demonstrations and for the anchors. Anchors are drawn from the train rows less
     the first equal copy of each demonstration. With `demo_shots=0` there are no demonstrations (zero-shot prompts).
@@ -51,8 +53,9 @@ def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, s
     for label, word in zip(task.labels, task.label_words, strict=True):
         if not rows[label]:
             raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
-    demonstrations = _sample(train, demo_shots, seed)
-    anchors = _sample(_without(train, demonstrations), shots - demo_shots, seed)
+    most, share = (max(rows.values()), 0.5) if shots is None else (shots - demo_shots, 1.0)
+    demonstrations = _sample(train, demo_shots, seed, share)
+    anchors = _sample(_without(train, demonstrations), most, seed)
     demo_counts = collections.Counter(example.label for example in demonstrations)
     anchor_counts = collections.Counter(example.label for example in anchors)
     counts = {label: ClassCounts(rows[label], demo_counts[label], anchor_counts[label]) for label in task.labels}
@@ -60,28 +63,32 @@ def draw(train: Sequence[Example], task: Task, *, shots: int, demo_shots: int, s
         demonstrations=tuple(demonstrations),
         anchors=tuple(anchors),
         seed=seed,
-        shots=shots,
+        shots=most if shots is None else shots,
         demo_shots=demo_shots,
         class_counts=counts,
-        warnings=tuple(_warnings(task, counts, shots)),
+        warnings=tuple(_warnings(task, counts, shots or 0)),
     )
 
 
-def _check_shots(shots: int, demo_shots: int) -> None:
-    if shots < 1:
+def _check_shots(shots: int | None, demo_shots: int) -> None:
+    if shots is not None and shots < 1:
         raise errors.UserError(f"shots={shots}: at least 1 row per class is needed")
     if demo_shots < 0:
         raise errors.UserError(f"demo_shots={demo_shots}: choose 0 (no demonstrations) or more")
-    if demo_shots >= shots:
+    if shots is not None and demo_shots >= shots:
         raise errors.UserError(
             f"demo_shots={demo_shots} of shots={shots} per class leaves no anchors: choose demo_shots < shots "
             "(the paper reports in-context learning alone where the two are equal)"
         )
 
 
-def sample_by_class(classes: Iterable[Sequence[T]], per_class: int, generator: random.Random) -> list[T]:
-    """Up to `per_class` members of each class, the classes in the order given."""
-    return [member for members in classes for member in generator.sample(members, min(per_class, len(members)))]
+def sample_by_class(
+    classes: Iterable[Sequence[T]], per_class: int, generator: random.Random, share: float = 1.0
+) -> list[T]:
+    """Up to `per_class` members of each class and no more than this share of it, the classes in the order given."""
+    return [
+        member for members in classes for member in generator.sample(members, min(per_class, int(share * len(members))))
+    ]
 
 
 def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
@@ -92,9 +99,9 @@ def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
     return by_class
 
 
-def _sample(rows: Iterable[Example], per_class: int, seed: int) -> list[Example]:
+def _sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.0) -> list[Example]:
     generator = random.Random(seed)
-    sample = sample_by_class(group_by_class(rows).values(), per_class, generator)
+    sample = sample_by_class(group_by_class(rows).values(), per_class, generator, share)
     generator.shuffle(sample)
     return sample
 

@@ -22,7 +22,7 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
 
 def label_string(place: str, label: Any) -> str:
     """A label as tasks write it: whole numbers and truth values as strings; raises UserError where it is something else."""
-    if type(label).__name__ in ("bool", "bool_"):  # Without NumPy, which has its own.
+    if type(label).__name__ in ("bool", "bool_"):  # By name, for NumPy's need not be imported.
         return str(bool(label))
     if isinstance(label, numbers.Integral):
         return str(int(label))

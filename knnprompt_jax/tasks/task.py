@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.tasks import tables
 
 _LISTED = 50
+_ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Example:
       row: 0-based index in the split it was loaded from.
       source: where the row stands, `file:line` for files.
       other: the row's remaining columns.
+      content: what a row is known by that a command appended to a classifier, so that it is not appended again; else empty.
     """
 
     fields: Mapping[str, str]
@@ -33,6 +36,7 @@ class Example:
     row: int = dataclasses.field(default=-1, compare=False)
     source: str = dataclasses.field(default="", compare=False)
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    content: str = dataclasses.field(default="", compare=False)
 
     def __hash__(self) -> int:
         return hash((tuple(sorted(self.fields.items())), self.label))
@@ -98,7 +102,7 @@ class Task:
           X: texts (their field is called "text"), rows as mappings, or a table of pandas.
           y: the labels; without them the column `label` of X has them.
           label: what a label is called, in X and in the template.
-          fields: the columns to use; by default all that hold nothing but texts, the labels aside.
+          fields: the columns to use; by default all that hold nothing but texts, the labels and `is_identifier` aside.
           template: by default a line for each field, "Title: {title}", and what is asked for, "Label:".
 
         Raises:
@@ -110,6 +114,8 @@ class Task:
         if fields is None:
             fields = [column for column in rows[0] if column != label or y is not None]
             fields = [column for column in fields if all(isinstance(row.get(column), str) for row in rows)]
+            texts = [column for column in fields if not is_identifier(column, [row[column] for row in rows])]
+            fields = texts or fields
         if y is None:
             if missing := [index for index, row in enumerate(rows) if label not in row]:
                 place = missing[0]
@@ -175,6 +181,13 @@ class Task:
     def retrieval_text(self, example: Example) -> str:
         """The text that sentence encoders and BM25 compare."""
         return self.retrieval_template.format_map(example.fields)
+
+
+def is_identifier(column: str, values: Iterable[str]) -> bool:
+    """Whether a column holds ids, numbers or dates and no texts: single words, each with a digit, or in a column named as an id."""
+    words = [value for value in values if value.strip()]
+    named = bool(_ID.search(column.strip()))
+    return all(not re.search(r"\s", word.strip()) and (named or re.search(r"\d", word)) for word in words)
 
 
 def listed(names: Iterable[Any]) -> str:

@@ -122,7 +122,7 @@ def test_heads_taken_one_at_a_time(small_decoder, monkeypatch, prefix_length):
     model = small_decoder("gpt2")
     prompts, sequences = make_prompts(prefix_length, lengths=(287, 5, 11), num_truncated=0)
     monkeypatch.setattr(attention, "LOGITS_ON_CPU", 1)
-    assert attention.heads_together(model.config.num_heads, 2) == 1 < model.config.num_heads
+    assert attention.heads_together(model.config.num_heads, 2, "cpu") == 1 < model.config.num_heads
     packed = language_model(model).states(prompts)
     np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
 
@@ -130,7 +130,7 @@ def test_heads_taken_one_at_a_time(small_decoder, monkeypatch, prefix_length):
 @pytest.mark.parametrize(("logits_a_head", "heads"), [(1, 12), (8, 12), (9, 6), (24, 4), (26, 3), (40, 2), (97, 1)])
 def test_heads_together_divide_all(monkeypatch, logits_a_head, heads):
     monkeypatch.setattr(attention, "LOGITS_ON_CPU", 96)
-    assert attention.heads_together(12, logits_a_head) == heads
+    assert attention.heads_together(12, logits_a_head, "cpu") == heads
 
 
 def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
@@ -176,7 +176,7 @@ def test_padding_has_no_say(small_decoder, shape, monkeypatch):
     np.testing.assert_array_equal(got.hidden_NE, expected.hidden_NE)
     np.testing.assert_array_equal(got.log_z_N, expected.log_z_N)
     assert np.isfinite(got.hidden_NE).all() and np.isfinite(got.log_z_N).all()
-    assert model.statistics.compilations == 2, "padding must not make the safe program necessary"
+    assert model.statistics.compilations == 2, "padding must not make the stable softmax necessary"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -190,7 +190,7 @@ def test_the_packing_has_no_say(small_decoder, shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_attention_logits_whose_exponentials_overflow(small_decoder, shape):
-    """The safe program takes over and gives what reading whole prompts gives."""
+    """The stable softmax takes over and gives what reading whole prompts gives."""
     model = small_decoder(shape)
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(49 * kernel[...])
@@ -202,16 +202,16 @@ def test_attention_logits_whose_exponentials_overflow(small_decoder, shape):
     assert ours.statistics.compilations == 3, "the prefix, the suffixes, the suffixes safely"
 
 
-@pytest.mark.parametrize("safe", [True, False])
-def test_a_sum_of_exponentials_that_overflows(safe):
+@pytest.mark.parametrize("stable_softmax", [True, False])
+def test_a_sum_of_exponentials_that_overflows(stable_softmax):
     """Each of three exponentials is still a number, their sum is none: the mean of the values, or NaN, never zero."""
     one_11HK = np.ones((1, 1, 1, 1), np.float32)
     far_HPK = np.full((1, 3, 1), 88, np.float32)
     prefix = attention.Prefix(far_HPK, np.full((1, 3, 1), 1e-3, np.float32), np.int32(3))
     mask_BST, positions_BS, rule = np.ones((1, 1, 1), bool), np.full((1, 1), 3), attention.Rule(1.0)
     own = one_11HK, 0 * one_11HK, one_11HK, mask_BST
-    read = attention.shared_prefix_attention(*own, positions_BS, prefix, rule, safe)
-    np.testing.assert_allclose(read.item(), 1e-3 if safe else np.nan, rtol=1e-5)
+    read = attention.shared_prefix_attention(*own, positions_BS, prefix, rule, stable_softmax)
+    np.testing.assert_allclose(read.item(), 1e-3 if stable_softmax else np.nan, rtol=1e-5)
 
 
 def test_damaged_weights_are_refused(small_decoder):
@@ -311,3 +311,8 @@ def test_tokens_around_every_text(tmp_path, pattern, message):
     with pytest.raises(errors.UserError, match=message):
         tokenizers.load(tmp_path)
     assert tokenizers.load(tmp_path, of_prompts=False)("a")["input_ids"]
+
+
+def test_what_a_model_says_of_itself():
+    told = "LanguageModel('tiny': gpt2, 5,522,176 parameters, float32, mesh 1 data × 1 model)"
+    assert repr(lm.LanguageModel.from_pretrained("tiny")) == told

@@ -1,5 +1,6 @@
 """One of two processes, `endless.py <address> <process> busy|idle`: meets the other without end, or once and then sleeps."""
 
+import faulthandler
 import sys
 import time
 
@@ -7,6 +8,8 @@ from knnprompt_jax import parallel
 
 if __name__ == "__main__":
     address, process, state = sys.argv[1:]
+    faulthandler.enable()  # As absl does.
+    parallel.HEARTBEAT_TIMEOUT = 10
     parallel.start(auto=False, address=address, num_processes=2, process_id=int(process))
     parallel.wait_for_all("start")
     print("running", flush=True)

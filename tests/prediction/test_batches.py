@@ -57,6 +57,19 @@ def test_room_grows_for_shorter_texts_and_is_remembered(classifier):
     assert hidden([short], laid).shape[0] == 300
 
 
+def test_batches_have_few_sizes_and_go_on_from_any_of_them(classifier):
+    """Programs are compiled for every size of a batch, so that memory would grow with the number of sizes."""
+    rng, laid = np.random.default_rng(0), batches.Layout(classifier)
+    some = as_rows(["word " * count for count in rng.integers(1, 40, 997)])
+    found = list(batches.read(some, laid, 3000))
+    sizes = [len(batch.examples) for batch in found]
+    assert len(sizes) > 30 and len(set(sizes[:-1])) <= 3 and len(set(sizes)) <= 4
+    assert [example.row for batch in found for example in batch.examples] == list(range(997))
+    for done in (1, 7):
+        rest = batches.read(some[found[done - 1].mark.rows :], laid, 3000)
+        assert [len(batch.examples) for batch in rest] == sizes[done:]
+
+
 def test_a_bad_row_ends_the_batches_after_the_good_ones(classifier):
     laid, some = batches.Layout(classifier), as_rows(["a", "b", "c", "d"])
     bad = batches.errors.UserError("rows.csv:3: bad")

@@ -138,6 +138,7 @@ def test_rows_are_read_one_at_a_time(tmp_path):
         ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', "rows.csv:4: the number of cells differs"),
         ("rows.csv", 'text,label\nd,x\n"a\n\n\n', "rows.csv:3: not CSV: unexpected end of data"),
         ("rows.csv", 'text,label\n"a"b,x\n', "rows.csv:2: not CSV"),
+        ("rows.csv", '\n"te"xt,label\ntext,label\n', "rows.csv:2: not CSV"),
         ("rows.csv", "text,label,text\n", "rows.csv:1: the header has 'text' more than once: text, label, text"),
         ("rows.jsonl", '{"text": 1}\n\n{"text": \n', "rows.jsonl:3: not JSON"),
         ("rows.jsonl", "[" * 10**5, "rows.jsonl:1: not JSON"),

@@ -59,6 +59,29 @@ def test_columns_and_template_can_be_chosen():
     assert Task.infer([{"text": "a", "kind": "x"}, {"text": "b", "kind": "y"}], label="kind").labels == ("x", "y")
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "is_text"),
+    [
+        ("id", ["a", "b"], False),
+        ("ticketId", ["a", "b"], False),
+        ("row_ID", ["a", "b"], False),
+        ("ticket", ["T-1", "T-2"], False),
+        ("age", ["7", "83"], False),
+        ("date", ["2026-01-02", "2026-01-02"], False),
+        ("empty", ["", " "], False),
+        ("paid", ["a", "b"], True),
+        ("id", ["a", "b c"], True),
+        ("text", ["good", "bad"], True),
+        ("note", ["room 7", "8"], True),
+    ],
+)
+def test_ids_numbers_and_dates_are_no_fields(column, values, is_text):
+    rows = [{column: value, "body": "x y", "label": label} for value, label in zip(values, "pq", strict=True)]
+    assert Task.infer(rows).fields == ((column, "body") if is_text else ("body",))
+    alone = [{column: value, "label": label} for value, label in zip(values, "pq", strict=True)]
+    assert Task.infer(alone).fields == (column,)
+
+
 def test_labels_that_would_become_one_word_stay_as_they_are():
     assert Task.infer(["a", "b"], ["x_y", "x y"]).label_words == ("x y", "x_y")
 

@@ -105,6 +105,29 @@ def test_missing_files_list_what_there_is(tmp_path):
         sources.load_rows(TASK, "train", path=str(tmp_path / "rows.csv"))
 
 
+def test_labels_may_stand_in_another_column(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("team,sentence,label\n1,a,x\n0,b,y\n")
+    rows = sources.load_rows(TASK, "train", path=str(path), label_column="team")
+    assert [(row.label, row.fields, row.other) for row in rows] == [
+        ("1", {"sentence": "a"}, {"label": "x"}),
+        ("0", {"sentence": "b"}, {"label": "y"}),
+    ]
+    with pytest.raises(errors.UserError, match="no row has a 'kind', only team, sentence, label; name the column"):
+        sources.load_rows(TASK, "train", path=str(path), label_column="kind")
+
+
+def test_a_task_of_the_columns_of_a_file(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("no,title,body,team\nA-7,a b,c,x_y\nA-8,d,e,z\n")
+    task = sources.infer(str(path), label_column="team")
+    assert (task.name, task.fields, task.label_words) == ("own", ("title", "body"), ("x y", "z"))
+    assert task.template == "Title: {title}\nBody: {body}\nTeam:"
+    assert sources.infer(str(path), label_column="team", fields=("body",)).fields == ("body",)
+    with pytest.raises(errors.UserError, match=r"rows.csv: row 0: lacks the label 'label'; it has no, title"):
+        sources.infer(str(path))
+
+
 def test_empty_and_unlabelled_files_are_refused(tmp_path):
     write_split(tmp_path, "dev.jsonl", [])
     write_split(tmp_path, "test.jsonl", [{"sentence": "a"}, {"sentence": "b"}])
@@ -117,8 +140,13 @@ def test_empty_and_unlabelled_files_are_refused(tmp_path):
 def test_rows_come_from_one_place(tmp_path):
     with pytest.raises(errors.UserError, match="choose one place"):
         load(tmp_path, path="rows.csv")
-    with pytest.raises(errors.UserError, match="task 'mood' needs rows"):
+    with pytest.raises(errors.UserError, match="task 'mood': its rows are not here .*: data_dir from"):
         sources.load_rows(TASK, "train")
+    for place in ({}, {"data_dir": str(tmp_path)}):
+        with pytest.raises(
+            errors.UserError, match=r"hub takes them from the Hugging Face Hub \(SetFit/TREC-QC\), data_"
+        ):
+            sources.load_rows(catalogue.get("trec"), "train", **place)
 
 
 def test_the_demo_comes_with_the_package():

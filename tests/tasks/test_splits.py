@@ -83,10 +83,20 @@ def test_class_sizes_are_counted_and_short_classes_named():
     json.dumps(split.class_counts)
 
 
+def test_all_rows_are_used_and_at_most_half_of_a_class_shown():
+    rows = [{"sentence": str(i), "label": label} for i, label in enumerate("0" * 7 + "1" * 3 + "2")]
+    examples = make_examples(rows)
+    split = splits.draw(examples, TASK, shots=None, demo_shots=2, seed=1)
+    assert dict(split.class_counts) == {"0": (7, 2, 5), "1": (3, 1, 2), "2": (1, 0, 1)}
+    assert sorted(example.row for example in (*split.demonstrations, *split.anchors)) == list(range(11))
+    assert (split.shots, split.warnings) == (7, ())
+
+
 @pytest.mark.parametrize(
     "shots, demo_shots, message",
     [
         (0, 0, "shots=0"),
+        (None, -1, "demo_shots=-1"),
         (4, -1, "demo_shots=-1"),
         (4, 4, "demo_shots=4 of shots=4 per class leaves no anchors.*in-context learning alone"),
         (4, 9, "leaves no anchors"),

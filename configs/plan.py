@@ -1,0 +1,19 @@
+"""Plans a job on accelerators that need not be there: memory, time and the mesh to choose, from the compilers alone.
+
+    pip install 'knnprompt_jax[tpu]'     # The TPU's compiler: a wheel of 213 MB; no TPU is needed.
+    python experiments/plan.py --config.model=facebook/opt-30b --config.dtype=bfloat16 --config.topology=v5e:4x4 \
+        --config.task=trec --config.data_dir=data --config.tokenizer=tokenizers/gpt2    # about a minute a mesh on 2 CPU cores
+    python experiments/plan.py --config.model=tiny --config.topology=cpu:8    # to try it
+    python experiments/plan.py --config.model=Qwen/Qwen3-32B --config.topology=h100:8 --config.compile=False    # at once
+
+Weights are neither read nor fetched. Every option can be given on the command line as --config.<option>=<value>; --help lists them.
+"""
+
+import ml_collections
+
+from knnprompt_jax import options
+from knnprompt_jax.planning import settings
+
+
+def get_config() -> ml_collections.ConfigDict:
+    return options.config_of(settings.PlanSettings)

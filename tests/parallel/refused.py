@@ -1,0 +1,18 @@
+"""One of two processes, `refused.py <address> <held path> <process>`: says what they are told of a path that a third one holds."""
+
+import pathlib
+import sys
+
+from knnprompt_jax import errors, files, parallel
+
+if __name__ == "__main__":
+    address, held, process = sys.argv[1:]
+    parallel.start(auto=False, address=address, num_processes=2, process_id=int(process))
+    try:
+        with parallel.by_main(files.lock(pathlib.Path(held))):
+            pass
+    except errors.UserError as error:
+        print(error)
+    with parallel.by_main(files.lock(pathlib.Path(held).with_name("free"))):
+        print("within the free one")
+    parallel.wait_for_all("end")

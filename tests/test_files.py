@@ -1,0 +1,164 @@
+"""Locks, drafts and what can be known before anything is written."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from knnprompt_jax import errors, files
+
+HOLDER = """
+import pathlib, sys
+from knnprompt_jax import files
+with files.lock(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def held(tmp_path):
+    """A path that another process holds."""
+    path = tmp_path / "new" / "store"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    root = pathlib.Path(__file__).resolve().parents[1]
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], cwd=root, **pipes) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield path, process
+        process.kill()
+
+
+def test_a_held_path_is_refused_under_every_name(held):
+    path, process = held
+    link = path.parent.parent / "link"
+    link.symlink_to(path)
+    for name in (path, link):
+        with pytest.raises(errors.UserError) as caught, files.lock(name):
+            pass
+        assert str(caught.value) == f"{name}: another process is writing to it"
+    process.stdin.close()
+    process.wait()
+    assert not list(path.parent.iterdir())
+    with files.lock(link):
+        pass
+
+
+def test_what_a_killed_process_leaves_holds_nothing(held):
+    path, process = held
+    process.kill()
+    process.wait()
+    assert [left.name for left in path.parent.iterdir()] == [".store.lock"]
+    with files.lock(path):
+        pass
+    assert not list(path.parent.iterdir())
+
+
+def test_no_two_threads_hold_a_path(tmp_path):
+    inside, most, entered = [], [], [0] * 5
+
+    def enter(number):
+        for _ in range(200):
+            try:
+                with files.lock(tmp_path / "store"):
+                    inside.append(number)
+                    most.append(len(inside))
+                    inside.remove(number)
+                    entered[number] += 1
+            except errors.UserError:
+                pass
+
+    threads = [threading.Thread(target=enter, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(most) == {1} and sum(entered) == len(most)
+
+
+def test_a_new_file_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "file"
+    for content in (b"one", b"two"):
+        with files.new_file(path) as draft:
+            draft.write_bytes(content)
+        assert path.read_bytes() == content
+    with pytest.raises(ZeroDivisionError), files.new_file(path) as draft:
+        draft.write_bytes(b"three")
+        raise ZeroDivisionError
+    assert [left.name for left in tmp_path.iterdir()] == ["file"] and path.read_bytes() == b"two"
+    with (
+        pytest.raises(errors.UserError, match="file: another process is writing to it"),
+        files.new_file(path),
+        files.new_file(path),
+    ):
+        pass
+
+
+def test_links_stay(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").symlink_to(tmp_path / "there" / "file")
+    (tmp_path / "folder").symlink_to(tmp_path / "there" / "folder")
+    for content in ("one", "two"):
+        with files.new_file(tmp_path / "file") as draft:
+            draft.write_text(content)
+        (files.begin_folder(tmp_path / "folder") / content).touch()
+        files.finish_folder(tmp_path / "folder")
+        assert (tmp_path / "file").read_text() == content
+        assert [left.name for left in (tmp_path / "folder").iterdir()] == [content]
+    assert (tmp_path / "file").is_symlink() and (tmp_path / "folder").is_symlink()
+    assert sorted(left.name for left in (tmp_path / "there").iterdir()) == ["file", "folder"]
+
+
+@pytest.fixture
+def places(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("folder", {}, "folder: it is a folder, and a file is needed"),
+        ("file", {"folder": True}, "file: it is a file, and a folder is needed"),
+        ("file/below/it", {"folder": True}, "file is a file, and no folder"),
+        ("link", {}, "link: {}/link is a link to nowhere, which is not there"),
+        ("link/below", {}, "below: {}/link is a link to nowhere, which is not there"),
+        ("loop", {"folder": True}, "loop: {}/loop is a link to loop, which is not there"),
+        ("x" * 240, {}, "File name too long"),
+        ("a\0b", {}, "a path has no NUL characters"),
+        ("/", {"folder": True}, "/: it is the root of all folders"),
+        ("new", {"num_bytes": 2**60}, "new: 1,152,921,504,606,846,976 bytes are needed, and "),
+    ],
+)
+def test_what_cannot_be_written_is_told_before(places, name, options, message):
+    before = sorted(places.rglob("*"))
+    with pytest.raises(errors.UserError) as caught:
+        files.check_writable(places / name, **options)
+    assert message.format(places) in str(caught.value)
+    assert "\n" not in str(caught.value) and sorted(places.rglob("*")) == before
+
+
+def test_what_can_be_written(places, monkeypatch):
+    monkeypatch.chdir(places)
+    before = sorted(places.rglob("*"))
+    for name, options in [
+        ("file", {}),
+        ("new/folder/file", {"num_bytes": 1}),
+        ("folder", {"folder": True}),
+        (".", {"folder": True}),
+        ("new/folder", {"folder": True}),
+    ]:
+        files.check_writable(pathlib.Path(name), **options)
+    assert sorted(places.rglob("*")) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_folders_of_others(places):
+    (places / "folder").chmod(0o500)
+    with pytest.raises(errors.UserError, match="folder/file: Permission denied"):
+        files.check_writable(places / "folder" / "file")
