@@ -13,7 +13,11 @@ _MODES = {"construction": construction.run, "search": search.run, "growth": grow
 
 
 def run(settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
-    """Runs the modes asked for, one after the other; raises UserError on settings or an output folder that cannot work, and on a peer that fails."""
+    """Runs the modes asked for, one after the other.
+
+    Raises:
+        UserError: settings or an output folder that cannot work; a peer that fails.
+    """
     files.check_writable(pathlib.Path(settings.output), folder=True)
     subject = subjects.choose(settings)
     result: dict[str, Any] = {

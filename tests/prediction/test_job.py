@@ -108,7 +108,7 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
         ({"on_bad": "ignore"}, "on_bad='ignore': choose from stop, skip"),
         ({"output": ""}, "output='': it is needed"),
         ({"output": f"{tmp_path}/{'x' * 250}.csv"}, "File name too long"),
-        ({"output": f"{table}/out.csv"}, "Not a directory"),
+        ({"output": f"{table}/out.csv"}, "rows.csv is a file, and no folder"),
         ({"output": "/", "output_format": "csv"}, "/: it is the root of all folders"),
         ({"output": table.with_suffix(".jsonl")}, "exists already"),
     ]:
