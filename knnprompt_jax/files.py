@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -129,6 +130,10 @@ def refusals(path: pathlib.Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise errors.UserError(refusal(error, path)) from error
+    except ValueError as error:
+        if not (code := re.search(r"os_error_code='(\d+)'", str(error))):  # As TensorStore tells of it.
+            raise
+        raise errors.UserError(f"{path}: {os.strerror(int(code[1]))}") from error
 
 
 def refusal(error: OSError, path: pathlib.Path | None = None) -> str:

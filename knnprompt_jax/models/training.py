@@ -62,6 +62,7 @@ class Checkpoints:
         Raises:
             UserError: the folder holds another run.
         """
+        self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         described, path = json.dumps(run, indent=1, sort_keys=True), folder / "run.json"
         if path.exists() and path.read_text(encoding="utf-8") != described:
@@ -72,7 +73,8 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager((folder / "checkpoints").absolute(), options=options)
 
     def save(self, step: int, params: nnx.State, optimizer_state: optax.OptState) -> None:
-        self._manager.save(step, args=ocp.args.StandardSave(_tree(params, optimizer_state)))
+        with files.refusals(self._folder):
+            self._manager.save(step, args=ocp.args.StandardSave(_tree(params, optimizer_state)))
 
     def restore(self, params: nnx.State, optimizer_state: optax.OptState) -> tuple[int, nnx.State, optax.OptState]:
         """The saved step and its state, placed as the state given; where nothing is saved, step 0 and that state itself."""

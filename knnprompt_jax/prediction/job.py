@@ -25,9 +25,9 @@ class PredictionSettings(options.Options):
     output_format: str = options.option("", f"Where the output's name does not say: {', '.join(writing.KINDS)}.")
     encoding: str = options.option("utf-8", "Of the input's characters.", needed=True)
     probabilities: bool = options.option(False, "Write every class's probability too.")
-    on_bad: str = options.option("stop", "What a bad row does.", choices=("stop", "skip"))
+    on_bad: str = options.option("stop", "What to do at a bad row.", choices=("stop", "skip"))
     mesh_model: int = options.option(1, "Devices that the weights are split over.", least=1)
-    characters: int = options.option(0, "Of text in a batch; 0: what suits the model.", least=0)
+    characters: int = options.option(0, "Characters of text per batch; 0: what suits the model.", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

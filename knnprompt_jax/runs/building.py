@@ -37,10 +37,13 @@ def run(settings: settings_lib.BuildSettings) -> Result:
     Raises UserError on anything that cannot work, another process that writes to the folder among it; the folder then stays
     as it is.
     """
+    changes = bool(settings.append or settings.remove_ids)
+    if changes:
+        settings = material.with_saved_model(settings)
     mesh = engine.start(settings, [settings.model])
     model = material.load_model(settings.model, settings.revision)
     sharding.check(model.config, mesh)
-    if settings.append or settings.remove_ids:
+    if changes:
         return _change(settings, model, mesh)
     split, content = _content(settings, model)
     folder = saving.absolute(pathlib.Path(settings.store))

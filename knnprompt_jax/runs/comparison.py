@@ -28,6 +28,8 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
 
     Raises UserError on anything that cannot work, before anything is written.
     """
+    if settings.store:
+        settings = material.with_saved_model(settings)
     mesh = engine.start(settings, [settings.model])
     rows = material.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
     model = material.load_model(settings.model, settings.revision)

@@ -6,12 +6,13 @@ import functools
 import hashlib
 import pathlib
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from absl import logging
 
 from knnprompt_jax import errors
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.models import checkpoints, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import layout, statistics
@@ -19,6 +20,7 @@ from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import catalogue, defects, sources
 from knnprompt_jax.tasks.task import Example, Task
 
+Saved = TypeVar("Saved", settings_lib.BuildSettings, settings_lib.JobSettings)
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
 
 
@@ -79,6 +81,13 @@ class Model:
         for text, tokens in zip(new, self.tokenize(new), strict=True):
             self._lengths[text] = len(tokens) - special
         return np.array([self._lengths[text] for text in texts], int)
+
+
+def with_saved_model(settings: Saved) -> Saved:
+    """The settings with the model and dtype of the classifier in the folder `store`, unless they name others than the defaults."""
+    made_by = saving.read(pathlib.Path(settings.store)).manifest.provenance
+    left = [name for name in ("model", "dtype") if getattr(settings, name) == getattr(type(settings), name)]
+    return dataclasses.replace(settings, **{name: getattr(made_by, name) for name in left})
 
 
 def load_model(

@@ -37,7 +37,7 @@ def of_comparison(done: Sequence[records.Record]) -> str:
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows, {_counted(len(runs), 'seed')}; "
             f"{100 * _commonest(first):.1f} % of the rows are of the commonest class",
-            f"{first.shots} shots per class: {first.demo_shots} demonstrations, the rest anchors ({_sizes(first)})",
+            f"{first.shots} shots per class: {first.demo_shots} demonstrations per class, the rest anchors ({_sizes(first)})",
             "",
             tables.render(header, rows),
             "",

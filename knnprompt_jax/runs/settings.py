@@ -82,7 +82,7 @@ class RowOptions(options_lib.Options):
     """Where a task's rows come from, whichever task it is."""
 
     data_dir: str = options_lib.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
-    encoding: str = options_lib.option("utf-8", "Of the characters in files of rows.", needed=True)
+    encoding: str = options_lib.option("utf-8", "Encoding of files of rows.", needed=True)
     label_column: str = options_lib.option("label", "What files of rows call the column of the labels.", needed=True)
     text_columns: tuple[str, ...] = options_lib.option(
         (), f"The columns of texts, for task {OWN}; by default all that hold texts, but for ids, numbers and dates."
@@ -115,10 +115,11 @@ class JobSettings(DrawOptions, SharedSettings):
     methods: str = options_lib.option(
         registry.ALL, "Names with commas between them (docs/methods.md lists them), or all that apply."
     )
-    seeds: tuple[int, ...] = options_lib.option((1, 2, 3, 4, 5), "Of the draws of train rows.", needed=True)
+    seeds: tuple[int, ...] = options_lib.option((1, 2, 3, 4, 5), "Seeds of the draws of train rows.", needed=True)
     store: str = options_lib.option(
         "",
-        "Folder of a saved classifier (build_datastore.py) whose demonstrations and anchors are used: seeds and shots are its own.",
+        "Folder of a saved classifier (build_datastore.py) whose demonstrations and anchors are used, and its model unless "
+        "another is named; seeds and shots are not.",
     )
     resume: bool = options_lib.option(False, "Skip what the output folder has a record of by the same settings.")
 
@@ -138,13 +139,15 @@ class BuildSettings(DrawOptions, PromptOptions, RowOptions, ModelOptions):
 
     store: str = options_lib.option("", "Folder of the classifier; its parent exists or is made.", needed=True)
     overwrite: bool = options_lib.option(False, "Replace another classifier, or a damaged one, in that folder.")
-    chunk: int = options_lib.option(1024, "Anchors after which what is finished is durable.", least=1)
-    append: str = options_lib.option("", "Change the saved classifier: append the rows of this file.")
+    chunk: int = options_lib.option(1024, "Save what is finished after every so many anchors.", least=1)
+    append: str = options_lib.option(
+        "", "Change the saved classifier, whose model it keeps: append the rows of this file."
+    )
     remove_ids: tuple[int, ...] = options_lib.option(
         (), "Change the saved classifier: remove the anchors of these ids, rows of the train file from 0."
     )
     drop_duplicates: bool = options_lib.option(False, "Leave out train rows that repeat or contradict each other.")
-    seed: int = options_lib.option(1, "Of the draw of train rows.")
+    seed: int = options_lib.option(1, "Seed of the draw of train rows.")
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)
     knn: KNNOptions = options_lib.group(KNNOptions)

@@ -31,7 +31,7 @@ class TuningSettings(
         "Of equal votes, the lowest class or the nearest's.",
         choices=knn_options.TIE_BREAKS,
     )
-    seed: int = options_lib.option(0, "Of the draw of demonstrations.")
+    seed: int = options_lib.option(0, "Seed of the draw of demonstrations.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -52,10 +52,9 @@ class Provenance:
         for field in dataclasses.fields(self):
             made, wanted = getattr(self, field.name), getattr(expected, field.name)
             if made != wanted and (words := field.metadata.get("words")):
-                names = f" ({self.model} there, {expected.model} here)" if field.name == "fingerprint" else ""
-                raise errors.UserError(
-                    f"{place}: made with {words}{names}: {_short(made)} there, {_short(wanted)} here"
-                )
+                if field.name == "fingerprint":  # Names say more than sums, unless they are the same.
+                    made, wanted = (f"{it.model} ({it.fingerprint[:8]})" for it in (self, expected))
+                raise errors.UserError(f"{place}: made with {words}: {_short(made)} there, {_short(wanted)} here")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,9 +4,7 @@ Several processes need a file system that all of them see.
 """
 
 import functools
-import os
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,14 +31,9 @@ def arrays_of(store: store_lib.Store) -> dict[str, Any]:
 
 
 def write(folder: pathlib.Path, arrays: Mapping[str, Any]) -> None:
-    """Writes the arrays below the folder; of several processes, all of them call this. Raises OSError where the system refuses."""
-    try:
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-            checkpointer.save(folder / ARRAYS, dict(arrays))
-    except ValueError as error:
-        if code := re.search(r"os_error_code='(\d+)'", str(error)):  # As TensorStore tells of it.
-            raise OSError(int(code[1]), os.strerror(int(code[1])), str(folder)) from error
-        raise
+    """Writes the arrays below the folder; of several processes, all of them call this."""
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        checkpointer.save(folder / ARRAYS, dict(arrays))
 
 
 def load(

@@ -66,7 +66,7 @@ def test_a_killed_append_that_is_repeated_adds_each_row_once(job, tmp_path, monk
     assert "3 of the 3 rows to append were there already" in building.summarize(again)
     assert again.statistics.prompts == 0 and ids(job) == after
     (tmp_path / "more.csv").write_text(f"{MORE}day 9 was calm,1\nday 1 was warm gold,1\n")
-    grown = building.run(append)
+    grown = building.run(settings.BuildSettings(store=job.store, append=append.append))  # Its model is the folder's.
     assert "3 of the 5 rows to append were there already" in building.summarize(grown)
     assert ids(job) == [*after, after[-1] + 1, after[-1] + 2]
     building.run(dataclasses.replace(job, remove_ids=(after[-1],)))

@@ -29,7 +29,7 @@ _FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_sho
 class Settings(settings_lib.GridSettings):
     """What is counted, by which tokenizer."""
 
-    contexts: tuple[int, ...] = options.option((1024, 2048), "Tokens.", least=1)
+    contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1)
     tokenizer: str = options.option("", "A folder with a tokenizer; empty: the first model's.")
 
 
