@@ -39,7 +39,8 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
     else:
         shots, shown = settings.shots or None, material.demo_shots(settings, rows, model)
         drawn = [
-            splits.draw(rows.train, rows.task, shots=shots, demo_shots=shown, seed=seed) for seed in settings.seeds
+            splits.draw(rows.train, rows.task, shots=shots, demo_shots=shown, seed=seed)
+            for seed in dict.fromkeys(settings.seeds)
         ]
     runs = [run for split in drawn for run in _runs(settings, rows, model, split)]
     folder = pathlib.Path(settings.output)

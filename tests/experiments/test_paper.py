@@ -31,5 +31,8 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(start, world, tmp_path): 
     assert f"8 records, of which {len(before)} are there already" in out
     assert "0:00:00 left" in error
     assert len(records.read_all(folder)) == 8
-    after = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    after = {path.name: path.stat().st_mtime_ns for path in folder.glob("[!.]*")}
     assert before.items() <= after.items() and len(after) == 8
+    assert all(path.suffix == ".lock" and not path.stat().st_size for path in folder.glob(".*")), (
+        "empty, held by nobody"
+    )
