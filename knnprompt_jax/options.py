@@ -57,7 +57,7 @@ class Options:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             if "help" in field.metadata:
-                value = _checked(field.name, field.metadata, hints[field.name], getattr(self, field.name))
+                value = _checked(field.name, field.metadata, hints[field.name], getattr(self, field.name), again=True)
                 object.__setattr__(self, field.name, value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,11 +112,14 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     return kind(**values)
 
 
-def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any) -> Any:
-    """The value in Python's types; raises UserError where the declaration does not allow it."""
+def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, again: bool = False) -> Any:
+    """The value in Python's types; raises UserError where the declaration does not allow it.
+
+    `again` it may also be what a word stands for: options are also made of options.
+    """
     if isinstance(value, str) and value in declared["words"]:
         return declared["words"][value]
-    if value in declared["words"].values():  # Checked already: options are also made of options.
+    if again and value in declared["words"].values():
         return value
     several = typing.get_origin(hint) is tuple
     kind, told = typing.get_args(hint)[0] if several else hint, f"{name}={value!r}"

@@ -87,9 +87,15 @@ class Shots(options.Options):
     shots: int = options.option(3, "Rows.", least=1, words={"all": 0})
 
 
-@pytest.mark.parametrize(("given", "shots"), [("all", 0), (0, 0), (5, 5)])
+@pytest.mark.parametrize(("given", "shots"), [("all", 0), (5, 5)])
 def test_a_word_stands_for_a_value(given, shots):
     assert Shots(given).shots == options.from_config(Shots, {"shots": given}).shots == shots
+
+
+def test_what_a_word_stands_for_cannot_be_said_without_it():
+    assert dataclasses.replace(Shots("all")).shots == 0, "options are made of options"
+    with pytest.raises(errors.UserError, match="shots=0: at least 1 is needed"):
+        options.from_config(Shots, {"shots": 0})
 
 
 @pytest.mark.parametrize(

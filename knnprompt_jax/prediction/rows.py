@@ -9,7 +9,7 @@ from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import formats, sources
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks.task import Example, Task, listed
 
 STANDARD = "-"
 KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
@@ -39,7 +39,8 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", after: 
       after: where an earlier run came to; the rows up to there are read and left out.
 
     Raises:
-      UserError: with file and line, on a file that cannot be read or decoded, and where the rows up to `after` are others.
+      UserError: with file and line, on a file that cannot be read or decoded, on a table or text that lacks a column, so that all of
+        its rows were bad, and where the rows up to `after` are others.
     """
     after, mark, digest = after or Mark(), Mark(), hashlib.sha256()
     kind = kind or pathlib.PurePath(path).suffix[1:].lower()
@@ -52,6 +53,8 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", after: 
                 continue
             if kind == "txt" and len(task.fields) == 1:
                 columns = {task.fields[0]: columns["text"]}
+            if kind != "jsonl" and (missing := [field for field in task.fields if field not in columns]):
+                raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {listed(columns)}")
             yield Row(_example(task, place, columns, index), mark)
         elif mark.rows == after.rows and mark != after:
             break

@@ -104,6 +104,7 @@ def _alone(folder: pathlib.Path, planned: passes_lib.Pass, earlier: Collection[s
     """
     with contextlib.ExitStack() as stack:
         for path in (folder / run.record.experiment / run.record.name for run in planned.runs):
+            files.check_writable(path)
             stack.enter_context(files.lock(path))
             if path.exists() and path.name not in earlier:
                 raise errors.UserError(f"{path}: another process has written it since this run began")

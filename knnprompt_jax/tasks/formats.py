@@ -53,7 +53,7 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
             continue
         place = f"{name}:{number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             row = errors.UserError(f"{place}: not JSON: {error}; the file should hold one JSON object per line")
         if not isinstance(row, dict | errors.UserError):
@@ -64,7 +64,7 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
     """Rows under a header; a quoted cell may hold newlines (the place is the row's first line). Blank lines are passed over.
 
-    Raises UserError on a header that is no CSV or names a column twice.
+    Raises UserError where there is no header, or one that is no CSV or names a column twice.
     """
     reader = csv.reader(file, delimiter=delimiter, strict=True)
     header: list[str] = []
@@ -73,6 +73,8 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
         try:
             cells = next(reader)
         except StopIteration:
+            if not header:
+                raise errors.UserError(f"{name}: it is empty; a header with the columns' names is needed") from None
             return
         except csv.Error as error:
             bad = errors.UserError(f"{place}: not CSV: {error}")
@@ -104,6 +106,13 @@ TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
     ".jsonl": read_jsonl,
     ".txt": read_lines,
 }
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(row := dict(pairs)) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice")
+    return row
 
 
 def _header(place: str, cells: list[str]) -> list[str]:

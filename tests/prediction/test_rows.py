@@ -40,15 +40,35 @@ def test_lines_of_text_are_the_only_field(tmp_path):
     path = tmp_path / "rows.txt"
     path.write_bytes("one, \r\n\n \nzwei ö\n".encode("latin-1"))
     assert texts(ONE, str(path), encoding="latin-1") == ["one, ", "zwei ö"]
-    assert texts(TWO, str(path), encoding="latin-1")[1] == f"{path}:4: lacks the field 'first'; it has text"
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "content", "message"),
+    [
+        ("csv", ONE, "text,x\na,1\n", "has no column 'sentence'; it has text, x"),
+        ("tsv", TWO, "first\tx\na\t1\n", "has no column 'second'; it has first, x"),
+        ("txt", TWO, "one\n", "has no column 'first'; it has text"),
+        ("csv", ONE, "\n", "it is empty; a header with the columns' names is needed"),
+    ],
+)
+def test_what_would_make_every_row_bad_is_an_error(tmp_path, kind, task, content, message):
+    path = tmp_path / f"rows.{kind}"
+    path.write_text(content)
+    with pytest.raises(errors.UserError, match=f"rows.{kind}: {message}"):
+        texts(task, str(path))
 
 
 BAD = [
     ("csv", "sentence,x\na,1\nb\nc,2\n", 1, "3: the number of cells differs from the header's 2: 1"),
     ("csv", 'sentence,x\na,1\n"b"c,1\nc,2\n', 1, "3: not CSV: ',' expected after '\"'"),
     ("csv", "sentence,x\na,1\n  ,1\nc,2\n", 1, "3: field 'sentence' is empty"),
-    ("csv", "text,x\na,1\n", 0, "2: lacks the field 'sentence'; it has text, x"),
     ("jsonl", '{"sentence": "a"}\n{"sentence": \n{"sentence": "c"}\n', 1, "2: not JSON:"),
+    (
+        "jsonl",
+        '{"sentence": "a"}\n{"sentence": "b", "sentence": ""}\n{"sentence": "c"}\n',
+        1,
+        "2: not JSON: 'sentence' stands twice",
+    ),
     ("jsonl", '{"sentence": "a"}\n["b"]\n{"sentence": "c"}\n', 1, "2: a JSON list, not an object"),
     (
         "jsonl",

@@ -57,7 +57,7 @@ def test_csv_rows_may_hold_commas_quotes_and_newlines(tmp_path):
         ("label,text\n1,a\n", r"rows.csv:2: lacks the field 'sentence'; it has label, text"),
         ("sentence\na\n", "unlabelled"),
         ("label,sentence\n", "no rows"),
-        ("", "no rows"),
+        ("", "it is empty; a header with the columns' names is needed"),
     ],
 )
 def test_bad_csv_is_refused(tmp_path, text, message):
