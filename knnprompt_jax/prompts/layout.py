@@ -50,7 +50,8 @@ class Prompts:
     """All prompts of one set of queries: those that are whole, then the truncated prompts, which have an empty prefix.
 
     `num_oversized` counts the truncated prompts whose query alone exceeds the context.
-    `dropped_demonstrations` is how many were left out of every prompt, from the front.
+    `dropped_demonstrations` is how many were left out of every prompt, from the front; `demonstrations` are the tokens of the others
+    alone, by which whole prompts begin unless the tokenizer joins them to what follows.
     """
 
     groups: tuple[PromptGroup, ...]
@@ -58,6 +59,7 @@ class Prompts:
     num_truncated: int = 0
     num_oversized: int = 0
     dropped_demonstrations: int = 0
+    demonstrations: tuple[int, ...] = ()
 
 
 def tokenize_with(tokenizer: Any) -> Tokenize:
@@ -96,11 +98,11 @@ def lay_out(
         return Prompts(groups=(), num_prompts=0)
     texts = [task.render(query) for query in queries]
 
-    def tokens_without(dropped: int) -> tuple[list[int], list[list[int]]]:
+    def tokens_without(dropped: int) -> tuple[list[int], list[list[int]], list[int]]:
         return _tokenize_prompts(demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
 
     dropped = _fewest_to_drop(tokens_without, len(demonstrations), context) if truncation == "drop" else 0
-    head, tails = tokens_without(dropped)
+    head, tails, alone = tokens_without(dropped)
     lengths = np.array([len(head) + len(tail) for tail in tails])
     fits = lengths <= context
     if truncation != "left" and not fits.all():
@@ -129,6 +131,7 @@ def lay_out(
         num_truncated=cut.size,
         num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in cut])),
         dropped_demonstrations=dropped,
+        demonstrations=tuple(alone),
     )
 
 
@@ -160,14 +163,16 @@ def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
     return "".join(task.render(example, example.label) + "\n" for example in demonstrations)
 
 
-def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple[list[int], list[list[int]]]:
-    """Tokens of the whole prompts `demos + text` as (head, tails): prompt i is head + tails[i].
+def _tokenize_prompts(
+    demos: str, texts: list[str], tokenize: Tokenize
+) -> tuple[list[int], list[list[int]], list[int]]:
+    """Tokens of the whole prompts `demos + text` as (head, tails), prompt i is head + tails[i]; and of the demonstrations alone.
 
     The cut is before the blank line that ends the demonstrations. Byte-level BPE never joins a newline to the word
     before it, whatever follows, so there both sides tokenize as in the whole. For a tokenizer that behaves otherwise on
     any of the prompts checked, whole prompts are tokenized and the head is empty.
     """
-    head_text = demos.rstrip("\n")
+    head_text, head = demos.rstrip("\n"), []
     if head_text:
         head, special = tokenize([head_text, ""])
         blank_line = demos[len(head_text) :]
@@ -176,8 +181,8 @@ def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple
         checked = by_length[np.linspace(0, len(texts) - 1, min(_CHECKED_PROMPTS, len(texts))).astype(int)]
         whole = tokenize([demos + texts[i] for i in checked])
         if all(head + tails[i] == tokens for i, tokens in zip(checked, whole, strict=True)):
-            return head, tails
-    return [], tokenize([demos + text for text in texts])
+            return head, tails, head
+    return [], tokenize([demos + text for text in texts]), head
 
 
 def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> PromptGroup:
@@ -185,12 +190,12 @@ def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> P
 
 
 def _fewest_to_drop(
-    tokens_without: Callable[[int], tuple[list[int], list[list[int]]]], demonstrations: int, context: int
+    tokens_without: Callable[[int], tuple[list[int], list[list[int]], list[int]]], demonstrations: int, context: int
 ) -> int:
     """The least number of demonstrations to leave out, from the front, for every prompt to fit; all where that is not enough."""
 
     def fits(dropped: int) -> bool:
-        head, tails = tokens_without(dropped)
+        head, tails, _ = tokens_without(dropped)
         return len(head) + max(map(len, tails)) <= context
 
     return bisect.bisect_left(range(demonstrations), True, key=fits)

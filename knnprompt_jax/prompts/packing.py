@@ -21,12 +21,16 @@ LOOK_AHEAD = 512  # Suffixes that may fill what is left of a row.
 
 @dataclasses.dataclass(frozen=True)
 class PackShape:
-    """The static shape of a pass: P prefix tokens (padded), S tokens per row, B rows and at most J tokens read per step."""
+    """The static shape of a pass: P prefix tokens (padded), S tokens per row, B rows and at most J tokens read per step.
+
+    With `alone` a row holds a single suffix.
+    """
 
     prefix: int
     width: int
     rows: int
     reads: int
+    alone: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +108,12 @@ def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards
 def pack(
     group: layout.PromptGroup, shape: PackShape, is_local: Callable[[int], bool] = lambda step: True
 ) -> PackedPrompts:
-    """Packs a group into the shape (which `choose_shape` made for this group among others).
+    """Packs a group into the shape (which `choose_shape` made for this group among others, or `alone.shape` for it).
 
     Steps of other processes stay empty; where their prompts come out is known all the same.
     """
-    steps = _steps(group, _rows(group, shape.width), shape.rows)
+    rows = [[index] for index in range(len(group.suffixes))] if shape.alone else _rows(group, shape.width)
+    steps = _steps(group, rows, shape.rows)
     tokens = np.zeros((len(steps), shape.rows, shape.width), np.int32)
     stops, positions = np.zeros_like(tokens), np.zeros_like(tokens)
     read_positions = np.zeros((len(steps), shape.reads), np.int32)
