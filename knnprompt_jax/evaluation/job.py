@@ -12,20 +12,17 @@ from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.evaluation import measures, sections, writing
 from knnprompt_jax.prediction import batches, rows
 from knnprompt_jax.report import page
+from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import sources
 from knnprompt_jax.tasks.task import Example
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationSettings(options.Options):
+class EvaluationSettings(settings_lib.LabelledFileOptions, settings_lib.SavedOptions):
     """Which classifier is measured on which rows."""
 
-    store: str = options.option("", "Folder of a saved classifier.", needed=True)
     input: str = options.option("", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True)
     output: str = options.option("evaluation", "Folder of index.html, measures.json and measures.csv.", needed=True)
-    label_column: str = options.option("label", "What the file calls the column of the labels.", needed=True)
-    encoding: str = options.option("utf-8", "Of the characters in the file.", needed=True)
-    mesh_model: int = options.option(1, "Devices that the weights are split over.", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +59,7 @@ def run(settings: EvaluationSettings) -> Evaluation:
 
 def measure(classifier: KNNPrompting, examples: Sequence[Example]) -> measures.Measures:
     """The measures of a fitted classifier on examples with labels; classes are in the order of its `classes_`."""
-    laid, predicted, probabilities = batches.Layout(classifier), [], []
+    laid, predicted, probabilities = batches.BatchLayout(classifier), [], []
     with progress.bar(len(examples), unit="row") as report:
         for batch in batches.ahead(batches.read(_rows(examples), laid)):
             said = classifier.answer_states(batches.states(batch, laid, report))
@@ -83,6 +80,6 @@ def summarize(evaluation: Evaluation) -> str:
     return f"{writing.table(evaluation.measures)}\n\npage: {evaluation.page}"
 
 
-def _rows(examples: Sequence[Example]) -> Iterator[rows.Row]:
+def _rows(examples: Sequence[Example]) -> Iterator[rows.MarkedRow]:
     for count, example in enumerate(examples, 1):
-        yield rows.Row(example, rows.Mark(count))
+        yield rows.MarkedRow(example, rows.Mark(count))

@@ -36,7 +36,7 @@ class Prefix:
 
 
 @struct.dataclass
-class Rule:
+class LogitRule:
     """How one layer's logits come about: multiplied by `scale`, capped softly at `cap`, and only over the last `window` tokens.
 
     `window` counts the reading token itself; None where no layer's is shorter than what there is to read.
@@ -59,7 +59,7 @@ class Rule:
 
 @jax.named_scope("attention")
 def causal_attention(
-    q_BTHK: Array, k_BTGK: Array, v_BTGK: Array, rule: Rule, dropout: dropout_lib.Dropout = dropout_lib.OFF
+    q_BTHK: Array, k_BTGK: Array, v_BTGK: Array, rule: LogitRule, dropout: dropout_lib.Dropout = dropout_lib.OFF
 ) -> Array:
     """Plain causal attention over whole sequences, in blocks of queries that meet only the keys before their end."""
     (batch, length, heads, size), kv_heads = q_BTHK.shape, k_BTGK.shape[2]
@@ -120,7 +120,7 @@ def shared_prefix_attention(
     mask_BST: Array,
     positions_BS: Array,
     prefix: Prefix,
-    rule: Rule,
+    rule: LogitRule,
     stable_softmax: bool,
 ) -> Array:
     """What each query reads from the prefix and from those tokens of its row that the mask allows, [B, S, H, K].
@@ -168,7 +168,7 @@ def heads_together(heads: int, logits_per_head: int, platform: str) -> int:
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_per_head <= limit))
 
 
-def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: Rule, stable_softmax: bool) -> Array:
+def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: LogitRule, stable_softmax: bool) -> Array:
     """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy.
 
     `group` holds queries [G, B, Q, K], keys and values [G, B, T, K] of the rows, and those of the prefix [G, P, K]. Q counts the

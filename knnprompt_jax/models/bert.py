@@ -9,7 +9,7 @@ from flax import nnx
 from knnprompt_jax.models import attention, conversion, hf_config, layers, names
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models.conversion import NameRule
 
 Array = jax.Array
 
@@ -119,15 +119,15 @@ PUBLISHED = {
 _LAYER = "encoder.layer.{layer}."
 _SELF = _LAYER + "attention.self."
 # Google's files say gamma and beta of normalisation.
-TABLE = conversion.Table(
+TABLE = conversion.NameTable(
     prefixes=("bert.",),
     # Position numbers, and the heads for masked words and next sentences with which BERT was pretrained.
     buffers=r"embeddings\.position_ids|cls\..*",
     endings={".gamma": ".weight", ".beta": ".bias"},
     rules=(
-        Rule("embeddings.word_embeddings.weight", "tokens", "v d -> v d"),
-        Rule("embeddings.position_embeddings.weight", "positions", "m d -> m d"),
-        Rule("embeddings.token_type_embeddings.weight", "types", "t d -> t d"),
+        NameRule("embeddings.word_embeddings.weight", "tokens", "v d -> v d"),
+        NameRule("embeddings.position_embeddings.weight", "positions", "m d -> m d"),
+        NameRule("embeddings.token_type_embeddings.weight", "types", "t d -> t d"),
         *names.norm("embeddings.LayerNorm", "embedding_norm"),
         *names.attention(_SELF + "query", _SELF + "key", _SELF + "value", _LAYER + "attention.output.dense"),
         *names.norm(_LAYER + "attention.output.LayerNorm", "blocks.attention_norm"),

@@ -135,7 +135,7 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
     return sources
 
 
-def _table(config: config_lib.DecoderConfig, file: pathlib.Path) -> conversion.Table:
+def _table(config: config_lib.DecoderConfig, file: pathlib.Path) -> conversion.NameTable:
     family = registry.FAMILIES[config.family]
     if file.suffix == ".msgpack" and not hasattr(family, "FLAX_TABLE"):
         raise errors.UserError(f"{file}: Flax files of {config.family} models were never published; use safetensors")

@@ -18,7 +18,7 @@ from knnprompt_jax.models import config as config_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class NameRule:
     """One kind of tensor: its name there (`{layer}` for each block), our path, the pattern from theirs to ours.
 
     `part` says which part of our array the tensor is: key or value, gate or up. Where their tensor holds several of ours, `fused`
@@ -36,14 +36,14 @@ class Rule:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class NameTable:
     """The names of one format of one family.
 
     A file may have any of `prefixes` or none; an export has the first. `buffers` is a regular expression for names
     that carry no weights of the model. `endings` maps older endings of names to those of the rules.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[NameRule, ...]
     prefixes: tuple[str, ...]
     buffers: str
     endings: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -96,7 +96,7 @@ def export(pieces: Iterable[Piece], arrays: Mapping[str, np.ndarray]) -> Iterato
         yield name, np.ascontiguousarray(theirs.reshape(members[0].shape))
 
 
-def expand(table: Table, config: config_lib.DecoderConfig, leaves: Container[str]) -> list[Piece]:
+def expand(table: NameTable, config: config_lib.DecoderConfig, leaves: Container[str]) -> list[Piece]:
     """Every tensor that the table expects of a model with these leaves, under its whole name; and each segment of a fused tensor."""
     pieces = []
     for rule in table.rules:
@@ -113,7 +113,7 @@ def sides(pattern: str) -> tuple[list[str], list[str]]:
     return re.findall(r"\(.*?\)|\w", left), right.split()
 
 
-def _piece(name: str, rule: Rule, layer: int | None, axes: Mapping[str, int]) -> Piece:
+def _piece(name: str, rule: NameRule, layer: int | None, axes: Mapping[str, int]) -> Piece:
     groups, right = sides(rule.pattern)
     segments = [1 if size == "1" else axes[size] for size in rule.fused]
     sizes = {**axes, "n": 1, "j": sum(segments)}

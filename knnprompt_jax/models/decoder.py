@@ -163,14 +163,14 @@ class Decoder(nnx.Module):
         rule, of_weights = self._rule(layer, length), dropout.at(dropout_lib.WEIGHTS)
         return lambda q, k, v: attention.causal_attention(q, k, v, rule, of_weights)
 
-    def _rule(self, layer: Array | int, reach: int) -> attention.Rule:
+    def _rule(self, layer: Array | int, reach: int) -> attention.LogitRule:
         """How a layer attends where there are at most `reach` tokens to read."""
         scale: Array | float = self.config.attention_scale
         if self.config.scale_by_layer:
             scale = scale / (layer + 1)
         windows_L = np.array([window or UNLIMITED for window in self.config.windows])
         window = jnp.asarray(windows_L)[layer] if (windows_L < reach).any() else None
-        return attention.Rule(scale, window, self.config.attention_cap)
+        return attention.LogitRule(scale, window, self.config.attention_cap)
 
     def _rotations(self, positions_BS: Array) -> rotary.Rotation | None:
         return rotary.rotations(self.config.rotary, positions_BS) if self.config.rotary else None

@@ -2,7 +2,7 @@
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import conversion, hf_config, layers, names
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models.conversion import NameRule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -39,12 +39,12 @@ PUBLISHED = {
 
 _LAYER = "h.{layer}."
 # PyTorch's Conv1D keeps its kernels (in, out). Queries, keys and values lie one after the other, as many heads of each.
-TABLE = conversion.Table(
+TABLE = conversion.NameTable(
     prefixes=("transformer.",),
     buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
     rules=(
-        Rule("wte.weight", "tokens", "v e -> v e"),
-        Rule("wpe.weight", "positions", "m d -> m d"),
+        NameRule("wte.weight", "tokens", "v e -> v e"),
+        NameRule("wpe.weight", "positions", "m d -> m d"),
         *names.norm(_LAYER + "ln_1", "blocks.attention_norm"),
         *names.fused_attention(_LAYER + "attn.c_attn", "d (n j k) -> d n j k", ("h", "h", "h")),
         *names.dense(_LAYER + "attn.c_proj", "blocks.attention.out", "(h k) d -> h k d"),

@@ -2,7 +2,7 @@
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import conversion, hf_config, layers, names, rope_config
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models.conversion import NameRule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -49,12 +49,12 @@ PUBLISHED = {
 }
 
 _LAYER = "layers.{layer}."
-TABLE = conversion.Table(
+TABLE = conversion.NameTable(
     prefixes=("gpt_neox.",),
     buffers=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
     endings={"lm_head.weight": "embed_out.weight"},  # What `transformers` calls the head in memory.
     rules=(
-        Rule("embed_in.weight", "tokens", "v e -> v e"),
+        NameRule("embed_in.weight", "tokens", "v e -> v e"),
         *names.norm(_LAYER + "input_layernorm", "blocks.attention_norm"),
         # Query, key and value of each head, head by head.
         *names.fused_attention(_LAYER + "attention.query_key_value", "(h j k) d -> d j h k", ("1", "1", "1")),
@@ -63,6 +63,6 @@ TABLE = conversion.Table(
         *names.dense(_LAYER + "mlp.dense_h_to_4h", "blocks.mlp.up", "f d -> d f"),
         *names.dense(_LAYER + "mlp.dense_4h_to_h", "blocks.mlp.down", "d f -> f d"),
         *names.norm("final_layer_norm", "final_norm"),
-        Rule("embed_out.weight", "head_rows", "v e -> v e", prefixed=False),
+        NameRule("embed_out.weight", "head_rows", "v e -> v e", prefixed=False),
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import conversion, hf_config, layers, names, rope_config, rotary
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models.conversion import NameRule
 
 # Tables of frequencies, and the context in tokens that they serve.
 Rope = tuple[tuple[rotary.Frequencies, ...], int]
@@ -128,7 +128,7 @@ NORM_RULES = (
     *names.norm(LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
 )
 OUTSIDE_RULES = (
-    Rule("embed_tokens.weight", "tokens", "v e -> v e"),
+    NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
     *names.norm("norm", "final_norm"),
     names.HEAD,
 )
@@ -144,10 +144,10 @@ HEAD_NORM_RULES = (
 )
 
 
-def table(*rules: Rule) -> conversion.Table:
+def table(*rules: NameRule) -> conversion.NameTable:
     """The table of a family that names its weights by these rules. Old files hold the frequencies of rotary positions too."""
     buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
-    return conversion.Table(rules=rules, prefixes=("model.",), buffers=buffers)
+    return conversion.NameTable(rules=rules, prefixes=("model.",), buffers=buffers)
 
 
 TABLE = table(*OUTSIDE_RULES, *NORM_RULES, *PART_RULES)

@@ -3,30 +3,30 @@
 import dataclasses
 
 from knnprompt_jax.models import conversion
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models.conversion import NameRule
 
-HEAD = Rule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False)
+HEAD = NameRule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False)
 
 
-def norm(theirs: str, ours: str, pattern: str = "d -> d") -> tuple[Rule, Rule]:
+def norm(theirs: str, ours: str, pattern: str = "d -> d") -> tuple[NameRule, NameRule]:
     """The scale and the bias of a normalisation."""
-    return Rule(f"{theirs}.weight", f"{ours}.scale", pattern), Rule(f"{theirs}.bias", f"{ours}.bias", pattern)
+    return NameRule(f"{theirs}.weight", f"{ours}.scale", pattern), NameRule(f"{theirs}.bias", f"{ours}.bias", pattern)
 
 
 def dense(
     theirs: str, ours: str, pattern: str, part: int | None = None, fused: tuple[str, ...] = (), segment: int = 0
-) -> tuple[Rule, Rule]:
+) -> tuple[NameRule, NameRule]:
     """The kernel and the bias of a dense layer; `pattern` is the kernel's, in ours the axes of the input come first.
 
     PyTorch's Linear keeps its kernel (out, in), its Conv1D (in, out).
     """
     return (
-        Rule(f"{theirs}.weight", f"{ours}_kernel", pattern, part, fused=fused, segment=segment),
-        Rule(f"{theirs}.bias", f"{ours}_bias", _of_bias(pattern), part, fused=fused, segment=segment),
+        NameRule(f"{theirs}.weight", f"{ours}_kernel", pattern, part, fused=fused, segment=segment),
+        NameRule(f"{theirs}.bias", f"{ours}_bias", _of_bias(pattern), part, fused=fused, segment=segment),
     )
 
 
-def attention(query: str, key: str, value: str, output: str) -> tuple[Rule, ...]:
+def attention(query: str, key: str, value: str, output: str) -> tuple[NameRule, ...]:
     """The four Linear layers of attention."""
     return (
         *dense(query, "blocks.attention.q", "(h k) d -> d h k"),
@@ -36,8 +36,8 @@ def attention(query: str, key: str, value: str, output: str) -> tuple[Rule, ...]
     )
 
 
-def fused_attention(theirs: str, pattern: str, sizes: tuple[str, str, str]) -> tuple[Rule, ...]:
-    """Queries, keys and values of one dense layer; `sizes` are theirs along the axis j (see `conversion.Rule`)."""
+def fused_attention(theirs: str, pattern: str, sizes: tuple[str, str, str]) -> tuple[NameRule, ...]:
+    """Queries, keys and values of one dense layer; `sizes` are theirs along the axis j (see `conversion.NameRule`)."""
     return (
         *dense(theirs, "blocks.attention.q", pattern, fused=sizes, segment=0),
         *dense(theirs, "blocks.attention.kv", pattern, 0, sizes, 1),
@@ -45,7 +45,7 @@ def fused_attention(theirs: str, pattern: str, sizes: tuple[str, str, str]) -> t
     )
 
 
-def flax(table: conversion.Table) -> conversion.Table:
+def flax(table: conversion.NameTable) -> conversion.NameTable:
     """The table of Flax's files of a family: kernels lie the other way round than PyTorch's, and weights are called by their kind."""
     return dataclasses.replace(table, rules=tuple(map(_of_flax, table.rules)), endings={})
 
@@ -56,7 +56,7 @@ def _of_bias(pattern: str) -> str:
     return f"{output} -> {' '.join(axis for axis in right if axis in output)}"
 
 
-def _of_flax(rule: Rule) -> Rule:
+def _of_flax(rule: NameRule) -> NameRule:
     path, _, kind = rule.theirs.rpartition(".")
     if kind == "bias":
         return rule

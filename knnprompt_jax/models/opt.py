@@ -4,7 +4,7 @@ from typing import Any
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import conversion, hf_config, layers, names
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models.conversion import NameRule
 
 # Rows of the position table that stand before position 0; a padding row and its successor in the original code.
 POSITION_OFFSET = 2
@@ -51,14 +51,14 @@ PUBLISHED = {
 
 _LAYER = "layers.{layer}."
 _SELF = _LAYER + "self_attn."
-TABLE = conversion.Table(
+TABLE = conversion.NameTable(
     prefixes=("model.decoder.", "decoder."),
     buffers=r"version",
     rules=(
-        Rule("embed_tokens.weight", "tokens", "v e -> v e"),
-        Rule("embed_positions.weight", "positions", "m d -> m d"),
-        Rule("project_in.weight", "project_in", "d e -> e d"),
-        Rule("project_out.weight", "project_out", "e d -> d e"),
+        NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
+        NameRule("embed_positions.weight", "positions", "m d -> m d"),
+        NameRule("project_in.weight", "project_in", "d e -> e d"),
+        NameRule("project_out.weight", "project_out", "e d -> d e"),
         *names.norm(_LAYER + "self_attn_layer_norm", "blocks.attention_norm"),
         *names.attention(_SELF + "q_proj", _SELF + "k_proj", _SELF + "v_proj", _SELF + "out_proj"),
         *names.norm(_LAYER + "final_layer_norm", "blocks.mlp_norm"),

@@ -2,7 +2,7 @@
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers, llama_like, names, rope_config
-from knnprompt_jax.models.conversion import Rule
+from knnprompt_jax.models.conversion import NameRule
 
 
 def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -39,12 +39,12 @@ PUBLISHED = {
 _LAYER = "layers.{layer}."
 _SELF = _LAYER + "self_attn."
 TABLE = llama_like.table(
-    Rule("embed_tokens.weight", "tokens", "v e -> v e"),
+    NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
     *names.attention(_SELF + "q_proj", _SELF + "k_proj", _SELF + "v_proj", _SELF + "dense"),
     *names.norm(_LAYER + "input_layernorm", "blocks.input_norm"),
     *names.dense(_LAYER + "mlp.fc1", "blocks.mlp.up", "f d -> d f"),
     *names.dense(_LAYER + "mlp.fc2", "blocks.mlp.down", "d f -> f d"),
     *names.norm("final_layernorm", "final_norm"),
     names.HEAD,
-    Rule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
+    NameRule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
 )

@@ -27,7 +27,7 @@ def decays(params: nnx.State) -> nnx.State:
     )
 
 
-class Run:
+class Training:
     """A training's parameters and optimizer state, from the newest checkpoint if there is one."""
 
     def __init__(self, params: nnx.State, state: optax.OptState, checkpoints: "Checkpoints | None" = None):

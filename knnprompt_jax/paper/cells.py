@@ -17,7 +17,7 @@ REUSED = "re-uses in-context learning: |D| = m"
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class GridCell:
     """A method, the train rows it is given and the rows it is to classify.
 
     Attributes:
@@ -54,7 +54,7 @@ class Cell:
 
 def regimes(
     settings: settings_lib.GridSettings, names: Sequence[str], rows: material.Rows, most: int
-) -> Iterator[Cell]:
+) -> Iterator[GridCell]:
     """The methods of these names in each regime, with each number of shots and each seed.
 
     Args:
@@ -66,14 +66,14 @@ def regimes(
         drawn = draw(name, seed, shots, regime, most)
         # Beside the full regime, the few-shot regime goes no further than the context does.
         if not settings.few_shots or drawn.demo_shots <= most:
-            yield Cell(name, drawn, (("regime", regime),))
+            yield GridCell(name, drawn, (("regime", regime),))
 
 
-def trained_cells(settings: settings_lib.GridSettings) -> Iterator[Cell]:
+def trained_cells(settings: settings_lib.GridSettings) -> Iterator[GridCell]:
     """The cells of one task with methods that train a model of their own."""
     names = (name for name in settings.method_names if registry.get(name).own_model)
     for name, seed, shots in itertools.product(names, settings.seeds, settings.shots):
-        yield Cell(name, draw(name, seed, shots, settings.regime, 0), (("regime", settings.regime),))
+        yield GridCell(name, draw(name, seed, shots, settings.regime, 0), (("regime", settings.regime),))
 
 
 def draw(name: str, seed: int, shots: int, regime: str, most: int, share: float | None = None) -> draws.Draw:

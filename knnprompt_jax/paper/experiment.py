@@ -19,7 +19,7 @@ from knnprompt_jax.runs import material
 from knnprompt_jax.runs import records as records_lib
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
-Cells = Callable[..., Iterator[cells_lib.Cell]]
+Cells = Callable[..., Iterator[cells_lib.GridCell]]
 Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
 
 
@@ -70,7 +70,7 @@ class Experiment:
         """The options with which the paper's runs are repeated."""
         return options.from_config(self.settings, self.config())
 
-    def cells_of(self, settings: settings_lib.GridSettings, rows: material.Rows, most: int) -> list[cells_lib.Cell]:
+    def cells_of(self, settings: settings_lib.GridSettings, rows: material.Rows, most: int) -> list[cells_lib.GridCell]:
         """The cells of one task and model, whose context holds `most` demonstrations per class, each once."""
         names = [name for name in settings.method_names if not registry.get(name).own_model]
         return list(dict.fromkeys(self.cells(settings, names, rows, most)))

@@ -112,13 +112,13 @@ class Planner:
         settings: settings_lib.GridSettings,
         model: material.Model,
         rows: material.Rows,
-        cells: Sequence[cells_lib.Cell],
+        cells: Sequence[cells_lib.GridCell],
     ) -> Iterator[tuple[material.Model, material.Rows, list[passes_lib.Run]]]:
         if cells:
             yield model, rows, [self._run(settings, model, rows, cell) for cell in cells]
 
     def _run(
-        self, settings: settings_lib.GridSettings, model: material.Model, rows: material.Rows, cell: cells_lib.Cell
+        self, settings: settings_lib.GridSettings, model: material.Model, rows: material.Rows, cell: cells_lib.GridCell
     ) -> passes_lib.Run:
         problem = method.Problem(
             rows.task,

@@ -42,7 +42,7 @@ def _of_record(record: Record, shipped: settings_lib.GridSettings) -> Iterator[s
             yield from _different(name, value, getattr(shipped, name))
     if record.method in registry.METHODS:
         drawn = draws.Draw(record.seed, record.shots, record.demo_shots)
-        cell = cells.Cell(record.method, drawn, tuple(record.cell.items()))
+        cell = cells.GridCell(record.method, drawn, tuple(record.cell.items()))
         usual, title = cell.options(shipped).to_dict(), names.method(record.method)
         for name, value in record.settings.get("options", {}).items():
             yield from _different(f"{title}: {name}", value, usual.get(name))

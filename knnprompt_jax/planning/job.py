@@ -16,7 +16,7 @@ COMPILED = (programs.PREFIX, programs.SUFFIXES, programs.SEARCH)
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class MeshPlan:
     """One mesh: what the job takes there on each device, and what the compiler says of each program (nothing where none was asked).
 
     Bytes are `pass_memory` (by arithmetic) and `store`. `steps` go through each data shard.
@@ -109,22 +109,22 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class JobPlan:
     """The rows of all meshes, the smallest `model` axis first."""
 
     settings: settings_lib.PlanSettings
     target: targets.Target
-    subject: workload.Subject
+    subject: workload.PlannedModel
     prefix_tokens: int
-    rows: tuple[Row, ...]
+    rows: tuple[MeshPlan, ...]
 
     @property
-    def recommended(self) -> Row | None:
+    def recommended(self) -> MeshPlan | None:
         """The mesh with the smallest `model` axis that fits: splitting weights further costs time in collectives."""
         return next((row for row in self.rows if row.fits), None)
 
 
-def run(settings: settings_lib.PlanSettings) -> Plan:
+def run(settings: settings_lib.PlanSettings) -> JobPlan:
     """Plans the job; raises UserError on settings that cannot work. A mesh on which it cannot run is a row all the same."""
     files.check_writable(pathlib.Path(settings.output), folder=True)
     target = targets.get(settings.topology, settings.compile)
@@ -132,11 +132,11 @@ def run(settings: settings_lib.PlanSettings) -> Plan:
     work = workload.make(settings, subject)
     rows = tuple(_row(settings, target, subject, work, *mesh) for mesh in _meshes(settings, target, subject))
     prefix = max(len(group.prefix_P) for group in work.prompts.groups)
-    return Plan(settings, target, subject, prefix, rows)
+    return JobPlan(settings, target, subject, prefix, rows)
 
 
 def _meshes(
-    settings: settings_lib.PlanSettings, target: targets.Target, subject: workload.Subject
+    settings: settings_lib.PlanSettings, target: targets.Target, subject: workload.PlannedModel
 ) -> list[tuple[int, int]]:
     """Sizes of `data` and `model` that use all devices and divide the model; raises UserError where there are none."""
     sizes = [
@@ -154,11 +154,11 @@ def _meshes(
 def _row(
     settings: settings_lib.PlanSettings,
     target: targets.Target,
-    subject: workload.Subject,
-    work: workload.Workload,
+    subject: workload.PlannedModel,
+    work: workload.PlannedPrompts,
     data: int,
     model: int,
-) -> Row:
+) -> MeshPlan:
     step_tokens = settings.batch or lm_programs.step_tokens(target.device.platform)
     packed = work.packed(step_tokens, data)
     search = programs.Search(work.anchors, settings.queries, settings.k, settings.distance, settings.datastore)
@@ -173,4 +173,4 @@ def _row(
     mesh = AbstractMesh((data, model), parallel.AXES)
     need = memory.of_pass(subject.config, settings.dtype, packed.shape, mesh, target.device.platform)
     store = programs.store_bytes(job, target.size)
-    return Row(target.device, data, model, packed.steps, work.anchors, settings.queries, need, store, figures)
+    return MeshPlan(target.device, data, model, packed.steps, work.anchors, settings.queries, need, store, figures)

@@ -16,7 +16,7 @@ from knnprompt_jax.planning import hlo, job, programs, targets
 _PACKAGES = ("jax", "jaxlib", "libtpu")
 
 
-def render(plan: job.Plan) -> str:
+def render(plan: job.JobPlan) -> str:
     """The table of meshes, of what the recommended one's time is made, and what is assumed."""
     settings, subject = plan.settings, plan.subject
     counted = f"tokens as {subject.tokens_of} counts them"
@@ -45,7 +45,7 @@ def render(plan: job.Plan) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def write(folder: pathlib.Path, plan: job.Plan) -> pathlib.Path:
+def write(folder: pathlib.Path, plan: job.JobPlan) -> pathlib.Path:
     """Writes all figures, whole or not at all, under a name that no other has; returns where."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -55,7 +55,7 @@ def write(folder: pathlib.Path, plan: job.Plan) -> pathlib.Path:
     return path
 
 
-def _record(plan: job.Plan, now: str) -> dict[str, Any]:
+def _record(plan: job.JobPlan, now: str) -> dict[str, Any]:
     installed = {distribution.name for distribution in importlib.metadata.distributions()}
     return {
         "estimated": True,
@@ -68,7 +68,7 @@ def _record(plan: job.Plan, now: str) -> dict[str, Any]:
     }
 
 
-def _row(row: job.Row) -> list[str]:
+def _row(row: job.MeshPlan) -> list[str]:
     need = row.pass_memory
     sizes = [need.weights, need.prefix, row.working, row.store, row.peak]
     step, share, rate, seconds = row.step_seconds, row.share_of_peak, row.anchors_per_second, row.job_seconds
@@ -83,18 +83,18 @@ def _row(row: job.Row) -> list[str]:
     ]
 
 
-def _errors(plan: job.Plan) -> list[str]:
+def _errors(plan: job.JobPlan) -> list[str]:
     return [f"{row.data} × {row.model}: {row.error[:300]}" for row in plan.rows if row.error]
 
 
-def _recommendation(plan: job.Plan) -> str:
+def _recommendation(plan: job.JobPlan) -> str:
     row = plan.recommended
     if not row:
         return f"Recommended: none of these meshes; {plan.subject.name} needs more memory than {plan.target.name} has."
     return f"Recommended: mesh.model={row.model} (mesh.data={row.data}), the smallest that fits."
 
 
-def _time(row: job.Row) -> str:
+def _time(row: job.MeshPlan) -> str:
     """A step's time by part, where the compiler estimates any."""
     step = row.step_seconds
     if step is None:
@@ -107,7 +107,7 @@ def _time(row: job.Row) -> str:
     return tables.render(["a step's time, mesh.model=" + str(row.model), "ms", "share"], rows)
 
 
-def _collectives(row: job.Row) -> str:
+def _collectives(row: job.MeshPlan) -> str:
     found = [
         [
             name,
@@ -125,7 +125,7 @@ def _collectives(row: job.Row) -> str:
     return tables.render(["collectives of a call of", "kind", "over", "devices", "times", "MiB each"], found)
 
 
-def _assumptions(plan: job.Plan) -> str:
+def _assumptions(plan: job.JobPlan) -> str:
     device = plan.target.device
     if not device.clock:
         return "This compiler reports memory, and no time."

@@ -19,7 +19,7 @@ STAND_IN = "gpt2"  # Whose tokens are counted where the model's own tokenizer ca
 
 
 @dataclasses.dataclass(frozen=True)
-class Subject:
+class PlannedModel:
     """The model that is planned for: its config.json, what that means, and the tokenizer that counts its tokens."""
 
     name: str
@@ -38,7 +38,7 @@ class Packed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Workload:
+class PlannedPrompts:
     """So many anchors, whose prompts are those of `prompts` or as many times more of the same lengths."""
 
     prompts: layout.Prompts
@@ -58,7 +58,7 @@ class Workload:
         return Packed(dataclasses.replace(shape, rows=per_step, reads=most), steps)
 
 
-def subject(settings: settings_lib.PlanSettings) -> Subject:
+def subject(settings: settings_lib.PlanSettings) -> PlannedModel:
     """The model of the settings: a published shape without asking anybody, otherwise by its config.json.
 
     Raises:
@@ -71,17 +71,17 @@ def subject(settings: settings_lib.PlanSettings) -> Subject:
         folder = hub.resolve(name, settings.revision or None, config_only=True)
         hf = gguf_config.config_json(folder) if folder.suffix == ".gguf" else hf_config.read(folder)
     config = registry.config_from_hf(hf)
-    return Subject(name, hf, config, *_tokenizer(settings, name, folder))
+    return PlannedModel(name, hf, config, *_tokenizer(settings, name, folder))
 
 
-def make(settings: settings_lib.PlanSettings, subject: Subject) -> Workload:
+def make(settings: settings_lib.PlanSettings, subject: PlannedModel) -> PlannedPrompts:
     """The anchors' prompts; raises UserError on rows that cannot be read or drawn."""
     task, train = material.load_train(settings, settings.task, settings.train_file)
     model = material.Model(subject.name, pathlib.Path(), subject.config, subject.tokenizer)
     shown = material.demo_shots(settings, material.Rows(task, train, ()), model)
     split = splits.draw(train, task, shots=settings.shots, demo_shots=shown, seed=settings.seed)
     prompts = layout.lay_out(task, split.demonstrations, split.anchors, model.tokenize, subject.config.num_positions)
-    return Workload(prompts, settings.anchors or prompts.num_prompts)
+    return PlannedPrompts(prompts, settings.anchors or prompts.num_prompts)
 
 
 @functools.cache

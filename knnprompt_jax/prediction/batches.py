@@ -29,7 +29,7 @@ class Batch:
     reads: tuple[int, ...]
 
 
-class Layout:
+class BatchLayout:
     """Prompts with one prefix, in two row widths: one for short texts and one for all others.
 
     `reads` has J, the prompts that a step has room for: of short texts without and with the prefix, of long ones without and with
@@ -68,7 +68,7 @@ class Layout:
 
 
 def read(
-    rows: Iterable[rows_lib.Row], laid: Layout, characters: int | None = None, skip_bad: bool = False
+    rows: Iterable[rows_lib.MarkedRow], laid: BatchLayout, characters: int | None = None, skip_bad: bool = False
 ) -> Iterator[Batch]:
     """The rows in batches of about as many characters; bad rows are told and left out, or end the batches.
 
@@ -111,16 +111,16 @@ def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield batch
 
 
-def states(batch: Batch, laid: Layout, progress: progress_lib.Progress | None = None) -> lm.States:
+def states(batch: Batch, laid: BatchLayout, progress: progress_lib.Progress | None = None) -> lm.States:
     """What the model says of the batch; the prefix is read for the first one only."""
     return laid.model.states(batch.prompts, laid.shape, progress, keep_prefix=True)
 
 
-def _batch(good: Sequence[_Good], laid: Layout) -> Batch:
+def _batch(good: Sequence[_Good], laid: BatchLayout) -> Batch:
     return laid.batch([example for example, _ in good], good[-1][1])
 
 
-def _characters(example: Example, laid: Layout) -> int:
+def _characters(example: Example, laid: BatchLayout) -> int:
     return len(laid.classifier.task.render(example))
 
 
@@ -131,7 +131,7 @@ def _fewer(count: int) -> int:
 
 
 def _kind(group: layout.PromptGroup) -> int:
-    """Which of `Layout.reads` is the group's."""
+    """Which of `BatchLayout.reads` is the group's."""
     return 2 * (_longest(group) > packing.ROW_WIDTH) + bool(len(group.prefix_P))
 
 

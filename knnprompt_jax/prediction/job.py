@@ -11,22 +11,20 @@ from knnprompt_jax import errors, options, parallel, progress
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.prediction import batches, outputs, rows, writing
+from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import manifest
 
 
 @dataclasses.dataclass(frozen=True)
-class PredictionSettings(options.Options):
+class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
     """What to label and where to write it."""
 
-    store: str = options.option("", "Folder of a saved classifier.", needed=True)
     input: str = options.option("", "File of rows, or - for standard input.", needed=True)
     output: str = options.option("", "File to write, or - for standard output.", needed=True)
     format: str = options.option("", f"Of the input, where its name does not say: {', '.join(rows.KINDS)}.")
     output_format: str = options.option("", f"Where the output's name does not say: {', '.join(writing.KINDS)}.")
-    encoding: str = options.option("utf-8", "Of the input's characters.", needed=True)
     probabilities: bool = options.option(False, "Write every class's probability too.")
     on_bad: str = options.option("stop", "What to do at a bad row.", choices=("stop", "skip"))
-    mesh_model: int = options.option(1, "Devices that the weights are split over.", least=1)
     characters: int = options.option(0, "Characters of text per batch; 0: what suits the model.", least=0)
 
     def __post_init__(self) -> None:
@@ -74,10 +72,10 @@ def run(settings: PredictionSettings) -> Summary:
 
 
 def _label(
-    settings: PredictionSettings, classifier: KNNPrompting, waiting: Iterable[rows.Row], output: outputs.Output
+    settings: PredictionSettings, classifier: KNNPrompting, waiting: Iterable[rows.MarkedRow], output: outputs.Output
 ) -> tuple[int, int]:
     """Labels the rows that wait; gives their number, and that of those that rounding decides."""
-    laid, count, by_rounding = batches.Layout(classifier, output.reads), 0, 0
+    laid, count, by_rounding = batches.BatchLayout(classifier, output.reads), 0, 0
     classes, extra = classifier.classes_.tolist(), settings.probabilities
     head = b"" if output.mark.rows else writing.header(settings.kind, classes, extra)
     skip = settings.on_bad == "skip"

@@ -24,14 +24,16 @@ class Mark:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class MarkedRow:
     """An example, or what is wrong with the row; `mark` is where the next one begins."""
 
     example: Example | errors.UserError
     mark: Mark
 
 
-def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", after: Mark | None = None) -> Iterator[Row]:
+def read(
+    task: Task, path: str, kind: str = "", encoding: str = "utf-8", after: Mark | None = None
+) -> Iterator[MarkedRow]:
     """The rows, numbered from 0, bad ones included; `-` is standard input.
 
     Args:
@@ -49,13 +51,13 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", after: 
         mark = Mark(index + 1, digest.copy().hexdigest())
         if mark.rows > after.rows:
             if isinstance(columns, errors.UserError):
-                yield Row(columns, mark)
+                yield MarkedRow(columns, mark)
                 continue
             if kind == "txt" and len(task.fields) == 1:
                 columns = {task.fields[0]: columns["text"]}
             if kind != "jsonl" and (missing := [field for field in task.fields if field not in columns]):
                 raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {listed(columns)}")
-            yield Row(_example(task, place, columns, index), mark)
+            yield MarkedRow(_example(task, place, columns, index), mark)
         elif mark.rows == after.rows and mark != after:
             break
     if mark.rows <= after.rows and mark != after:

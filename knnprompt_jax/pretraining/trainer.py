@@ -58,7 +58,7 @@ def train(
     """
     graph, params = nnx.split(decoder.Decoder(config.model_config, nnx.Rngs(config.seed)))
     optimizer = make_optimizer(config)
-    run = training.Run(params, optimizer.init(params), training.Checkpoints(folder, config.sizes))
+    run = training.Training(params, optimizer.init(params), training.Checkpoints(folder, config.sizes))
     batches = text.batches(documents, config.batch, config.context, config.seed, run.step)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from knnprompt_jax.report import names, published, scores, tables, templates
 from knnprompt_jax.report.published import Printed
 from knnprompt_jax.report.scores import Record
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 _TRUNCATED = 0.05  # The paper's rule for M_T: no more prompts than that are cut.
 _REUSED = ("re-use", "reuse")
@@ -30,7 +30,7 @@ def build(
         cells = _cells(ours.get(place, []), {number.task: number for number in theirs.get(place, [])}, tasks, marks)
         if len(tasks) > 1:
             cells.append(_average(ours.get(place, []), theirs.get(place, []), ran, tasks))
-        rows.append(Row(tuple(map(names.text, axes, place)), tuple(cells)))
+        rows.append(TableRow(tuple(map(names.text, axes, place)), tuple(cells)))
     return Table(
         name=name,
         caption=caption,
@@ -106,7 +106,7 @@ def comparable(records: Sequence[Record], printed: Printed | None) -> bool:
     return printed is not None and all(record.model == printed.model for record in records)
 
 
-def _reference(rows: Sequence[Row]) -> Iterator[str]:
+def _reference(rows: Sequence[TableRow]) -> Iterator[str]:
     """Whose the paper's numbers are, where some of them are no counterparts of ours."""
     if any(cell.ours and cell.paper and not cell.comparable for row in rows for cell in row.cells[:-1]):
         yield (

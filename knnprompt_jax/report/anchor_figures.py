@@ -3,10 +3,10 @@
 import numpy as np
 
 from knnprompt_jax.report import drawing, embedding, outcomes
-from knnprompt_jax.report.neighbourhood import Anchors
+from knnprompt_jax.report.neighbourhood import ClassifiedAnchors
 
 
-def map_of(anchors: Anchors, most: int) -> embedding.Map:
+def map_of(anchors: ClassifiedAnchors, most: int) -> embedding.Map:
     """The anchors by their states, `most` of them, drawn at random; neighbours that are not among them are left out."""
     drawn = np.sort(np.random.default_rng(0).permutation(len(anchors.texts))[:most])
     places = {int(anchor): place for place, anchor in enumerate(drawn)}
@@ -30,12 +30,12 @@ def map_of(anchors: Anchors, most: int) -> embedding.Map:
     )
 
 
-def confusion(anchors: Anchors) -> drawing.Figure:
+def confusion(anchors: ClassifiedAnchors) -> drawing.Figure:
     """Counts of label and prediction; empty where there are too many classes to read."""
     caption = "Anchors by their label (rows) and what the others take them for (columns)."
     return outcomes.confusion(anchors.labels, anchors.confusion_CC, caption)
 
 
-def calibration(anchors: Anchors) -> drawing.Figure:
+def calibration(anchors: ClassifiedAnchors) -> drawing.Figure:
     """Accuracy against the share of the vote."""
     return outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N)

@@ -5,13 +5,13 @@ import unicodedata
 import numpy as np
 
 from knnprompt_jax.report import neighbourhood
-from knnprompt_jax.report.neighbourhood import Anchors
+from knnprompt_jax.report.neighbourhood import ClassifiedAnchors
 from knnprompt_jax.report.sections import Listing
 
 _MOST = 20  # Rows of a listing.
 
 
-def classes(anchors: Anchors) -> Listing:
+def classes(anchors: ClassifiedAnchors) -> Listing:
     """How many anchors each class has, and how many of them the others recognise."""
     counts_CC = anchors.confusion_CC
     counted = zip(anchors.labels, counts_CC.sum(1), counts_CC.diagonal(), counts_CC.sum(0), strict=True)
@@ -25,7 +25,7 @@ def classes(anchors: Anchors) -> Listing:
     )
 
 
-def misleading(anchors: Anchors) -> Listing:
+def misleading(anchors: ClassifiedAnchors) -> Listing:
     """The anchors with the most votes for a wrong class."""
     right_N, wrong_N = neighbourhood.votes(anchors.y_N, anchors.near_Nk[:, : anchors.k])
     order = [at for at in np.argsort(-wrong_N, kind="stable").tolist() if wrong_N[at]][:_MOST]
@@ -34,7 +34,7 @@ def misleading(anchors: Anchors) -> Listing:
     return Listing(caption, ("Text", "Label", "Wrong votes", "Right votes"), rows)
 
 
-def suspects(anchors: Anchors) -> Listing:
+def suspects(anchors: ClassifiedAnchors) -> Listing:
     """The anchors whose neighbours mostly have another label."""
     other_N, lead_N = neighbourhood.suspicion(anchors.y_N, anchors.near_Nk, len(anchors.labels))
     order = [at for at in np.argsort(-lead_N, kind="stable").tolist() if lead_N[at] > 0.5][:_MOST]
@@ -43,7 +43,7 @@ def suspects(anchors: Anchors) -> Listing:
     return Listing(caption, ("Text", "Label", "Neighbours say", "Lead"), rows)
 
 
-def duplicates(anchors: Anchors) -> Listing:
+def duplicates(anchors: ClassifiedAnchors) -> Listing:
     """The nearest pairs: equal texts, and texts of which the model says almost the same."""
     pairs = neighbourhood.pairs(anchors.near_Nk, anchors.distances_Nk)
     # Equal texts are nearer than rounding shows.
@@ -58,13 +58,13 @@ def duplicates(anchors: Anchors) -> Listing:
     )
 
 
-def _equal(anchors: Anchors, first: int, second: int) -> bool:
+def _equal(anchors: ClassifiedAnchors, first: int, second: int) -> bool:
     """Whether two texts differ in nothing but case, blanks and the forms of characters."""
     texts = (anchors.texts[at] for at in (first, second))
     return len({" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts}) == 1
 
 
-def _read(anchors: Anchors, at: int) -> tuple[str, str]:
+def _read(anchors: ClassifiedAnchors, at: int) -> tuple[str, str]:
     """An anchor's text and label."""
     return anchors.texts[at], anchors.labels[anchors.y_N[at]]
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import options
+from knnprompt_jax import options, parallel
 from knnprompt_jax.classifier import estimator, leave_one_out, predictions
 from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page
-from knnprompt_jax.report.neighbourhood import Anchors
+from knnprompt_jax.report.neighbourhood import ClassifiedAnchors
 from knnprompt_jax.report.sections import Section
+from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import distances, search
 
 _NEIGHBOURHOOD = 10  # Nearest anchors by which labels are doubted; the vote has its own k.
@@ -35,10 +36,9 @@ _TITLES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class LookOptions(options.Options):
+class LookOptions(settings_lib.SavedOptions):
     """What to draw and where."""
 
-    store: str = options.option("", "Folder of a saved classifier.", needed=True)
     output: str = options.option("look", "Folder to write index.html to.", needed=True)
     points: int = options.option(1000, "Anchors on the map at most.", least=1)
 
@@ -49,7 +49,7 @@ def run(chosen: LookOptions) -> pathlib.Path:
     Raises UserError where there is no classifier, one without states (a dense store), or too few anchors.
     """
     place = page.folder(chosen.output)
-    classifier = estimator.KNNPrompting.load(chosen.store)
+    classifier = estimator.KNNPrompting.load(chosen.store, mesh=parallel.make_mesh(0, chosen.mesh_model))
     anchors = read(classifier)
     with drawing.style():
         sections = build(anchors, chosen.points)
@@ -61,7 +61,7 @@ def run(chosen: LookOptions) -> pathlib.Path:
     return page.write(page.Page(f"Anchors of {pathlib.Path(chosen.store).name}", text, sections), place)
 
 
-def read(classifier: estimator.KNNPrompting) -> Anchors:
+def read(classifier: estimator.KNNPrompting) -> ClassifiedAnchors:
     """A fitted classifier's anchors and their neighbours; raises UserError where the store keeps no states or no more than k anchors."""
     store, task, k = classifier.store_, classifier.task, classifier.k
     states = leave_one_out.states_of(store)
@@ -70,7 +70,7 @@ def read(classifier: estimator.KNNPrompting) -> Anchors:
     voting = dataclasses.replace(nearest, labels_Qk=nearest.labels_Qk[:, :k])
     predicted_N, shares_NC = predictions.vote(voting, task.num_classes, classifier.tie_break)
     examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
-    return Anchors(
+    return ClassifiedAnchors(
         labels=task.label_words if len(set(task.label_words)) == task.num_classes else task.labels,
         texts=tuple(task.retrieval_text(example) for example in examples),
         y_N=np.asarray(store.labels_N),
@@ -84,7 +84,7 @@ def read(classifier: estimator.KNNPrompting) -> Anchors:
     )
 
 
-def build(anchors: Anchors, points: int) -> Sequence[Section]:
+def build(anchors: ClassifiedAnchors, points: int) -> Sequence[Section]:
     """The page's sections; the map shows `points` anchors at most."""
     parts: dict[str, dict[str, Any]] = {
         "map": {"maps": (anchor_figures.map_of(anchors, points),)},

@@ -10,7 +10,7 @@ from sklearn import metrics
 
 
 @dataclasses.dataclass(frozen=True)
-class Anchors:
+class ClassifiedAnchors:
     """N anchors as the others see them; `predicted_N` and `shares_NC` are the vote of the `k` nearest of `near_Nk`.
 
     `hidden_NE` are the states by which a map places them, `unit` that of the distances.

@@ -8,7 +8,7 @@ from scipy import stats
 
 from knnprompt_jax.report import names, published, scores
 from knnprompt_jax.report.scores import Record
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 DIFFERS = (
     "p < 0.05 (t-test of the pairs over seeds; of one seed McNemar's exact test over rows); 1 in 20 is so by chance"
@@ -36,7 +36,7 @@ def table(name: str, records: Sequence[Record], axes: Sequence[str]) -> Table | 
             pairs = {task: _pairs(groups[place], theirs, task) for task in tasks}
             if any(pairs.values()):
                 headers = (*map(names.text, (*places, "m"), place), names.method(other))
-                rows.append(Row(headers, _cells(list(pairs.values()))))
+                rows.append(TableRow(headers, _cells(list(pairs.values()))))
     header = tuple(names.HEADERS.get(axis, axis) for axis in (*places, "m"))
     average = (published.AVERAGE,) if len(tasks) > 1 else ()
     caption = "kNN Prompting's accuracy less each other method's in points, mean ± sample standard deviation of the pairs over seeds."

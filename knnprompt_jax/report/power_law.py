@@ -12,7 +12,7 @@ from scipy import stats
 from knnprompt_jax.report import drawing, names, published, scores
 from knnprompt_jax.report.published import Printed
 from knnprompt_jax.report.scores import Record, Score
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 _PRINTED_AS = "kNN Prompting"
 T = TypeVar("T")
@@ -63,12 +63,12 @@ def table(records: Sequence[Record], paper: Sequence[Printed] = ()) -> Table:
     return Table("power_law", caption, ("Model", "Task"), ("α", "β", "R²"), tuple(filter(None, rows)))
 
 
-def _row(place: tuple[str, str], ours: Fit | None, paper: Fit | None) -> Row | None:
+def _row(place: tuple[str, str], ours: Fit | None, paper: Fit | None) -> TableRow | None:
     if not ours and not paper:
         return None
     cells = [_cell(getattr(ours, name, None), getattr(paper, name, None)) for name in ("alpha", "beta")]
     explained = Cell(_r_squared(ours), _r_squared(paper), digits=2)
-    return Row((names.model(place[0]), names.task(place[1])), (*cells, explained))
+    return TableRow((names.model(place[0]), names.task(place[1])), (*cells, explained))
 
 
 def _cell(ours: Score | None, paper: Score | None) -> Cell:

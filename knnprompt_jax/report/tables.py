@@ -70,7 +70,7 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class TableRow:
     """A line of a table: what names it, and a cell for each column."""
 
     headers: tuple[str, ...]
@@ -85,7 +85,7 @@ class Table:
     caption: str
     headers: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
 
     @property

@@ -59,6 +59,25 @@ class ModelOptions(ComputeOptions):
 
 
 @dataclasses.dataclass(frozen=True)
+class SavedOptions(options_lib.Options):
+    """Which saved classifier answers, and how its model is laid out."""
+
+    store: str = options_lib.option("", "Folder of a saved classifier.", needed=True)
+    mesh_model: int = options_lib.option(1, "Devices that the weights are split over.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingOptions(PromptOptions, ModelOptions):
+    """How a language model reads prompts."""
+
+    deterministic: bool = options_lib.option(
+        False,
+        "The scores of a text are the same to the bit whatever is read beside it, on any number of data shards; batch does not count "
+        "then, and more tokens are read (docs/reliability.md).",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskOptions(options_lib.Options):
     """Which model answers which task after which train rows."""
 
@@ -78,12 +97,24 @@ class DrawOptions(TaskOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class RowOptions(options_lib.Options):
+class FileOptions(options_lib.Options):
+    """How files of rows are read."""
+
+    encoding: str = options_lib.option("utf-8", "Encoding of files of rows.", needed=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledFileOptions(FileOptions):
+    """The same, where rows have labels."""
+
+    label_column: str = options_lib.option("label", "What files of rows call the column of the labels.", needed=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowOptions(LabelledFileOptions):
     """Where a task's rows come from, whichever task it is."""
 
     data_dir: str = options_lib.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
-    encoding: str = options_lib.option("utf-8", "Encoding of files of rows.", needed=True)
-    label_column: str = options_lib.option("label", "What files of rows call the column of the labels.", needed=True)
     text_columns: tuple[str, ...] = options_lib.option(
         (), f"The columns of texts, for task {OWN}; by default all that hold texts, but for ids, numbers and dates."
     )
@@ -94,7 +125,7 @@ class RowOptions(options_lib.Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedSettings(PromptOptions, RowOptions, ModelOptions):
+class SharedSettings(ReadingOptions, RowOptions):
     """The options of every job that runs methods on the rows of tasks."""
 
     split: str = options_lib.option("dev_subsample", "The split whose rows are classified.", needed=True)
@@ -134,7 +165,7 @@ class JobSettings(DrawOptions, SharedSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class BuildSettings(DrawOptions, PromptOptions, RowOptions, ModelOptions):
+class BuildSettings(DrawOptions, ReadingOptions, RowOptions):
     """Building a saved classifier from a task's train rows, or changing a saved one."""
 
     store: str = options_lib.option("", "Folder of the classifier; its parent exists or is made.", needed=True)

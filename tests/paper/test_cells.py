@@ -133,4 +133,4 @@ def test_methods_that_train_their_own_model_have_cells_of_their_own(rows):
 @pytest.mark.parametrize("name", [name for name, one in registry.METHODS.items() if one.sees == "demonstrations"])
 def test_methods_that_see_demonstrations_alone_need_no_anchors(name):
     assert method.anchors not in registry.get(name).needs
-    assert not cells.Cell(name, draws.Draw(1, 4, 4)).reuses_icl
+    assert not cells.GridCell(name, draws.Draw(1, 4, 4)).reuses_icl

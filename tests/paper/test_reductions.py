@@ -15,7 +15,7 @@ def run(make_record):
 
     def made(method="noisy_channel", m=8, seed=1, options=(), **settings):
         drawn = draws.Draw(seed, m, 1 if method == "knn" else m)
-        usual = cells.Cell(method, drawn, (("regime", "few-shot"),)).options(FEW_SHOT).to_dict()
+        usual = cells.GridCell(method, drawn, (("regime", "few-shot"),)).options(FEW_SHOT).to_dict()
         own = {
             "rows": 0,
             "split": "dev_subsample",

@@ -14,18 +14,18 @@ NEED = memory.Need(weights=7 * 2**30, prefix=2**28, working=2**29)
 
 
 @pytest.fixture(scope="module")
-def plan() -> job.Plan:
+def plan() -> job.JobPlan:
     options = {**OPTIONS, "mesh": settings.PlannedMesh(model=2), "queries": 11, "anchors": 1000}
     return job.run(settings.PlanSettings(**options))
 
 
-def row(peak: int, device: str = "v5e", error: str = "", **cycles: int) -> job.Row:
+def row(peak: int, device: str = "v5e", error: str = "", **cycles: int) -> job.MeshPlan:
     collective = {"kind": "all-reduce", "axes": ["model"], "devices": 2, "nbytes": 9 * 10**9, "times": 1}
     figures = {
         name: compiler.Figures(name, error, peak=peak, operations=3e12, cycles=cycles, collectives=[collective])
         for name in job.COMPILED
     }
-    return job.Row(targets.DEVICES[device], 4, 2, 5, 1000, 250, NEED, 2**20, figures)
+    return job.MeshPlan(targets.DEVICES[device], 4, 2, 5, 1000, 250, NEED, 2**20, figures)
 
 
 def test_arguments_are_weights_prefix_and_tokens_to_the_byte(plan):

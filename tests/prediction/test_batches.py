@@ -12,7 +12,8 @@ from tests.prediction.conftest import failure
 
 def as_rows(texts):
     return [
-        rows.Row(Example({"sentence": text}, "", number), rows.Mark(number + 1)) for number, text in enumerate(texts)
+        rows.MarkedRow(Example({"sentence": text}, "", number), rows.Mark(number + 1))
+        for number, text in enumerate(texts)
     ]
 
 
@@ -22,7 +23,7 @@ def hidden(found, laid):
 
 def test_short_texts_share_one_packing_and_one_prefix(classifier, rows):
     texts = [row["sentence"] for row in rows]
-    laid, model = batches.Layout(classifier), classifier.lm
+    laid, model = batches.BatchLayout(classifier), classifier.lm
     model.statistics = lm.PassStatistics()
     first, *others = batches.ahead(batches.read(as_rows(texts), laid, 1500))
     got = [hidden([first], laid)]
@@ -41,7 +42,7 @@ def test_short_texts_share_one_packing_and_one_prefix(classifier, rows):
 def test_texts_of_all_lengths(classifier):
     """One character, what joins the template's colon, more than a row, more than the context."""
     texts = ["a", ": b", "word " * 150, "many words " * 900, "c", *["word " * 150] * 5]
-    laid = batches.Layout(classifier)
+    laid = batches.BatchLayout(classifier)
     (whole,) = batches.read(as_rows(texts), laid, 10**6)
     assert whole.prompts.num_truncated == 1
     assert sorted(np.concatenate([group.index for group in whole.prompts.groups])) == list(range(len(texts)))
@@ -51,15 +52,15 @@ def test_texts_of_all_lengths(classifier):
 
 
 def test_room_grows_for_shorter_texts_and_is_remembered(classifier):
-    laid = batches.Layout(classifier)
+    laid = batches.BatchLayout(classifier)
     long, short = batches.read(as_rows(["word " * 60] * 20 + ["a"] * 300), laid, 6000)
-    assert long.reads[1] < short.reads[1] and batches.Layout(classifier, short.reads).reads == list(short.reads)
+    assert long.reads[1] < short.reads[1] and batches.BatchLayout(classifier, short.reads).reads == list(short.reads)
     assert hidden([short], laid).shape[0] == 300
 
 
 def test_batches_have_few_sizes_and_go_on_from_any_of_them(classifier):
     """Programs are compiled for every size of a batch, so that memory would grow with the number of sizes."""
-    rng, laid = np.random.default_rng(0), batches.Layout(classifier)
+    rng, laid = np.random.default_rng(0), batches.BatchLayout(classifier)
     some = as_rows(["word " * count for count in rng.integers(1, 40, 997)])
     found = list(batches.read(some, laid, 3000))
     sizes = [len(batch.examples) for batch in found]
@@ -71,9 +72,9 @@ def test_batches_have_few_sizes_and_go_on_from_any_of_them(classifier):
 
 
 def test_a_bad_row_ends_the_batches_after_the_good_ones(classifier):
-    laid, some = batches.Layout(classifier), as_rows(["a", "b", "c", "d"])
+    laid, some = batches.BatchLayout(classifier), as_rows(["a", "b", "c", "d"])
     bad = batches.errors.UserError("rows.csv:3: bad")
-    some[2] = rows.Row(bad, some[2].mark)
+    some[2] = rows.MarkedRow(bad, some[2].mark)
     found = batches.read(some, laid)
     batch = next(found)
     assert [example.row for example in batch.examples] == [0, 1] and batch.mark == some[1].mark
@@ -88,4 +89,4 @@ def test_errors_of_the_thread_arrive(classifier):
         raise batches.errors.UserError("the disk is gone")
 
     with pytest.raises(batches.errors.UserError, match="the disk is gone"):
-        list(batches.ahead(batches.read(rows_that_end(), batches.Layout(classifier))))
+        list(batches.ahead(batches.read(rows_that_end(), batches.BatchLayout(classifier))))

@@ -11,7 +11,7 @@ import pytest
 from knnprompt_jax.report import drawing, embedding, page
 from knnprompt_jax.report.scores import Score
 from knnprompt_jax.report.sections import Listing, Section
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 HOSTILE = "</script><img src=x onerror=alert(1)>'\"&amp;\u2028\u2029\x00 שלום"
 
@@ -41,7 +41,7 @@ def rendered() -> str:
     points = (embedding.Point(HOSTILE, HOSTILE), embedding.Point(HOSTILE, HOSTILE, "b", HOSTILE, ((0, 0.123456),)))
     places = embedding.places(np.arange(6.0).reshape(2, 3))
     shown = embedding.Map("map", HOSTILE, HOSTILE, (HOSTILE, "b"), points, places, other=HOSTILE, cases=(1,))
-    table = Table("table", HOSTILE, (HOSTILE,), (HOSTILE,), (Row((HOSTILE,), (Cell(Score(1.0)),)),), HOSTILE)
+    table = Table("table", HOSTILE, (HOSTILE,), (HOSTILE,), (TableRow((HOSTILE,), (Cell(Score(1.0)),)),), HOSTILE)
     with drawing.style():
         panel = drawing.Panel(HOSTILE.replace("\x00", ""))
         panel.axes.plot([0, 1], [0, 1], "o", clip_on=True)

@@ -9,7 +9,7 @@ import pytest
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.report import accuracy_table, scores, tables, templates
 from knnprompt_jax.report.scores import Score
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 FEW = {"regime": "few-shot"}
 
@@ -97,7 +97,7 @@ def test_truncated_and_reused_cells_are_marked_and_explained(make_record, fields
 
 
 def test_other_marks_are_letters_by_their_text():
-    rows = (Row(("x",), (Cell(Score(1), marks=("two",)), Cell(Score(2), marks=("one", tables.TRUNCATED, "two")))),)
+    rows = (TableRow(("x",), (Cell(Score(1), marks=("two",)), Cell(Score(2), marks=("one", tables.TRUNCATED, "two")))),)
     table = Table("t", "", ("",), ("1", "2"), rows)
     assert [table.signs(cell) for cell in table.cells] == ["a", "b,†,a"]
     assert table.footnotes == ["a two.", "b one.", f"† {tables.TRUNCATED}."]
@@ -133,7 +133,7 @@ TABLE = Table(
     caption="a | b <script>",
     headers=("Name",),
     columns=("=SUM(A1)", "b|c\nd"),
-    rows=(Row(("+1",), (Cell(Score(-1.25, 0.5, 3), Score(2.0, 0.25, 10), True, (tables.TRUNCATED,)), Cell())),),
+    rows=(TableRow(("+1",), (Cell(Score(-1.25, 0.5, 3), Score(2.0, 0.25, 10), True, (tables.TRUNCATED,)), Cell())),),
 )
 
 

@@ -19,7 +19,7 @@ _CONV1D = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.w
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """`restore` makes Hugging Face's array; where it calculates with the numbers, in float32."""
 
     restore: Callable[[np.ndarray], np.ndarray]
@@ -27,21 +27,21 @@ class Layout:
     calculates: bool = False
 
 
-def of(fields: gguf_fields.Fields, entry: gguf_header.Entry) -> Layout | None:
+def of(fields: gguf_fields.Fields, entry: gguf_header.Entry) -> TensorLayout | None:
     """How to restore a tensor; None if llama.cpp keeps it as it is. Raises UserError where the heads do not divide it."""
     part = entry.name.split(".", 2)[-1]
     if fields.arch in _NEIGHBOURS and part.startswith(("attn_q.", "attn_k.")):
         heads = fields.size("attention.head_count")
         if part.startswith("attn_k."):
             heads = fields.size("attention.head_count_kv", heads)
-        return Layout(functools.partial(_part_pairs, heads=_dividing(fields, entry, heads, 2)))
+        return TensorLayout(functools.partial(_part_pairs, heads=_dividing(fields, entry, heads, 2)))
     if fields.arch == "gptneox" and part.startswith("attn_qkv."):
         heads = fields.size("attention.head_count")
-        return Layout(functools.partial(_fuse_by_head, heads=_dividing(fields, entry, heads, 3)))
+        return TensorLayout(functools.partial(_fuse_by_head, heads=_dividing(fields, entry, heads, 3)))
     if fields.arch in _NORMS_PLUS_ONE and entry.name.endswith("norm.weight"):
-        return Layout(_subtract_one, calculates=True)
+        return TensorLayout(_subtract_one, calculates=True)
     if fields.arch == "gpt2" and part in _CONV1D:
-        return Layout(np.transpose, transposes=True)
+        return TensorLayout(np.transpose, transposes=True)
     return None
 
 

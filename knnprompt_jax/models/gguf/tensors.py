@@ -93,7 +93,9 @@ def _tensor(fields: gguf_fields.Fields, entry: gguf_header.Entry, key: str) -> t
 
 
 @functools.lru_cache(maxsize=1)
-def _compute(header: gguf_header.Header, entry: gguf_header.Entry, layout: gguf_layouts.Layout | None) -> np.ndarray:
+def _compute(
+    header: gguf_header.Header, entry: gguf_header.Entry, layout: gguf_layouts.TensorLayout | None
+) -> np.ndarray:
     """Kept because the shards of an array are asked for in turn."""
     array = numbers(header, entry)
     array = layout.restore(array) if layout else array

@@ -27,7 +27,7 @@ _ANY_K = dataclasses.replace(registry.get("knn"), run=_run)
 
 def _cells(
     settings: settings_lib.GridSettings, names: Sequence[str], rows: material.Rows, most: int
-) -> Iterator[cells.Cell]:
+) -> Iterator[cells.GridCell]:
     """kNN Prompting with every k, other methods as they are."""
     for cell in cells.regimes(settings, names, rows, most):
         if cell.method != _ANY_K.name:

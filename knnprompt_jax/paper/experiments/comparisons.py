@@ -10,7 +10,7 @@ from knnprompt_jax.runs import material
 
 def _searched_once(
     settings: settings_lib.GridSettings, names: Sequence[str], rows: material.Rows, most: int
-) -> Iterator[cells.Cell]:
+) -> Iterator[cells.GridCell]:
     """The cells of all regimes; the upper bound is searched for with the first seed only, as published."""
     for cell in cells.regimes(settings, names, rows, most):
         if cell.method != distributions.BOUND or cell.draw.seed == settings.seeds[0]:

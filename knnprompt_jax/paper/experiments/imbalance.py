@@ -24,7 +24,7 @@ class Settings(settings_lib.GridSettings):
     )
 
 
-def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.Cell]:
+def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.GridCell]:
     for share, cell in itertools.product(settings.shares, cells.regimes(settings, names, rows, most)):
         drawn = dataclasses.replace(cell.draw, share=share)
         yield dataclasses.replace(cell, draw=drawn, axes=(*cell.axes, ("ratio", share)))

@@ -18,7 +18,7 @@ from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.report import names, published, sections
 from knnprompt_jax.report.scores import Score
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 from knnprompt_jax.runs import material
 
 _NAME = "max_shots"
@@ -118,7 +118,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
             Cell(_score(value), _score(_printed(task, quantity, context)), True, digits=digits)
             for task, value in counted.items()
         )
-        lines.append(Row((title,), tuple(cells)))
+        lines.append(TableRow((title,), tuple(cells)))
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are cut."
     return Table(_NAME, caption, ("",), tuple(map(names.task, tasks)), tuple(lines))
 

@@ -14,7 +14,7 @@ from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import accuracy_table, curves, names, published, scores, templates
 from knnprompt_jax.report.published import Printed
 from knnprompt_jax.report.scores import Record, Score
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 from knnprompt_jax.runs import material
 
 _NAME = "prior_reliance"
@@ -39,7 +39,7 @@ class Settings(settings_lib.GridSettings):
                 raise errors.UserError(f"prior_settings={self.prior_settings!r}: choose from {', '.join(_SETTINGS)}")
 
 
-def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.Cell]:
+def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.GridCell]:
     for setting, share, cell in itertools.product(
         settings_lib.split_names(settings.prior_settings), settings.shares, cells.regimes(settings, names, rows, most)
     ):
@@ -97,7 +97,7 @@ def _table(shown: experiment.Shown, paper: Sequence[Printed]) -> Table:
         ]
         summaries = zip(_summary(ours), _printed_summary(*place[-2:]), strict=True)
         row += [Cell(*pair, comparable, paper_digits=2) for pair in summaries]
-        rows.append(Row(tuple(map(names.text, axes, place)), tuple(row)))
+        rows.append(TableRow(tuple(map(names.text, axes, place)), tuple(row)))
     return Table(
         name=_NAME,
         caption="Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test skewed; "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from knnprompt_jax.paper import experiment, settings
 from knnprompt_jax.report import distributions, names, published, scores
 from knnprompt_jax.report.scores import Record, Score
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 _SMALLEST = "gpt2-large"  # Of whose 32 shots the text says 3.83 against 9.14.
 
@@ -33,7 +33,7 @@ def _spread(records: Sequence[Record]) -> Table:
         own, printed = _average(ours.get(place, [])), [number.score.std for number in theirs.get(place, [])]
         same = len(printed) == len(tasks)
         cell = Cell(own, Score(statistics.fmean(filter(None, printed))) if printed else None, same, digits=2)
-        rows.append(Row(tuple(map(names.text, axes, place)), (cell,)))
+        rows.append(TableRow(tuple(map(names.text, axes, place)), (cell,)))
     caption = (
         "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "
         "data scaling (its text: 3.83 for kNN Prompting against 9.14, of 0.8B with m = 32)."

@@ -19,11 +19,11 @@ class Settings(settings_lib.GridSettings):
     anchor_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "… and |A|; m is their sum.", least=1)
 
 
-def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.Cell]:
+def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.GridCell]:
     del rows
     for name, seed, shown, kept in itertools.product(names, settings.seeds, settings.demo_shots, settings.anchor_shots):
         if shown + kept <= most:
-            yield cells.Cell(name, draws.Draw(seed, shown + kept, shown), (("anchor_shots", kept),))
+            yield cells.GridCell(name, draws.Draw(seed, shown + kept, shown), (("anchor_shots", kept),))
 
 
 def _draw(shown: experiment.Shown) -> experiment.Drawn:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.report import names, published, scores
 from knnprompt_jax.report.scores import Record, Score
-from knnprompt_jax.report.tables import Cell, Row, Table
+from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 _AXES = ("model", "method", "m")
 _PRINTED = {("icl", None): "icl", ("knn", 1024): "knn_prompting_1024"}
@@ -28,7 +28,7 @@ def _draw(shown: experiment.Shown) -> experiment.Drawn:
         own = {record.seed: record for record in groups.get(place, [])}
         theirs = _expected(*place[1:]) if place[0] == released["model"] else {}
         cells = (_cell(own.get(seed), theirs.get(seed)) for seed in seeds)
-        rows.append(Row(tuple(map(names.text, _AXES, place)), tuple(cells)))
+        rows.append(TableRow(tuple(map(names.text, _AXES, place)), tuple(cells)))
     table = Table(
         name="sst2",
         caption="Accuracy on SST2 by seed, beside what the README of the paper's released code prints.",
