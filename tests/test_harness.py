@@ -1,0 +1,168 @@
+"""lm-evaluation-harness scores texts by our pass as by its Hugging Face backend, whatever their order and what they share."""
+
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+lm_eval = pytest.importorskip("lm_eval", reason="the extra harness")
+torch = pytest.importorskip("torch", reason="parity is with its Hugging Face backend")
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from lm_eval import tasks as lm_eval_tasks  # noqa: E402
+
+from knnprompt_jax import errors, harness  # noqa: E402
+from knnprompt_jax.models import shipped  # noqa: E402
+from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
+
+TASK = catalogue.get("demo")
+CHOICES = """
+task: choice
+dataset_path: json
+dataset_kwargs: {{data_files: {{train: {0}/train.jsonl, test: {0}/test.jsonl}}}}
+fewshot_split: train
+fewshot_config: {{sampler: {1}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{text}}}}\\nkind:"
+doc_to_target: label
+doc_to_choice: {2}
+"""
+ROLLING = """
+task: rolling
+num_fewshot: 0
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {0}/long.jsonl}}}}
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: text
+metric_list: [{{metric: word_perplexity}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def ours() -> harness.HarnessModel:
+    return harness.HarnessModel("tiny")
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    from lm_eval.models import huggingface
+
+    return huggingface.HFLM(str(shipped.locate("tiny")), device="cpu", dtype="float32", batch_size=5)
+
+
+def requests(*texts):
+    return [types.SimpleNamespace(args=text) for text in texts]
+
+
+def write_tasks(folder: pathlib.Path, sampler: str) -> None:
+    def write(name, rows):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    for name, split, step in (("train", "train", 7), ("test", "dev_subsample", 9)):
+        rows = sources.load_rows(TASK, split)[::step]
+        write(name, [{"text": TASK.retrieval_text(row), "label": TASK.labels.index(row.label)} for row in rows])
+    texts = [TASK.retrieval_text(row) for row in sources.load_rows(TASK, "train")]
+    write("long", [{"text": "\n".join(texts[start : start + count])} for start, count in ((0, 1), (3, 5), (11, 131))])
+    (folder / "choice.yaml").write_text(CHOICES.format(folder, sampler, json.dumps(TASK.label_words)))
+    (folder / "rolling.yaml").write_text(ROLLING.format(folder))
+
+
+def evaluate(model, folder: pathlib.Path, **options):
+    found = lm_eval_tasks.TaskManager(include_path=str(folder), include_defaults=False)
+    told = lm_eval.simple_evaluate(
+        model, tasks=["choice", "rolling"], task_manager=found, bootstrap_iters=0, log_samples=True, **options
+    )
+    scores = {
+        name: [np.array(sample["resps"], float).ravel() for sample in samples]
+        for name, samples in told["samples"].items()
+    }
+    return told["results"], scores
+
+
+@pytest.mark.parametrize(("sampler", "num_fewshot"), [("first_n", 5), ("default", 3), ("default", 0)])
+def test_the_same_numbers_as_the_hugging_face_backend(tmp_path, ours, theirs, sampler, num_fewshot):
+    write_tasks(tmp_path, sampler)
+    got, want = (evaluate(model, tmp_path, num_fewshot=num_fewshot) for model in (ours, theirs))
+    for name in ("choice", "rolling"):
+        np.testing.assert_allclose(np.concatenate(got[1][name]), np.concatenate(want[1][name]), rtol=1e-5, atol=1e-4)
+    assert got[0]["choice"]["acc,none"] == want[0]["choice"]["acc,none"]
+
+
+TEXTS = [
+    ("A sentence to go on with: the", " rain"),
+    ("A sentence to go on with: the", " sun is out"),
+    ("", "Nothing before it."),
+    ("blank at its end ", "word"),
+    ("word " * 700, "the end of a text that is too long"),
+    *((f"shared {'so many words ' * 40}{number % 7}", f" {number}") for number in range(71)),
+]
+
+
+def test_order_repetition_and_company_change_nothing(ours, theirs):
+    got = ours.loglikelihood(requests(*TEXTS), disable_tqdm=True)
+    want = theirs.loglikelihood(requests(*TEXTS), disable_tqdm=True)
+    np.testing.assert_allclose(*([score for score, _ in scores] for scores in (got, want)), atol=1e-4)
+    assert [greedy for _, greedy in got] == [greedy for _, greedy in want]
+    shuffled = random.Random(3).sample([*range(len(TEXTS)), *range(0, len(TEXTS), 5)], k=len(TEXTS) + 16)
+    again = ours.loglikelihood(requests(*(TEXTS[place] for place in shuffled)), disable_tqdm=True)
+    assert again == [got[place] for place in shuffled]
+    few = ours.loglikelihood(requests(*TEXTS[:6]), disable_tqdm=True)
+    np.testing.assert_allclose([score for score, _ in few], [score for score, _ in got[:6]], atol=1e-4)
+
+
+def test_greedy_continuations_are_known(ours, theirs):
+    context = "The talk was about the"
+    with torch.inference_mode():
+        best = theirs.model(torch.tensor([ours.tok_encode(context)])).logits[0, -1].argmax()
+    words = (ours.tokenizer.decode([int(best)]), " xylophone")
+    assert [greedy for _, greedy in ours.loglikelihood(requests(*((context, word) for word in words)), True)] == [
+        True,
+        False,
+    ]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 63, 64, 65, 130]), st.lists(st.integers(0, 2), max_size=3)), max_size=90)
+)
+def test_families_hold_every_text_once(parts):
+    texts = sorted({((5,) * count + tuple(rest) + (1,), (count, 7)) for count, rest in parts})
+    order: list[int] = []
+    families = list(harness.families(texts, order))
+    made = [
+        ((*map(int, family.prefix_P), *map(int, context)), tuple(map(int, target)))
+        for family in families
+        for context, target in zip(family.contexts, family.targets, strict=True)
+    ]
+    assert made == [texts[place] for place in order] and sorted(order) == list(range(len(texts)))
+
+
+def test_what_begins_alike_is_a_family():
+    shared = [tuple(range(100 * task, 100 * task + 80)) for task in range(3)]
+    texts = sorted((shared[task] + (number,), (1,)) for task in range(3) for number in range(41))
+    assert [len(family.prefix_P) for family in harness.families(texts, [])] == [80, 80, 80]
+
+
+@pytest.mark.parametrize("length", [0.5, -1, 10**6])
+def test_a_context_that_the_model_does_not_have_is_refused(length):
+    with pytest.raises(errors.UserError, match="max_length="):
+        harness.HarnessModel("tiny", max_length=length)
+
+
+def test_generation_is_refused_in_one_line(tmp_path):
+    write_tasks(tmp_path, "default")
+    text = (tmp_path / "rolling.yaml").read_text().replace("loglikelihood_rolling", "generate_until")
+    (tmp_path / "rolling.yaml").write_text(text)
+    command = [sys.executable, "-m", "knnprompt_jax.harness", "--model", "knnprompt", "--model_args", "pretrained=tiny"]
+    done = subprocess.run(
+        [*command, "--tasks", "rolling", "--include_path", str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: knnprompt scores texts")
