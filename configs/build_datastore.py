@@ -5,6 +5,7 @@
         --config.data_dir=data --config.shots=1024
     python experiments/knn_prompting.py --config.store=stores/demo    # evaluates it
     python experiments/build_datastore.py --config.store=stores/demo --config.append=more.csv
+    python experiments/build_datastore.py --config.store=stores/demo --config.relabel=look/suggestions.csv
     python experiments/build_datastore.py --config.store=stores/demo "--config.remove_ids=(3, 17)"
 
 Every option can be given on the command line as --config.<option>=<value>; --help lists them.

@@ -1,4 +1,4 @@
-"""Which k, distance and number of demonstrations to take, from the train rows alone.
+"""Which rule, k, distance and number of demonstrations to take, from the train rows alone, beside baselines.
 
     python experiments/tune.py                                # the default model and the shipped task
     python experiments/tune.py --config.model=gpt2-xl --config.task=my_task.yaml --config.train_file=train.csv

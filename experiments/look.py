@@ -1,6 +1,7 @@
 """Draws the anchors of a saved classifier: map, confusion, calibration, and the anchors that deserve a second look.
 
 python experiments/look.py --store=my_classifier --output=look
+python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv    # once you went through the table
 """
 
 from knnprompt_jax import app
@@ -10,7 +11,8 @@ _OPTIONS = app.Flags(look.LookOptions)
 
 
 def main() -> None:
-    print(f"page: {look.run(_OPTIONS.value)}")
+    written = look.run(_OPTIONS.value)
+    print(f"page: {written.page}\nlabels that may be wrong: {written.suggestions}")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ def main() -> None:
     done = job.run(_OPTIONS.value)
     shown = sys.stderr if _OPTIONS.value.output == outputs.STANDARD else sys.stdout
     after = f" after {done.earlier} earlier" if done.earlier else ""
-    near = f" ({done.by_rounding} decided by rounding)" if done.by_rounding else ""
-    print(f"{done.rows} rows{near}{after}, {done.rows / max(1e-9, done.seconds):.1f} rows/s", file=shown)
+    near = f"; rounding decides {done.by_rounding} of all" if done.by_rounding else ""
+    print(f"{done.rows} rows{after}, {done.rows / max(1e-9, done.seconds):.1f} rows/s{near}", file=shown)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Which k, distance and number of demonstrations to take, from the train rows alone.
+"""Which rule, k, distance and number of demonstrations to take, from the train rows alone, beside baselines.
 
 python experiments/tune.py
 python experiments/tune.py --config.task=my_task.yaml --config.train_file=train.csv --config.demo_shots="(0, 1, 4)"
+python experiments/tune.py --config.store=my_classifier --config.metric=accuracy --config.apply
 """
 
 from knnprompt_jax import app

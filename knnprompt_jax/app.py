@@ -18,7 +18,7 @@ from absl import flags, logging
 from ml_collections import config_flags
 from ml_collections.config_flags import tuple_parser
 
-from knnprompt_jax import errors, files, options
+from knnprompt_jax import compilation_cache, errors, files, options
 
 Kind = TypeVar("Kind", bound=options.Options)
 _HELP = ("--help", "-help", "-h")
@@ -65,7 +65,9 @@ class Flags(Generic[Kind]):
         Flags.of_binary, self.kind = self, kind
         for name, default, declared in options.listed(kind):
             if isinstance(default, bool):
-                flags.DEFINE_bool(name, default, told(declared), module_name=sys.argv[0])
+                flag = flags.BooleanFlag(name, default, told(declared))
+                flag.parser = _TrueOrFalse()
+                flags.DEFINE_flag(flag, module_name=sys.argv[0])
             else:
                 parsers: dict[type, flags.ArgumentParser] = {str: flags.ArgumentParser(), tuple: _Several()}
                 parser = parsers.get(type(default), _Value())
@@ -78,6 +80,16 @@ class Flags(Generic[Kind]):
         for name, _, _ in options.listed(self.kind):
             config.update_from_flattened_dict({name: flags.FLAGS[name].value})
         return options.from_config(self.kind, config, prefix="--")
+
+
+class _TrueOrFalse(flags.BooleanParser):
+    """True or False, or what is neither as text."""
+
+    def parse(self, argument: Any) -> Any:
+        try:
+            return super().parse(argument)
+        except ValueError:
+            return argument
 
 
 class _Value(flags.ArgumentParser):
@@ -105,28 +117,33 @@ for _type, _parser in {int: _Value(), float: _Value(), bool: _Value(), tuple: _S
 
 def _literal(argument: Any) -> Any:
     if isinstance(argument, str):
-        with contextlib.suppress(SyntaxError, ValueError):
+        with contextlib.suppress(SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             return ast.literal_eval(argument.capitalize() if argument in ("true", "false") else argument)
     return argument
 
 
-def run(main: Callable[[], None]) -> None:
-    """Parses the flags and calls `main`; --help lists them, and the options of the config where there is one."""
+def run(main: Callable[[], None], keep_programs: bool = True) -> None:
+    """Parses the flags and calls `main`; --help lists them, and the options of the config where there is one.
+
+    What is compiled is kept for later runs (`compilation_cache`), but where compiling is what is measured.
+    """
 
     def parse(argv: Sequence[str]) -> list[str]:
         if not {*_HELP}.isdisjoint(argv):
             _show_help(Config.of_binary, argv)
         with _mistakes_in_one_line():
             rest = flags.FLAGS(argv)
+            if len(rest) > 1:
+                _fail(f"unexpected argument {rest[1]!r}: options are written --name=value{_example(rest[1])}")
             for declared in (Config.of_binary, Flags.of_binary):
                 if declared:
                     declared.value  # noqa: B018 (raises)
-        if len(rest) > 1:
-            _fail(f"unexpected argument {rest[1]!r}: options are written --name=value")
         return rest
 
     def guarded(argv: Sequence[str]) -> None:
         logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
+        if keep_programs:
+            compilation_cache.use()
         main()
         with files.refusals(pathlib.Path("standard output")):
             print(end="", flush=True)
@@ -140,6 +157,14 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _example(argument: str) -> str:
+    """How an argument is meant, perhaps: as the value of the first option that is a text without a default."""
+    if not Flags.of_binary:
+        return ""
+    texts = [name for name, default, _ in options.listed(Flags.of_binary.kind) if default == ""]
+    return f", as in --{texts[0]}={argument}" if texts else ""
 
 
 def _show_help(config: Config | None, argv: Sequence[str]) -> NoReturn:
@@ -195,6 +220,9 @@ def _told(error: BaseException) -> str:
             return str(cause)
     if error.args and isinstance(error.args[0], KeyError):  # As ml_collections has it.
         return f"unknown option: {error.args[0].args[0]}; --help lists them"
+    if isinstance(error, flags.UnrecognizedFlagError):
+        near = re.search(r"Did you mean: (.*) \?", str(error))
+        return f"unknown option --{error.flagname}: {f'did you mean --{near[1]}? ' if near else ''}--help lists them"
     lines = str(error).splitlines()
     if isinstance(error, flags.Error):
         return " ".join(dict.fromkeys((lines[0], lines[-1])))

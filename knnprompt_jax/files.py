@@ -102,6 +102,19 @@ def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int =
     Raises:
         UserError: something of another kind, or a link to nothing, is there; the system refuses; or fewer than `num_bytes` are free.
     """
+    try:
+        nearest = _nearest_folder(path, folder)
+        _check_names(path, nearest)
+        with tempfile.TemporaryFile(dir=nearest):
+            free = shutil.disk_usage(nearest).free
+    except OSError as error:
+        raise errors.UserError(f"{path}: {error.strerror}") from error
+    if free < num_bytes:
+        raise errors.UserError(f"{path}: {num_bytes:,} bytes are needed, and {free:,} are free")
+
+
+def _nearest_folder(path: pathlib.Path, folder: bool) -> pathlib.Path:
+    """Of the folders of a path the first that is there; raises UserError or OSError where what is wanted cannot be in it."""
     place = real(path)
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
@@ -112,15 +125,20 @@ def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int =
         raise errors.UserError(f"{path}: it is {is_there}, and {needed} is needed")
     if not nearest.is_dir():
         raise errors.UserError(f"{path}: {nearest} is a file, and no folder")
-    try:
-        with contextlib.suppress(FileNotFoundError):  # The longest name that is made of this one.
-            os.lstat(place.with_name(f"...{place.name}.progress.writing.lock"))
-        with tempfile.TemporaryFile(dir=nearest):
-            free = shutil.disk_usage(nearest).free
-    except OSError as error:
-        raise errors.UserError(f"{path}: {error.strerror}") from error
-    if free < num_bytes:
-        raise errors.UserError(f"{path}: {num_bytes:,} bytes are needed, and {free:,} are free")
+    return nearest
+
+
+def _check_names(path: pathlib.Path, nearest: pathlib.Path) -> None:
+    """Raises UserError or OSError where a name is too long of those that are made of this one."""
+    place, added = real(path), len("....progress.writing.lock")
+    size, most = len(os.fsencode(place.name)), os.pathconf(nearest, "PC_NAME_MAX")
+    if size + added > most:
+        raise errors.UserError(
+            f"{path}: File name too long: it has {size} bytes, and at most {most - added} are possible, for files beside it "
+            "have longer names"
+        )
+    with contextlib.suppress(FileNotFoundError):
+        os.lstat(place.with_name(f"...{place.name}.progress.writing.lock"))
 
 
 @contextlib.contextmanager
@@ -180,6 +198,8 @@ def _locked(held: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
             holder.acquire()
         except filelock.Timeout:
             raise errors.UserError(f"{path}: another process is writing to it") from None
+        except FileExistsError as error:  # As mkdir has it.
+            raise errors.UserError(f"{path}: {name.parent} is a file, and no folder") from error
         except OSError as error:
             raise errors.UserError(f"{path}: {refusal(error)}") from error
         stack.callback(holder.release)

@@ -105,8 +105,9 @@ class HarnessModel(model_lib.TemplateLM):
         """log p of each continuation after its context, in nats, and whether greedy decoding gives it."""
         asked = [(tuple(context), tuple(target)) for _, context, target in requests]
         texts = sorted(set(asked))
+        order: list[int] = []
         # The last token is asked for and not read.
-        laid = continuations.lay_out(families(texts, order := []), self.max_length + 1)
+        laid = continuations.lay_out(families(texts, order), self.max_length + 1)
         with progress.bar(None if disable_tqdm else len(texts), unit="text") as report:
             scores = self.lm.score(laid, report)
         answers = {

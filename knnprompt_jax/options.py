@@ -4,6 +4,7 @@ Configs, `--help`, checks and records all come from these declarations. An optio
 dataclass in the field `group`.
 """
 
+import contextlib
 import dataclasses
 import math
 import numbers
@@ -18,6 +19,8 @@ import ml_collections
 from knnprompt_jax import errors
 
 T = TypeVar("T")
+LARGEST = {int: 2**31 - 1, float: 1e12}  # What NumPy and JAX take as seeds and sizes, and bytes can be counted with.
+_SHOWN = 80  # Characters of a value in a message.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # No file's name and no text in UTF-8 has these.
 _KINDS = {int: "a whole number", float: "a number, and finite", str: "a text", bool: "True or False"}
 
@@ -32,7 +35,8 @@ def option(
     needed: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
-    """A field that is an option; `least` and `most` bound a number, or each number of a tuple; what is `needed` is not empty.
+    """A field that is an option; `least` and `most` bound a number, or each number of a tuple; what is `needed` is not empty. No number
+    is beyond ± `LARGEST`.
 
     `words` may be given in the place of a value: each stands for one, which need not lie within the bounds.
     """
@@ -100,11 +104,11 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # A dataclass.
     choices, hints = ", ".join(prefix + name for name in sorted(fields)), typing.get_type_hints(kind)
     if not hasattr(config, "items"):
-        raise errors.UserError(f"{prefix.rstrip('.')}={config!r}: it is a group of options: choose from {choices}")
+        raise errors.UserError(f"{prefix.rstrip('.')}={shown(config)}: it is a group of options: choose from {choices}")
     values = {}
     for name, value in config.items():
         if name not in fields:
-            raise errors.UserError(f"unknown option {prefix + name!r}: choose from {choices}")
+            raise errors.UserError(f"unknown option {f'{prefix}{name}'!r}: choose from {choices}")
         if inner := fields[name].metadata.get("group"):
             values[name] = from_config(inner, value, f"{prefix}{name}.")
         else:
@@ -117,12 +121,15 @@ def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, agai
 
     `again` it may also be what a word stands for: options are also made of options.
     """
-    if isinstance(value, str) and value in declared["words"]:
-        return declared["words"][value]
-    if again and value in declared["words"].values():
-        return value
     several = typing.get_origin(hint) is tuple
-    kind, told = typing.get_args(hint)[0] if several else hint, f"{name}={value!r}"
+    kind, told = typing.get_args(hint)[0] if several else hint, f"{name}={shown(value)}"
+    if isinstance(value, str) and declared["words"]:
+        if value in declared["words"]:
+            return declared["words"][value]
+        with contextlib.suppress(ValueError):  # A command line gives a text where the default is a word.
+            value = kind(value)
+    if again and _is(kind, value) and value in declared["words"].values():
+        return value
     if several and not isinstance(value, list | tuple):
         raise errors.UserError(f"{told}: choose several, as in {name}=(1, 2)")
     values = tuple(value) if several else (value,)
@@ -135,22 +142,36 @@ def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, agai
 
 
 def _check(told: str, declared: Mapping[str, Any], kind: type, value: Any, which: str) -> None:
-    least, most = declared["least"], declared["most"]
-    if declared["choices"] and value not in declared["choices"]:
+    if declared["choices"] and not (isinstance(value, str) and value in declared["choices"]):
         raise errors.UserError(f"{told}: choose from {', '.join(declared['choices'])}")
     if not _is(kind, value):
         raise errors.UserError(f"{told}: {which} must be {' or '.join([_KINDS[kind], *declared['words']])}")
     if isinstance(value, str) and _UNWRITABLE.search(value):
         raise errors.UserError(f"{told}: a text in UTF-8 without NUL characters is needed")
-    if least is not None and value < least:
-        raise errors.UserError(f"{told}: at least {least} is needed")
-    if most is not None and value > most:
-        raise errors.UserError(f"{told}: at most {most} is possible")
+    if kind in LARGEST:
+        least = -LARGEST[kind] if declared["least"] is None else declared["least"]
+        most = LARGEST[kind] if declared["most"] is None else declared["most"]
+        if value < least:
+            raise errors.UserError(f"{told}: at least {least} is needed")
+        if value > most:
+            raise errors.UserError(f"{told}: at most {most} is possible")
 
 
 def _is(kind: type, value: Any) -> bool:
     if isinstance(value, bool):
         return kind is bool
     if kind is float:
-        return isinstance(value, numbers.Real) and math.isfinite(value)
+        try:
+            return isinstance(value, numbers.Real) and math.isfinite(value)
+        except OverflowError:  # A whole number that no float holds.
+            return False
     return isinstance(value, numbers.Integral if kind is int else kind)
+
+
+def shown(value: Any) -> str:
+    """The value as messages show it: on one line, its middle left out where it is long."""
+    try:
+        text = " ".join(repr(value).splitlines())
+    except ValueError:  # Python writes no whole numbers of more than 4,300 digits.
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 4 :]}"

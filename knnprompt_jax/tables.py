@@ -1,7 +1,28 @@
-"""Aligned text tables for the terminal, and mean ± spread."""
+"""Aligned text tables for the terminal, mean ± spread, and cells that a spreadsheet takes for data."""
 
 import statistics
 from collections.abc import Sequence
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def to_cell(text: str) -> str:
+    """The text, behind an apostrophe where a spreadsheet would run it as a formula; numbers stay as they are.
+
+    So are formulas that stand behind apostrophes already, for `from_cell` takes one off.
+    """
+    if not text.lstrip("'").startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
+def from_cell(text: str) -> str:
+    """The text that `to_cell` was given."""
+    return text[1:] if text.startswith("'") and to_cell(text[1:]) == text else text
 
 
 def spread(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:

@@ -13,6 +13,7 @@ hypothesis.settings.register_profile("fixed", derandomize=True)
 hypothesis.settings.load_profile("fixed")
 if importlib.util.find_spec("libtpu"):  # For tests/planning; all others would look for a TPU, and say so.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("KNNPROMPT_CACHE", "off")  # Binaries that tests start leave nothing in the user's cache folder.
 SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -96,7 +96,7 @@ def test_values_on_the_command_line(binary):
         (["--config=unknown.py"], "unknown option 'shots': choose from hub, k, names, seeds, store"),
         (["--config=configs/say.py:other"], "kind='other': choose from plain"),
         (["surplus"], "unexpected argument 'surplus': options are written --name=value"),
-        (["--nothing"], "Unknown command line flag 'nothing'"),
+        (["--nothing"], "unknown option --nothing: --help lists them"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(binary, arguments, message):
@@ -135,7 +135,9 @@ def test_options_as_flags_of_their_own(binary, arguments, said):
     [
         (["--k=abc"], "--k='abc': it must be a whole number"),
         (["--store.memory_mb=0"], "--store.memory_mb=0.0: at least 1 is needed"),
-        (["--kk=3"], "Unknown command line flag 'kk'"),
+        (["--hub=maybe"], "--hub='maybe': it must be True or False"),
+        (["--kk=3"], "unknown option --kk: --help lists them"),
+        (["--name=3"], "unknown option --name: did you mean --names? --help lists them"),
     ],
 )
 def test_mistakes_in_flags_are_one_line_too(binary, arguments, message):

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -129,7 +130,9 @@ def places(tmp_path):
         ("link", {}, "link: {}/link is a link to nowhere, which is not there"),
         ("link/below", {}, "below: {}/link is a link to nowhere, which is not there"),
         ("loop", {"folder": True}, "loop: {}/loop is a link to loop, which is not there"),
-        ("x" * 240, {}, "File name too long"),
+        ("x" * 300, {}, "File name too long"),
+        ("x" * 231, {}, "File name too long: it has 231 bytes, and at most 230 are possible, for files beside it"),
+        ("é" * 123, {"folder": True}, "it has 246 bytes, and at most 230 are possible"),
         ("a\0b", {}, "a path has no NUL characters"),
         ("/", {"folder": True}, "/: it is the root of all folders"),
         ("new", {"num_bytes": 2**60}, "new: 1,152,921,504,606,846,976 bytes are needed, and "),
@@ -141,6 +144,13 @@ def test_what_cannot_be_written_is_told_before(places, name, options, message):
         files.check_writable(places / name, **options)
     assert message.format(places) in str(caught.value)
     assert "\n" not in str(caught.value) and sorted(places.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["file/below", "file/below/it"])
+def test_a_lock_below_a_file_tells_that_it_is_one(places, name):
+    with pytest.raises(errors.UserError) as caught, files.lock(places / name):
+        pass
+    assert re.search("file is a file, and no folder$|file/below: Not a directory$", str(caught.value))
 
 
 def test_what_can_be_written(places, monkeypatch):

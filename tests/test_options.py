@@ -57,6 +57,9 @@ MISTAKES = [
     ({"rate": "0.5"}, "rate='0.5': it must be a number, and finite"),
     ({"rate": False}, "rate=False: it must be a number, and finite"),
     ({"rate": 1.5}, "rate=1.5: at most 1 is possible"),
+    ({"rate": 10**400}, "rate=1000000000000000000000000000000000000000…00000000000000000000: it must be a number, and"),
+    ({"k": 2**31}, "k=2147483648: at most 2147483647 is possible"),
+    ({"k": 10**5000}, "k=a number of thousands of digits: at most 2147483647 is possible"),
     ({"seeds": 5}, "seeds=5: choose several, as in seeds=(1, 2)"),
     ({"seeds": (1, 2.5)}, "seeds=(1, 2.5): each must be a whole number"),
     ({"seeds": ((1, 2),)}, "seeds=((1, 2),): each must be a whole number"),
@@ -87,7 +90,7 @@ class Shots(options.Options):
     shots: int = options.option(3, "Rows.", least=1, words={"all": 0})
 
 
-@pytest.mark.parametrize(("given", "shots"), [("all", 0), (5, 5)])
+@pytest.mark.parametrize(("given", "shots"), [("all", 0), (5, 5), ("7", 7)])
 def test_a_word_stands_for_a_value(given, shots):
     assert Shots(given).shots == options.from_config(Shots, {"shots": given}).shots == shots
 

@@ -3,9 +3,12 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterable
 
 import jax
 import numpy as np
@@ -72,14 +75,53 @@ def test_two_processes_build_one_store(tmp_path):
     assert [process.returncode for process in (one, *two)] == [0, 0, 0], outputs
     assert ["saved:" in output for output, _ in outputs] == [True, True, False]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
-    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("one", "two")]
-    for field in ("provenance", "kind", "options", "class_counts"):
-        assert manifests[0][field] == manifests[1][field]
-    assert (tmp_path / "one" / "rows.jsonl").read_text() == (tmp_path / "two" / "rows.jsonl").read_text()
-    ours, theirs = (kp.KNNPrompting.load(tmp_path / name).store_ for name in ("one", "two"))
-    np.testing.assert_array_equal(ours.labels_N, theirs.labels_N)
-    np.testing.assert_array_equal(ours.ids_N, theirs.ids_N)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), ours.anchors.keys, theirs.anchors.keys)
+    check_same_stores(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
+def test_four_killed_processes_build_one_store(kills, tmp_path):
+    """Four processes × two devices, killed at random and started again."""
+    options = ["--config.model=tiny", "--config.shots=6", "--config.demo_shots=2", "--config.chunk=3"]
+    options += ["--config.datastore.kind=factored"]
+    program = "experiments/build_datastore.py"
+    one = start(1, program, *options, f"--config.store={tmp_path}/one")
+    output, error = one.communicate()
+    assert one.returncode == 0, (output, error)
+    finish_despite_kills(
+        kills,
+        lambda: tmp_path.rglob("chunk-*"),
+        program,
+        *options,
+        "--config.mesh.model=2",
+        f"--config.store={tmp_path}/four",
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["four", "one"]
+    check_same_stores(tmp_path / "one", tmp_path / "four")
+
+
+@pytest.mark.long
+def test_four_killed_processes_run_one_grid(tmp_path):
+    """Each record of a table of the paper is there once, with the predictions of one process."""
+    options = [
+        "--config=configs/paper.py:robustness",
+        "--config.tasks=demo",
+        "--config.models=tiny",
+        "--config.methods=knn",
+    ]
+    options += ["--config.seeds=1,2,3", "--config.shots=3,4", "--config.rows=23"]
+    program, found = "experiments/paper.py", {}
+    one = start(1, program, *options, f"--config.output={tmp_path}/one")
+    output, error = one.communicate()
+    assert one.returncode == 0, (output, error)
+    finish_despite_kills(
+        *(3, lambda: (tmp_path / "four").rglob("[!.]*.json"), program),
+        *(*options, "--config.mesh.model=2", f"--config.output={tmp_path}/four"),
+    )
+    for name in ("one", "four"):
+        records = [json.loads(path.read_text()) for path in (tmp_path / name / "robustness").glob("[!.]*.json")]
+        found[name] = {(each["method"], each["seed"], each["shots"]): each["predicted"] for each in records}
+        assert len(found[name]) == len(records) == 6
+    assert found["one"] == found["four"]
 
 
 def test_two_processes_predict_what_one_does(tmp_path):
@@ -151,8 +193,39 @@ def start(devices: int, program: str, *arguments: str) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment(devices), cwd=ROOT, **pipes)
 
 
-def distributed_options() -> list[str]:
+def finish_despite_kills(kills: int, written: Callable[[], Iterable[pathlib.Path]], *command: str) -> None:
+    """Runs a command in four processes, which are killed in a random order when a random number of files is there, so many times;
+    then to its end."""
+    rng = np.random.default_rng(kills)
+    for least in [*np.sort(rng.choice(np.arange(1, 6), kills, replace=False)), None]:
+        joined = distributed_options(4)
+        processes = [start(2, *command, *joined, f"--config.distributed.process_id={number}") for number in range(4)]
+        while least is not None and len(list(written())) < least and not any(each.poll() for each in processes):
+            time.sleep(0.01)
+        if least is not None:
+            time.sleep(rng.uniform(0, 0.3))
+            for number in rng.permutation(4):
+                processes[number].kill()
+                time.sleep(rng.uniform(0, 0.1))
+        outputs = [process.communicate() for process in processes]
+        expected = {0} if least is None else {0, 2, -signal.SIGKILL}  # 2: of another that was lost.
+        assert {process.returncode for process in processes} <= expected, outputs
+
+
+def check_same_stores(one: pathlib.Path, other: pathlib.Path) -> None:
+    """Two saved classifiers: the same rows and provenance, and keys that differ by rounding alone."""
+    manifests = [json.loads((folder / "manifest.json").read_text()) for folder in (one, other)]
+    for field in ("provenance", "kind", "options", "class_counts"):
+        assert manifests[0][field] == manifests[1][field]
+    assert (one / "rows.jsonl").read_text() == (other / "rows.jsonl").read_text()
+    ours, theirs = (kp.KNNPrompting.load(folder).store_ for folder in (one, other))
+    np.testing.assert_array_equal(ours.labels_N, theirs.labels_N)
+    np.testing.assert_array_equal(ours.ids_N, theirs.ids_N)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), ours.anchors.keys, theirs.anchors.keys)
+
+
+def distributed_options(processes: int = 2) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return [f"--config.distributed.address=127.0.0.1:{port}", "--config.distributed.num_processes=2"]
+    return [f"--config.distributed.address=127.0.0.1:{port}", f"--config.distributed.num_processes={processes}"]

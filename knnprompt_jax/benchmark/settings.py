@@ -3,6 +3,7 @@
 import dataclasses
 
 from knnprompt_jax import errors, options
+from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import distances
 from knnprompt_jax.store import store as store_lib
@@ -23,6 +24,9 @@ _SIZES = ("width", "layers", "heads", "head_size", "vocab_size")
 class BenchmarkSettings(settings_lib.RowOptions, settings_lib.ComputeOptions):
     """What to measure: the model, its prompts, then what is compared in each mode."""
 
+    dtype: str = options.option(
+        "float32", "float32 is the reference, bfloat16 for accelerators.", choices=config_lib.FLOATS
+    )
     mode: str = options.option("all", "What to measure.", choices=MODES)
     model_shape: str = options.option(
         "gpt2", "A published size of any family, say opt-6.7b, Llama-3.2-1B, Qwen3-0.6B or gemma-2-2b.", needed=True

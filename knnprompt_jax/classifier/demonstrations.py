@@ -9,6 +9,7 @@ from knnprompt_jax.prompts import statistics
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
+_FEW = 2
 _COUNTED = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that are enough to tell how many fit the context.
 
 
@@ -35,6 +36,17 @@ def draw(
     generator.shuffle(shown)
     rows = {example.row for example in shown}
     return shown, [example for example in examples if example.row not in rows]
+
+
+def numbers(task: Task, examples: Sequence[Example], model: lm_lib.LanguageModel) -> list[int]:
+    """Numbers of demonstrations per class to choose from, as `up_to` what the context holds."""
+    return up_to(_most(task, examples, model), examples) if examples else [0]
+
+
+def up_to(most: int, examples: Sequence[Example]) -> list[int]:
+    """As many, or what a quarter of the largest class is; a few; and none."""
+    most = min(most, max(map(len, splits.group_by_class(examples).values())) // 4)
+    return sorted({most, min(_FEW, most), 0}, reverse=True)
 
 
 def _most(task: Task, examples: Sequence[Example], model: lm_lib.LanguageModel) -> int:

@@ -1,5 +1,6 @@
 """kNN Prompting: the label of the anchors about whose prompts the model says the same (Xu et al., ICLR 2023, Section 3)."""
 
+import collections
 import dataclasses
 import pathlib
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from sklearn import base
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import (
+    answering,
+    choosing,
     demonstrations,
     explanation,
     inputs,
@@ -21,10 +24,12 @@ from knnprompt_jax.classifier import (
     pickling,
     predictions,
     rounding,
+    rules,
     saving,
+    trials,
     tuning,
 )
-from knnprompt_jax.classifier.options import DEFAULTS, ClassifierOptions
+from knnprompt_jax.classifier.options import AUTO, DEFAULTS, ClassifierOptions
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import centroids, distances, kernel, placement
 from knnprompt_jax.store import store as store_lib
@@ -32,6 +37,7 @@ from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
 _STORE_OPTIONS = store_lib.StoreOptions()
+_CHOSEN = ("rule", "k", "distance", "weights", "penalty")
 
 
 class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
@@ -45,38 +51,56 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
       anchors_: the example of each anchor by its id, which is the number of its row in X, counted on by `partial_fit`.
       labels_: the labels [C] as they stood in y, in the task's order.
       num_rows_: how many rows were given so far.
+      choice_: what was chosen and why: a table of all that was tried; `rule_` is the rule itself.
       store_, searched_: the anchors' store, with the same ids; and what is searched, of class means where there is a `centroid`.
+      states_: what the model said of the anchors' prompts, in the store's order, in host memory: whatever is fitted again to
+        them needs no pass. None where a store alone was given.
     """
 
     def __init__(
         self,
         lm: lm_lib.LanguageModel,
         task: Task,
-        k: int = DEFAULTS.k,
+        k: int | str = DEFAULTS.k,
         *,
+        rule: str = DEFAULTS.rule,
         distance: str = DEFAULTS.distance,
+        weights: str = DEFAULTS.weights,
+        penalty: float | str = DEFAULTS.penalty,
+        demo_shots: int | str | Sequence[int | None] | None = AUTO,
+        metric: str = DEFAULTS.metric,
+        calibrated: bool = DEFAULTS.calibrated,
+        class_prior: Any = None,
         centroid: str = DEFAULTS.centroid,
         tie_break: str = DEFAULTS.tie_break,
         approximate_recall: float = DEFAULTS.approximate_recall,
-        demo_shots: int | None = None,
         truncation: str = DEFAULTS.truncation,
         label_token: str = DEFAULTS.label_token,
         random_state: int = DEFAULTS.random_state,
         store_options: store_lib.StoreOptions = _STORE_OPTIONS,
     ):
-        """Options as in `ClassifierOptions`; `k`, `tie_break` and a `distance` that the store serves may be set after `fit`, too.
+        """Options as in `ClassifierOptions`: what is "auto" is chosen by `fit`, and `choice_` says what and why.
 
-        `demo_shots` are demonstrations per class, at most half of its rows; None is as many as the context holds.
-        `store_options` say what anchors are kept as, and where.
+        As published are k=3, distance="forward" and calibrated=False. `k`, `tie_break`, `class_prior` and a `distance` that the store
+        serves may be set after `fit`, too.
+
+        `demo_shots` are demonstrations per class, at most half of its rows; None is as many as the context holds. "auto" tries that
+        (or a quarter of the largest class), a few and none, and several numbers try each of them: a pass each, over at most 1,024
+        anchors. `class_prior` says how common the classes are among the texts to classify: "uniform", a share for each label, or
+        None: as among the anchors. `store_options` say what anchors are kept as, and where.
         """
         self.lm, self.task, self.k, self.demo_shots = lm, task, k, demo_shots
+        self.rule, self.weights, self.penalty, self.metric = rule, weights, penalty, metric
+        self.calibrated, self.class_prior = calibrated, class_prior
         self.distance, self.centroid, self.tie_break = distance, centroid, tie_break
         self.approximate_recall = approximate_recall
         self.truncation, self.label_token = truncation, label_token
         self.random_state, self.store_options = random_state, store_options
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Draws the demonstrations and reads all other rows as anchors, in one pass of the model.
+        """Chooses what is not named, draws the demonstrations and reads all other rows as anchors, in one pass of the model.
+
+        A line on standard error says what was chosen.
 
         Args:
           X: texts, rows as mappings, or a table of pandas that has the task's fields as columns.
@@ -88,14 +112,23 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         self.check()
         y = list(y)
         examples = inputs.labelled(self.task, X, y)
-        shown, kept = demonstrations.draw(self.task, examples, self.lm, self.demo_shots, self.random_state)
-        self.check(kept)
-        store = self._build(self.read(kept, shown), kept)
-        return self.use_store(store, shown, kept, inputs.classes_like(self.task, y), len(examples))
+        draws = self.draws(examples)
+        choice = trials.choose(self, draws)
+        shown, kept = draws[choice.rule.demo_shots]
+        labels_C = inputs.classes_like(self.task, y)
+        return self._use_states(self.read(kept, shown), choice, shown, kept, labels_C, len(examples))
 
-    def fit_states(self, states: lm_lib.States, shown: Sequence[Example], anchors: Sequence[Example]) -> Self:
-        """As `fit`, with demonstrations drawn already and the states of the anchors' prompts."""
-        return self.use_store(self._build(states, anchors), shown, anchors)
+    def fit_states(
+        self,
+        states: lm_lib.States,
+        shown: Sequence[Example],
+        anchors: Sequence[Example],
+        choice: choosing.Choice | None = None,
+    ) -> Self:
+        """As `fit`, with demonstrations drawn already, the states of the anchors' prompts, and perhaps what was chosen."""
+        shots = max(collections.Counter(example.label for example in shown).values(), default=0)
+        choice = choice or trials.choose(self, {shots: (shown, anchors)}, states)
+        return self._use_states(states, choice, shown, anchors)
 
     def use_store(
         self,
@@ -104,15 +137,25 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         anchors: Sequence[Example],
         labels_C: np.ndarray | None = None,
         num_rows: int | None = None,
+        states: lm_lib.States | None = None,
+        choice: choosing.Choice | None = None,
     ) -> Self:
-        """As `fit_states`, with anchors whose store there is already.
+        """As `fit_states`, with anchors whose store there is already; the rule is fitted to them.
 
         Args:
           labels_C: the labels as people write them, in class order; the task's own strings by default.
           num_rows: how many rows were given so far; new ones are counted on from it.
+          states: of the anchors, in the store's order, if they are at hand.
+          choice: what was chosen; by default what there is.
         """
+        if choice or not hasattr(self, "choice_"):
+            self.choice_ = choice or choosing.Choice(self.options_.grid().default(len(anchors), 0))
+        self.states_ = None if states is None else passes.on_host(states)
         self.demonstrations_, self.store_ = tuple(shown), store
-        self.searched_ = centroids.of(store, self.centroid, self.lm.head, self.distance)
+        self.searched_ = centroids.of(store, self.centroid, self.lm.head, self.rule_.distance)
+        if not self.options_.is_plain:
+            hidden_NE = None if self.states_ is None else np.asarray(self.states_.hidden_NE)
+            self.fitted_ = rules.Fitted.to(self.choice_.rule, hidden_NE, store.labels_N, self.task.num_classes)
         self.anchors_ = {example.row: example for example in anchors}
         self.num_rows_ = num_rows or max(example.row for example in (*shown, *anchors)) + 1
         self.labels_ = np.array(self.task.labels) if labels_C is None else labels_C
@@ -120,24 +163,47 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         return self
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Adds rows as anchors to those there are; the demonstrations stay. The first call is `fit`."""
+        """Adds rows as anchors to those there are; the demonstrations stay. The first call is `fit`.
+
+        A label that the task lacks becomes a class after the others, with the label word that `Task.infer` would give it.
+        """
         if not hasattr(self, "store_"):
             return self.fit(X, y)
-        return self.append(inputs.labelled(self.task, X, y, self.num_rows_))
+        y = list(y)
+        task = self.task.with_labels(inputs.label_strings(y))
+        return self.append(inputs.labelled(task, X, y, self.num_rows_))
 
     def append(self, new: Sequence[Example]) -> Self:
-        """Adds examples, numbered on from `num_rows_`, as anchors."""
-        if new:
-            ids, classes = [example.row for example in new], inputs.classes_of(self.task, new)
-            store, anchors = self.store_.append(self.read(new), classes, ids), [*self.anchors_.values(), *new]
-            self.use_store(store, self.demonstrations_, anchors, self.labels_, self.num_rows_ + len(new))
-        return self
+        """Adds examples, numbered on from `num_rows_`, as anchors; of new classes too, as `partial_fit`."""
+        if not new:
+            return self
+        task = self.task.with_labels(example.label for example in new)
+        store, states = self._store_for(task), self.read(new)
+        store = store.append(states, inputs.classes_of(task, new), [example.row for example in new])
+        anchors, every = [*self.anchors_.values(), *new], passes.on_host(self.kept_states(), states)
+        return self._change(store, anchors, every, task, self.num_rows_ + len(new))
+
+    def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
+        """Gives anchors other labels, those of new classes too, without a pass of the model.
+
+        Raises:
+          UserError: an id twice or that no anchor has, a demonstration's among them; not as many labels as ids.
+        """
+        wanted = inputs.labels_by_id(self._fitted().demonstrations_, ids, labels)
+        task = self.task.with_labels(wanted.values())
+        store = self._store_for(task).relabel(list(wanted), [task.class_index(label) for label in wanted.values()])
+        anchors = [
+            dataclasses.replace(example, label=wanted.get(number, example.label))
+            for number, example in self.anchors_.items()
+        ]
+        return self._change(store, anchors, self.kept_states(), task)
 
     def remove(self, ids: Sequence[int]) -> Self:
         """Takes anchors away by their ids; raises UserError on an id that there is not, or where none would be left."""
         store = self._fitted().store_.remove(ids)
         left = [self.anchors_[number] for number in store.ids_N.tolist()]
-        return self.use_store(store, self.demonstrations_, left, self.labels_, self.num_rows_)
+        states = placement.take(self.kept_states(), np.isin(self.store_.ids_N, store.ids_N))
+        return self._change(store, left, states, self.task)
 
     def answer(self, X: Any) -> predictions.Predictions:
         """Labels, probabilities and neighbours, from one search."""
@@ -146,29 +212,42 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
 
     def answer_states(self, states: lm_lib.States) -> predictions.Predictions:
         """As `answer`, for texts whose prompts the model has read already."""
-        return self._predictions(*self.voters(parallel.replicate(states)))
+        return answering.of_states(self, parallel.replicate(states))
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Labels [Q], of y's type."""
-        return self.answer(X).labels
+    def predict(self, X: Any, abstain: float = 0.0) -> np.ndarray:
+        """Labels [Q], of y's type; None for a text whose label has a lower probability than `abstain`."""
+        return self.answer(X).abstaining(abstain).labels
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The classes' shares [Q, C] of the vote, in the order of `classes_`."""
+        """Probabilities of the classes [Q, C], in the order of `classes_`."""
         return self.answer(X).probabilities
+
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Each anchor's class [N] by all others and the classes' probabilities [N, C], in class order; see `answering.left_out`."""
+        return answering.left_out(self._fitted())
 
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
         """Distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first; without X, of each anchor's, itself left out."""
-        said = self._predictions(self._neighbours(X, self.k if n_neighbors is None else n_neighbors))
-        return (said.distances, said.ids) if return_distance else said.ids
+        self._fitted()
+        near = self._neighbours(X, self.rule_.k if n_neighbors is None else n_neighbors)
+        ids_Qk = self.searched_.ids_N[np.asarray(near.indices_Qk)]
+        return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
 
-    def tune(self, ks: Sequence[int] = tuning.KS) -> tuning.Tuning:
-        """Leave-one-out accuracies for every k and distance, without a pass of the model; see `tuning.tune`."""
-        return tuning.tune(self._fitted(), ks)
+    def tune(self, metric: str = DEFAULTS.metric, ks: Sequence[int] = tuning.KS) -> tuning.Tuning:
+        """All rules tried on the anchors, each classified by the others, without a pass of the model; see `tuning.tune`."""
+        return tuning.tune(self._fitted(), ks, metric)
+
+    def use(self, choice: choosing.Choice) -> Self:
+        """Takes what was chosen, by `tune` perhaps, in the place of what there is, named settings too; no pass of the model."""
+        named = {name: getattr(choice.rule, name) for name in _CHOSEN if getattr(self, name) != AUTO}
+        self.set_params(**named, calibrated=True, centroid="none")
+        states, kept = passes.on_devices(self.kept_states(), self.lm.mesh), (self.labels_, self.num_rows_)
+        return self._use_states(states, choice, self.demonstrations_, list(self.anchors_.values()), *kept)
 
     def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
-        """The neighbours of one text or row, and the tokens that tell it from each of them; see `explanation.explain`."""
+        """What the words of one text or row contribute, and its neighbours with what makes them near; see `explanation.explain`."""
         return explanation.explain(self._fitted(), text, num_tokens)
 
     def save(self, folder: str | pathlib.Path, overwrite: bool = False) -> None:
@@ -202,7 +281,7 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         loaded.check()
         saved.check(lm.identity, content.task, loaded.label_ids())
         kept = (content.demonstrations, content.anchors, np.array(content.labels), content.num_rows)
-        return loaded.use_store(saved.load(lm, options), *kept)
+        return loaded.use_store(saved.load(lm, options), *kept, saved.states(lm), content.choice)
 
     def read(self, examples: Sequence[Example], shown: Sequence[Example] | None = None) -> lm_lib.States:
         """The states of the examples' prompts after the demonstrations, which are those there are or `shown`."""
@@ -224,9 +303,10 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
 
     def voters(self, states: lm_lib.States) -> tuple[kernel.Neighbours, np.ndarray | None]:
         """The neighbours that vote on each state, and whether rounding decides the majority [Q], as in `Predictions`."""
-        looked_at, k = self.search(states, self.k, rounding.LOOKED_AT), self.search_options(self.k).k
+        rule = self.rule_
+        looked_at, k = self.search(states, rule.k, rounding.LOOKED_AT), self.search_options(rule.k).k
         near = jax.tree.map(lambda array_QK: array_QK[:, :k], looked_at)
-        bounds = rounding.bounds(looked_at, distances.get(self.distance), self.lm, states, self.searched_.codec)
+        bounds = rounding.bounds(looked_at, distances.get(rule.distance), self.lm, states, self.searched_.codec)
         if bounds is None:
             return near, None
         classes_Q, _ = predictions.vote(near, self.task.num_classes, self.tie_break)
@@ -235,22 +315,29 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
 
     def search_options(self, k: int) -> SearchOptions:
         """What is asked of the store."""
-        return SearchOptions(1 if self.centroid != "none" else k, self.distance, self.approximate_recall or None)
+        distance = self.rule_.distance
+        return SearchOptions(1 if self.centroid != "none" else k, distance, self.approximate_recall or None)
 
     def check(self, anchors: Sequence[Example] | None = None) -> None:
         """Raises UserError on an option outside its choices, or on fewer than k anchors where they are given."""
-        ClassifierOptions(**{field.name: getattr(self, field.name) for field in dataclasses.fields(ClassifierOptions)})
-        if anchors is not None and self.k > len(anchors):
+        answering.prior_of(self.class_prior, np.array(self.task.labels))
+        if self.options_.is_plain and self.class_prior is not None:
+            raise errors.UserError(
+                f"class_prior={self.class_prior!r}: a plain vote has no prior; leave calibrated at True"
+            )
+        if self.options_.k != AUTO and anchors is not None and self.options_.k > len(anchors):
             raise errors.UserError(f"k={self.k}: there are {len(anchors)} anchors")
 
-    def label_ids(self) -> Sequence[int]:
-        """The token by which each class is read; where label words are not read, only their number counts."""
+    def label_ids(self, task: Task | None = None) -> Sequence[int]:
+        """The token by which each class (of this task, or another) is read; where label words are not read, only their number counts."""
+        task = task or self.task
         try:
-            return layout.label_ids(self.task, self.lm.tokenize, self.label_token)
+            return layout.label_ids(task, self.lm.tokenize, self.label_token)
         except errors.UserError:
-            if distances.get(self.distance).reads_label_words:
+            distance = self.rule_.distance if hasattr(self, "choice_") else self.distance
+            if distance != AUTO and distances.get(distance).reads_label_words:
                 raise
-            return range(self.task.num_classes)  # They share a token.
+            return range(task.num_classes)  # They share a token.
 
     def __sklearn_clone__(self) -> Self:
         """An unfitted copy, which shares the model: a copy of that would be as large."""
@@ -271,18 +358,88 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
 
     def _neighbours(self, X: Any, k: int) -> kernel.Neighbours:
         if X is None:
-            return leave_one_out.neighbours(self._fitted().store_, SearchOptions(k, self.distance))
-        self._fitted()
+            return leave_one_out.neighbours(self.store_, SearchOptions(k, self.rule_.distance))
         return self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
 
-    def _predictions(self, near: kernel.Neighbours, by_rounding_Q: np.ndarray | None = None) -> predictions.Predictions:
-        return predictions.of(near, self.searched_.ids_N, self.labels_, self.tie_break, by_rounding_Q)
+    @property
+    def options_(self) -> ClassifierOptions:
+        """The options, checked: raises UserError on one outside its choices."""
+        return ClassifierOptions(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(ClassifierOptions)}
+        )
 
-    def _build(self, states: lm_lib.States, anchors: Sequence[Example]) -> store_lib.Store:
+    @property
+    def rule_(self) -> rules.Rule:
+        """The rule by which texts are classified: what was chosen, with the `k` and `distance` that are named."""
+        options = self.options_
+        named = {name: getattr(options, name) for name in ("k", "distance") if getattr(options, name) != AUTO}
+        if hasattr(self, "store_"):  # Which may have fewer anchors by now.
+            named.setdefault("k", min(self.choice_.rule.k, len(self.store_)))
+        return dataclasses.replace(self.choice_.rule, **named)
+
+    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
+        """Demonstrations and anchors for each number of demonstrations per class that is tried."""
+        tried: Sequence[Any] = self.demo_shots if isinstance(self.demo_shots, list | tuple) else [self.demo_shots]
+        if self.demo_shots == AUTO:
+            tried = demonstrations.numbers(self.task, examples, self.lm)
+        draws: dict[int, trials.Draw] = {}
+        for shots in tried:
+            draw = demonstrations.draw(self.task, examples, self.lm, shots, self.random_state)
+            self.check(draw[1])
+            shown = max(collections.Counter(example.label for example in draw[0]).values(), default=0)
+            draws.setdefault(shown, draw)
+        return draws
+
+    def _use_states(
+        self,
+        states: lm_lib.States,
+        choice: choosing.Choice,
+        shown: Sequence[Example],
+        anchors: Sequence[Example],
+        labels_C: np.ndarray | None = None,
+        num_rows: int | None = None,
+    ) -> Self:
+        """The store of the states by the choice, and all that follows."""
         self.check(anchors)
+        self.choice_ = choice
         ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
-        kept, head = (self.store_options, self.distance), self.lm.head
-        return store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
+        kept, head = (self.store_options, self.rule_.distance), self.lm.head
+        store = store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
+        return self.use_store(store, shown, anchors, labels_C, num_rows, states)
+
+    def kept_states(self) -> lm_lib.States:
+        """`states_`; raises UserError where a store alone was given."""
+        states = self._fitted().states_
+        if states is None:
+            raise errors.UserError("the states of its anchors are not there: only a store was given")
+        return states
+
+    def _store_for(self, task: Task) -> store_lib.Store:
+        """The store for a task with more labels; raises UserError where classes cannot be told apart that have to be."""
+        store = self.store_
+        if task == self.task:
+            return store
+        codec = dataclasses.replace(store.codec, label_ids=tuple(self.label_ids(task)))
+        if not codec.keeps_label_words:
+            return dataclasses.replace(store, codec=codec)
+        states, how = (
+            passes.on_devices(self.kept_states(), self.lm.mesh),
+            (self.store_options, codec.built_for, self.lm.head),
+        )
+        return store_lib.build(*how, states, store.labels_N, codec.label_ids, ids=store.ids_N)
+
+    def _change(
+        self,
+        store: store_lib.Store,
+        anchors: Sequence[Example],
+        states: lm_lib.States,
+        task: Task,
+        num_rows: int | None = None,
+    ) -> Self:
+        """What there is with other anchors, and perhaps more classes than it had."""
+        labels_C = inputs.classes_like(task, self.labels_.tolist())
+        self.task = task
+        return self.use_store(store, self.demonstrations_, anchors, labels_C, num_rows or self.num_rows_, states)
 
     def _fitted(self) -> Self:
         if not hasattr(self, "store_"):

@@ -1,35 +1,17 @@
-"""Why a text got its label: its neighbours, and the tokens that tell it from each of them."""
+"""Why a text got its label: what its words contribute, and its neighbours with what makes them near."""
 
 import dataclasses
-import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from knnprompt_jax import errors, parallel
-from knnprompt_jax.classifier import inputs
-from knnprompt_jax.store import distances, placement, representations
+from knnprompt_jax.classifier import contributions, explanation_text, inputs, reasons
+from knnprompt_jax.store import distances
 
 if TYPE_CHECKING:
     from knnprompt_jax.classifier.estimator import KNNPrompting
-
-_TITLES = tuple(distances.get(direction).title for direction in distances.DIRECTIONS)
-_WIDTH = 100
-
-
-@dataclasses.dataclass(frozen=True)
-class Divergence:
-    """A KL divergence in nats and its largest terms p(v) (log p(v) − log k(v)), each with its token."""
-
-    nats: float
-    tokens: tuple[tuple[str, float], ...]
-
-    def __str__(self) -> str:
-        return f"{self.nats:z.4f}: " + ", ".join(f"{token!r} {nats:z.4f}" for token, nats in self.tokens)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,92 +23,80 @@ class Neighbour:
       label: its label, as it stood in y.
       fields: its texts by field name.
       distance: what it was ranked by, in the unit of the classifier's distance.
-      forward: KL(text ‖ anchor): what the model expects to follow the text, and less so here.
-      released: KL(anchor ‖ text): what it expects here, and less so after the text.
+      reasons: the largest parts of that distance; none where it is no divergence.
     """
 
     id: int
     label: Any
     fields: Mapping[str, str]
     distance: float
-    forward: Divergence
-    released: Divergence
+    reasons: tuple[reasons.Reason, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """A text, its label, the classes' shares of the vote, and its neighbours, nearest first; notebooks show it as a table."""
+    """Why a text got its label; printed with colours in a terminal, and shown with them in a notebook.
+
+    Attributes:
+      fields: its texts by field name.
+      label: the label.
+      shares: the classes' probabilities.
+      parts: its words with what they contribute to the label's probability.
+      neighbours: the nearest anchors, nearest first.
+      measure: the distance by which they are near, with its unit.
+      voted: whether the neighbours had a say: to a linear probe alone they are examples.
+    """
 
     fields: Mapping[str, str]
     label: Any
     shares: Mapping[Any, float]
+    parts: tuple[contributions.Part, ...]
     neighbours: tuple[Neighbour, ...]
-
-    @property
-    def votes(self) -> str:
-        return ", ".join(f"{label} {share:.2f}" for label, share in self.shares.items() if share)
+    measure: str
+    voted: bool
 
     def __str__(self) -> str:
-        lines = [_short(self.fields), f"  label {self.label}; votes {self.votes}"]
-        for near in self.neighbours:
-            lines += [_short(near.fields), f"  label {near.label}, distance {near.distance:z.4f}, anchor {near.id}"]
-            lines += [f"  {title} {value}" for title, value in zip(_TITLES, (near.forward, near.released), strict=True)]
-        return "\n".join(lines)
+        return explanation_text.to_terminal(self)
 
     def _repr_html_(self) -> str:
-        rows = [
-            [near.label, f"{near.distance:z.4f}", _short(near.fields), near.forward, near.released]
-            for near in self.neighbours
-        ]
-        head = _html_row("th", ["label", "distance", "text", *_TITLES])
-        table = head + "".join(_html_row("td", row) for row in rows)
-        text, label, votes = (html.escape(str(part)) for part in (_short(self.fields), self.label, self.votes))
-        return f"<p>{text}<br><b>{label}</b>; votes {votes}</p><table>{table}</table>"
+        return explanation_text.to_html(self)
 
 
 def explain(classifier: "KNNPrompting", text: Any, num_tokens: int) -> Explanation:
-    """The neighbours of one text or row for a fitted classifier, and the `num_tokens` tokens that most tell it from each.
+    """Why a fitted classifier gives one text or row its label, with the `num_tokens` largest parts of each neighbour's distance.
 
     Raises:
-      UserError: the store keeps no distributions: a dense one of another representation, or class means are searched.
+      UserError: class means are searched.
     """
-    task, store, decode = classifier.task, classifier.store_, classifier.lm.tokenizer.decode
-    (query,) = inputs.queries(task, [text])
+    (query,) = inputs.queries(classifier.task, [text])
     if classifier.centroid != "none":
         raise errors.UserError(f"centroid={classifier.centroid!r}: class means have no texts to explain by")
-    if "forward" not in store.distances:
-        raise errors.UserError(
-            f"a dense store for distance={store.codec.built_for!r} keeps no distributions to explain by"
-        )
-    states = parallel.replicate(classifier.read([query]))
+    parts = contributions.parts(query.fields)
+    states = parallel.replicate(classifier.read([query, *contributions.without(query, parts)]))
     said = classifier.answer_states(states)
-    places_k = (store.ids_N == said.ids[0][:, None]).argmax(-1)
-    keys = jax.tree.map(jnp.asarray, placement.take(store.unpadded.keys, places_k))
-    logp_V = np.asarray(representations.log_probabilities(classifier.lm.head, states))[0]
-    neighbours = []
-    near = zip(said.ids[0].tolist(), said.distances[0].tolist(), store.codec.distributions(keys), strict=True)
-    for number, distance, logk_V in near:
-        anchor = classifier.anchors_[number]
-        label = classifier.labels_[task.class_index(anchor.label)].item()
-        told = [divergence(*pair, num_tokens, decode) for pair in ((logp_V, logk_V), (logk_V, logp_V))]
-        neighbours.append(Neighbour(anchor.row, label, anchor.fields, distance, *told))
+    place = classifier.classes_.tolist().index(said.labels[0].item())
     shares = dict(zip(classifier.classes_.tolist(), said.probabilities[0].tolist(), strict=True))
-    return Explanation(query.fields, said.labels[0].item(), shares, tuple(neighbours))
+    distance = distances.get(classifier.rule_.distance)
+    return Explanation(
+        fields=query.fields,
+        label=said.labels[0].item(),
+        shares=shares,
+        parts=contributions.of(parts, float(said.probabilities[0, place]), said.probabilities[1:, place]),
+        neighbours=_neighbours(classifier, states[:1], said.ids[0], said.distances[0], num_tokens),
+        measure=f"{distance.title}, {distance.unit}",
+        voted=classifier.rule_.rule != "probe",
+    )
 
 
-def divergence(logp_V: np.ndarray, logk_V: np.ndarray, num_tokens: int, decode: Callable[[int], str]) -> Divergence:
-    """KL(p ‖ k) in float64 and its `num_tokens` largest terms."""
-    logp_V, logk_V = (special.log_softmax(np.asarray(log_V, np.float64)) for log_V in (logp_V, logk_V))
-    terms_V = np.exp(logp_V) * (logp_V - logk_V)
-    largest = np.argsort(-terms_V, kind="stable")[:num_tokens]
-    return Divergence(float(terms_V.sum()), tuple((decode(token), float(terms_V[token])) for token in largest.tolist()))
-
-
-def _html_row(tag: str, cells: Sequence[Any]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
-
-
-def _short(fields: Mapping[str, str]) -> str:
-    """The texts in one line of bounded length."""
-    text = " | ".join(" ".join(value[: 2 * _WIDTH].split()) for value in fields.values())
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+def _neighbours(
+    classifier: "KNNPrompting", states: Any, ids_k: np.ndarray, distances_k: np.ndarray, num_tokens: int
+) -> tuple[Neighbour, ...]:
+    """The anchors of these ids, at these distances from the text whose states are given."""
+    places_k = (classifier.store_.ids_N == ids_k[:, None]).argmax(-1)
+    told = reasons.of(classifier, states, places_k, num_tokens)
+    neighbours = []
+    for number, distance, each in zip(ids_k.tolist(), distances_k.tolist(), told, strict=True):
+        anchor = classifier.anchors_[number]
+        label = classifier.labels_[classifier.task.class_index(anchor.label)].item()
+        neighbours.append(Neighbour(number, label, anchor.fields, distance, each))
+    return tuple(neighbours)

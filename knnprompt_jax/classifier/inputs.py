@@ -1,5 +1,6 @@
 """What users give as X and y: texts or rows and labels, as a list, an array or a table of pandas."""
 
+import collections
 import numbers
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +18,25 @@ def queries(task: Task, X: Any) -> list[Example]:
         Example(sources.fields_of(task, f"row {index}", row), "", index, f"row {index}")
         for index, row in enumerate(tables.rows_of(X, task.fields))
     ]
+
+
+def label_strings(labels: Iterable[Any]) -> list[str]:
+    """Labels as tasks write them; raises UserError, with the place, on one that is no text, whole number or truth value."""
+    return [tables.label_string(f"label {index}", label) for index, label in enumerate(labels)]
+
+
+def labels_by_id(shown: Iterable[Example], ids: Iterable[Any], labels: Iterable[Any]) -> dict[int, str]:
+    """The labels that anchors are to have; raises UserError on a repeated id, a demonstration's, or not as many labels as ids."""
+    numbers, names = [int(number) for number in ids], label_strings(labels)
+    if len(numbers) != len(names):
+        raise errors.UserError(f"{len(numbers)} ids, {len(names)} labels: each anchor needs one")
+    if repeated := [number for number, count in collections.Counter(numbers).items() if count > 1]:
+        raise errors.UserError(f"id {repeated[0]} is given {numbers.count(repeated[0])} times")
+    if demonstrations := {example.row for example in shown} & set(numbers):
+        raise errors.UserError(
+            f"id {min(demonstrations)} is a demonstration's, whose label stands in every prompt: correct the row and fit again"
+        )
+    return dict(zip(numbers, names, strict=True))
 
 
 def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:

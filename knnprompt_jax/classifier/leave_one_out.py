@@ -18,7 +18,7 @@ def states_of(store: store_lib.Store) -> lm_lib.States:
     keys, frame = store.unpadded.keys, store.codec.frame
     hidden_NE = jnp.asarray(keys.hidden_NE).astype(jnp.float32)
     log_z_N = jnp.asarray(keys.log_z_N) + frame.log_z + jnp.matmul(hidden_NE, frame.shift_E, precision="highest")
-    return lm_lib.States(hidden_NE + frame.centre_E, log_z_N)
+    return lm_lib.States(hidden_NE + frame.centre_E, log_z_N, store.codec.deterministic)
 
 
 def neighbours(

@@ -5,6 +5,7 @@ import dataclasses
 import weakref
 
 import jax
+import numpy as np
 
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import parallel, progress
@@ -29,6 +30,20 @@ def read(model: lm_lib.LanguageModel, prompts: layout.Prompts) -> lm_lib.States:
             passes.popitem(last=False)
     passes.move_to_end(key)
     return passes[key]
+
+
+def on_host(*parts: lm_lib.States) -> lm_lib.States:
+    """The states of all parts, one after the other, in the memory of every process."""
+    return jax.tree.map(
+        lambda *arrays: np.concatenate(arrays) if len(arrays) > 1 else np.asarray(*arrays),
+        *map(parallel.replicate, parts),
+    )
+
+
+def on_devices(states: lm_lib.States, mesh: jax.sharding.Mesh) -> lm_lib.States:
+    """States in host memory, where a pass leaves them: their rows split over every device of the mesh."""
+    rows = parallel.by_rows(mesh, len(states)).spec
+    return jax.tree.map(lambda array: parallel.put(array, mesh, rows), states)
 
 
 def _shape(model: lm_lib.LanguageModel, group: layout.PromptGroup) -> packing.PackShape:

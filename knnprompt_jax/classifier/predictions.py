@@ -12,8 +12,8 @@ class Predictions:
     """What is said of Q texts.
 
     Attributes:
-      labels: [Q], of y's type.
-      probabilities: the classes' shares [Q, C] of the vote, in the order of `classes_`.
+      labels: [Q], of y's type; None where the classifier abstains.
+      probabilities: of the classes [Q, C], in the order of `classes_`; for a plain vote their shares of it.
       distances: of the neighbours [Q, k], nearest first, in the unit of the classifier's distance.
       ids: of the neighbours [Q, k], as in `anchors_`.
       decided_by_rounding: whether a label [Q] is one that another machine, dtype or arrangement of the prompts may give otherwise
@@ -26,6 +26,15 @@ class Predictions:
     ids: np.ndarray
     decided_by_rounding: np.ndarray | None = None
 
+    def abstaining(self, least: float) -> "Predictions":
+        """The same with None for the label of every text whose label has a lower probability than this."""
+        if not least:
+            return self
+        unsure_Q = self.probabilities.max(-1, initial=0) < least
+        labels = self.labels.astype(object)
+        labels[unsure_Q] = None
+        return dataclasses.replace(self, labels=labels)
+
 
 def vote(neighbours: kernel.Neighbours, num_classes: int, tie_break: str) -> tuple[np.ndarray, np.ndarray]:
     """The class [Q] with most neighbours, and all classes' shares [Q, C] of the vote, in class order."""
@@ -37,14 +46,17 @@ def of(
     neighbours: kernel.Neighbours,
     ids_N: np.ndarray,
     labels_C: np.ndarray,
-    tie_break: str,
+    classes_Q: np.ndarray,
+    p_QC: np.ndarray,
     by_rounding_Q: np.ndarray | None = None,
 ) -> Predictions:
-    """The predictions of neighbours in a store; `ids_N` are its anchors', `labels_C` the labels in class order."""
-    classes_Q, shares_QC = vote(neighbours, len(labels_C), tie_break)
+    """Predicted classes and their probabilities, with the neighbours in a store that has anchors of these ids.
+
+    `labels_C` are the labels in class order.
+    """
     return Predictions(
         labels=labels_C[classes_Q],
-        probabilities=shares_QC[:, order(labels_C)],
+        probabilities=p_QC[:, order(labels_C)],
         distances=np.asarray(neighbours.distances_Qk),
         ids=ids_N[np.asarray(neighbours.indices_Qk)],
         decided_by_rounding=by_rounding_Q,

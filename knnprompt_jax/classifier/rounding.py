@@ -32,7 +32,7 @@ LOOKED_AT = 8  # Neighbours beyond those that vote.
 _ROOT_UNITS = 2.0  # What the root of a divergence moves by, in either direction, over all tokens or label words.
 _RATIO_UNITS = 7.5  # What the logarithm of the ratio of two label words moves by.
 _STATE_UNITS = 3.0  # What a Euclidean distance moves by, in u √L ‖h‖.
-_UNIT_ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-12, "bfloat16": 2.0**-9}
+_UNIT_ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-12, "bfloat16": 2.0**-9, "int8": 2.0**-9}
 # What a sum over all tokens is off by, in u of its terms; with it the errors in docs/datastores.md are bounded.
 _SUM_ROUNDOFFS = 20
 _PAIRS = 2**22
@@ -165,6 +165,22 @@ def bounds(
     roots_QK, move_Q1 = np.sqrt(np.maximum(distances_QK, 0)), _ROOT_UNITS * of_states * logits_Q1
     terms_Q1 = of_terms * (math.log(len(model.head)) + 4 * logits_Q1 + roots_QK[:, -1:] ** 2)
     return np.maximum(roots_QK - move_Q1, 0) ** 2 - terms_Q1, (roots_QK + move_Q1) ** 2 + terms_Q1
+
+
+def against(
+    near: kernel.Neighbours, bounds: tuple[np.ndarray, np.ndarray], classes_Q: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Classes and distances [Q, K] of the neighbours, nearest first, if rounding turned all distances against the classes [Q]."""
+    labels_QK = np.asarray(near.labels_Qk)
+    moved_QK = np.where(labels_QK == classes_Q[:, None], bounds[1], bounds[0])
+    order_QK = np.argsort(moved_QK, -1, kind="stable")
+    return np.take_along_axis(labels_QK, order_QK, -1), np.take_along_axis(moved_QK, order_QK, -1)
+
+
+def linear_moves(weights_EC: np.ndarray, model: lm.LanguageModel, states: lm.States) -> np.ndarray:
+    """By how much scores [Q, C] that are linear in the state may move: three deviations of an error in a random direction."""
+    norms_C = np.linalg.norm(weights_EC, axis=0) / math.sqrt(len(weights_EC))
+    return 3 * _STATE_UNITS * _relative(model) * _size(states) * norms_C
 
 
 def _spread(model: lm.LanguageModel) -> float:

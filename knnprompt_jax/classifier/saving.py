@@ -1,5 +1,6 @@
-"""Classifiers in folders: as JSON the task, the options, the demonstrations and the anchors' rows; the store's arrays; and a
-manifest with a checksum of every file, against which everything is checked.
+"""Classifiers in folders: as JSON the task, the options, the demonstrations and the anchors' rows; the store's arrays; the anchors'
+states, so that nothing that is fitted again needs a pass of the model; and a manifest with a checksum of every file, against which
+everything is checked.
 
 Such a folder is whole or not there, and nothing in it is code.
 """
@@ -13,13 +14,14 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import inputs
+from knnprompt_jax.classifier import choosing, inputs
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import manifest as manifest_lib
 from knnprompt_jax.store import storage
@@ -30,14 +32,16 @@ from knnprompt_jax.tasks.task import Example, Task
 if TYPE_CHECKING:
     from knnprompt_jax.classifier.estimator import KNNPrompting
 
-CLASSIFIER, ROWS = "classifier.json", "rows.jsonl"
+CLASSIFIER, ROWS, STATES = "classifier.json", "rows.jsonl", "states"
+_ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
 
 
 @dataclasses.dataclass(frozen=True)
 class Content:
     """What a classifier is beside its model and store.
 
-    `labels` are the labels as they stood in y, in class order; `num_rows` is how many rows it was given so far.
+    `labels` are the labels as they stood in y, in class order; `num_rows` is how many rows it was given so far;
+    `choice` is what was chosen.
     """
 
     task: Task
@@ -46,6 +50,7 @@ class Content:
     num_rows: int
     demonstrations: tuple[Example, ...]
     anchors: tuple[Example, ...]
+    choice: choosing.Choice | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Saved:
         shots = demo_shots + max(kept.values())
         return splits.FewShotSplit(content.demonstrations, content.anchors, seed, shots, demo_shots, counts, ())
 
-    def check(self, model: tuple[str, str, Any, str], task: Task, label_ids: Sequence[int], **asked: str) -> None:
+    def check(self, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **asked: str) -> None:
         """Raises UserError unless this model and task made the anchors, and with the `truncation` and `label_token` asked for.
 
         `model` is as `LanguageModel.identity`.
@@ -92,7 +97,9 @@ class Saved:
         """The model by the name that it had; raises UserError with the way out where it cannot be loaded."""
         made_by = self.manifest.provenance
         try:
-            return lm_lib.LanguageModel.from_pretrained(made_by.model, dtype=made_by.dtype, mesh=mesh)
+            return lm_lib.LanguageModel.from_pretrained(
+                made_by.model, dtype=made_by.dtype, mesh=mesh, deterministic=made_by.deterministic
+            )
         except errors.UserError as error:
             raise errors.UserError(f"{self.folder}: its model cannot be loaded; give it as lm=: {error}") from None
 
@@ -114,13 +121,26 @@ class Saved:
             raise errors.UserError(f"{self.folder}: the anchors of its arrays are not those of {ROWS}")
         return store
 
+    def states(self, model: lm_lib.LanguageModel) -> lm_lib.States:
+        """What the model said of the anchors' prompts, row for row; read from the disk where it is used."""
+        try:
+            arrays = [np.load(self.folder / STATES / name, mmap_mode="r", allow_pickle=False) for name in _ARRAYS]
+        except (OSError, ValueError, EOFError) as error:
+            raise errors.UserError(f"{self.folder}: its states cannot be read: {_one_line(error)}") from None
+        count = len(self.content.anchors)
+        if [array.shape for array in arrays] != [(count, model.config.state_width), (count,)]:
+            raise errors.UserError(f"{self.folder}: its states are not those of its {count} anchors")
+        return dataclasses.replace(lm_lib.States(*arrays), deterministic=model.deterministic)  # type: ignore[type-var]
+
 
 def content_of(classifier: "KNNPrompting") -> Content:
     """What a fitted classifier is beside its model and store."""
     parameters = classifier.get_params(deep=False)
     del parameters["lm"], parameters["task"]
     rows = (classifier.demonstrations_, tuple(classifier.anchors_.values()))
-    return Content(classifier.task, parameters, classifier.labels_.tolist(), classifier.num_rows_, *rows)
+    return Content(
+        classifier.task, parameters, classifier.labels_.tolist(), classifier.num_rows_, *rows, classifier.choice_
+    )
 
 
 def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
@@ -138,7 +158,7 @@ def save(classifier: "KNNPrompting", folder: pathlib.Path, overwrite: bool) -> N
     if recovered(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
     content, arrays = content_of(classifier), storage.arrays_of(classifier.store_)
-    parallel.call_in_main(functools.partial(_begin, folder, content))
+    parallel.call_in_main(functools.partial(_begin, folder, content, classifier.kept_states()))
     with files.refusals(folder):
         storage.write(files.draft(folder), arrays)
     parallel.call_in_main(functools.partial(_finish, folder, classifier, content, arrays))
@@ -167,7 +187,8 @@ def read(folder: pathlib.Path) -> Saved:
 
 
 def same(first: Content, second: Content) -> bool:
-    """Whether two classifiers would be written alike."""
+    """Whether two classifiers would be written alike, but for what is chosen."""
+    first, second = (dataclasses.replace(content, choice=None) for content in (first, second))
     return _described(first) == _described(second) and list(_lines(first)) == list(_lines(second))
 
 
@@ -193,13 +214,23 @@ def _recover_for_readers(folder: pathlib.Path) -> None:
             files.recover(folder)
 
 
-def _begin(folder: pathlib.Path, content: Content) -> None:
-    """A draft of the folder with all that is JSON."""
+def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> None:
+    """A draft of the folder with all that is JSON, and the states."""
     draft = files.begin_folder(folder)
     with files.refusals(folder):
         described = json.dumps(_described(content), indent=1, ensure_ascii=False)
         (draft / CLASSIFIER).write_text(described, encoding="utf-8")
         (draft / ROWS).write_text("".join(_lines(content)), encoding="utf-8")
+        (draft / STATES).mkdir()
+        for name, array in zip(_ARRAYS, jax.tree.leaves(states), strict=True):
+            _write_array(draft / STATES / name, array)
+
+
+def _write_array(path: pathlib.Path, array_N: np.ndarray) -> None:
+    """Writes NumPy's format; where the system refuses, its reason stays known, which `np.save` forgets."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array_N))
+        file.write(np.ascontiguousarray(array_N).data)
 
 
 def _finish(folder: pathlib.Path, classifier: "KNNPrompting", content: Content, arrays: Mapping[str, Any]) -> None:
@@ -220,19 +251,20 @@ def _finish(folder: pathlib.Path, classifier: "KNNPrompting", content: Content, 
 
 
 def _provenance(
-    content: Content, model: tuple[str, str, Any, str], task: Task, label_ids: Sequence[int], **asked: str
+    content: Content, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **asked: str
 ) -> manifest_lib.Provenance:
     """What this model makes anchors of with the demonstrations, as they stand there, and prompts of this task.
 
     `asked` may have another `truncation` and `label_token` than the classifier.
     """
-    name, fingerprint, tokenizer, dtype = model
+    name, fingerprint, tokenizer, dtype, deterministic = model
     of_prompts = {option: content.parameters[option] for option in ("truncation", "label_token")} | asked
     return manifest_lib.Provenance(
         model=name,
         fingerprint=fingerprint,
         tokenizer=manifest_lib.tokenizer_hash(tokenizer),
         dtype=dtype,
+        deterministic=deterministic,
         task=task.name,
         template=task.template,
         labels=task.labels,
@@ -251,6 +283,7 @@ def _described(content: Content) -> dict[str, Any]:
         "labels": list(content.labels),
         "num_rows": content.num_rows,
         "num_demonstrations": len(content.demonstrations),
+        "choice": content.choice and dataclasses.asdict(content.choice),
     }
 
 
@@ -276,7 +309,8 @@ def _parsed(folder: pathlib.Path) -> Content:
         raise ValueError("the labels are not the task's")
     if not isinstance(num_rows, int) or any(row.row >= num_rows for row in rows):
         raise ValueError(f"num_rows={num_rows!r}")
-    return Content(task, described["parameters"], labels, num_rows, tuple(rows[:count]), tuple(rows[count:]))
+    choice = choosing.Choice.from_dict(described["choice"])
+    return Content(task, described["parameters"], labels, num_rows, tuple(rows[:count]), tuple(rows[count:]), choice)
 
 
 def _example(task: Task, row: Mapping[str, Any]) -> Example:
@@ -290,7 +324,7 @@ def _plain(value: Any) -> Any:
     """What JSON can write: numbers of NumPy as Python's, options as dictionaries."""
     if isinstance(value, options_lib.Options):
         return value.to_dict()
-    return value.item() if isinstance(value, np.generic) else value
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _one_line(error: Exception) -> str:

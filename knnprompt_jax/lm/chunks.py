@@ -46,7 +46,8 @@ def read(
     parallel.wait_for_all("chunks computed")
     states = [finished.read(number) for number in range(len(parts))]
     rows = parallel.by_rows(model.mesh, prompts.num_prompts).spec
-    return jax.tree.map(lambda *arrays: parallel.put(np.concatenate(arrays), model.mesh, rows), *states)
+    whole = jax.tree.map(lambda *arrays: parallel.put(np.concatenate(arrays), model.mesh, rows), *states)
+    return whole.replace(deterministic=model.deterministic)
 
 
 def clear(folder: pathlib.Path) -> None:
@@ -157,7 +158,7 @@ def _compute(
 
 def _split(prompts: layout.Prompts, chunk: int) -> list[layout.Prompts]:
     """Prompts 0 … chunk − 1, the next as many, and so on; each numbered from 0."""
-    starts = range(0, prompts.num_prompts, chunk)
+    starts, shown = range(0, prompts.num_prompts, chunk), prompts.demonstrations
     parts = []
     for start in starts:
         groups = []
@@ -166,5 +167,5 @@ def _split(prompts: layout.Prompts, chunk: int) -> list[layout.Prompts]:
             if members.size:
                 part = group.take(members)
                 groups.append(dataclasses.replace(part, index=part.index - start))
-        parts.append(layout.Prompts(tuple(groups), min(chunk, prompts.num_prompts - start)))
+        parts.append(layout.Prompts(tuple(groups), min(chunk, prompts.num_prompts - start), demonstrations=shown))
     return parts

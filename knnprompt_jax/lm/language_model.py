@@ -1,5 +1,6 @@
 """The language-model pass: prompts → states, the statistics from which every next-token distribution follows."""
 
+import collections
 import dataclasses
 import functools
 import os
@@ -21,8 +22,8 @@ from knnprompt_jax.lm import states as states_lib
 from knnprompt_jax.models import attention, checkpoints, decoder, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.prompts import alone, layout, packing
 from knnprompt_jax.prompts import continuations as continuations_lib
-from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
 _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
@@ -56,10 +57,12 @@ class LanguageModel:
         fingerprint: str = "",
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
+        deterministic: bool = False,
     ):
         """`step_tokens` is how many packed tokens go through the model at a time in each data shard; the default suits the device.
 
-        Without a mesh the model runs on one device.
+        Without a mesh the model runs on one device. If `deterministic`, the state of a prompt is the same to the bit whatever is read
+        beside it, and `step_tokens` do not count (docs/reliability.md has the cost).
         """
         if len(tokenizer) > model.config.vocab_size:
             raise errors.UserError(
@@ -67,9 +70,10 @@ class LanguageModel:
             )
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
         self.tokenize = layout.tokenize_with(tokenizer)
-        self.statistics = PassStatistics()
+        self.statistics, self.deterministic = PassStatistics(), deterministic
         self.mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
-        self.step_tokens = step_tokens or programs.step_tokens(self.mesh.devices.flat[0].platform)
+        self.step_tokens = step_tokens or programs.step_tokens(self._platform)
+        self._dtype = model.dtype
         self._graph, params = nnx.split(model)
         self._params = sharding.place(params, model.config, self.mesh)
         _LIVE.add(self)
@@ -85,8 +89,10 @@ class LanguageModel:
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
         name: str = "",
+        deterministic: bool = False,
     ) -> "LanguageModel":
-        """Loads a decoder of any family of `registry.LANGUAGE_MODELS`, in float32 (the reference) or bfloat16 (for accelerators).
+        """Loads a decoder of any family of `registry.LANGUAGE_MODELS`, in float32 (the reference), bfloat16 (for accelerators) or int8
+        (kernels in 8 bits, the rest in bfloat16).
 
         The name is "smollm2" or "tiny", a Hugging Face folder, a GGUF file, a Hub name, or a Hub name with a file: "owner/name:file.gguf".
         Each process reads only the slices of its devices of the mesh. The model is called `name`, if that is given, otherwise as it
@@ -100,20 +106,23 @@ class LanguageModel:
         config, path = registry.describe(str(name_or_path), revision)
         model = checkpoints.load(path, config, jax_dtype, sharding.placement(config, mesh))
         fingerprint = checkpoints.fingerprint(path, config)
-        return cls(model, tokenizers.load(path), name or str(name_or_path), fingerprint, step_tokens, mesh)
+        tokenizer = tokenizers.load(path)
+        return cls(model, tokenizer, name or str(name_or_path), fingerprint, step_tokens, mesh, deterministic)
 
     @classmethod
-    def by_reference(cls, name: str, fingerprint: str, dtype: str, step_tokens: int) -> "LanguageModel":
+    def by_reference(
+        cls, name: str, fingerprint: str, dtype: str, step_tokens: int, deterministic: bool
+    ) -> "LanguageModel":
         """The model of that name with these weights: on one device of this process, where it is loaded unless it is there already.
 
         Raises:
             UserError: it cannot be loaded, or has other weights now.
         """
-        asked = (name, fingerprint, dtype, step_tokens)
+        asked = (name, fingerprint, dtype, step_tokens, deterministic)
         for model in list(_LIVE):
-            if model.mesh.size == 1 and (model.name, model.fingerprint, model.dtype, model.step_tokens) == asked:
+            if model.mesh.size == 1 and model._reference == asked:
                 return model
-        model = cls.from_pretrained(name, dtype, step_tokens=step_tokens)
+        model = cls.from_pretrained(name, dtype, step_tokens=step_tokens, deterministic=deterministic)
         if model.fingerprint != fingerprint:
             raise errors.UserError(
                 f"{name}: its weights are others (fingerprint {model.fingerprint[:8]}) than those of the model that was "
@@ -127,7 +136,12 @@ class LanguageModel:
             raise errors.UserError(
                 "a model that was not loaded by from_pretrained cannot be pickled: nothing names its weights"
             )
-        return type(self).by_reference, (self.name, self.fingerprint, self.dtype, self.step_tokens)
+        return type(self).by_reference, self._reference
+
+    @property
+    def _reference(self) -> tuple[str, str, str, int, bool]:
+        """What a pickle names it by."""
+        return self.name, self.fingerprint, self.dtype, self.step_tokens, self.deterministic
 
     def __repr__(self) -> str:
         mesh = " × ".join(f"{size} {axis}" for axis, size in self.mesh.shape.items())
@@ -142,14 +156,18 @@ class LanguageModel:
         return self.config.num_positions
 
     @property
-    def identity(self) -> tuple[str, str, Any, str]:
-        """Name, fingerprint, tokenizer and dtype: what states depend on beside their prompts."""
-        return self.name, self.fingerprint, self.tokenizer, self.dtype
+    def _platform(self) -> str:
+        return self.mesh.devices.flat[0].platform
+
+    @property
+    def identity(self) -> tuple[str, str, Any, str, bool]:
+        """Name, fingerprint, tokenizer, dtype and whether it is deterministic: what states depend on beside their prompts."""
+        return self.name, self.fingerprint, self.tokenizer, self.dtype, self.deterministic
 
     @property
     def dtype(self) -> str:
-        """Of weights and activations."""
-        return str(self.head.rows_VE.dtype)
+        """Of weights and activations, by its name in `config.DTYPES`."""
+        return self._dtype
 
     @functools.cached_property
     def head(self) -> head_lib.Head:
@@ -165,7 +183,8 @@ class LanguageModel:
     ) -> states_lib.States:
         """The states of all prompts, in the order asked for, their rows split over every device (where their number divides).
 
-        `shape` gives the packing of a group; by default the group's, which costs one compilation per call of `states`.
+        `shape` gives the packing of a group; by default the group's, which costs one compilation per call of `states`. A deterministic
+        model packs every prompt alone instead.
         With `keep_prefix` the prefix stays in the devices' memory, and the next call with the same prefix does not read it again.
 
         Raises:
@@ -174,6 +193,9 @@ class LanguageModel:
         if not keep_prefix:
             self._kept_prefix = None
         shape = shape or (lambda group: packing.choose_shape([group], self.step_tokens, self.mesh.shape[parallel.DATA]))
+        function = programs.read_suffixes
+        if self.deterministic:
+            prompts, shape, function = alone.arrange(prompts), self._shape_alone, programs.read_suffixes_alone
         outputs: list[tuple[Array, Array]] = []
         slots, indices = [], []
         started = time.monotonic()
@@ -181,38 +203,44 @@ class LanguageModel:
             packed = self._pack(group, shape(group))
             slots.append(packed.slot_N + sum(log_z_TJ.size for _, log_z_TJ in outputs))
             indices.append(group.index)
-            outputs += self._read(packed, progress, "suffixes", programs.read_suffixes, keep_prefix=keep_prefix)
+            outputs += self._read(packed, progress, "suffixes", function, keep_prefix=keep_prefix)
         if not outputs:
-            return states_lib.States(jnp.zeros((0, self.config.state_width)), jnp.zeros(0))
+            return states_lib.States(jnp.zeros((0, self.config.state_width)), jnp.zeros(0), self.deterministic)
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
-        rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
+        hidden_NE, log_z_N = jax.block_until_ready(
+            programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N)))
+        )
         self.statistics.seconds += time.monotonic() - started
-        return states_lib.States(*rows)
+        return states_lib.States(hidden_NE, log_z_N, deterministic=self.deterministic)
 
-    def log_likelihoods(
+    def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None
-    ) -> list[np.ndarray]:
-        """log p, in nats and float32, of every target token of each text, in the order asked for.
+    ) -> continuations_lib.Scores:
+        """How likely every target token of each text is, predicted from all tokens before it. Sums and means are the caller's.
 
-        Each token is predicted from all tokens before it. Sums and means are the caller's. Costs four
-        compilations at most: texts with a shared prefix and without, the prefix's and theirs.
+        Costs four compilations at most: texts with a shared prefix and without, the prefix's and theirs.
 
         Raises:
             UserError: as `states`.
         """
         shapes = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
-        scores = [np.zeros(0, np.float32)] * continuations.num_texts
+        scores = continuations_lib.Scores.empty(continuations.num_texts)
         started = time.monotonic()
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self._pack(group, shapes[bool(len(group.prefix_P))])
-            calls = self._read(
-                packed, progress, "score", programs.score_suffixes, continuations_lib.place(targets, packed)
+            tokens_TJ = continuations_lib.place(targets, packed)
+            calls = parallel.replicate(self._read(packed, progress, "score", programs.score_suffixes, tokens_TJ))
+            log_p, is_greatest = (
+                np.concatenate([np.asarray(part).ravel() for part in parts]) for parts in zip(*calls, strict=True)
             )
-            log_p = np.concatenate([np.asarray(parallel.replicate(call)).ravel() for call in calls])
-            for index, log_p_target in zip(group.index, continuations_lib.collect(log_p, targets, packed), strict=True):
-                scores[index] = log_p_target
+            for index, slots in zip(group.index, continuations_lib.slots(targets, packed), strict=True):
+                scores.log_p[index], scores.is_greatest[index] = log_p[slots], is_greatest[slots]
         self.statistics.seconds += time.monotonic() - started
         return scores
+
+    def _shape_alone(self, group: layout.PromptGroup) -> packing.PackShape:
+        """Steps of half the tokens, so that a few texts do not cost as much as many."""
+        return alone.shape(group, programs.step_tokens(self._platform) // 2)
 
     def _pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
         """Step t belongs to the data shard t modulo their number; a process fills in the steps of its shards."""
@@ -233,14 +261,24 @@ class LanguageModel:
         prompts_T = np.bincount(packed.slot_N // packed.shape.reads, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
         arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.read_positions_TJ, *extra_TJ)
-        outputs = []
+        ahead, outputs = programs.calls_ahead(self._platform), []
+        calls: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
+
+        def finish() -> None:
+            steps, call = calls.popleft()
+            outputs.append(call())
+            if progress:
+                progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
+
         for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
             steps = slice(start, start + programs.STEPS_PER_CALL * data)
             batch = [self._put(programs.deal(array[steps], data), None, parallel.DATA) for array in arrays]
             active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
-            outputs.append(self._call_finite(name, function, prefix, self._put(active_T), *batch))
-            if progress:
-                progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
+            calls.append((steps, self._enqueue(name, function, prefix, self._put(active_T), *batch)))
+            if len(calls) > ahead:
+                finish()
+        while calls:
+            finish()
         self.statistics.prompts += len(packed.slot_N)
         self.statistics.suffix_tokens += packed.num_tokens
         self.statistics.slots += packed.tokens_TBS.size
@@ -261,19 +299,33 @@ class LanguageModel:
         """The array on the mesh, split over these axes of it."""
         return parallel.put(np.asarray(array), self.mesh, P(*axes))
 
-    def _call_finite(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The quick softmax in attention first; where it overflows, the stable one instead (see `models.attention`).
+    def _enqueue(self, name: str, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        """Hands the devices a call; what comes back waits for its output, which is finite.
 
-        What an earlier call needed does not matter, so that interrupted work ends as uninterrupted does.
+        The quick softmax in attention comes first; where it overflows, the stable one instead (see `models.attention`). What an
+        earlier call needed does not matter, so that interrupted work ends as uninterrupted does. Another prompt's overflow does, so
+        that a deterministic model takes the stable one at once, as all do where a kernel makes softmax stable.
         """
-        for stable_softmax in (False, True):
+        is_stable = self.deterministic or attention.is_in_kernel(packing.ROW_WIDTH, self._platform)
+
+        def start(stable_softmax: bool) -> tuple[Any, Array]:
             output = self._call(name, programs.each_step, *arguments, function=function, stable_softmax=stable_softmax)
-            if programs.all_finite(output):
-                return output
-        raise errors.UserError(
-            f"{self.name}: some next-token distributions are not finite: the weights are damaged, or overflow in "
-            f"{self.head.rows_VE.dtype}"
-        )
+            return output, programs.all_finite(output)
+
+        enqueued = start(is_stable)
+
+        def finish() -> Any:
+            output, is_finite = enqueued
+            if not is_finite and not is_stable:
+                output, is_finite = start(True)
+            if not is_finite:
+                raise errors.UserError(
+                    f"{self.name}: some next-token distributions are not finite: the weights are damaged, or overflow in "
+                    f"{self.head.rows_VE.dtype}"
+                )
+            return output
+
+        return finish
 
     def _call(self, name: str, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
         """Calls a jitted program, compiled ahead once per shape so that compile time is counted apart."""

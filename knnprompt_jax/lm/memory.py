@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import AbstractMesh
 
@@ -21,6 +22,7 @@ from knnprompt_jax.prompts import packing
 PREFIX_TOKENS = 2048  # Of demonstrations, where prompts are not laid out yet: more than most tasks show.
 READS_PER_ROW = 16  # Tokens after which the model is asked, likewise.
 MARGIN = 0.9  # Of a device's memory that the arithmetic may fill, since it is right to a tenth.
+_REGISTER = 128  # Numbers in a row of an accelerator's registers.
 _STREAMS, _PROJECTED = 3, 6  # Copies of the residual stream, and of what has its width in heads, that a block holds.
 
 
@@ -43,7 +45,7 @@ def of_pass(
     """What the reading of suffixes takes in such a packing; raises UserError where the mesh cannot split the model."""
     weights = sum(math.prod(shard) * itemsize for shard, itemsize in _weights(config, dtype, mesh))
     heads = max(config.num_kv_heads // mesh.shape[parallel.MODEL], 1)
-    size = config_lib.DTYPES[dtype](0).itemsize
+    size = jnp.dtype(config_lib.activations(config_lib.DTYPES[dtype])).itemsize
     prefix = 2 * config.num_layers * heads * shape.prefix * config.head_size * size
     return Need(weights, prefix, _working(config, size, shape, mesh, platform))
 
@@ -94,7 +96,10 @@ def _working(
     streams = _STREAMS * tokens * config.width * size
     projected = _PROJECTED * tokens * config.num_heads // model * config.head_size * size
     kv_heads, queries = max(1, config.num_kv_heads // model), config.num_heads // config.num_kv_heads
-    logits = queries * tokens * (shape.prefix + shape.width)
+    in_kernel = attention.is_in_kernel(shape.prefix, platform)
+    logits = queries * tokens * (shape.width + shape.prefix * (not in_kernel))
     attending = attention.heads_together(kv_heads, logits, platform) * logits * size
+    if in_kernel:  # What it reads, in float32, each head in whole registers.
+        attending += 4 * tokens * config.num_heads // model * max(_REGISTER, config.head_size)
     mlp = (3 if config.gated_mlp else 2) * tokens * config.mlp_width // model * size
     return streams + max(projected + attending, mlp, 4 * shape.reads * config.vocab_size // model)

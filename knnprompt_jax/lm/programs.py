@@ -23,6 +23,11 @@ def step_tokens(platform: str) -> int:
     return _STEP_TOKENS_ON_CPU if platform == "cpu" else _STEP_TOKENS
 
 
+def calls_ahead(platform: str) -> int:
+    """How many calls devices are given before the first of them is waited for and looked at; a CPU would run them side by side."""
+    return 0 if platform == "cpu" else 1
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def read_prefix(
     graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array
@@ -44,8 +49,17 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
         return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1)
 
 
-def score_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step_and_targets: Array, **options: Any) -> Array:
-    """log p [J] (float32, nats) that a step's target tokens, given last, follow the tokens that are read."""
+def read_suffixes_alone(
+    model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any
+) -> tuple[Array, Array]:
+    """As `read_suffixes`; the last block too sums over a row's own tokens alone, whichever row that is."""
+    return read_suffixes(model, mesh, *step, **options, whole_last_block=True)
+
+
+def score_suffixes(
+    model: decoder.Decoder, mesh: jax.sharding.Mesh, *step_and_targets: Array, **options: Any
+) -> tuple[Array, Array]:
+    """log p [J] (float32, nats) that a step's target tokens, given last, follow the tokens that are read; whether none is likelier."""
     del mesh
     *step, targets_J = step_and_targets
     with jax.named_scope("score"):

@@ -17,11 +17,13 @@ class States:
     """One row per prompt: the head's input `hidden_NE` and the log-partition `log_z_N` in nats, both float32.
 
     log p(v) = w_v · h − log Z, with w_v the rows of the head (`models.head`). A pass leaves its rows split over the devices of the mesh;
-    a selection of rows lies whole on each of them.
+    a selection of rows lies whole on each of them. `deterministic` says that no state depends on what was read beside its prompt, and
+    asks as much of a store of them.
     """
 
     hidden_NE: Array
     log_z_N: Array
+    deterministic: bool = struct.field(pytree_node=False, default=False)
 
     def __len__(self) -> int:
         return len(self.log_z_N)

@@ -29,9 +29,14 @@ def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting
     """The classifier on the context's anchors: those of the pass, or of a saved store."""
     problem = context.problem
     chosen = {**settings.to_dict(), **fixed}
-    chosen["k"] = published_k(chosen.get("k", knn_options.DEFAULTS.k), problem)
+    chosen["k"] = published_k(chosen.get("k", knn_options.KNNOptions.k), problem)
     classifier = KNNPrompting(
-        context.model, problem.task, **chosen, label_token=problem.label_token, store_options=context.store_options
+        context.model,
+        problem.task,
+        **chosen,
+        calibrated=False,
+        label_token=problem.label_token,
+        store_options=context.store_options,
     )
     split = problem.split
     if context.store is not None:
@@ -44,7 +49,7 @@ def run(context: method.Context, settings: Any, **fixed: Any) -> method.Predicti
     classifier, states = fitted(context, settings, **fixed), context.states[method.queries]
     nearest, by_rounding_Q = classifier.voters(parallel.replicate(states))
     classes_Q, shares_QC = predictions.vote(nearest, context.num_classes, classifier.tie_break)
-    described = classifier.searched_.describe(len(states), classifier.search_options(classifier.k))
+    described = classifier.searched_.describe(len(states), classifier.search_options(classifier.rule_.k))
     return method.Prediction(classes_Q, shares_QC, decided_by_rounding_Q=by_rounding_Q, datastore=described)
 
 

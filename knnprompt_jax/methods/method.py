@@ -51,8 +51,16 @@ class Problem:
     @functools.cached_property
     def word_tokens(self) -> list[list[int]]:
         """The tokens of a blank and each label word, without special ones."""
-        special = len(self.tokenize([""])[0])
-        return [tokens[special:] for tokens in self.tokenize([f" {word}" for word in self.task.label_words])]
+        return [tokens[self.num_special :] for tokens in self.tokenize([f" {word}" for word in self.task.label_words])]
+
+    @functools.cached_property
+    def num_special(self) -> int:
+        """How many special tokens the tokenizer puts before a text."""
+        return len(self.tokenize([""])[0])
+
+    def lengths(self, texts: Sequence[str]) -> np.ndarray:
+        """Tokens of each text [N], special ones not counted."""
+        return np.array([len(tokens) - self.num_special for tokens in self.tokenize(list(texts))], int)
 
 
 PromptSet = Callable[[Problem], Sequence[Example]]

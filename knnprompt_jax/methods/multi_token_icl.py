@@ -67,7 +67,7 @@ def _families(context: method.Context, labels: Sequence[np.ndarray]) -> tuple[li
 def _scores(context: method.Context, texts: continuations.Continuations, num_labels: int) -> np.ndarray:
     """log p [Q, labels] of the scored tokens together, queries in the order of their texts."""
     with progress.bar(texts.num_texts, f"seed {context.seed}, whole labels") as report:
-        scores = context.model.log_likelihoods(texts, report)
+        scores = context.model.score(texts, report).log_p
     return np.array([log_p.sum(dtype=np.float64) for log_p in scores]).reshape(-1, num_labels)
 
 

@@ -90,7 +90,7 @@ def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, con
         limit,
     )
     with progress.bar(texts.num_texts, f"seed {context.seed}, noisy channel, {settings.variant}") as report:
-        means = np.array([log_p.mean(dtype=np.float64) for log_p in model.log_likelihoods(texts, report)])
+        means = np.array([log_p.mean(dtype=np.float64) for log_p in model.score(texts, report).log_p])
     means = means.reshape(len(settings.templates), len(contexts), len(queries), context.num_classes)
     if settings.variant == "direct++":
         means = means[:, :, :-1] - means[:, :, -1:]

@@ -12,7 +12,9 @@ ALL = "all"
 _FILES = (
     *("in_context", "knn", "multi_token_icl", "icl_ensemble", "contextual_calibration", "noisy_channel"),
     *("demonstration_selection", "demonstration_upper_bound", "fine_tuning.method", "commonest_class", "tfidf"),
-    *("domain_context_calibration", "batch_calibration", "proca", "linc", "hidden_centroids", "linear_probe"),
+    *("many_shot", "context_vectors", "chosen_layer", "chosen"),
+    *("domain_context_calibration", "batch_calibration", "proca", "linc", "supervised_calibration"),
+    *("hidden_centroids", "linear_probe"),
 )
 _MODULES = [importlib.import_module(f"knnprompt_jax.methods.{name}") for name in _FILES]
 METHODS: dict[str, method.Method] = {declared.name: declared for module in _MODULES for declared in module.METHODS}

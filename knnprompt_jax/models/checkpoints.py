@@ -18,7 +18,7 @@ from jax.experimental.layout import Format
 from knnprompt_jax import errors
 from knnprompt_jax import files as files_lib
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, registry, tensor_files
+from knnprompt_jax.models import conversion, hf_config, int8, registry, tensor_files
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
@@ -26,6 +26,7 @@ Source = tuple[conversion.Piece, tensor_files.Tensor]
 Placement = Callable[[str], jax.sharding.Sharding | Format]
 
 _LISTED = 8
+_SCALE = "_scale"  # How the name of a kernel's scales in 8 bits ends, after the kernel's own.
 _COMPARED_ROWS = 4096
 
 
@@ -34,7 +35,8 @@ def load(
 ) -> registry.Model:
     """The model whose weights a folder or GGUF file holds, as `dtype`; without `placement` on the first device.
 
-    Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices.
+    Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices. Of int8, one stack
+    of kernels at a time is on the devices in bfloat16.
 
     Raises:
         UserError: unknown, missing, duplicate and misshapen tensors (all in one message), unreadable files,
@@ -48,8 +50,17 @@ def load(
         if config.tied_head and "head_rows" in sources:
             _check_tied(sources["head_rows"][0], sources["tokens"][0])
         for path, leaf in leaves.items():
-            read = functools.partial(_read_box, sources[path], leaf.shape, leaf.dtype)
-            leaf.set_value(jax.make_array_from_callback(leaf.shape, placement(path), read))
+            if path.endswith(_SCALE):
+                continue
+            read = functools.partial(_read_box, sources[path], leaf.shape, config_lib.activations(leaf.dtype))
+            array = jax.make_array_from_callback(leaf.shape, placement(path), read)
+            if leaf.dtype == jnp.int8:
+                scale = leaves[path + _SCALE]
+                inputs = tuple(axis for axis, size in enumerate(scale.shape) if size == 1)
+                places = placement(path), placement(path + _SCALE)
+                array, scales = jax.jit(int8.quantise, static_argnums=1, out_shardings=places)(array, inputs)
+                scale.set_value(scales)
+            leaf.set_value(array)
     finally:
         _release()
     return nnx.merge(graph, abstract)

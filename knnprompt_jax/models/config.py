@@ -8,8 +8,10 @@ import jax.numpy as jnp
 from knnprompt_jax import errors
 from knnprompt_jax.models import rotary as rotary_lib
 
-# Of weights and activations: float32 is the reference, bfloat16 for accelerators.
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+# Of weights and activations: float32 is the reference, bfloat16 for accelerators. With int8 the kernels of the blocks' products are
+# whole numbers of 8 bits with a scale per output channel, and all else is bfloat16.
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "int8": jnp.int8}
+FLOATS = ("float32", "bfloat16")
 # The values of `norm`: "layer"; "rms" scales by its weight, "rms_plus_one" by 1 + its weight (Gemma).
 NORMS = ("layer", "rms", "rms_plus_one")
 # Where attention and MLP are normalised: their input (by two norms, or both by the same), their output, or the sum of that and the
@@ -22,6 +24,11 @@ def dtype_of(name: str) -> jnp.dtype:
     if name not in DTYPES:
         raise errors.UserError(f"dtype={name!r}: choose from {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def activations(dtype: jnp.dtype) -> jnp.dtype:
+    """The type of activations, and of all weights but kernels, in a model of this dtype."""
+    return jnp.bfloat16 if dtype == jnp.int8 else dtype
 
 
 @dataclasses.dataclass(frozen=True)

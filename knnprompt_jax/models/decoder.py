@@ -18,11 +18,13 @@ UNLIMITED = 2**30  # Tokens: the window of a layer that reads everything.
 class Decoder(nnx.Module):
     """A decoder-only language model whose last hidden states are a sufficient statistic of its next-token distributions.
 
-    Weights are `param_dtype`; activations have the same dtype, while normalisation, softmax and the head run in float32.
+    Weights are `param_dtype`; activations have the same dtype, while normalisation, softmax and the head run in float32. Of int8,
+    kernels alone are (`int8`), and the rest is bfloat16.
     """
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
-        self.config = config
+        self.config, self.dtype = config, jnp.dtype(param_dtype).name
+        block_dtype, param_dtype = param_dtype, config_lib.activations(param_dtype)
         self.tokens = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.position_table:
             rows = config.num_positions + config.position_offset
@@ -36,7 +38,7 @@ class Decoder(nnx.Module):
             self.head_rows = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.head_bias:
             self.head_bias = layers._zeros((config.vocab_size,), param_dtype)
-        self.blocks = layers.stack(config, rngs, param_dtype)
+        self.blocks = layers.stack(config, rngs, block_dtype)
 
     def __call__(self, tokens_BT: Array, remat: bool = False, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
         """Hidden states [B, T, E] (float32) of whole sequences, causally; `remat` recomputes blocks in the backward pass."""

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from knnprompt_jax import parallel
+
 Array = jax.Array
 TILE = 4096  # Tokens of the vocabulary whose logits exist at once, where log-probabilities are asked for.
 
@@ -25,15 +27,16 @@ class Head:
 
     def logits(self, h_NE: Array) -> Array:
         """Logits [..., V] in float32 of states [..., E]."""
-        products = jnp.einsum("...e,ve->...v", h_NE.astype(jnp.float32), self.rows_VE.astype(jnp.float32))
-        return soft_cap(products, self.cap)
+        return soft_cap(_products(h_NE.astype(jnp.float32), self.rows_VE, parallel.platform()), self.cap)
 
     def take(self, tokens: Array) -> "Head":
         """The head of some tokens alone."""
         return self.replace(rows_VE=self.rows_VE[tokens])  # type: ignore[attr-defined]
 
-    def log_probabilities(self, h_JE: Array, tokens_J: Array, tile: int = TILE) -> Array:
-        """log p [J] in nats, float32, of one token after each state; it takes memory for J · `tile` logits, whatever V.
+    def log_probabilities(self, h_JE: Array, tokens_J: Array, tile: int = TILE) -> tuple[Array, Array]:
+        """log p [J] in nats, float32, of one token after each state, and whether no token is likelier [J].
+
+        It takes memory for J · `tile` logits, whatever V.
 
         A running maximum and the sum of exponentials below it give the partition function exactly (Milakov and Gimelshein,
         "Online normalizer calculation for softmax", 2018).
@@ -56,7 +59,23 @@ class Head:
         zeros_J = jnp.zeros(len(h_JE), jnp.float32)
         carry = (zeros_J - jnp.inf, zeros_J, zeros_J)
         top_J, total_J, chosen_J = jax.lax.fori_loop(0, -(-vocabulary // tile), body, carry)
-        return chosen_J - top_J - jnp.log(total_J)
+        return chosen_J - top_J - jnp.log(total_J), chosen_J == top_J
+
+
+def _products(h_NE: Array, rows_VE: Array, platform: str) -> Array:
+    """Inner products [..., V] in float32.
+
+    Accelerators make such a product of six in bfloat16. Where the rows are bfloat16 two are enough: with the states as they round,
+    and with what rounding leaves of them. With SmolLM2's head that moves divergences by 9e-5 nats at most; the first alone, by 0.07.
+    """
+    equation = "...e,ve->...v"
+    if platform == "cpu" or rows_VE.dtype != jnp.bfloat16:
+        return jnp.einsum(equation, h_NE, rows_VE.astype(jnp.float32))
+    rounded_NE = jax.lax.reduce_precision(h_NE, 8, 7)  # Not two casts, which a compiler may take for none.
+    parts = [part_NE.astype(jnp.bfloat16) for part_NE in (rounded_NE, h_NE - rounded_NE)]
+    exact = {"precision": jax.lax.Precision.DEFAULT, "preferred_element_type": jnp.float32}
+    coarse, fine = (jnp.einsum(equation, part_NE, rows_VE, **exact) for part_NE in parts)
+    return coarse + fine
 
 
 def soft_cap(logits: Array, cap: float | None) -> Array:

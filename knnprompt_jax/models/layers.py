@@ -9,6 +9,7 @@ from flax import nnx
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
+from knnprompt_jax.models import int8
 
 Array = jax.Array
 # Takes queries [B, S, H, K], keys and values [B, T, G, K] of one layer; returns what each token reads, [B, S, H, K].
@@ -38,6 +39,30 @@ def _zeros(shape: tuple[int, ...], dtype: jnp.dtype) -> nnx.Param:
     return nnx.Param(jnp.zeros(shape, dtype))
 
 
+def _add_kernel(
+    module: nnx.Module,
+    name: str,
+    rngs: nnx.Rngs,
+    shape: tuple[int, ...],
+    dtype: jnp.dtype,
+    spread: float = 0.02,
+    inputs: int = 1,
+) -> None:
+    """Gives a module the kernel of a product that sums over its first `inputs` axes; in 8 bits with its scales."""
+    drawn = _normal(rngs, shape, config_lib.activations(dtype), spread)
+    if dtype == jnp.int8:
+        numbers, scale = int8.quantise(drawn[...], tuple(range(inputs)))
+        setattr(module, f"{name}_scale", nnx.Param(scale))
+        drawn = nnx.Param(numbers)
+    setattr(module, name, drawn)
+
+
+def _kernel(module: nnx.Module, name: str, dtype: jnp.dtype) -> Array:
+    """The kernel as a product reads it."""
+    kernel, scale = getattr(module, name)[...], getattr(module, f"{name}_scale", None)
+    return kernel if scale is None else int8.restore(kernel, scale[...], dtype)
+
+
 class Norm(nnx.Module):
     """Normalisation over the last axes, as many as its shape has, computed in float32 whatever the input; the caller casts."""
 
@@ -61,7 +86,7 @@ class Norm(nnx.Module):
 
 def norm(config: config_lib.DecoderConfig, dtype: jnp.dtype) -> Norm:
     """A normalisation of activations, of the model's kind."""
-    return Norm((config.width,), config.norm, config.norm_epsilon, dtype)
+    return Norm((config.width,), config.norm, config.norm_epsilon, config_lib.activations(dtype))
 
 
 class Attention(nnx.Module):
@@ -69,23 +94,25 @@ class Attention(nnx.Module):
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
         width, heads, kv_heads, size = config.width, config.num_heads, config.num_kv_heads, config.head_size
-        self.q_kernel = _normal(rngs, (width, heads, size), dtype)
-        self.kv_kernel = _normal(rngs, (width, 2, kv_heads, size), dtype)
-        self.out_kernel = _normal(rngs, (heads, size, width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
+        _add_kernel(self, "q_kernel", rngs, (width, heads, size), dtype)
+        _add_kernel(self, "kv_kernel", rngs, (width, 2, kv_heads, size), dtype)
+        spread, dtype_of_rest = 0.02 / (2 * config.num_layers) ** 0.5, config_lib.activations(dtype)
+        _add_kernel(self, "out_kernel", rngs, (heads, size, width), dtype, spread, inputs=2)
         self.has_bias, self.has_out_bias, self.has_norm = config.qkv_bias, config.out_bias, bool(config.qk_norm)
         if self.has_bias:
-            self.q_bias = _zeros((heads, size), dtype)
-            self.kv_bias = _zeros((2, kv_heads, size), dtype)
+            self.q_bias = _zeros((heads, size), dtype_of_rest)
+            self.kv_bias = _zeros((2, kv_heads, size), dtype_of_rest)
         if self.has_out_bias:
-            self.out_bias = _zeros((width,), dtype)
+            self.out_bias = _zeros((width,), dtype_of_rest)
         if self.has_norm:
             shapes = [(size,), (size,)] if config.qk_norm == "head" else [(heads, size), (kv_heads, size)]
-            self.q_norm, self.k_norm = (Norm(shape, config.norm, config.norm_epsilon, dtype) for shape in shapes)
+            kind = config.norm, config.norm_epsilon, dtype_of_rest
+            self.q_norm, self.k_norm = (Norm(shape, *kind) for shape in shapes)
 
     @jax.named_scope("projections")
     def queries(self, x_BSD: Array, rotate: Rotate) -> Array:
         """Queries [B, S, H, K], with their positions."""
-        q_BSHK = jnp.einsum("bsd,dhk->bshk", x_BSD, self.q_kernel[...])
+        q_BSHK = jnp.einsum("bsd,dhk->bshk", x_BSD, _kernel(self, "q_kernel", x_BSD.dtype))
         if self.has_bias:
             q_BSHK = q_BSHK + self.q_bias[...]
         if self.has_norm:
@@ -95,7 +122,7 @@ class Attention(nnx.Module):
     @jax.named_scope("projections")
     def keys_and_values(self, x_BSD: Array, rotate: Rotate) -> tuple[Array, Array]:
         """Keys, with their positions, and values in one product: two of [B, S, G, K]."""
-        kv_BSnGK = jnp.einsum("bsd,dngk->bsngk", x_BSD, self.kv_kernel[...])
+        kv_BSnGK = jnp.einsum("bsd,dngk->bsngk", x_BSD, _kernel(self, "kv_kernel", x_BSD.dtype))
         if self.has_bias:
             kv_BSnGK = kv_BSnGK + self.kv_bias[...]
         k_BSGK, v_BSGK = kv_BSnGK[:, :, 0], kv_BSnGK[:, :, 1]
@@ -105,7 +132,7 @@ class Attention(nnx.Module):
 
     @jax.named_scope("projections")
     def output(self, read_BSHK: Array) -> Array:
-        out_BSD = jnp.einsum("bshk,hkd->bsd", read_BSHK, self.out_kernel[...])
+        out_BSD = jnp.einsum("bshk,hkd->bsd", read_BSHK, _kernel(self, "out_kernel", read_BSHK.dtype))
         return out_BSD + self.out_bias[...] if self.has_out_bias else out_BSD
 
 
@@ -116,19 +143,19 @@ class MLP(nnx.Module):
         width, inner = config.width, (2, config.mlp_width) if config.gated_mlp else (config.mlp_width,)
         self.first = "gate_up" if config.gated_mlp else "up"
         self.activation, self.is_gated, self.has_bias = config.activation, config.gated_mlp, config.mlp_bias
-        setattr(self, f"{self.first}_kernel", _normal(rngs, (width, *inner), dtype))
-        self.down_kernel = _normal(rngs, (config.mlp_width, width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
+        _add_kernel(self, f"{self.first}_kernel", rngs, (width, *inner), dtype)
+        _add_kernel(self, "down_kernel", rngs, (config.mlp_width, width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
         if self.has_bias:
-            setattr(self, f"{self.first}_bias", _zeros(inner, dtype))
-            self.down_bias = _zeros((width,), dtype)
+            setattr(self, f"{self.first}_bias", _zeros(inner, config_lib.activations(dtype)))
+            self.down_bias = _zeros((width,), config_lib.activations(dtype))
 
     @jax.named_scope("mlp")
     def __call__(self, x_BSD: Array) -> Array:
-        up = jnp.tensordot(x_BSD, getattr(self, f"{self.first}_kernel")[...], 1)  # [B, S, F], or [B, S, 2, F].
+        up = jnp.tensordot(x_BSD, _kernel(self, f"{self.first}_kernel", x_BSD.dtype), 1)  # [B, S, F], or [B, S, 2, F].
         up = up + getattr(self, f"{self.first}_bias")[...] if self.has_bias else up
         activate = ACTIVATIONS[self.activation]
         inner_BSF = activate(up[:, :, 0]) * up[:, :, 1] if self.is_gated else activate(up)
-        out_BSD = inner_BSF @ self.down_kernel[...]
+        out_BSD = inner_BSF @ _kernel(self, "down_kernel", x_BSD.dtype)
         return out_BSD + self.down_bias[...] if self.has_bias else out_BSD
 
 

@@ -30,6 +30,11 @@ WEIGHT_AXES = types.MappingProxyType(
         "blocks.mlp.gate_up_kernel": (None, None, None, "mlp"),
         "blocks.mlp.gate_up_bias": (None, None, "mlp"),
         "blocks.mlp.down_kernel": (None, "mlp"),
+        # Scales of kernels in 8 bits, which have sides of 1 along the axes that a product sums over.
+        "blocks.attention.q_kernel_scale": (None, None, "heads"),
+        "blocks.attention.kv_kernel_scale": (None, None, None, "kv_heads"),
+        "blocks.mlp.up_kernel_scale": (None, None, "mlp"),
+        "blocks.mlp.gate_up_kernel_scale": (None, None, None, "mlp"),
     }
 )
 

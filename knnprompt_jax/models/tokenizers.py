@@ -1,5 +1,6 @@
 """Tokenizers of model folders and GGUF files, checked for what makes prompts go wrong."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -36,10 +37,22 @@ def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
 def _of_folder(folder: pathlib.Path) -> Any:
     import transformers
 
+    # `AutoTokenizer` would find this class too, after importing PyTorch where there is one.
+    kind = transformers.PreTrainedTokenizerFast if _is_plain(folder) else transformers.AutoTokenizer
     try:
-        return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        return kind.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise errors.UserError(
             f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {reason}"
         ) from error
+
+
+def _is_plain(folder: pathlib.Path) -> bool:
+    """Whether a folder says that its tokenizer is all that tokenizer.json holds."""
+    try:
+        described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        kind = described["tokenizer_class"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+    return kind == "TokenizersBackend" and "auto_map" not in described and (folder / "tokenizer.json").is_file()

@@ -9,13 +9,15 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax.methods import method
-from knnprompt_jax.paper import experiments, plan, whole
+from knnprompt_jax.paper import costs, experiments, paces, plan, planner, whole
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.runs import engine, records
 
 
 def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     """Prints the plan and, unless it is a dry run, runs what is left to do of it; of several processes, the first prints.
+
+    A dry run's plan has hours: it reads a few prompts with each model whose weights are here (see `paces`).
 
     Of all grids, those that have something to check run first, on their own; the others share their passes.
 
@@ -26,18 +28,19 @@ def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     counted = [grid for grid in grids if experiments.get(grid.experiment).count]
     checked = [grid for grid in grids if experiments.get(grid.experiment).check]
     others = [grid for grid in grids if grid not in counted and grid not in checked]
-    planner = plan.Planner(weights=not dry_run)
+    planned_by = planner.Planner(weights=not dry_run)
     if dry_run:
         for grid in counted:
             _say(f"{grid.experiment}: {len(grid.task_names)} tasks to count tokens of, no language model")
         if checked or others or not counted:
-            _say(str(planner.plan([*checked, *others] or grids)))
+            planned = [*checked, *others] or grids
+            left = planned_by.plan(planned)
+            _say(costs.render(left, planned, paces.of_models(settings, left.whole, mesh)))
         return
-    planned = [
-        (part, planner.plan(part)) for part in (checked, others) if part
-    ]  # All mistakes show before anything runs.
-    for part, left in planned:
-        _say(str(left))
+    # All mistakes show before anything runs.
+    parts = [(part, planned_by.plan(part)) for part in (checked, others) if part]
+    for part, left in parts:
+        _say(costs.render(left, part))
         _carry_out(part, left, mesh)
         _check(part)
     for grid in counted:

@@ -36,7 +36,7 @@ class GridSettings(settings_lib.SharedSettings):
     methods: str = options.option("icl,knn", "Names with commas between them.")
     shots: tuple[int, ...] = options.option(SHOTS, "Train rows per class, m.", least=1)
     few_shots: tuple[int, ...] = options.option((), "More numbers of train rows, in the few-shot regime.", least=1)
-    seeds: tuple[int, ...] = options.option(FIVE_SEEDS, "Of the draws of train rows.")
+    seeds: tuple[int, ...] = options.option(FIVE_SEEDS, "Of the draws of train rows.", least=0, needed=True)
     regime: str = options.option(
         FULL, "full: |D| = M_T. few-shot: |D| = 1 where there are anchors, all m shots elsewhere.", choices=REGIMES
     )
@@ -46,6 +46,10 @@ class GridSettings(settings_lib.SharedSettings):
         choices=distances.DIRECTIONS,
     )
     rows: int = options.option(0, "Only so many rows to classify, the first of the split; 0: all.", least=0)
+    tflops: float = options.option(
+        0.0, "For a dry run's hours: what this machine does per second; 0: measured where weights are here.", least=0
+    )
+    topology: str = options.option("", "For a dry run's hours: devices to plan for, as plan.py names them (v5e:2x4).")
     shard: str = options.option("1/1", "Which part of the passes to run, of how many: 3/8 is the third of eight.")
 
     def __post_init__(self) -> None:

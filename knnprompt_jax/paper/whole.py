@@ -22,7 +22,7 @@ class WholeSettings(settings_lib.GridSettings):
     models: str = options.option("", "In place of each grid's models; of the paper's models, those that a grid has.")
     methods: str = options.option("", "Of each grid's own methods these only; empty: all of them.")
     shots: tuple[int, ...] = options.option((), "Of each grid's own m these only; empty: all of them.", least=1)
-    seeds: tuple[int, ...] = options.option((), "Of each grid's own seeds these only; empty: all of them.")
+    seeds: tuple[int, ...] = options.option((), "Of each grid's own seeds these only; empty: all of them.", least=0)
 
 
 def config() -> ml_collections.ConfigDict:

@@ -30,7 +30,7 @@ class Request:
     programs: tuple[str, ...]
     hf: Mapping[str, Any]
     dtype: str
-    shape: Mapping[str, int]
+    shape: Mapping[str, Any]
     search: Mapping[str, Any]
     layers: int = 0
 

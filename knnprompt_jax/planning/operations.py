@@ -5,6 +5,8 @@ from typing import Any
 
 from jax.extend import core
 
+from knnprompt_jax import parallel
+
 
 def count(jaxpr: Any) -> int:
     """Of one device's share where a `shard_map` says what that is; a multiplication and an addition are two, of a conditional the
@@ -14,11 +16,22 @@ def count(jaxpr: Any) -> int:
         inner = [count(each) for each in core.jaxprs_in_params(equation.params)]
         if equation.primitive.name == "dot_general":
             total += _of_product(equation)
+        elif equation.primitive.name == "pallas_call":
+            total += equation.params["cost_estimate"].flops
         elif equation.primitive.name == "cond":
             total += max(inner)
         else:
-            total += sum(inner) * (equation.params["length"] if equation.primitive.name == "scan" else 1)
+            total += sum(inner) * _times(equation)
     return total
+
+
+def _times(equation: Any) -> int:
+    """How often what is within an equation is done."""
+    if equation.primitive.name == "scan":
+        return equation.params["length"]
+    if equation.primitive.name == "shard_map" and set(equation.params["newly_manual_axes"]) == {parallel.MODEL}:
+        return equation.params["mesh"].shape[parallel.MODEL]  # All shards count there, as they do around it.
+    return 1
 
 
 def _of_product(equation: Any) -> int:

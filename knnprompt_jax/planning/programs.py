@@ -20,7 +20,7 @@ from knnprompt_jax.store import dense, distances, factored, kernel, placement, r
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
-PREFIX, SUFFIXES, STABLE, SCORES, SEARCH = NAMES = ("prefix", "suffixes", "stable suffixes", "scores", "search")
+PREFIX, SUFFIXES, SCORES, SEARCH = NAMES = ("prefix", "suffixes", "scores", "search")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,11 @@ class Job:
     dtype: str
     shape: packing.PackShape
     search: Search
+
+    @property
+    def activations(self) -> Any:
+        """The type of what passes between layers."""
+        return config_lib.activations(config_lib.DTYPES[self.dtype])
 
 
 def mesh_of(devices: list[Any], data: int, model: int) -> Mesh:
@@ -68,7 +73,7 @@ def trace(name: str, job: Job, mesh: Mesh) -> jax.stages.Traced:
             *(graph, mesh, params, _prefix(job, mesh), _array(mesh, (steps,), jnp.bool_)),
             *(tokens, tokens, tokens, *[reads] * (1 + scores)),
             function=programs.score_suffixes if scores else programs.read_suffixes,
-            stable_softmax=name == STABLE,
+            stable_softmax=False,
         )
 
 
@@ -92,7 +97,7 @@ def _prefix(job: Job, mesh: Mesh) -> attention.Prefix:
     config = job.config
     heads = max(config.num_kv_heads, mesh.shape[parallel.MODEL])
     shape = (config.num_layers, heads, job.shape.prefix, config.head_size)
-    kv = _array(mesh, shape, config_lib.DTYPES[job.dtype], P(None, parallel.MODEL))
+    kv = _array(mesh, shape, job.activations, P(None, parallel.MODEL))
     return attention.Prefix(kv, kv, _array(mesh, ()))
 
 
@@ -121,9 +126,9 @@ def _codec(job: Job) -> Any:
     """The codec of abstract arrays: what it makes of states has shapes and types."""
     options = job.search.store
     kind = store_lib.KINDS[store_lib.kind_of(options, job.search.distance, job.config.logit_cap)]
-    dtype, (rows, width) = config_lib.DTYPES[job.dtype], (job.config.vocab_size, job.config.state_width)
+    dtype, (rows, width) = job.activations, (job.config.vocab_size, job.config.state_width)
     head = head_lib.Head(_abstract((rows, width), dtype), job.config.logit_cap)
-    kept = {"key_dtype": options.key_dtype, "built_for": job.search.distance}
+    kept: dict[str, Any] = {"key_dtype": options.key_dtype, "built_for": job.search.distance}
 
     def make(head: head_lib.Head, states: lm.States) -> tuple[Any, Any]:
         codec = kind.make(head, (0, 1), kind.constants_of(head, states), **kept)

@@ -35,7 +35,7 @@ class PlanSettings(settings_lib.DrawOptions, settings_lib.RowOptions, settings_l
     queries: int = options.option(256, "Texts to classify, of the same lengths.", least=1)
     k: int = options.option(3, "Neighbours per query.", least=1)
     distance: str = options.option("forward", "By which anchors are searched.", choices=distances.DISTANCES)
-    seed: int = options.option(1, "Of the draw of train rows.")
+    seed: int = options.option(1, "Of the draw of train rows.", least=0)
     output: str = options.option("results", "Folder of the JSON file.", needed=True)
     mesh: settings_lib.MeshOptions = options.group(PlannedMesh)
     datastore: store_lib.StoreOptions = options.group(store_lib.StoreOptions)

@@ -7,7 +7,7 @@ import pathlib
 import time
 from collections.abc import Iterable
 
-from knnprompt_jax import errors, options, parallel, progress
+from knnprompt_jax import errors, files, options, parallel, progress
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.prediction import batches, outputs, rows, writing
@@ -24,12 +24,23 @@ class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
     format: str = options.option("", f"Of the input, where its name does not say: {', '.join(rows.KINDS)}.")
     output_format: str = options.option("", f"Where the output's name does not say: {', '.join(writing.KINDS)}.")
     probabilities: bool = options.option(False, "Write every class's probability too.")
+    abstain: float = options.option(
+        0.0, "Leave the label empty where its probability is lower; 0: nowhere.", least=0, most=1
+    )
+    keep: str = options.option(
+        writing.IDS,
+        "Columns of the input to write too: ids (those that are named so, as id or ticket_id), all, none, or names with commas between.",
+        needed=True,
+    )
+    overwrite: bool = options.option(False, "Replace an output that is there, once the new one is whole.")
     on_bad: str = options.option("stop", "What to do at a bad row.", choices=("stop", "skip"))
     characters: int = options.option(0, "Characters of text per batch; 0: what suits the model.", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind not in writing.KINDS:
+            if self.output != outputs.STANDARD:
+                files.check_writable(pathlib.Path(self.output))  # A link to nothing needs no name with an ending first.
             raise errors.UserError(f"output_format={self.kind!r}: choose from {', '.join(writing.KINDS)}")
 
     @property
@@ -42,8 +53,8 @@ class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Rows labelled by this run, of these those that rounding decides (`classifier.rounding`), and by earlier ones; seconds without
-    those of loading the model."""
+    """Rows labelled by this run and by earlier ones, of all these those that rounding decides (`classifier.rounding`), and this run's
+    seconds without those of loading the model."""
 
     rows: int
     by_rounding: int
@@ -65,6 +76,8 @@ def run(settings: PredictionSettings) -> Summary:
         first = next(waiting, None)
         if first and settings.on_bad == "stop" and isinstance(first.example, errors.UserError):
             raise first.example
+        if first and not isinstance(first.example, errors.UserError):
+            writing.kept(settings.keep, first.example.other)
         classifier = KNNPrompting.load(folder, mesh=parallel.make_mesh(0, settings.mesh_model))
         started, earlier = time.monotonic(), output.mark.rows
         counts = _label(settings, classifier, itertools.chain([first] if first else [], waiting), output)
@@ -74,23 +87,26 @@ def run(settings: PredictionSettings) -> Summary:
 def _label(
     settings: PredictionSettings, classifier: KNNPrompting, waiting: Iterable[rows.MarkedRow], output: outputs.Output
 ) -> tuple[int, int]:
-    """Labels the rows that wait; gives their number, and that of those that rounding decides."""
-    laid, count, by_rounding = batches.BatchLayout(classifier, output.reads), 0, 0
-    classes, extra = classifier.classes_.tolist(), settings.probabilities
-    head = b"" if output.mark.rows else writing.header(settings.kind, classes, extra)
-    skip = settings.on_bad == "skip"
+    """Labels the rows that wait; gives their number, and that of all rows that rounding decides, earlier ones included."""
+    laid, count, by_rounding = batches.BatchLayout(classifier, output.reads), 0, output.by_rounding
+    form = writing.Format(
+        settings.kind, tuple(classifier.classes_.tolist()), settings.probabilities, tuple(output.kept)
+    )
+    begins, skip = not output.mark.rows, settings.on_bad == "skip"
     with progress.bar(None, unit="row") as report:
         for batch in batches.ahead(batches.read(waiting, laid, settings.characters, skip)):
-            predictions = classifier.answer_states(batches.states(batch, laid, report))
-            numbers = [example.row for example in batch.examples]
-            text = head + writing.lines(settings.kind, numbers, predictions, classes, extra)
-            count, head = count + len(numbers), b""
+            predictions = classifier.answer_states(batches.states(batch, laid, report)).abstaining(settings.abstain)
+            if begins:
+                output.kept = writing.kept(settings.keep, batch.examples[0].other)
+                form = dataclasses.replace(form, kept=output.kept)
+            text = (form.header() if begins else b"") + form.lines(batch.examples, predictions)
+            count, begins = count + len(batch.examples), False
             if predictions.decided_by_rounding is not None:
                 by_rounding += int(predictions.decided_by_rounding.sum())
-            if not output.write(text, batch.mark, batch.reads):
+            if not output.write(text, batch.mark, batch.reads, by_rounding):
                 return count, by_rounding
-    if head:
-        output.write(head, output.mark, output.reads)
+    if begins:  # There were no rows.
+        output.write(form.header(), output.mark, output.reads)
     output.finish()
     return count, by_rounding
 
@@ -100,4 +116,5 @@ def _output(settings: PredictionSettings, folder: pathlib.Path) -> contextlib.Ab
         return contextlib.nullcontext(outputs.StandardOutput())
     # The manifest has a checksum of every other file.
     plan = {"store": manifest.file_hash(folder / manifest.FILE), "output_format": settings.kind}
-    return outputs.to_file(pathlib.Path(settings.output), {**plan, "probabilities": settings.probabilities})
+    plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
+    return outputs.to_file(pathlib.Path(settings.output), plan, settings.overwrite)

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from absl import logging
+
 from knnprompt_jax import errors, files
 from knnprompt_jax.prediction import rows
 
@@ -22,10 +24,12 @@ class StandardOutput:
 
     mark = rows.Mark()
     reads: tuple[int, ...] = ()
+    by_rounding = 0
+    kept: tuple[str, ...] = ()
 
-    def write(self, content: bytes, mark: rows.Mark, reads: tuple[int, ...]) -> bool:
+    def write(self, content: bytes, mark: rows.Mark, reads: tuple[int, ...], by_rounding: int = 0) -> bool:
         """Writes; False where nobody reads any more. Raises UserError where the system refuses."""
-        del mark, reads
+        del mark, reads, by_rounding
         try:
             with files.refusals(pathlib.Path("standard output")):
                 sys.stdout.buffer.write(content)
@@ -50,10 +54,15 @@ class FileOutput:
     Attributes:
       mark: the rows that earlier runs have labelled.
       reads: as in the latest batch of these.
+      by_rounding: how many of these rounding decides.
+      kept: the columns of the input that are written too; who writes the first batch sets them.
     """
 
-    def __init__(self, path: pathlib.Path, plan: dict[str, Any]):
+    def __init__(self, path: pathlib.Path, plan: dict[str, Any], overwrite: bool = False):
         """`plan` is what the predictions depend on beside the rows; nobody else may write to `path` meanwhile.
+
+        With `overwrite` an earlier file is replaced once the new one is whole, and the beginning that a run with another plan left is
+        dropped.
 
         Raises:
           UserError: the file exists already, or an unfinished run wrote it with another plan, or was altered since.
@@ -61,29 +70,35 @@ class FileOutput:
         self.path, self.plan = path, plan
         self.mark, self._num_bytes, self._digest = rows.Mark(), 0, hashlib.sha256()
         self.reads: tuple[int, ...] = ()
+        self.by_rounding, self.kept = 0, ()
         self._draft = files.draft(path)
         self._progress = self._draft.with_suffix(".progress")
         with files.refusals(path):
             if path.exists():
                 if not self._draft.exists():  # The process died when all was done.
                     self._progress.unlink(missing_ok=True)
-                raise errors.UserError(f"{path}: exists already; choose another file, or remove it")
+                if not overwrite:
+                    raise errors.UserError(f"{path}: exists already; choose another file, or overwrite it")
             if self._progress.exists():
-                self._go_on()
+                self._go_on(overwrite)
             else:
+                if self._draft.exists():
+                    logging.warning("%s: a run that died left no note of what it had finished: starting anew", path)
                 self._draft.unlink(missing_ok=True)
 
-    def write(self, content: bytes, mark: rows.Mark, reads: tuple[int, ...]) -> bool:
-        """Appends the predictions of a batch, so that they and the note of them survive."""
+    def write(self, content: bytes, mark: rows.Mark, reads: tuple[int, ...], by_rounding: int = 0) -> bool:
+        """Appends the predictions of a batch, so that they and the note of them survive; `by_rounding` counts those of all rows so far
+        that rounding decides."""
         with files.refusals(self.path), self._draft.open("ab") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         self._num_bytes += len(content)
         self._digest.update(content)
-        self.mark, self.reads = mark, reads
+        self.mark, self.reads, self.by_rounding = mark, reads, by_rounding
         counted = {"bytes": self._num_bytes, "sha256": self._digest.hexdigest()}
         note = {"plan": self.plan, **dataclasses.asdict(mark), "reads": reads, "draft": counted}
+        note |= {"by_rounding": by_rounding, "kept": self.kept}
         with files.new_file(self._progress) as draft:
             draft.write_text(json.dumps({**note, "sha256": _checksum(note)}), encoding="utf-8")
         return True
@@ -95,14 +110,19 @@ class FileOutput:
             files.finish_file(self.path)
             self._progress.unlink(missing_ok=True)
 
-    def _go_on(self) -> None:
+    def _go_on(self, overwrite: bool) -> None:
         note = self._note()
         if other := [name for name, value in self.plan.items() if note["plan"].get(name) != value]:
+            if overwrite:
+                self._progress.unlink()
+                self._draft.unlink(missing_ok=True)
+                return
             raise errors.UserError(
                 f"{self.path}: an unfinished run differs in {', '.join(other)}: choose another file, or remove {self._progress}"
             )
         self.mark, self.reads = rows.Mark(note["rows"], note["checksum"]), tuple(note["reads"])
-        self._num_bytes = note["draft"]["bytes"]
+        self._num_bytes, self.by_rounding = note["draft"]["bytes"], note["by_rounding"]
+        self.kept = tuple(note["kept"])
         try:
             with self._draft.open("rb") as file:
                 for start in range(0, self._num_bytes, _BLOCK):
@@ -130,11 +150,11 @@ Output = StandardOutput | FileOutput
 
 
 @contextlib.contextmanager
-def to_file(path: pathlib.Path, plan: dict[str, Any]) -> Iterator[FileOutput]:
+def to_file(path: pathlib.Path, plan: dict[str, Any], overwrite: bool = False) -> Iterator[FileOutput]:
     """The output at `path`, as `FileOutput`; raises UserError where another process writes to it, or nobody can."""
     files.check_writable(path)
     with files.lock(path):
-        yield FileOutput(path, plan)
+        yield FileOutput(path, plan, overwrite)
 
 
 def _checksum(note: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, files
 from knnprompt_jax.tasks import formats, sources
 from knnprompt_jax.tasks.task import Example, Task, listed
 
@@ -69,6 +69,9 @@ def read(
 def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
     if path == STANDARD and kind not in KINDS[:-1]:
         raise errors.UserError(f"format={kind!r}: for standard input, choose from {', '.join(KINDS[:-1])}")
+    if not kind:
+        with files.refusals(pathlib.Path(path)):
+            pathlib.Path(path).stat()  # What is not there needs no name with an ending first.
     if kind not in KINDS:
         raise errors.UserError(f"{path}: format={kind!r}: choose from {', '.join(KINDS)}")
     if path == STANDARD:
@@ -88,7 +91,7 @@ def _from_standard_input(kind: str, encoding: str) -> Iterator[formats.Parsed]:
 
 def _example(task: Task, place: str, columns: Mapping[str, Any], index: int) -> Example | errors.UserError:
     try:
-        return Example(sources.fields_of(task, place, columns), "", index, place)
+        return Example(sources.fields_of(task, place, columns), "", index, place, other=columns)
     except errors.UserError as error:
         return error
 

@@ -35,6 +35,18 @@ class Continuations:
     num_truncated: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """Of each text's target tokens: log p in nats, float32, and whether no other token is likelier."""
+
+    log_p: list[np.ndarray]
+    is_greatest: list[np.ndarray]
+
+    @classmethod
+    def empty(cls, num_texts: int) -> "Scores":
+        return cls([np.zeros(0, np.float32)] * num_texts, [np.zeros(0, bool)] * num_texts)
+
+
 def lay_out(families: Iterable[Family], limit: int) -> Continuations:
     """Lays out texts of at most `limit` tokens, targets included; longer ones keep their last `limit` tokens.
 
@@ -77,14 +89,14 @@ def lay_out(families: Iterable[Family], limit: int) -> Continuations:
 def place(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> np.ndarray:
     """The targets' tokens [T, J] at the slots where their log-probabilities come out; 0 in slots that are not used."""
     tokens_TJ = np.zeros(packed.read_positions_TJ.shape, np.int32)
-    for target, slots in zip(targets, _slots(targets, packed), strict=True):
-        tokens_TJ.ravel()[slots] = target
+    for target, its_slots in zip(targets, slots(targets, packed), strict=True):
+        tokens_TJ.ravel()[its_slots] = target
     return tokens_TJ
 
 
-def collect(log_p: np.ndarray, targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> list[np.ndarray]:
-    """The log-probabilities of each target's tokens, from those of all slots."""
-    return [log_p[slots] for slots in _slots(targets, packed)]
+def slots(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> list[slice]:
+    """Where each target's tokens come out, among the slots of all steps."""
+    return [slice(last + 1 - len(target), last + 1) for target, last in zip(targets, packed.slot_N, strict=True)]
 
 
 def _group(prefix_P: np.ndarray, members: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> layout.PromptGroup:
@@ -97,7 +109,3 @@ def _group(prefix_P: np.ndarray, members: Sequence[tuple[int, np.ndarray, np.nda
         index=np.array([index for index, _, _ in members]),
         reads_N=np.array([len(target) for _, _, target in members]),
     )
-
-
-def _slots(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> list[slice]:
-    return [slice(last + 1 - len(target), last + 1) for target, last in zip(targets, packed.slot_N, strict=True)]

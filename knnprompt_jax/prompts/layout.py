@@ -163,9 +163,7 @@ def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
     return "".join(task.render(example, example.label) + "\n" for example in demonstrations)
 
 
-def _tokenize_prompts(
-    demos: str, texts: list[str], tokenize: Tokenize
-) -> tuple[list[int], list[list[int]], list[int]]:
+def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple[list[int], list[list[int]], list[int]]:
     """Tokens of the whole prompts `demos + text` as (head, tails), prompt i is head + tails[i]; and of the demonstrations alone.
 
     The cut is before the blank line that ends the demonstrations. Byte-level BPE never joins a newline to the word

@@ -1,7 +1,5 @@
 """The listings of a saved classifier's page: classes, and the anchors that deserve a second look."""
 
-import unicodedata
-
 import numpy as np
 
 from knnprompt_jax.report import neighbourhood
@@ -9,6 +7,7 @@ from knnprompt_jax.report.neighbourhood import ClassifiedAnchors
 from knnprompt_jax.report.sections import Listing
 
 _MOST = 20  # Rows of a listing.
+_ANCHOR = ("Id", "Text", "Label")
 
 
 def classes(anchors: ClassifiedAnchors) -> Listing:
@@ -31,16 +30,16 @@ def misleading(anchors: ClassifiedAnchors) -> Listing:
     order = [at for at in np.argsort(-wrong_N, kind="stable").tolist() if wrong_N[at]][:_MOST]
     rows = tuple((*_read(anchors, at), f"{wrong_N[at]}", f"{right_N[at]}") for at in order)
     caption = f"Votes that an anchor gives others when it is among their {anchors.k} nearest."
-    return Listing(caption, ("Text", "Label", "Wrong votes", "Right votes"), rows)
+    return Listing(caption, (*_ANCHOR, "Wrong votes", "Right votes"), rows)
 
 
 def suspects(anchors: ClassifiedAnchors) -> Listing:
     """The anchors whose neighbours mostly have another label."""
     other_N, lead_N = neighbourhood.suspicion(anchors.y_N, anchors.near_Nk, len(anchors.labels))
-    order = [at for at in np.argsort(-lead_N, kind="stable").tolist() if lead_N[at] > 0.5][:_MOST]
+    order = neighbourhood.suspects(lead_N)[:_MOST]
     rows = tuple((*_read(anchors, at), anchors.labels[other_N[at]], f"{100 * lead_N[at]:.0f} %") for at in order)
     caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors."
-    return Listing(caption, ("Text", "Label", "Neighbours say", "Lead"), rows)
+    return Listing(caption, (*_ANCHOR, "Neighbours say", "Lead"), rows)
 
 
 def duplicates(anchors: ClassifiedAnchors) -> Listing:
@@ -53,20 +52,17 @@ def duplicates(anchors: ClassifiedAnchors) -> Listing:
         + ("equal texts" if _equal(anchors, first, second) else f"{max(0.0, distance):.2g} {anchors.unit}",)
         for first, second, distance in pairs[:_MOST]
     )
-    return Listing(
-        "The pairs with the least distance; equal texts first.", ("Text", "Label", "Text", "Label", "Distance"), rows
-    )
+    return Listing("The pairs with the least distance; equal texts first.", (*_ANCHOR, *_ANCHOR, "Distance"), rows)
 
 
 def _equal(anchors: ClassifiedAnchors, first: int, second: int) -> bool:
     """Whether two texts differ in nothing but case, blanks and the forms of characters."""
-    texts = (anchors.texts[at] for at in (first, second))
-    return len({" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts}) == 1
+    return neighbourhood.plain(anchors.texts[first]) == neighbourhood.plain(anchors.texts[second])
 
 
-def _read(anchors: ClassifiedAnchors, at: int) -> tuple[str, str]:
-    """An anchor's text and label."""
-    return anchors.texts[at], anchors.labels[anchors.y_N[at]]
+def _read(anchors: ClassifiedAnchors, at: int) -> tuple[str, str, str]:
+    """What stands in the columns `_ANCHOR`."""
+    return str(anchors.ids[at]), anchors.texts[at], anchors.labels[anchors.y_N[at]]
 
 
 def _share(part: int, whole: int) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import options, parallel
-from knnprompt_jax.classifier import estimator, leave_one_out, predictions
-from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page
+from knnprompt_jax import files, options, parallel
+from knnprompt_jax.classifier import estimator, leave_one_out, passes
+from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page, suggestions
 from knnprompt_jax.report.neighbourhood import ClassifiedAnchors
 from knnprompt_jax.report.sections import Section
 from knnprompt_jax.runs import settings as settings_lib
@@ -27,7 +27,11 @@ _TITLES = {
         "Anchors that mislead most",
         "Often near to texts of other classes: typical of no class, or labelled wrongly.",
     ),
-    "suspects": ("Probably mislabelled", "Anchors whose neighbours agree with each other and not with them."),
+    "suspects": (
+        "Probably mislabelled",
+        f"Anchors whose neighbours agree with each other and not with them. {suggestions.FILE} beside this page has all of them: "
+        "go through its column suggested, which fit --relabel reads back.",
+    ),
     "duplicates": (
         "Near-duplicates",
         "Pairs of which the model says almost the same. Where their labels differ, one may be wrong.",
@@ -39,15 +43,20 @@ _TITLES = {
 class LookOptions(settings_lib.SavedOptions):
     """What to draw and where."""
 
-    output: str = options.option("look", "Folder to write index.html to.", needed=True)
+    output: str = options.option("look", f"Folder to write index.html and {suggestions.FILE} to.", needed=True)
     points: int = options.option(1000, "Anchors on the map at most.", least=1)
 
 
-def run(chosen: LookOptions) -> pathlib.Path:
-    """Writes the page of a saved classifier; returns where it is.
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """Where the page is, and the table of labels that may be wrong."""
 
-    Raises UserError where there is no classifier, one without states (a dense store), or too few anchors.
-    """
+    page: pathlib.Path
+    suggestions: pathlib.Path
+
+
+def run(chosen: LookOptions) -> Written:
+    """Writes the page of a saved classifier; raises UserError where there is none, or too few anchors."""
     place = page.folder(chosen.output)
     classifier = estimator.KNNPrompting.load(chosen.store, mesh=parallel.make_mesh(0, chosen.mesh_model))
     anchors = read(classifier)
@@ -55,23 +64,28 @@ def run(chosen: LookOptions) -> pathlib.Path:
         sections = build(anchors, chosen.points)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.lm.name} after "
-        f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by its {anchors.k} nearest others, as a "
+        f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by the others, as a "
         f"new text would be: {100 * anchors.accuracy:.1f} % are right."
     )
-    return page.write(page.Page(f"Anchors of {pathlib.Path(chosen.store).name}", text, sections), place)
+    written = page.write(page.Page(f"Anchors of {pathlib.Path(chosen.store).name}", text, sections), place)
+    with files.new_file(place / suggestions.FILE) as unfinished:
+        unfinished.write_text(suggestions.to_csv(anchors), encoding="utf-8")
+    return Written(written, place / suggestions.FILE)
 
 
 def read(classifier: estimator.KNNPrompting) -> ClassifiedAnchors:
-    """A fitted classifier's anchors and their neighbours; raises UserError where the store keeps no states or no more than k anchors."""
-    store, task, k = classifier.store_, classifier.task, classifier.k
-    states = leave_one_out.states_of(store)
+    """A fitted classifier's anchors and their neighbours; raises UserError where there are no more than k anchors."""
+    store, task, rule = classifier.store_, classifier.task, classifier.rule_
+    k = min(rule.k, len(store) - 1)
+    states = passes.on_devices(classifier.kept_states(), classifier.lm.mesh)
     most = max(k, min(_NEIGHBOURHOOD, len(store) - 1))
-    nearest = leave_one_out.neighbours(store, search.SearchOptions(most, classifier.distance), states)
-    voting = dataclasses.replace(nearest, labels_Qk=nearest.labels_Qk[:, :k])
-    predicted_N, shares_NC = predictions.vote(voting, task.num_classes, classifier.tie_break)
+    nearest = leave_one_out.neighbours(store, search.SearchOptions(most, rule.distance), states)
+    predicted_N, shares_NC = classifier.left_out()
     examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
     return ClassifiedAnchors(
         labels=task.label_words if len(set(task.label_words)) == task.num_classes else task.labels,
+        names=task.labels,
+        ids=tuple(store.ids_N.tolist()),
         texts=tuple(task.retrieval_text(example) for example in examples),
         y_N=np.asarray(store.labels_N),
         near_Nk=np.asarray(nearest.indices_Qk),
@@ -80,7 +94,7 @@ def read(classifier: estimator.KNNPrompting) -> ClassifiedAnchors:
         shares_NC=shares_NC,
         hidden_NE=np.asarray(states.hidden_NE, np.float32),
         k=k,
-        unit=distances.get(classifier.distance).unit,
+        unit=distances.get(rule.distance).unit,
     )
 
 

@@ -4,6 +4,7 @@ Classes are indices; `near_Nk` holds the nearest other anchors of each, nearest 
 """
 
 import dataclasses
+import unicodedata
 
 import numpy as np
 from sklearn import metrics
@@ -13,10 +14,13 @@ from sklearn import metrics
 class ClassifiedAnchors:
     """N anchors as the others see them; `predicted_N` and `shares_NC` are the vote of the `k` nearest of `near_Nk`.
 
-    `hidden_NE` are the states by which a map places them, `unit` that of the distances.
+    `labels` are what pages call the classes, `names` their labels in the task; `hidden_NE` are the states by which a map places
+    the anchors, `unit` that of the distances.
     """
 
     labels: tuple[str, ...]
+    names: tuple[str, ...]
+    ids: tuple[int, ...]
     texts: tuple[str, ...]
     y_N: np.ndarray
     near_Nk: np.ndarray
@@ -72,6 +76,16 @@ def suspicion(y_N: np.ndarray, near_Nk: np.ndarray, num_classes: int) -> tuple[n
     counts_NC = np.stack([(y_N[near_Nk] == label).sum(1) for label in range(num_classes)], axis=1)
     other_N, rows_N = counts_NC.argmax(1), np.arange(len(y_N))
     return other_N, (counts_NC[rows_N, other_N] - counts_NC[rows_N, y_N]) / near_Nk.shape[1]
+
+
+def suspects(lead_N: np.ndarray) -> list[int]:
+    """The anchors over whose label another one leads by more than half of the neighbours, by the largest lead first."""
+    return [at for at in np.argsort(-lead_N, kind="stable").tolist() if lead_N[at] > 0.5]
+
+
+def plain(text: str) -> str:
+    """The text without what equal texts may differ in: case, blanks and the forms of characters."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def pairs(near_Nk: np.ndarray, distances_Nk: np.ndarray) -> list[tuple[int, int, float]]:

@@ -2,22 +2,24 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 from jax.sharding import Mesh
 
 from knnprompt_jax import errors, files, lm, parallel, progress, tables
-from knnprompt_jax.classifier import options, saving
+from knnprompt_jax.classifier import choosing, demonstrations, options, saving, trials
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.lm import chunks
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import changing, engine, material, overview
+from knnprompt_jax.runs import changing, corrections, engine, material, overview
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks import defects, sources, splits
+from knnprompt_jax.tasks import defects, splits
 
 QUERIES = 256  # Of the search that is reported.
+_Draft = tuple[splits.FewShotSplit, saving.Content]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,25 +32,24 @@ class Result:
 
 
 def run(settings: settings_lib.BuildSettings) -> Result:
-    """Builds the classifier, going on where an earlier start died; with rows to append or ids to remove, changes the saved one.
+    """Builds the classifier, going on where an earlier start died; or changes the saved one, where changes are asked for.
 
     An anchor's id is its row in the train file, from 0; ids of appended ones go on from the highest.
 
     Raises UserError on anything that cannot work, another process that writes to the folder among it; the folder then stays
     as it is.
     """
-    changes = bool(settings.append or settings.remove_ids)
-    if changes:
+    if settings.changes:
         settings = material.with_saved_model(settings)
     mesh = engine.start(settings, [settings.model])
     model = material.load_model(settings.model, settings.revision)
     sharding.check(model.config, mesh)
-    if changes:
+    if settings.changes:
         return _change(settings, model, mesh)
-    split, content = _content(settings, model)
+    drafts = _drafts(settings, model)
     folder = saving.absolute(pathlib.Path(settings.store))
     with saving.lock(folder):
-        return _build(settings, model, mesh, folder, split, content)
+        return _build(settings, model, mesh, folder, drafts)
 
 
 def _build(
@@ -56,28 +57,47 @@ def _build(
     model: material.Model,
     mesh: Mesh,
     folder: pathlib.Path,
-    split: splits.FewShotSplit,
-    content: saving.Content,
+    drafts: Sequence[_Draft],
 ) -> Result:
-    """The classifier of the content: the one in the folder, or from the split's anchors, which the model reads chunk by chunk."""
-    saved, unfinished = _finished(settings, folder, content), folder.with_name(f".{folder.name}.building")
-    shown, anchors = split.demonstrations, split.anchors
-    prompts = layout.lay_out(
-        content.task, shown, anchors, model.tokenize, model.config.num_positions, settings.truncation
-    )
+    """The classifier of the best draft: the one in the folder, or from the split's anchors, which the model reads chunk by chunk."""
+    saved, unfinished = _finished(settings, folder, drafts), folder.with_name(f".{folder.name}.building")
+    prompts = [
+        layout.lay_out(
+            content.task,
+            split.demonstrations,
+            split.anchors,
+            model.tokenize,
+            model.config.num_positions,
+            settings.truncation,
+        )
+        for split, content in drafts
+    ]
     if not saved:
-        _check_room(settings, model, folder, content)
+        _check_room(settings, model, folder, drafts[0][1])
     language_model = engine.load(settings, model, mesh)
     if saved:
         classifier = KNNPrompting.of_saved(saved, language_model, settings.datastore)
     else:
+        choice, taken = None, 0
+        if len(drafts) > 1:
+            choice = _choose(language_model, drafts)
+            taken = [split.demo_shots for split, _ in drafts].index(choice.rule.demo_shots)
+        split, content = drafts[taken]
+        plan = {"fingerprint": model.fingerprint, "dtype": settings.dtype, "deterministic": settings.deterministic}
+        with progress.bar(prompts[taken].num_prompts) as report:
+            states = chunks.read(unfinished, language_model, prompts[taken], plan, settings.chunk, report)
         classifier = KNNPrompting(language_model, content.task, **content.parameters)
-        plan = {"fingerprint": model.fingerprint, "dtype": settings.dtype}
-        with progress.bar(prompts.num_prompts) as report:
-            states = chunks.read(unfinished, language_model, prompts, plan, settings.chunk, report)
-        saving.save(classifier.fit_states(states, shown, anchors), folder, settings.overwrite)
+        classifier.fit_states(states, split.demonstrations, split.anchors, choice)
+        saving.save(classifier, folder, settings.overwrite)
     chunks.clear(unfinished)
     return Result(classifier, language_model.statistics)
+
+
+def _choose(model: lm.LanguageModel, drafts: Sequence[_Draft]) -> choosing.Choice:
+    """The best number of demonstrations, with all else that is to be chosen; a pass over some of the anchors for each number."""
+    first = drafts[0][1]
+    draws = {split.demo_shots: (split.demonstrations, split.anchors) for split, _ in drafts}
+    return trials.choose(KNNPrompting(model, first.task, **first.parameters), draws)
 
 
 def _check_room(
@@ -86,39 +106,50 @@ def _check_room(
     """Raises UserError where the folder cannot be written, or the disk has no room for the anchors and their states."""
     config = model.config
     sizes = (config.logit_cap, config.vocab_size, config.state_width, content.task.num_classes)
-    anchor_bytes = store_lib.anchor_bytes(settings.datastore, settings.knn.distance, *sizes)
-    num_bytes = len(content.anchors) * (anchor_bytes + 4 * (config.state_width + 1))
+    anchor_bytes = store_lib.anchor_bytes(settings.datastore, settings.knn.distance.removeprefix(options.AUTO), *sizes)
+    # The states twice: in chunks while they are computed, and in the classifier.
+    num_bytes = len(content.anchors) * (anchor_bytes + 2 * 4 * (config.state_width + 1))
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
 
 
-def _content(settings: settings_lib.BuildSettings, model: material.Model) -> tuple[splits.FewShotSplit, saving.Content]:
-    """The rows drawn, and the classifier that they are to make."""
+def _drafts(settings: settings_lib.BuildSettings, model: material.Model) -> list[_Draft]:
+    """The rows drawn, and the classifier that they are to make, for each number of demonstrations to choose from."""
     task, train = material.load_train(settings, settings.task, settings.train_file)
     rows = material.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
-    shown = material.demo_shots(settings, rows, model)
-    split = splits.draw(rows.train, task, shots=settings.shots or None, demo_shots=shown, seed=settings.seed)
-    if settings.knn.k > len(split.anchors):
+    if settings.demo_shots != options.AUTO:
+        return [_draft(settings, rows, material.demo_shots(settings, rows, model))]
+    most = material.demo_shots(dataclasses.replace(settings, demo_shots=-1), rows, model)
+    if settings.shots:
+        most = min(most, settings.shots // 4)
+    return [_draft(settings, rows, shown) for shown in demonstrations.up_to(most, rows.train)]
+
+
+def _draft(settings: settings_lib.BuildSettings, rows: material.Rows, shown: int) -> _Draft:
+    """With so many demonstrations per class."""
+    split = splits.draw(rows.train, rows.task, shots=settings.shots or None, demo_shots=shown, seed=settings.seed)
+    if settings.knn.k != options.AUTO and settings.knn.k > len(split.anchors):
         raise errors.UserError(f"knn.k={settings.knn.k}: there are {len(split.anchors)} anchors")
     chosen = options.ClassifierOptions(
-        **settings.knn.to_dict(),
+        **{"calibrated": False, **settings.knn.to_dict()},  # Votes as published, unless the options say otherwise.
         truncation=settings.truncation,
         label_token=settings.label_token,
         random_state=settings.seed,
     )
-    parameters = {**chosen.to_dict(), "demo_shots": shown, "store_options": settings.datastore}
+    parameters = {**chosen.to_dict(), "demo_shots": shown, "class_prior": None, "store_options": settings.datastore}
     num_rows = max(row.row for row in (*split.demonstrations, *split.anchors)) + 1
-    return split, saving.Content(task, parameters, task.labels, num_rows, split.demonstrations, split.anchors)
+    content = (rows.task, parameters, rows.task.labels, num_rows, split.demonstrations, split.anchors)
+    return split, saving.Content(*content)
 
 
 def _finished(
-    settings: settings_lib.BuildSettings, folder: pathlib.Path, content: saving.Content
+    settings: settings_lib.BuildSettings, folder: pathlib.Path, drafts: Sequence[_Draft]
 ) -> saving.Saved | None:
-    """The classifier in the folder, if it is the one to be built; raises UserError where there is another that may not go."""
+    """The classifier in the folder, if it is one of those to be built; raises UserError where there is another that may not go."""
     if not saving.recovered(folder):
         return None
     try:
         saved = saving.read(folder)
-        if saving.same(saved.content, content):
+        if any(saving.same(saved.content, content) for _, content in drafts):
             return saved
         raise errors.UserError(
             f"{folder}: holds a classifier of other anchors or options; choose another folder, or overwrite it"
@@ -130,32 +161,33 @@ def _finished(
 
 
 def _change(settings: settings_lib.BuildSettings, model: material.Model, mesh: Mesh) -> Result:
-    """Saves the classifier in the folder without the anchors to remove and with those to append, unless this was done before."""
+    """Saves the classifier in the folder with what is to be changed, unless this was done before."""
     folder = saving.absolute(pathlib.Path(settings.store))
     if not folder.parent.is_dir():
         raise errors.UserError(f"{folder}: not a saved classifier: there is no folder {folder.parent}")
     with saving.lock(folder):
         saving.recovered(folder)
         saved = saving.read(folder)
-        task, append = saved.content.task, settings.append
-        of_file = {"path": append, "encoding": settings.encoding, "label_column": settings.label_column}
-        rows = sources.load_rows(task, "train", **of_file) if append else []  # type: ignore[arg-type]
+        rows = changing.new_rows(settings, saved.content.task)
+        corrected = corrections.read(settings.relabel, settings.encoding, saved.content) if settings.relabel else None
         num_bytes = sum(size for size, _ in saved.manifest.files.values())
         parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
         language_model = engine.load(settings, model, mesh)
         classifier = KNNPrompting.of_saved(saved, language_model, settings.datastore)
-        before = classifier.store_
-        notes = (*changing.remove(classifier, settings.remove_ids), *changing.append(classifier, rows))
+        before, notes = classifier.store_, changing.remove(classifier, settings.remove_ids)
+        notes += changing.relabel(classifier, corrected) if corrected else []
+        notes += changing.append(classifier, rows)
+        notes += changing.new_classes(saved.content.task, classifier.task)
         if classifier.store_ is not before:
             saving.save(classifier, folder, overwrite=True)
-    return Result(classifier, language_model.statistics, notes)
+    return Result(classifier, language_model.statistics, tuple(notes))
 
 
 def summarize(result: Result) -> str:
     """What the binary prints."""
     classifier, statistics = result.classifier, result.statistics
     task, store = classifier.task, classifier.store_
-    described = store.describe(QUERIES, classifier.search_options(min(classifier.k, len(store))))
+    described = store.describe(QUERIES, classifier.search_options(min(classifier.rule_.k, len(store))))
     counts = np.bincount(store.labels_N, minlength=task.num_classes).tolist()
     classes = [
         [label if word == label else f"{label} ({word})", f"{count:,}"]

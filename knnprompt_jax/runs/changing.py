@@ -8,9 +8,36 @@ from collections.abc import Iterator, Sequence
 
 from knnprompt_jax import errors
 from knnprompt_jax.classifier.estimator import KNNPrompting
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.runs import corrections
+from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.tasks import sources
+from knnprompt_jax.tasks.task import Example, Task
 
 _LISTED = 8
+
+
+def new_rows(settings: settings_lib.BuildSettings, task: Task) -> list[Example]:
+    """The rows to append, of labels that the task lacks too; raises UserError as `sources.load_rows`."""
+    if not settings.append:
+        return []
+    path, encoding, column = settings.append, settings.encoding, settings.label_column
+    task = task.with_labels(sources.labels_in(path, encoding, column))
+    return sources.load_rows(task, "train", path=path, encoding=encoding, label_column=column)
+
+
+def new_classes(before: Task, after: Task) -> list[str]:
+    """Says which classes came to those that there were, for a label that was misspelt becomes a class."""
+    new = list(zip(after.labels, after.label_words, strict=True))[before.num_classes :]
+    return [f"new class {label!r}, whose label word is {word!r}" for label, word in new]
+
+
+def relabel(classifier: KNNPrompting, corrected: corrections.Corrections) -> list[str]:
+    """Gives anchors the corrected labels, but for those that have them already; says how many, and which are gone."""
+    labels = {number: label for number, label in corrected.labels.items() if number in classifier.anchors_}
+    if labels:
+        classifier.relabel(list(labels), list(labels.values()))
+    count = f"{len(labels)} anchors have another label now" if len(labels) != 1 else "1 anchor has another label now"
+    return [count, *_gone(corrected.gone)]
 
 
 def append(classifier: KNNPrompting, rows: Sequence[Example]) -> list[str]:
@@ -39,8 +66,12 @@ def remove(classifier: KNNPrompting, ids: Sequence[int]) -> list[str]:
     gone = [number for number in ids if number not in classifier.anchors_]
     if left := [number for number in ids if number in classifier.anchors_]:
         classifier.remove(left)
-    more = f" and {len(gone) - _LISTED} more" if len(gone) > _LISTED else ""
-    return [f"ids that are no anchors any more: {', '.join(map(str, gone[:_LISTED]))}{more}"] if gone else []
+    return _gone(gone)
+
+
+def _gone(ids: Sequence[int]) -> list[str]:
+    more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
+    return [f"ids that are no anchors any more: {', '.join(map(str, ids[:_LISTED]))}{more}"] if ids else []
 
 
 def _known_by_content(rows: Sequence[Example]) -> Iterator[Example]:

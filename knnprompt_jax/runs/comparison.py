@@ -16,8 +16,8 @@ from knnprompt_jax.tasks import splits
 
 # Options that an outcome depends on, beside the rows and the method's own.
 DECISIVE = (
-    *("split", "restore_dropped", "drop_duplicates", "truncation", "label_token", "dtype", "revision", "hub"),
-    *("train_file", "eval_file", "store"),
+    *("split", "restore_dropped", "drop_duplicates", "truncation", "label_token", "dtype", "deterministic"),
+    *("revision", "hub", "train_file", "eval_file", "store"),
 )
 
 
@@ -56,7 +56,8 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
 def _saved(settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model) -> saving.Saved:
     """The saved classifier, checked against the job; its arrays load later."""
     saved = saving.read(pathlib.Path(settings.store))
-    identity, label_ids = model.identity(settings.dtype), saved.manifest.provenance.label_ids
+    identity = model.identity(settings.dtype, settings.deterministic)
+    label_ids = saved.manifest.provenance.label_ids
     saved.check(identity, rows.task, label_ids, truncation=settings.truncation, label_token=settings.label_token)
     return saved
 

@@ -18,12 +18,14 @@ from knnprompt_jax.lm import memory
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import registry, sharding
 from knnprompt_jax.runs import clock as clock_lib
-from knnprompt_jax.runs import material, records
+from knnprompt_jax.runs import material, records, states_cache
 from knnprompt_jax.runs import passes as passes_lib
+from knnprompt_jax.runs import reading as reading_lib
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
 
 StoreOf = Callable[[lm.LanguageModel], store_lib.Store]
+STATES = "states"  # The folder of states, beside the records.
 Written = Callable[[records.Record, method.Context], None]
 
 
@@ -47,10 +49,15 @@ def make_mesh(settings: settings_lib.ModelOptions, models: Sequence[str]) -> Mes
     return parallel.make_mesh(settings.mesh.data, size)
 
 
-def load(settings: settings_lib.ModelOptions, model: material.Model, mesh: Mesh) -> lm.LanguageModel:
+def load(settings: settings_lib.ReadingOptions, model: material.Model, mesh: Mesh) -> lm.LanguageModel:
     """The weights of a model, over the mesh."""
     return lm.LanguageModel.from_pretrained(
-        str(model.folder), settings.dtype, step_tokens=settings.batch or None, mesh=mesh, name=model.name
+        str(model.folder),
+        settings.dtype,
+        step_tokens=settings.batch or None,
+        mesh=mesh,
+        name=model.name,
+        deterministic=settings.deterministic,
     )
 
 
@@ -65,7 +72,8 @@ def run(
 ) -> Iterator[records.Record]:
     """Runs passes model by model and yields each record as soon as it is there; of several processes, the first has written it.
 
-    The records of an experiment stand in a folder of its name within. Prompts are laid out before weights load. `store_of`
+    The records of an experiment stand in a folder of its name within, the states of prompts in `STATES`: those that are there are
+    not read again. Prompts are laid out before weights load. `store_of`
     gives the saved store that stands for anchors; `before_writing` is called with a record before it is written.
 
     Raises UserError on prompts that cannot be laid out, on a model that cannot be loaded or split over the mesh, on a folder
@@ -73,18 +81,19 @@ def run(
     """
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
     earlier = {path.name for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern)}
+    cache = states_cache.StatesCache(folder / STATES, int(settings.states_gb * 2**30))
     clock = clock_lib.Clock(passes)
     for planned in passes:
         if planned.reads_prompts:
             sharding.check(planned.model.config, mesh)
     for model, of_model in itertools.groupby(passes, lambda planned: planned.model):
-        loaded: lm.LanguageModel | None = None
+        loaded: reading_lib.CachedModel | None = None
         store: store_lib.Store | None = None
         for _, alike in itertools.groupby(of_model, _shares_compilations):
             readings = [passes_lib.lay_out(planned) for planned in alike]
             _warn(readings[0])
             if loaded is None and readings[0].planned.reads_prompts:
-                loaded = load(settings, model, mesh)
+                loaded = reading_lib.CachedModel(load(settings, model, mesh), cache)
                 store = store_of(loaded) if store_of else None
             shape = passes_lib.shape_of(readings, loaded) if loaded else None
             for reading in readings:
@@ -124,16 +133,17 @@ def _shares_compilations(planned: passes_lib.Pass) -> tuple[str, int, bool]:
 def _outcomes(
     settings: settings_lib.SharedSettings,
     reading: passes_lib.Reading,
-    model: lm.LanguageModel | None,
+    model: reading_lib.CachedModel | None,
     shape: Any,
     store: store_lib.Store | None,
     clock: clock_lib.Clock,
 ) -> Iterator[tuple[records.Record, method.Context]]:
     """The records of a pass, as each run is over."""
-    before = model.statistics.seconds if model else 0.0
+    before = dataclasses.replace(model.statistics) if model else lm.PassStatistics()
     with progress.bar(reading.prompts.num_prompts, clock.title(reading.planned)) as report:
         states = model.states(reading.prompts, shape, report) if model else None
-    seconds = model.statistics.seconds - before if model else 0.0
+    after = model.statistics if model else before
+    seconds, prompts = after.seconds - before.seconds, after.prompts - before.prompts
     for run in reading.planned.runs:
         context = reading.context(run, model, states, settings.datastore, store)
         started, tokens_before = time.monotonic(), _tokens_read(model)
@@ -143,7 +153,7 @@ def _outcomes(
         costs["lm_tokens"] += _tokens_read(model) - tokens_before
         costs["truncated_prompts"] += prediction.truncated
         costs["prompts"] += prediction.prompts
-        rate = round(reading.prompts.num_prompts / max(1e-9, seconds), 2)
+        rate = round(prompts / max(1e-9, seconds), 2)
         outcome = _outcome(run, context, prediction)
         dropped = reading.prompts.dropped_demonstrations
         yield (
@@ -168,8 +178,11 @@ def _outcome(run: passes_lib.Run, context: method.Context, prediction: method.Pr
     }
 
 
-def _tokens_read(model: lm.LanguageModel | None) -> int:
-    return model.statistics.prefix_tokens + model.statistics.suffix_tokens if model else 0
+def _tokens_read(model: reading_lib.CachedModel | None) -> int:
+    """Tokens of all passes so far, those of prompts that the cache had among them."""
+    if not model:
+        return 0
+    return model.statistics.prefix_tokens + model.statistics.suffix_tokens + model.spared_tokens
 
 
 def _warn(reading: passes_lib.Reading) -> None:

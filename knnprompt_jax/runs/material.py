@@ -70,9 +70,9 @@ class Model:
                 raise
             return ""
 
-    def identity(self, dtype: str) -> tuple[str, str, Any, str]:
+    def identity(self, dtype: str, deterministic: bool) -> tuple[str, str, Any, str, bool]:
         """As `LanguageModel.identity` with weights of this dtype."""
-        return self.name, self.fingerprint, self.tokenizer, dtype
+        return self.name, self.fingerprint, self.tokenizer, dtype, deterministic
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """Tokens of each text, special ones not counted; each text is counted once."""
@@ -84,9 +84,12 @@ class Model:
 
 
 def with_saved_model(settings: Saved) -> Saved:
-    """The settings with the model and dtype of the classifier in the folder `store`, unless they name others than the defaults."""
+    """The settings with the model, its dtype and `deterministic` of the classifier in the folder `store`, unless they name others than
+    the defaults."""
     made_by = saving.read(pathlib.Path(settings.store)).manifest.provenance
-    left = [name for name in ("model", "dtype") if getattr(settings, name) == getattr(type(settings), name)]
+    left = [
+        name for name in ("model", "dtype", "deterministic") if getattr(settings, name) == getattr(type(settings), name)
+    ]
     return dataclasses.replace(settings, **{name: getattr(made_by, name) for name in left})
 
 

@@ -49,12 +49,16 @@ class Pass:
 
     @functools.cached_property
     def queries(self) -> dict[str, Example]:
-        """The shared prompts: an example for each text."""
-        return {
-            run.problem.task.render(example): example
+        """The shared prompts: an example for each text. Runs on the same problem ask for the same."""
+        asked = {
+            (id(run.problem), prompt_set): (run.problem, prompt_set)
             for run in self.runs
             for prompt_set in self.needs(run)
-            for example in prompt_set(run.problem)
+        }
+        return {
+            problem.task.render(example): example
+            for problem, prompt_set in asked.values()
+            for example in prompt_set(problem)
         }
 
     def needs(self, run: Run) -> tuple[method_lib.PromptSet, ...]:

@@ -4,7 +4,7 @@ import dataclasses
 
 from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier.options import KNNOptions, PromptOptions
+from knnprompt_jax.classifier.options import KNNOptions, PromptOptions, RuleOptions
 from knnprompt_jax.methods import registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import shipped
@@ -43,7 +43,9 @@ class ComputeOptions(options_lib.Options):
     """How a language model runs, whichever it is."""
 
     dtype: str = options_lib.option(
-        "float32", "float32 is the reference, bfloat16 for accelerators.", choices=config_lib.DTYPES
+        "float32",
+        "float32 is the reference, bfloat16 for accelerators; int8: kernels in 8 bits, the rest in bfloat16.",
+        choices=config_lib.DTYPES,
     )
     batch: int = options_lib.option(
         0, "Packed tokens that go through the model at a time in each data shard; 0: what suits the device.", least=0
@@ -72,8 +74,8 @@ class ReadingOptions(PromptOptions, ModelOptions):
 
     deterministic: bool = options_lib.option(
         False,
-        "The scores of a text are the same to the bit whatever is read beside it, on any number of data shards; batch does not count "
-        "then, and more tokens are read (docs/reliability.md).",
+        "State and distances of a text are the same to the bit whatever is read beside it, on any number of data shards; batch does not "
+        "count then, and more tokens are read (docs/reliability.md).",
     )
 
 
@@ -133,6 +135,11 @@ class SharedSettings(ReadingOptions, RowOptions):
         False, "Leave out train rows that repeat, contradict each other or are among the rows to classify."
     )
     output: str = options_lib.option("results", "Folder of the JSON records.", needed=True)
+    states_gb: float = options_lib.option(
+        2.0,
+        "GiB on disk, in <output>/states, for states of prompts, which no other run then reads again; 0: none.",
+        least=0,
+    )
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)
     options: options_lib.Options = options_lib.group(registry.options_kind())
@@ -146,7 +153,9 @@ class JobSettings(DrawOptions, SharedSettings):
     methods: str = options_lib.option(
         registry.ALL, "Names with commas between them (docs/methods.md lists them), or all that apply."
     )
-    seeds: tuple[int, ...] = options_lib.option((1, 2, 3, 4, 5), "Seeds of the draws of train rows.", needed=True)
+    seeds: tuple[int, ...] = options_lib.option(
+        (1, 2, 3, 4, 5), "Seeds of the draws of train rows.", least=0, needed=True
+    )
     store: str = options_lib.option(
         "",
         "Folder of a saved classifier (build_datastore.py) whose demonstrations and anchors are used, and its model unless "
@@ -172,13 +181,22 @@ class BuildSettings(DrawOptions, ReadingOptions, RowOptions):
     overwrite: bool = options_lib.option(False, "Replace another classifier, or a damaged one, in that folder.")
     chunk: int = options_lib.option(1024, "Save what is finished after every so many anchors.", least=1)
     append: str = options_lib.option(
-        "", "Change the saved classifier, whose model it keeps: append the rows of this file."
+        "", "Change the saved classifier, whose model it keeps: append the rows of this file, new classes too."
+    )
+    relabel: str = options_lib.option(
+        "",
+        "Change the saved classifier: give anchors the labels of this file, as suggestions.csv of look.py or with id and label.",
     )
     remove_ids: tuple[int, ...] = options_lib.option(
         (), "Change the saved classifier: remove the anchors of these ids, rows of the train file from 0."
     )
     drop_duplicates: bool = options_lib.option(False, "Leave out train rows that repeat or contradict each other.")
-    seed: int = options_lib.option(1, "Seed of the draw of train rows.")
+    seed: int = options_lib.option(1, "Seed of the draw of train rows.", least=0)
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)
-    knn: KNNOptions = options_lib.group(KNNOptions)
+    knn: KNNOptions | RuleOptions = options_lib.group(KNNOptions)
+
+    @property
+    def changes(self) -> bool:
+        """Whether a saved classifier is to be changed."""
+        return bool(self.append or self.relabel or self.remove_ids)

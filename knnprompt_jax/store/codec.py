@@ -9,7 +9,7 @@ import jax
 
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import distances
+from knnprompt_jax.store import distances, placement
 
 Array = jax.Array
 KEY_DTYPES = ("float32", "float16", "bfloat16")
@@ -27,6 +27,7 @@ class Codec(abc.ABC):
         constants: what follows from the first anchors' states and cannot be made again from the head alone.
         key_dtype: one of `KEY_DTYPES`.
         built_for: the distance whose needs the keys hold; "" is all that the kind can serve.
+        deterministic: whether its products have fixed shapes, so that no number of queries or anchors shows in a distance.
     """
 
     kind: ClassVar[str]
@@ -36,6 +37,7 @@ class Codec(abc.ABC):
     constants: Mapping[str, Array]
     key_dtype: str = "float32"
     built_for: str = ""
+    deterministic: bool = False
 
     @staticmethod
     @abc.abstractmethod
@@ -55,15 +57,25 @@ class Codec(abc.ABC):
 
     @classmethod
     def make(
-        cls, head: head_lib.Head, label_ids: Sequence[int], constants: Mapping[str, Array], **options: str
+        cls, head: head_lib.Head, label_ids: Sequence[int], constants: Mapping[str, Array], **options: Any
     ) -> Self:
-        """The codec for the model's head; `options` are `key_dtype` and `built_for`."""
+        """The codec for the model's head; `options` are `key_dtype`, `built_for` and `deterministic`."""
         return cls(head, tuple(label_ids), constants, **options)
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that `make` takes."""
+        """The options that `make` takes, but for what the model's states say already."""
         return {"key_dtype": self.key_dtype, "built_for": self.built_for}
+
+    @property
+    def tile(self) -> int:
+        """The anchors that are worked on together, so that each device holds a multiple of them; 1 where any number is."""
+        return placement.TILE if self.deterministic else 1
+
+    @property
+    def keeps_label_words(self) -> bool:
+        """Whether keys are of the label words alone, so that those of other label words are to be made anew."""
+        return False
 
     @abc.abstractmethod
     def encode(self, states: lm.States) -> Any:

@@ -39,6 +39,10 @@ class Codec(codec.Codec):
         kept = _kept(built_for)
         return {"distribution": vocabulary, "hidden": width}.get(kept, num_classes)
 
+    @property
+    def keeps_label_words(self) -> bool:
+        return _kept(self.built_for) in representations.OF_LABEL_WORDS
+
     def encode(self, states: lm.States) -> Keys:
         values_NV = representations.represent(self.head, states, _kept(self.built_for), self.label_ids)
         return Keys(values_NV.astype(self.key_dtype))

@@ -85,11 +85,12 @@ class Codec(codec.Codec):
 
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
-        return _constants(head.rows_VE, states.hidden_NE.mean(0))
+        # A mean would move with every anchor; the first stays where others are appended.
+        return _constants(head.rows_VE, states.hidden_NE[0] if states.deterministic else states.hidden_NE.mean(0))
 
     @classmethod
     def make(
-        cls, head: head_lib.Head, label_ids: Sequence[int], constants: Mapping[str, Array], **options: str
+        cls, head: head_lib.Head, label_ids: Sequence[int], constants: Mapping[str, Array], **options: Any
     ) -> Self:
         assert head.cap is None
         centred = head_lib.Head(head.rows_VE.astype(jnp.float32) - constants["shift_E"])

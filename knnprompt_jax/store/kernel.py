@@ -47,17 +47,20 @@ def search(
     distance: distances.Distance,
     tile_bytes: int = TILE_BYTES,
     approximate_recall: float | None = None,
+    deterministic: bool = False,
 ) -> Neighbours:
     """The k nearest anchors of every query. Anchors of a negative class are padding; there must be k others.
 
     Keys whose rows are split over the devices of a mesh are searched where they lie, and the devices' neighbours merged.
     `tile_bytes` bounds the working memory on each device. `approximate_recall` finds each neighbour with at least this
-    probability, by `jax.lax.approx_max_k`: fast on TPU, while other devices sort and stay exact.
+    probability, by `jax.lax.approx_max_k`: fast on TPU, while other devices sort and stay exact. With `deterministic` tiles have one
+    size, of which the queries and each device's keys must be multiples, and a distance does not depend on their numbers.
 
     Raises:
-        UserError: `tile_bytes` do not hold even one anchor.
+        UserError: `tile_bytes` do not hold even one anchor, or such a tile.
     """
     options = {"k": k, "distance": distance, "tile_bytes": tile_bytes, "approximate_recall": approximate_recall}
+    options["deterministic"] = deterministic
     mesh, axes = rows.split_over(keys)
     if mesh:
         return search_sharded(queries, keys, labels_N, mesh=mesh, axes=axes, **options)
@@ -80,30 +83,36 @@ class Tiles:
     nbytes: int
 
 
-def plan_tiles(queries: Any, keys: Any, distance: distances.Distance, tile_bytes: int = TILE_BYTES) -> Tiles:
-    """The tiles of a search: a single one where everything fits.
+def plan_tiles(
+    queries: Any,
+    keys: Any,
+    distance: distances.Distance,
+    tile_bytes: int = TILE_BYTES,
+    deterministic: bool = False,
+) -> Tiles:
+    """The tiles of a search: a single one where everything fits, or of fixed size for one that is deterministic.
 
     Beside distances (which top-k orders in a copy) a tile holds what its keys and queries become: the copies that the
     distance makes, float32 where keys are stored narrower, and a copy of the keys where they are cut into several tiles.
 
     Raises:
-        UserError: `tile_bytes` do not hold even one anchor.
+        UserError: `tile_bytes` do not hold even one anchor, or a tile of fixed size.
     """
     num_queries, num_anchors = placement.num_rows(queries), placement.num_rows(keys)
     stored = placement.row_bytes(keys)
     float32 = sum(4 * math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(keys))
-    rows_per_tile = max(1, min(QUERIES_PER_TILE, num_queries, tile_bytes // (2 * _QUERY_COPIES * float32)))
+    affordable = QUERIES_PER_TILE if deterministic else tile_bytes // (2 * _QUERY_COPIES * float32)
+    rows_per_tile = max(1, min(QUERIES_PER_TILE, num_queries, affordable))
     query_bytes = rows_per_tile * _QUERY_COPIES * float32
     anchor_bytes = float32 * (distance.copies + (stored < float32)) + rows_per_tile * _DISTANCE_COPIES * 4
-    if (whole := query_bytes + num_anchors * anchor_bytes) <= tile_bytes:
+    if (whole := query_bytes + num_anchors * anchor_bytes) <= tile_bytes and not deterministic:
         return Tiles(rows_per_tile, num_anchors, whole)
     anchor_bytes += stored
-    anchors_per_tile = min(num_anchors, (tile_bytes - query_bytes) // anchor_bytes)
-    if anchors_per_tile < 1:
-        least = query_bytes + anchor_bytes
-        raise errors.UserError(
-            f"search memory of {tile_bytes} bytes: at least {least} are needed for a tile of a single anchor"
-        )
+    fewest, told = (placement.TILE, f"{placement.TILE} anchors") if deterministic else (1, "a single anchor")
+    anchors_per_tile = min(fewest if deterministic else num_anchors, (tile_bytes - query_bytes) // anchor_bytes)
+    if anchors_per_tile < fewest:
+        least = query_bytes + fewest * anchor_bytes
+        raise errors.UserError(f"search memory of {tile_bytes} bytes: at least {least} are needed for a tile of {told}")
     return Tiles(rows_per_tile, anchors_per_tile, query_bytes + anchors_per_tile * anchor_bytes)
 
 
@@ -122,7 +131,7 @@ def majority(labels_Qk: Array, *, num_classes: int, tie_break: str = "lowest") -
     return jnp.take_along_axis(labels_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0]
 
 
-@functools.partial(jax.jit, static_argnames=("k", "distance", "tile_bytes", "approximate_recall"))
+@functools.partial(jax.jit, static_argnames=("k", "distance", "tile_bytes", "approximate_recall", "deterministic"))
 def _search(
     queries: Any,
     keys: Any,
@@ -132,8 +141,9 @@ def _search(
     distance: distances.Distance,
     tile_bytes: int,
     approximate_recall: float | None,
+    deterministic: bool = False,
 ) -> Neighbours:
-    tiles, num_anchors = plan_tiles(queries, keys, distance, tile_bytes), len(labels_N)
+    tiles, num_anchors = plan_tiles(queries, keys, distance, tile_bytes, deterministic), len(labels_N)
     approximate = functools.partial(jax.lax.approx_max_k, recall_target=approximate_recall or 1.0)
     top = jax.lax.top_k if approximate_recall is None else approximate
 
@@ -160,7 +170,9 @@ def _search(
         return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, tiles.anchors))[0]
 
 
-@functools.partial(jax.jit, static_argnames=("mesh", "axes", "k", "distance", "tile_bytes", "approximate_recall"))
+@functools.partial(
+    jax.jit, static_argnames=("mesh", "axes", "k", "distance", "tile_bytes", "approximate_recall", "deterministic")
+)
 def search_sharded(
     queries: Any, keys: Any, labels_N: Array | np.ndarray, *, mesh: Mesh, axes: Any, k: int, **options: Any
 ) -> Neighbours:

@@ -14,7 +14,7 @@ import jax
 
 from knnprompt_jax import errors
 
-FORMAT = 3
+FORMAT = 4
 FILE = "manifest.json"
 REBUILD = "build it again, by python experiments/build_datastore.py --config.store=FOLDER or KNNPrompting.fit and save"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
@@ -46,6 +46,7 @@ class Provenance:
     num_demonstrations: int
     truncation: str = _compared("another truncation")
     label_token: str = _compared("another label_token")
+    deterministic: bool = _compared("another value of deterministic")
 
     def check(self, expected: "Provenance", place: pathlib.Path) -> None:
         """Raises UserError, with the first difference that matters, unless the same made both."""

@@ -18,6 +18,7 @@ from knnprompt_jax import parallel
 
 Array = jax.Array
 PADDING = -1
+TILE = 256  # Anchors of a deterministic store that are worked on together.
 
 
 @struct.dataclass
@@ -49,19 +50,20 @@ def take(tree: Any, rows: slice | np.ndarray) -> Any:
 
 def concatenate(first: Any, second: Any) -> Any:
     """Rows of `second` after those of `first`, in host memory if those are there."""
-    return jax.tree.map(lambda a, b: (np if isinstance(a, np.ndarray) else jnp).concatenate([a, b]), first, second)
+    return jax.tree.map(lambda a, b: _library(a).concatenate([a, b]), first, second)
 
 
 def pad(tree: Any, count: int) -> Any:
     """`count` rows of every array, the missing ones zero."""
     return jax.tree.map(
-        lambda a: jnp.pad(a, [(0, count - len(a))] + [(0, 0)] * (a.ndim - 1)) if len(a) < count else a, tree
+        lambda a: _library(a).pad(a, [(0, count - len(a))] + [(0, 0)] * (a.ndim - 1)) if len(a) < count else a, tree
     )
 
 
-def filled_up(count: int, mesh: Mesh) -> int:
-    """The least number of rows, from `count`, that divides evenly among the devices of the mesh."""
-    return -(-count // mesh.size) * mesh.size
+def filled_up(count: int, mesh: Mesh | None, tile: int = 1) -> int:
+    """The least number of rows, from `count`, that divides evenly into tiles on each device of the mesh, if there is one."""
+    unit = tile * (mesh.size if mesh else 1)
+    return -(-count // unit) * unit
 
 
 def split(tree: Any, mesh: Mesh) -> Any:
@@ -80,13 +82,18 @@ def by_rows(mesh: Mesh, num_axes: int) -> NamedSharding | Format:
     return Format(Layout(tuple(range(num_axes))), split) if device and device.platform == "tpu" else split
 
 
-def place(anchors: Anchors, mesh: Mesh | None, on_host: bool = False) -> Anchors:
-    """Anchors in host memory, or split by row over all devices of the mesh and filled up, or on the default device."""
-    if on_host or not mesh:
-        return jax.tree.map(np.asarray if on_host else jnp.asarray, anchors)
-    labels_N = np.asarray(anchors.labels_N)
-    padding = np.full(filled_up(len(labels_N), mesh) - len(labels_N), PADDING, labels_N.dtype)
-    return split(Anchors(anchors.keys, np.concatenate([labels_N, padding])), mesh)
+def place(anchors: Anchors, mesh: Mesh | None, on_host: bool = False, tile: int = 1) -> Anchors:
+    """Anchors in host memory, or split by row over all devices of the mesh, or on the default device; filled up to whole tiles."""
+    mesh, labels_N = None if on_host else mesh, np.asarray(anchors.labels_N)
+    count = filled_up(len(labels_N), mesh, tile)
+    padding = np.full(count - len(labels_N), PADDING, labels_N.dtype)
+    anchors = Anchors(pad(anchors.keys, count), np.concatenate([labels_N, padding]))
+    return split(anchors, mesh) if mesh else jax.tree.map(np.asarray if on_host else jnp.asarray, anchors)
+
+
+def _library(array: Any) -> Any:
+    """NumPy for arrays in host memory."""
+    return np if isinstance(array, np.ndarray) else jnp
 
 
 def stream(anchors: Anchors, count: int) -> Iterator[tuple[int, Anchors]]:

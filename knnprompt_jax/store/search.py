@@ -66,16 +66,19 @@ def make_plan(
     query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
     left = memory - rows.working_bytes(len(codec.head))
     block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
+    if codec.deterministic:  # Whole tiles, of rows on each device as well.
+        block = placement.filled_up(rows.ROWS_PER_TILE * (mesh.size if mesh else 1), None, kernel.QUERIES_PER_TILE)
     left -= 2 * block * query_bytes  # The search copies them into its tiles.
     searched, transfer = placement.num_rows(anchors) // (mesh.size if mesh else 1), 0
     if anchors.on_host:
-        searched = transfer = max(1, min(searched, left // 4 // anchor_bytes))
+        searched = transfer = max(codec.tile, min(searched, left // 4 // anchor_bytes) // codec.tile * codec.tile)
         left -= 2 * transfer * anchor_bytes
     if left <= 0:
         raise errors.UserError(
             f"search memory of {memory / 2**20:g} MB: more than {(memory - left) / 2**20:.1f} are needed here"
         )
-    tiles = kernel.plan_tiles(_resized(query, block), _resized(key, searched), codec.measured_by(distance), left)
+    sizes = _resized(query, block), _resized(key, searched)
+    tiles = kernel.plan_tiles(*sizes, codec.measured_by(distance), left, codec.deterministic)
     return SearchPlan(block, transfer, tiles.anchors, left, memory - left + tiles.nbytes)
 
 
@@ -91,7 +94,7 @@ def run(
     parts = []
     for start in range(0, max(1, len(states)), plan.queries_per_block):
         block = states[start : start + plan.queries_per_block]
-        if start:  # All blocks have one shape, and there is one compilation.
+        if start or codec.deterministic:  # All blocks have one shape, and there is one compilation.
             block = placement.pad(block, plan.queries_per_block)
         if mesh:
             block = placement.split(block, mesh)
@@ -114,6 +117,7 @@ def _search(
             distance=codec.measured_by(distance),
             tile_bytes=plan.tile_bytes,
             approximate_recall=options.approximate_recall,
+            deterministic=codec.deterministic,
         )
 
     if not anchors.on_host:

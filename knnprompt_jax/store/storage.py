@@ -52,7 +52,8 @@ def load(
     place = functools.partial(parallel.put, mesh=mesh, spec=P()) if mesh else jnp.asarray
     constants = {name: place(array) for name, array in arrays["constants"].items()}
     label_ids = manifest.provenance.label_ids
-    codec = store_lib.KINDS[manifest.kind].make(parallel.replicate(head), label_ids, constants, **manifest.options)
+    made = {**manifest.options, "deterministic": manifest.provenance.deterministic}
+    codec = store_lib.KINDS[manifest.kind].make(parallel.replicate(head), label_ids, constants, **made)
     anchors = placement.Anchors(codec.keys_type(**arrays["keys"]), arrays["labels"])
     return store_lib.Store.placed(codec, anchors, arrays["ids"], mesh, options)
 

@@ -77,7 +77,7 @@ class Store:
     ) -> "Store":
         """The anchors where the options have them, on the devices of the mesh if there is one, searched in their memory."""
         on_host, labels_N = options.placement == "host", np.asarray(anchors.labels_N)
-        anchors = placement.place(anchors, mesh, on_host)
+        anchors = placement.place(anchors, mesh, on_host, codec.tile)
         return cls(codec, anchors, ids_N, labels_N, None if on_host else mesh, options.memory_mb)
 
     def __len__(self) -> int:
@@ -147,16 +147,26 @@ class Store:
 
     def remove(self, ids: Sequence[int]) -> "Store":
         """A store without the anchors of these ids; raises UserError on an id that it does not have, or where none would be left."""
-        if (unknown := np.setdiff1d(ids, self.ids_N)).size:
-            raise errors.UserError(f"id {unknown[0]} is not in the store")
+        self._check_known(ids)
         kept_n = np.flatnonzero(~np.isin(self.ids_N, ids))
         if not kept_n.size:
             raise errors.UserError("no anchor would be left in the store")
         return self._with(placement.take(self.unpadded, kept_n), self.ids_N[kept_n], self.labels_N[kept_n])
 
+    def relabel(self, ids: Sequence[int], labels: Sequence[int]) -> "Store":
+        """A store in which the anchors of these ids have these classes; raises UserError on an id that it does not have."""
+        self._check_known(ids)
+        places, labels_N = {number: place for place, number in enumerate(self.ids_N.tolist())}, self.labels_N.copy()
+        labels_N[[places[number] for number in ids]] = labels
+        return self._with(placement.Anchors(self.unpadded.keys, labels_N), self.ids_N, labels_N)
+
+    def _check_known(self, ids: Sequence[int]) -> None:
+        if (unknown := np.setdiff1d(ids, self.ids_N)).size:
+            raise errors.UserError(f"id {unknown[0]} is not in the store")
+
     def _with(self, anchors: placement.Anchors, ids_N: np.ndarray, labels_N: np.ndarray) -> "Store":
         _check_ids(ids_N, placement.num_rows(anchors))
-        anchors = placement.place(anchors, self.mesh, self.anchors.on_host)
+        anchors = placement.place(anchors, self.mesh, self.anchors.on_host, self.codec.tile)
         return dataclasses.replace(self, anchors=anchors, ids_N=ids_N, labels_N=labels_N)
 
 
@@ -205,7 +215,7 @@ def build(
     labels: Sequence[int] | np.ndarray,
     label_ids: Sequence[int],
     *,
-    ids: Sequence[int] | None = None,
+    ids: Sequence[int] | np.ndarray | None = None,
 ) -> Store:
     """A store of anchors from their states and classes, split over the devices over which the states are, or in host memory.
 
@@ -223,7 +233,8 @@ def build(
     if not len(states):
         raise errors.UserError("a store needs at least one anchor")
     head, kept = parallel.replicate(head), {"key_dtype": options.key_dtype, "built_for": distance}
-    codec = codec_type.make(head, label_ids, codec_type.constants_of(head, states), **kept)
+    constants = codec_type.constants_of(head, states)
+    codec = codec_type.make(head, label_ids, constants, **kept, deterministic=states.deterministic)
     mesh = _mesh(states)
     anchors = _encode(codec, states, labels, mesh, options.placement == "host")
     ids_N = np.arange(len(states)) if ids is None else np.asarray(ids)
@@ -242,7 +253,8 @@ def _encode(
         raise errors.UserError(f"label {labels_N.min()}: classes are numbers from 0")
 
     def encode(block: lm.States) -> Any:
-        keys = codec.encode(placement.split(block, mesh) if mesh else block)
+        rows = placement.pad(block, placement.filled_up(len(block), mesh, codec.tile))
+        keys = codec.encode(placement.split(rows, mesh) if mesh else rows)
         return placement.take(keys, slice(0, len(block)))
 
     if not on_host:

@@ -40,9 +40,10 @@ def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterato
     if suffix == ".parquet":
         return _parquet(path)
     if suffix not in TEXT_FORMATS:
-        raise errors.UserError(
-            f"{path}: unknown kind of file; its name should end in {', '.join([*TEXT_FORMATS, '.parquet'])}"
-        )
+        with _open(path):  # What is not there needs no name with an ending first.
+            raise errors.UserError(
+                f"{path}: unknown kind of file; its name should end in {', '.join([*TEXT_FORMATS, '.parquet'])}"
+            )
     return _text_rows(path, encoding, suffix)
 
 

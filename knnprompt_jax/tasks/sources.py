@@ -73,6 +73,12 @@ def infer(path: str, encoding: str = "utf-8", label_column: str = "label", field
         raise errors.UserError(f"{path}: {error}") from None
 
 
+def labels_in(path: str, encoding: str = "utf-8", label_column: str = "label") -> set[str]:
+    """The labels of a file's rows that have one; raises UserError, with file and line, on one that is no text or whole number."""
+    rows = formats.read(pathlib.Path(path), encoding)
+    return {tables.label_string(place, row[label_column]) for place, row in rows if label_column in row}
+
+
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:
     if data_dir is not None:
         folder = pathlib.Path(data_dir) / task.name

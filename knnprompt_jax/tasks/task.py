@@ -122,16 +122,27 @@ class Task:
                 raise errors.UserError(f"row {place}: lacks the label {label!r}; it has {listed(rows[place])}")
             y = [row[label] for row in rows]
         names = {tables.label_string(f"row {index}", value) for index, value in enumerate(y)}
-        labels = sorted(names, key=lambda text: (not text.isdecimal(), int(text) if text.isdecimal() else 0, text))
-        words = [text.replace("_", " ").strip() for text in labels]
+        labels = sorted(names, key=_label_order)
         lines = [f"{field[:1].upper()}{field[1:]}: {{{field}}}\n" for field in fields]
         return cls(
             name=name,
             fields=tuple(fields),
             template=template or f"{''.join(lines)}{label[:1].upper()}{label[1:]}:",
             labels=tuple(labels),
-            label_words=tuple(words if len(set(words)) == len(words) else labels),
+            label_words=_words(labels),
         )
+
+    def with_labels(self, names: Iterable[str]) -> "Task":
+        """The task with the labels that it lacks after its own, in the order and with the label words that `infer` would give them.
+
+        Raises:
+          UserError: a new label is empty, or the word of another.
+        """
+        new = sorted(set(names) - set(self.labels), key=_label_order)
+        if not new:
+            return self
+        words = _words(new, self.label_words)
+        return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
 
     def _error(self, message: str) -> errors.UserError:
         return errors.UserError(f"task {self.name!r}: {message}")
@@ -183,11 +194,27 @@ class Task:
         return self.retrieval_template.format_map(example.fields)
 
 
+def _label_order(label: str) -> tuple[bool, int, str]:
+    """Numbers by their size, before all other labels."""
+    return not label.isdecimal(), int(label) if label.isdecimal() else 0, label
+
+
+def _words(labels: Sequence[str], taken: Sequence[str] = ()) -> tuple[str, ...]:
+    """A word for each label: the label with blanks for underscores, or as it is where two words would be the same."""
+    words = [label.replace("_", " ").strip() for label in labels]
+    return tuple(words if len({*words, *taken}) == len(words) + len(taken) else labels)
+
+
 def is_identifier(column: str, values: Iterable[str]) -> bool:
     """Whether a column holds ids, numbers or dates and no texts: single words, each with a digit, or in a column named as an id."""
     words = [value for value in values if value.strip()]
-    named = bool(_ID.search(column.strip()))
+    named = is_named_as_identifier(column)
     return all(not re.search(r"\s", word.strip()) and (named or re.search(r"\d", word)) for word in words)
+
+
+def is_named_as_identifier(column: str) -> bool:
+    """Whether a column is called id, ticket_id, uuid, rowIndex or the like."""
+    return bool(_ID.search(column.strip()))
 
 
 def listed(names: Iterable[Any]) -> str:

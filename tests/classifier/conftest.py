@@ -5,6 +5,8 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import tasks
 
+PLAIN = {"k": 3, "distance": "forward", "calibrated": False}  # As published.
+
 
 @pytest.fixture(scope="session")
 def model() -> "kp.LanguageModel":
@@ -26,4 +28,4 @@ def rows(task) -> tuple[list[str], list[int]]:
 @pytest.fixture(scope="session")
 def fitted(model, task, rows) -> "kp.KNNPrompting":
     """Fitted on the first 67 rows with 2 demonstrations a class."""
-    return kp.KNNPrompting(model, task, k=5, demo_shots=2).fit(rows[0][:67], rows[1][:67])
+    return kp.KNNPrompting(model, task, **{**PLAIN, "k": 5}, demo_shots=2).fit(rows[0][:67], rows[1][:67])

@@ -1,58 +1,143 @@
-"""Explanations: exact terms of both divergences, against NumPy; readable as text, and escaped as HTML."""
+"""Explanations: exact parts of the distance that ranks, what words contribute, and neither acts where it is shown."""
 
 import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import explanation
+from knnprompt_jax.classifier import contributions, explanation, explanation_text, reasons
 from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.tasks.task import Example
 
 
-def test_terms_are_those_of_the_divergence():
+@pytest.mark.parametrize("direction", ["forward", "released"])
+def test_parts_are_sums_of_the_terms_of_the_divergence(direction):
     rng = np.random.default_rng(3)
     p_V, k_V = rng.dirichlet(np.full(97, 0.1), 2) + 1e-9
     p_V, k_V = p_V / p_V.sum(), k_V / k_V.sum()
-    got = explanation.divergence(np.log(p_V) - 3, np.log(k_V), 4, "v{}".format)  # Normalised again.
-    terms_V = p_V * np.log(p_V / k_V)
-    assert got.nats == pytest.approx(terms_V.sum(), rel=1e-12)
-    largest = np.argsort(-terms_V)[:4]
-    assert [token for token, _ in got.tokens] == [f"v{v}" for v in largest]
-    np.testing.assert_allclose([nats for _, nats in got.tokens], terms_V[largest], rtol=1e-12)
+    groups_V, texts = rng.integers(0, 11, 97), np.array([f"v{v}" for v in range(11)])
+    got = reasons._largest(texts, groups_V, np.log(p_V), np.log(k_V), direction, 4)
+    terms_V = p_V * np.log(p_V / k_V) if direction == "forward" else k_V * np.log(k_V / p_V)
+    sums = {text: terms_V[groups_V == v].sum() for v, text in enumerate(texts)}
+    assert [part.text for part in got] == sorted(sums, key=sums.get, reverse=True)[:4]
+    for part in got:
+        own_V = groups_V == int(part.text[1:])
+        expected = sums[part.text], p_V[own_V].sum(), k_V[own_V].sum()
+        np.testing.assert_allclose((part.nats, part.after_text, part.after_anchor), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["factored", "dense"])
-@pytest.mark.parametrize("direction", ["forward", "released"])
-def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, kind, direction):
+CASES = [("factored", "forward"), ("dense", "released"), ("factored", "partial"), ("dense", "partial_raw_released")]
+
+
+@pytest.mark.parametrize(("kind", "distance"), [*CASES, ("dense", "hidden")])
+def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, kind, distance):
     X, y = rows
-    options = {"k": 4, "demo_shots": 2, "store_options": StoreOptions(kind=kind), "distance": direction}
-    classifier = kp.KNNPrompting(model, task, **options).fit(X[:67], y[:67])
+    options = {"k": 4, "demo_shots": 2, "store_options": StoreOptions(kind=kind), "distance": distance}
+    classifier = kp.KNNPrompting(model, task, calibrated=False, **options).fit(X[:67], y[:67])
     told = classifier.explain(X[70], num_tokens=model.config.vocab_size)
     distances, ids = classifier.kneighbors([X[70]])
     assert told.label == classifier.predict([X[70]])[0] and told.fields == {"sentence": X[70]}
     np.testing.assert_allclose(list(told.shares.values()), classifier.predict_proba([X[70]])[0])
     assert [near.id for near in told.neighbours] == ids[0].tolist()
-    for near, distance in zip(told.neighbours, distances[0], strict=True):
+    for near, measured in zip(told.neighbours, distances[0], strict=True):
         assert (near.fields["sentence"], near.label) == (X[near.id], y[near.id])
-        assert near.distance == pytest.approx(distance)
-        assert getattr(near, direction).nats == pytest.approx(distance, abs=2e-5)
-        for divergence in (near.forward, near.released):
-            assert sum(nats for _, nats in divergence.tokens) == pytest.approx(divergence.nats, abs=1e-9)
+        assert near.distance == pytest.approx(measured, abs=2e-5)
+        if distance == "hidden":
+            assert near.reasons == ()
+        else:
+            assert sum(part.nats for part in near.reasons) == pytest.approx(measured, abs=2e-5)
+    if "partial" in distance:
+        assert {part.text for part in told.neighbours[0].reasons} == set(task.label_words)
+    elif distance != "hidden":
+        texts = [part.text for part in told.neighbours[0].reasons]
+        assert len(texts) == len(set(texts)) < model.config.vocab_size, "tokens that read the same are one"
+        assert sum(part.after_text for part in told.neighbours[0].reasons) == pytest.approx(1)
 
 
-def test_texts_and_tokens_are_escaped_and_kept_short(model):
-    task = kp.Task("page", ("text",), "{text}\nIt is", ("<b>", "&"), ("bad", "good"))
-    texts = ["<script>alert(1)</script>", "x <i> y\n" * 5000, "\u05e9\u05dc\u05d5\u05dd", "a\x00b"]
-    classifier = kp.KNNPrompting(model, task, k=4, demo_shots=0).fit(texts, ["<b>", "<b>", "&", "&"])
-    told = classifier.explain(texts[0])
-    page = told._repr_html_()
-    assert "<script" not in page and "&lt;script&gt;" in page and "<i>" not in page and "<b>&lt;b&gt;</b>" in page
-    assert len(page) < 6000 and max(map(len, str(told).splitlines())) < 250
-    assert "label <b>, distance 0.0000, anchor 0" in str(told)
-    assert "KL(text ‖ anchor)" in str(told)
+def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
+    X, y = rows
+    classifier = kp.KNNPrompting(model, task, k=7, distance="forward", rule="knn", demo_shots=0).fit(X[:67], y[:67])
+    told = classifier.explain(X[71])
+    words = X[71].split()
+    assert [part.of(told.fields) for part in told.parts] == words
+    texts = [" ".join(words[:place] + words[place + 1 :]) for place in range(len(words))]
+    column = classifier.classes_.tolist().index(told.label)
+    probabilities = classifier.predict_proba([X[71], *texts])[:, column]
+    expected = probabilities[0] - probabilities[1:]
+    np.testing.assert_allclose([part.contribution for part in told.parts], expected, atol=1e-4)
+    assert np.ptp(expected) > 0.01
 
 
-def test_a_store_of_label_words_cannot_tell_tokens(model, task, rows):
-    options = {"demo_shots": 0, "store_options": StoreOptions(kind="dense"), "distance": "partial"}
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"a": "one  two\nthree"}, ["one", "two", "three"]),
+        ({"a": " x "}, ["x"]),
+        ({"a": "one two", "b": "three"}, ["one", "two", "three"]),
+    ],
+)
+def test_words_of_all_fields_are_parts(fields, found):
+    assert [part.of(fields) for part in contributions.parts(fields)] == found
+
+
+def test_what_is_left_of_a_text_without_a_part():
+    example = Example({"a": " one  two\nthree", "b": "x"}, "")
+    left = [other.fields for other in contributions.without(example, contributions.parts(example.fields))]
+    assert [fields["a"] for fields in left] == [" two\nthree", " one  three", " one  two", " one  two\nthree"]
+    assert [fields["b"] for fields in left] == ["x", "x", "x", ""]
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 131, 9001])
+def test_long_texts_are_taken_in_few_parts(count):
+    fields = {"a": " ".join(f"w{number}" for number in range(count)), "b": "more"}
+    parts = contributions.parts(fields)
+    assert len(parts) <= contributions.MOST + 1
+    assert " ".join(part.of(fields) for part in parts) == f"{fields['a']} more"
+
+
+def explained(text="<script>bad</script> ok\x1b[31m \u202enot", **values):
+    parts = [
+        contributions.Part("text", *span, each)
+        for span, each in zip(((0, 20), (21, 28), (29, 33)), (0.5, 0.0, -0.25), strict=True)
+    ]
+    near = explanation.Neighbour(
+        7, "<b>", {"text": "x <i> y\n" * 5000}, 0.125, (reasons.Reason("<u>", 0.1, 0.5, 0.25),)
+    )
+    told = {"fields": {"text": text}, "label": "&", "shares": {"&": 0.75, "<b>": 0.25, "c": 0.0}, "parts": tuple(parts)}
+    told |= {"neighbours": (near,) * 12, "measure": "KL, nats", "voted": True}
+    return explanation.Explanation(**{**told, **values})
+
+
+def test_html_is_escaped_marked_and_short():
+    page = explained()._repr_html_()
+    for active in ("<script", "<i>", "<u>", "<b><b>", "\x1b", "\u202e"):
+        assert active not in page
+    assert "&lt;script&gt;" in page and "<b>&amp;</b>" in page and "&lt;u&gt;" in page
+    assert page.count("<mark") == 2 and 'title="+0.50">&lt;script' in page
+    assert "text-decoration:underline" in page and 'title="-0.25"' in page, "colour alone tells nothing"
+    assert len(page) < 6000 and "and 2 more" in page
+
+
+def test_terminals_get_plain_lines_or_colours():
+    plain = explained()
+    lines = str(plain).splitlines()
+    assert max(map(len, lines)) < 250 and "\x1b" not in str(plain) and "\u202e" not in str(plain)
+    assert "  label &: & 0.75, <b> 0.25" in lines
+    assert "'<script>bad</script>' +0.50, '\ufffdnot' -0.25" in lines[2]
+    assert "  anchor 7, label <b>, distance 0.1250: x <i> y" in lines[4]
+    assert lines[5] == "    '<u>' 0.1000 (50 % here, 25 % there)" and lines[-1] == "  and 2 more"
+    coloured = explanation_text.to_terminal(plain, coloured=True).splitlines()
+    assert coloured[1:] == lines[1:] and coloured[0].count("\x1b[0m") == 2
+    assert coloured[0].replace("\x1b[1;32m", "").replace("\x1b[4;31m", "").replace("\x1b[0m", "") == lines[0]
+
+
+def test_words_that_do_nothing_and_neighbours_without_a_vote_are_told():
+    told = str(explained(parts=(contributions.Part("text", 0, 20, 0.001),), voted=False))
+    assert "no word alone changes the probability of the label" in told
+    assert "nearest anchors (KL, nats; the linear probe, which they do not vote in, decides)" in told
+
+
+def test_class_means_have_no_texts(model, task, rows):
+    options = {"demo_shots": 0, "k": 1, "distance": "forward", "centroid": "arithmetic", "calibrated": False}
     classifier = kp.KNNPrompting(model, task, **options).fit(rows[0][:31], rows[1][:31])
-    with pytest.raises(kp.UserError, match="keeps no distributions"):
+    with pytest.raises(kp.UserError, match="class means have no texts"):
         classifier.explain("a text")

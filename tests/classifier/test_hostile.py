@@ -5,6 +5,7 @@ import pytest
 
 import knnprompt_jax as kp
 
+ONE = {"k": 1, "distance": "forward", "calibrated": False}
 TASK = kp.Task("hostile", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
 TEXTS = {
     "nul": "a\x00b\x00",
@@ -21,7 +22,7 @@ TEXTS = {
 @pytest.fixture(scope="module")
 def classifier(model):
     texts = list(TEXTS.values())
-    return kp.KNNPrompting(model, TASK, k=1, demo_shots=0).fit(texts, ["no", "yes"] * (len(texts) // 2))
+    return kp.KNNPrompting(model, TASK, **ONE, demo_shots=0).fit(texts, ["no", "yes"] * (len(texts) // 2))
 
 
 def test_any_text_is_its_own_nearest_anchor(classifier):
@@ -42,20 +43,20 @@ def test_any_text_is_explained_and_survives_saving(classifier, tmp_path, name):
 
 def test_texts_of_a_megabyte_are_cut_from_the_left_or_refused(model):
     long = TEXTS["a megabyte"]
-    cut = kp.KNNPrompting(model, TASK, k=1, demo_shots=1).fit(
+    cut = kp.KNNPrompting(model, TASK, **ONE, demo_shots=1).fit(
         ["a", "b", "c", "d", long], ["no", "yes", "no", "yes", "no"]
     )
     end = cut.kneighbors(["another start, " + long])
     assert end[1][0, 0] == 4 and end[0][0, 0] == pytest.approx(0, abs=1e-5)
     with pytest.raises(kp.UserError, match=r"row 1: its prompt has \d+ tokens, the context 1024"):
-        kp.KNNPrompting(model, TASK, k=1, demo_shots=0, truncation="error").fit(["a", long], ["no", "yes"])
+        kp.KNNPrompting(model, TASK, **ONE, demo_shots=0, truncation="error").fit(["a", long], ["no", "yes"])
 
 
 def test_ten_thousand_classes(model):
     labels = [str(number) for number in range(10_000)]
     texts = [f"number {7 * number} of many" for number in range(13)]
     task = kp.Task("many", ("text",), "{text}:", tuple(labels), tuple(f"word {label}" for label in labels))
-    classifier = kp.KNNPrompting(model, task, k=1).fit(texts, range(9_987, 10_000))
+    classifier = kp.KNNPrompting(model, task, **ONE).fit(texts, range(9_987, 10_000))
     assert not classifier.demonstrations_
     np.testing.assert_array_equal(classifier.predict(texts), range(9_987, 10_000))
     assert classifier.predict_proba(texts[:2]).shape == (2, 10_000)
@@ -67,18 +68,20 @@ def test_ten_thousand_classes(model):
 def test_label_words_that_share_tokens(model):
     task = kp.Task("shared", ("text",), "{text}:", ("0", "1"), ("subjective view", "objective view"))
     texts, labels = ["one", "two", "three", "four"], [0, 1, 0, 1]
-    assert kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(texts, labels).score(texts, labels) == 1.0
+    assert kp.KNNPrompting(model, task, **ONE, demo_shots=0).fit(texts, labels).score(texts, labels) == 1.0
     with pytest.raises(kp.UserError, match="'subjective view' and 'objective view' end in the same token"):
         kp.KNNPrompting(model, task, k=1, distance="partial").fit(texts, labels)
 
 
 def test_a_class_without_rows_is_never_predicted(model):
     task = kp.Task("three", ("text",), "{text}:", ("a", "b", "c"), ("x", "y", "z"))
-    classifier = kp.KNNPrompting(model, task, k=2).fit(["one", "two", "three", "four"], ["a", "c", "c", "a"])
+    classifier = kp.KNNPrompting(model, task, **{**ONE, "k": 2}).fit(
+        ["one", "two", "three", "four"], ["a", "c", "c", "a"]
+    )
     proba = classifier.predict_proba(["five", "one"])
     assert proba.shape == (2, 3) and (proba[:, 1] == 0).all()
 
 
 def test_a_single_row_is_an_anchor(model):
-    classifier = kp.KNNPrompting(model, TASK, k=1).fit(["alone"], ["yes"])
+    classifier = kp.KNNPrompting(model, TASK, **ONE).fit(["alone"], ["yes"])
     assert classifier.predict(["whatever"]).tolist() == ["yes"] and len(classifier.store_) == 1

@@ -44,7 +44,7 @@ def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
 def test_other_weights_are_refused(model):
     told = rf"^tiny: its weights are others \(fingerprint {model.fingerprint[:8]}\) than .* \(0{{8}}\)$"
     with pytest.raises(kp.UserError, match=told):
-        kp.LanguageModel.by_reference("tiny", "0" * 64, "float32", model.step_tokens)
+        kp.LanguageModel.by_reference("tiny", "0" * 64, "float32", model.step_tokens, False)
 
 
 def test_a_model_without_a_name_is_refused(small_decoder):

@@ -15,6 +15,7 @@ from knnprompt_jax import lm
 from knnprompt_jax.classifier import inputs, rounding
 from knnprompt_jax.store import distances, kernel
 from knnprompt_jax.store import store as store_lib
+from tests.classifier.conftest import PLAIN
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -76,7 +77,9 @@ def test_bounds_hold_what_bfloat16_makes_of_a_distance(distance, model, task, ro
     got = []
     for dtype in ("float32", "bfloat16"):
         read = model if dtype == "float32" else kp.demo_model("tiny", dtype=dtype)
-        classifier = kp.KNNPrompting(read, task, k=1, demo_shots=1, distance=distance).fit(rows[0][:31], rows[1][:31])
+        classifier = kp.KNNPrompting(read, task, k=1, demo_shots=1, distance=distance, calibrated=False).fit(
+            rows[0][:31], rows[1][:31]
+        )
         states = classifier.read(inputs.queries(task, rows[0][67:97]))
         nearest = classifier.search(states, len(classifier.store_))
         bounds = rounding.bounds(nearest, distances.get(distance), read, states, classifier.store_.codec)
@@ -87,7 +90,7 @@ def test_bounds_hold_what_bfloat16_makes_of_a_distance(distance, model, task, ro
 
 
 def answers(model, task, rows, **options):
-    classifier = kp.KNNPrompting(model, task, k=3, demo_shots=1, **options).fit(rows[0][:67], rows[1][:67])
+    classifier = kp.KNNPrompting(model, task, **PLAIN, demo_shots=1, **options).fit(rows[0][:67], rows[1][:67])
     return classifier.answer(rows[0][67:])
 
 

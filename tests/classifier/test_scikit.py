@@ -6,11 +6,12 @@ from sklearn import base, metrics, model_selection, pipeline, preprocessing, uti
 from sklearn.utils import validation
 
 import knnprompt_jax as kp
+from tests.classifier.conftest import PLAIN
 
 
 @pytest.fixture(scope="module")
 def unfitted(model, task):
-    return kp.KNNPrompting(model, task, demo_shots=0)
+    return kp.KNNPrompting(model, task, **PLAIN, demo_shots=0)
 
 
 def test_a_clone_shares_the_model_and_nothing_fitted(fitted):
@@ -47,7 +48,7 @@ def test_scorers_read_probabilities_in_the_order_of_sorted_labels(model, rows):
     X, y = rows
     names = np.array(["zebra", "ape", "mouse", "yak", "bee", "cow"])
     task = kp.Task("animals", ("text",), "{text}\nKind:", tuple(names), tuple(names))
-    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:60], names[y[:60]])
+    classifier = kp.KNNPrompting(model, task, **PLAIN, demo_shots=0).fit(X[:60], names[y[:60]])
     loss = -metrics.get_scorer("neg_log_loss")(classifier, X, names[y])
     by_name = dict(zip(classifier.classes_, classifier.predict_proba(X).T, strict=True))
     own = np.array([by_name[names[label]][row] for row, label in enumerate(y)])

@@ -1,12 +1,15 @@
-"""Leave-one-out against fitting anew without the row; the table, its suggestion and its warnings."""
+"""What is tried on anchors that are there: the table, its baselines and its warnings."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import leave_one_out, tuning
-from knnprompt_jax.store import distances, search
+from knnprompt_jax.classifier import choosing, leave_one_out, tuning
+from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
+from tests.classifier.conftest import PLAIN
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it"]
 LABELS = [0] * 5 + [0, 1, 1, 1, 0, 1]
@@ -15,7 +18,7 @@ TASK = kp.Task("talk", ("text",), "{text}\nIt is", ("0", "1"), ("said", "asked")
 
 @pytest.fixture(scope="module")
 def whole(model):
-    return kp.KNNPrompting(model, TASK, k=3, demo_shots=0).fit(TEXTS, LABELS)
+    return kp.KNNPrompting(model, TASK, **PLAIN, demo_shots=0).fit(TEXTS, LABELS)
 
 
 @pytest.mark.parametrize("distance", ["forward", "released", "partial", "hidden"])
@@ -30,20 +33,6 @@ def test_others_are_those_of_a_store_without_the_row(model, whole, distance):
             np.testing.assert_allclose(nearest.distances_Qk[row], alone.distances_Qk[0], atol=1e-5)
             np.testing.assert_array_equal(nearest.labels_Qk[row], alone.labels_Qk[0])
             assert len({row, *nearest.indices_Qk[row].tolist()}) == k + 1
-
-
-def test_accuracies_are_those_of_fitting_anew_without_the_row(model, whole):
-    by_setting = {(choice.k, choice.distance): choice.accuracy for choice in whole.tune(ks=(1, 3)).choices}
-    right = dict.fromkeys(by_setting, 0)
-    for row in range(len(TEXTS)):
-        rest = [other for other in range(len(TEXTS)) if other != row]
-        classifier = kp.KNNPrompting(model, TASK, k=1, demo_shots=0, distance="released")  # Which keeps the most.
-        classifier.fit([TEXTS[other] for other in rest], [LABELS[other] for other in rest])
-        for k, distance in by_setting:
-            classifier.set_params(k=k, distance=distance)
-            right[k, distance] += classifier.predict([TEXTS[row]])[0] == LABELS[row]
-    assert set(by_setting) == {(k, distance) for k in (1, 3) for distance in distances.DISTANCES}
-    assert by_setting == {setting: pytest.approx(count / len(TEXTS)) for setting, count in right.items()}
 
 
 @pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
@@ -64,31 +53,56 @@ def test_neighbours_without_texts_leave_each_anchor_out(whole):
     assert ids[4].tolist() == [0, 1, 2, 3]
 
 
-def test_the_suggestion_is_the_best_and_of_equals_the_smallest_k():
-    choices = [
-        tuning.Choice(k, distance, accuracy)
-        for distance, accuracies in {"hidden": (0.7, 0.5), "partial_released": (0.8, 0.8)}.items()
-        for k, accuracy in zip((1, 3), accuracies, strict=True)
+def test_everything_is_tried_without_a_pass_and_the_best_can_be_used(fitted, model, rows):
+    read = model.statistics.prompts
+    tried = fitted.tune("accuracy", ks=(1, 3, 99))
+    assert model.statistics.prompts == read
+    candidates = [each.rule for each in tried.choice.candidates]
+    assert {rule.k for rule in candidates if rule.rule == "knn"} == {1, 3}
+    assert {rule.distance for rule in candidates if rule.rule == "knn"} == set(choosing.DISTANCES)
+    assert {rule.rule for rule in candidates} == {"knn", "probe", "blend"}
+    told = str(tried)
+    assert "each of 55 anchors" in told and "± standard errors" in told and tried.choice.line in told
+    used = kp.KNNPrompting(model, fitted.task, **PLAIN, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
+    assert used.calibrated and used.rule_ == tried.best == dataclasses.replace(used.choice_.rule)
+    assert model.statistics.prompts == read  # These prompts are among those read last.
+    assert (used.k, used.distance) == (tried.best.k, tried.best.distance) and used.rule == "auto"
+
+
+def test_of_a_kind_the_best_is_shown_and_the_best_kind_first():
+    def candidate(rule, loss):
+        return choosing.Candidate(rule, choosing.Score(0.5, 0.05, 0.4, loss))
+
+    knn = [candidate(choosing.Rule("knn", 0, k, "hidden"), loss) for k, loss in ((1, 0.9), (3, 0.7), (5, 0.8))]
+    probes = [
+        candidate(choosing.Rule("probe", 0, penalty=penalty), loss) for penalty, loss in ((1.0, 0.6), (3.0, 0.75))
     ]
-    found = tuning.Tuning(tuple(choices), 100, ())
-    assert found.best == choices[2] and found.standard_error == pytest.approx(0.04)
-    assert "k=1, distance=partial_released: 80.0 ± 4.0 %" in str(found)
-    assert "label words, KL(anchor ‖ text)" in str(found) and "hidden state, L2" in str(found)
+    choice = choosing.Choice(probes[0].rule, (*knn, *probes), knn[0].score, "log_loss", 13)
+    beside = {"commonest class": choosing.Score(0.25, 0.1, 0.1, 1.4)}
+    lines = str(tuning.Tuning(choice, ("be careful",), beside)).splitlines()
+    starts = ("rule=probe, penalty=1,", "rule=knn, k=3,", "rule=probe, penalty=3,", "commonest class")
+    assert [line.startswith(start) for line, start in zip(lines[4:8], starts, strict=True)] == [True] * 4
+    assert "50.0 ± 5.0" in lines[4] and "0.600" in lines[4] and "25.0 ± 10.0" in lines[7]
+    assert lines[9] == "warning: be careful" and lines[10].startswith(
+        "chosen: rule=probe, penalty=1, demo_shots=0; expect"
+    )
 
 
 def test_warnings(model):
     task = kp.Task("w", ("text",), "{text}:", ("a", "b", "c"), ("the same", "not the same", "other"))
-    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(["x", "x", "y", "z", "w"], list("aaaab"))
+    texts = ["x", "x", *"yzwvutsrqp"]
+    classifier = kp.KNNPrompting(model, task, **PLAIN, demo_shots=0).fit(texts, list("aaaaaaaaaaab"))
     told = str(classifier.tune(ks=(3,)))
-    assert "class 'b' has 1 anchors, too few to be judged at k=3" in told and "class 'c' has 0 anchors" in told
+    assert "class 'b' has 1 anchors, too few to be judged" in told and "class 'c' has 0 anchors" in told
     assert "2 anchors have the text of another" in told and "label words are not compared by: task" in told
-    assert "label words," not in told and "class 'a'" not in told
+    assert "distance=partial" not in told and "class 'a'" not in told
 
 
 def test_one_class_only(model):
     task = kp.Task("w", ("text",), "{text}:", ("a",), ("word",))
-    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=1).fit(["x", "y", "z"], ["a"] * 3)
-    assert classifier.predict(["q"]).tolist() == ["a"] and classifier.predict_proba(["q"]).tolist() == [[1.0]]
+    classifier = kp.KNNPrompting(model, task, demo_shots=1).fit(list("abcdefghijklm"), ["a"] * 13)
+    assert classifier.predict(["q"]).tolist() == ["a"]
+    np.testing.assert_allclose(classifier.predict_proba(["q"]), [[1.0]])
     assert "there is one class only" in str(classifier.tune(ks=(1,)))
 
 
@@ -97,7 +111,6 @@ def test_what_cannot_be_tuned_is_refused(model, whole):
         whole.tune(ks=(11, 12))
     with pytest.raises(kp.UserError, match="k=11: choose from 1 to 10, the number of other anchors"):
         whole.kneighbors(n_neighbors=11)
-    options = store_lib.StoreOptions(kind="dense")
-    dense = kp.KNNPrompting(model, TASK, demo_shots=0, store_options=options).fit(TEXTS, LABELS)
-    with pytest.raises(kp.UserError, match="a dense store keeps no states.*kind='factored'"):
-        dense.tune()
+    few = kp.KNNPrompting(model, TASK, **PLAIN, demo_shots=0).fit(TEXTS[4:], LABELS[4:])
+    with pytest.raises(kp.UserError, match="7 anchors are too few to choose by: at least 10"):
+        few.tune()

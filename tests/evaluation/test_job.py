@@ -18,7 +18,9 @@ SCRIPT = "<script>alert('$1 & $2')</script>"
 def classifier() -> "kp.KNNPrompting":
     task = kp.Task("mood", ("text",), "{text}\nMood:", ("7", "3", "x"), ("good", "bad", "odd"))
     train = [("what a day", "7"), ("fine", "7"), ("so dull", "3"), ("awful", "3"), ("a purple cow", "x"), (SCRIPT, "x")]
-    return kp.KNNPrompting(kp.demo_model("tiny"), task, k=3, demo_shots=0).fit(*zip(*train, strict=True))
+    return kp.KNNPrompting(kp.demo_model("tiny"), task, k=3, distance="forward", calibrated=False, demo_shots=0).fit(
+        *zip(*train, strict=True)
+    )
 
 
 @pytest.fixture(scope="module")

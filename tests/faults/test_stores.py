@@ -25,7 +25,7 @@ NEW = [Example({"text": text}, "0", row, "") for row, text in enumerate(["it is"
 
 @pytest.fixture(scope="module")
 def fitted():
-    classifier = kp.KNNPrompting(kp.demo_model("tiny"), TASK, k=1, demo_shots=1)
+    classifier = kp.KNNPrompting(kp.demo_model("tiny"), TASK, k=1, distance="forward", demo_shots=1)
     return classifier.fit(TEXTS, [0, 0, 1, 1, 0, 1, 0])
 
 
@@ -61,7 +61,7 @@ def test_saving(fitted, folder):
 
 
 def test_saving_over_another(fitted, folder):
-    other = kp.KNNPrompting(fitted.lm, TASK, k=1, demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
+    other = kp.KNNPrompting(fitted.lm, TASK, k=1, distance="forward", demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
     tally = injection.every_fault(
         "save over another",
         folder,
@@ -94,7 +94,7 @@ def test_appending_and_removing(fitted, folder):
 class Model:
     """Reads prompts at once: a state is a prompt's first and last token."""
 
-    step_tokens, mesh = 256, parallel.make_mesh(1, 1)
+    step_tokens, mesh, deterministic = 256, parallel.make_mesh(1, 1), False
 
     def states(self, prompts, shape, progress):
         hidden_NE = np.zeros((prompts.num_prompts, 2), np.float32)

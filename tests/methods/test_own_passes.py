@@ -14,7 +14,7 @@ from tests.methods import whole_texts
 
 TREC = catalogue.get("trec")
 OPTIONS = {"demonstration_upper_bound": {"num_prompts": 2}}
-OWN = ["icl_multi_token", "icl_ensemble", "prompt_compose_bm25", "demonstration_upper_bound"]
+OWN = ["icl_multi_token", "icl_ensemble", "prompt_compose_bm25", "demonstration_upper_bound", "hidden_centroids_layer"]
 
 
 def make_problem(demo_shots, anchor_shots):
@@ -34,7 +34,7 @@ def test_one_truncation_for_all_passes(name, predict):
         predict(name, dataclasses.replace(problem, truncation="error"), whole_texts.model(), **given)
 
 
-@pytest.mark.parametrize("name", [*OWN, "noisy_channel"])
+@pytest.mark.parametrize("name", [*OWN, "noisy_channel", "icl_many_shot"])
 def test_progress_is_shown(name, predict, monkeypatch):
     shown = []
 
@@ -50,7 +50,7 @@ def test_progress_is_shown(name, predict, monkeypatch):
     assert title.startswith("seed 1, ") and total == done > 0
 
 
-@pytest.mark.parametrize("name", [*OWN, "noisy_channel", "noisy_channel_ensemble"])
+@pytest.mark.parametrize("name", [*OWN, "noisy_channel", "noisy_channel_ensemble", "icl_many_shot"])
 def test_the_cost_is_known_beforehand(name):
     """Its prompts exactly; its tokens within a factor: prefixes and common beginnings are read once."""
     problem, model, declared = make_problem(1, 2), whole_texts.model(), registry.get(name)

@@ -17,6 +17,7 @@ CALIBRATIONS = {
     "batch_calibration",
     "proca",
     "linc",
+    "supervised_calibration",
 }
 READ_WORDS = CALIBRATIONS | {"icl", "knn_partial", "knn_partial_raw", "icl_ensemble", "prompt_compose_bm25"}
 BY_NAME = {name for name, one in registry.METHODS.items() if one.by_name}
@@ -101,6 +102,10 @@ def test_no_anchors(problem):
         ("proca", {"restarts": 0}, "restarts=0: at least 1"),
         ("linear_probe", {"inverse_penalty": 0.0}, "inverse_penalty=0.0: at least 1e-06"),
         ("linear_probe", {"representation": "h"}, "representation='h': choose from hidden, log_probabilities"),
+        ("supervised_calibration", {"penalty": 0.0}, "penalty=0.0: at least 1e-06"),
+        ("hidden_centroids_layer", {"classifier": "knn"}, "classifier='knn': choose from centroids, probe"),
+        ("icl_many_shot", {"most": -1}, "most=-1: at least 0"),
+        ("i2cl", {"rows": 0}, "rows=0: at least 1"),
         ("tfidf", {"ngrams": 0}, "ngrams=0: at least 1"),
         ("contextual_calibration", {"prior": "even"}, "prior='even': choose from balanced, trainset"),
         ("icl_ensemble", {"combination": "product"}, "choose from probability, log_probability, vote"),

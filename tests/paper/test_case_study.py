@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.paper import case_study, job, plan
+from knnprompt_jax.paper import case_study, job, planner
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import records
 from knnprompt_jax.store import representations
@@ -21,7 +21,7 @@ def test_the_file_says_what_the_record_and_the_states_say(grid):
     study = case_study.read(case_study.path_of(folder, knn))
     assert not case_study.path_of(folder, icl).exists()
     assert tuple(study.true) == knn.true and tuple(study.knn) == knn.predicted and tuple(study.icl) == icl.predicted
-    planned = plan.Planner().plan([dataclasses.replace(grid, output="elsewhere")]).passes[0]
+    planned = planner.Planner().plan([dataclasses.replace(grid, output="elsewhere")]).passes[0]
     problem = next(run.problem for run in planned.runs if run.problem.split.anchors)
     assert list(study.anchor_texts) == [row.fields["sentence"] for row in problem.split.anchors]
     assert list(study.anchor_labels) == [row.label for row in problem.split.anchors]

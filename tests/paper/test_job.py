@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.paper import cells, job, plan
+from knnprompt_jax.paper import cells, job, planner
 from knnprompt_jax.runs import comparison, records
 from knnprompt_jax.runs import settings as job_settings
 from tests.runs.conftest import choosing, world  # noqa: F401
@@ -20,7 +20,7 @@ def folder(grid):
 
 
 def planned_of(grid):
-    return plan.Planner().plan([grid])
+    return planner.Planner().plan([grid])
 
 
 @pytest.fixture
@@ -89,6 +89,7 @@ def test_where_nothing_is_left_in_context_learning_is_used_again(grid):
 
 
 def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
+    grid = dataclasses.replace(grid, states_gb=0)
     job.run(grid)
     before = {path: path.stat().st_mtime_ns for path in folder(grid).iterdir()}
     gone = sorted(before)[1]
@@ -128,19 +129,20 @@ def test_shards_share_out_all_passes(grid):
     assert f"and {len(names[0]) + len(names[2])} are other shards'" in str(again[1])
 
 
-def test_a_dry_run_prints_the_plan_and_reads_nothing(grid, read, capsys, monkeypatch):
-    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
+def test_a_dry_run_prints_the_plan_and_writes_nothing(grid, read, capsys):
+    """Two steps of prompts are read, twice, so that the plan has hours."""
     job.run(grid, dry_run=True)
     text = capsys.readouterr().out
     assert text.startswith("robustness: 6 records, of which 0 are there already")
-    assert "tokens, about" in text and not read and not folder(grid).exists()
+    assert "distinct prompts" in text and "hours" in text and "tokens per second" in text
+    assert len(read) == 2 and not pathlib.Path(grid.output).exists()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": ()}, "robustness: nothing to run with tasks='mr'"),
-        ({"tasks": ""}, "nothing to run"),
+        ({"seeds": ()}, r"seeds=\(\): it is needed"),
+        ({"tasks": ""}, "robustness: nothing to run with tasks=''"),
         ({"models": "./nowhere"}, "no such folder"),
         ({"data_dir": "nowhere"}, "nowhere"),
         ({"methods": "icl_ensemble", "shots": (3,), "regime": "full"}, "does not apply"),
@@ -167,7 +169,7 @@ def test_grids_that_are_planned_together_read_and_run_nothing_twice(grid, read):
     grids = [
         dataclasses.replace(small, experiment=name) for name in ("robustness", "data_scaling", "distance", "case_study")
     ]
-    together = plan.Planner().plan(grids)
+    together = planner.Planner().plan(grids)
     assert len(together.passes) == 1
     assert [len(one.runs) for one in together.passes] == [2 + 2]
     assert sum(map(len, together.equals.values())) == 4
@@ -178,7 +180,7 @@ def test_grids_that_are_planned_together_read_and_run_nothing_twice(grid, read):
         assert {name: one.predicted for name, one in other.items()} == {
             name: one.predicted for name, one in first.items()
         }
-    assert all(not plan.Planner().plan([each]).passes for each in grids)
+    assert all(not planner.Planner().plan([each]).passes for each in grids)
 
 
 def test_what_another_table_has_is_copied_instead_of_run(grid, read):
@@ -186,7 +188,7 @@ def test_what_another_table_has_is_copied_instead_of_run(grid, read):
     job.run(small)
     read.clear()
     grids = [small, dataclasses.replace(small, experiment="distance")]
-    left = plan.Planner().plan(grids)
+    left = planner.Planner().plan(grids)
     assert not left.passes and len(left.copies) == 2
     job._carry_out(grids, left, job.engine.start(small, small.model_names))
     assert not read and len(records.read_all(folder(grids[1]))) == 2
@@ -196,4 +198,19 @@ def test_a_plan_without_weights_needs_config_and_tokenizer_alone(grid, world, tm
     bare = tmp_path / "bare"
     shutil.copytree(world / "model", bare, ignore=shutil.ignore_patterns("*.safetensors"))
     job.run(dataclasses.replace(grid, models=str(bare)), dry_run=True)
-    assert "robustness: 6 records, of which 0 are there already" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "robustness: 6 records, of which 0 are there already" in text
+    assert f"hours: {bare}: its weights are not here to be measured: give tflops=… or topology=…" in text
+    job.run(dataclasses.replace(grid, models=str(bare), tflops=0.5), dry_run=True)
+    assert f"hours: {bare}: 0.5 TFLOP/s, as given by tflops" in capsys.readouterr().out
+
+
+def test_a_second_table_over_the_same_prompts_reads_nothing(grid, read):
+    """The upper bound's shared prompts are PromptCompose's; and what they read on their own is read once too."""
+    small = dataclasses.replace(grid, seeds=(1,), shots=(7,))
+    job.run(dataclasses.replace(small, experiment="upper_bound"))
+    assert len(read) == 1
+    job.run(dataclasses.replace(small, experiment="prompt_compose"))
+    assert len(read) == 1
+    first, second = (records.read_all(pathlib.Path(grid.output) / name) for name in ("upper_bound", "prompt_compose"))
+    assert [one.predicted for one in first] == [one.predicted for one in second]

@@ -31,6 +31,6 @@ if __name__ == "__main__":
     for name, sizes in MESHES.items():
         original, found = small.make_decoder(name), []
         for mesh in (parallel.make_mesh(1, 1), parallel.make_mesh(*sizes)):
-            found.append(np.concatenate(small.language_model(original, mesh).log_likelihoods(continuations)))
+            found.append(np.concatenate(small.language_model(original, mesh).score(continuations).log_p))
         np.testing.assert_allclose(found[1], found[0], atol=1e-4)
         print(name, *sizes)

@@ -104,3 +104,10 @@ def test_copies_of_whole_arguments_in_main_memory_alone():
 def test_types():
     program = hlo.Program(PROGRAM)
     assert program.has("bf16") and not program.has("f64") and not program.has("f16")
+
+
+def test_a_kernel_takes_cycles_by_its_exponentials():
+    call = '%k = f32[5]{0} custom-call(%x), custom_call_target="tpu_custom_call", metadata={op_name="jit(f)/attention/pallas_call"}'
+    cost = 'backend_config={"custom_call_config":{"cost_estimate":{"flops":"23","transcendentals":"917504000"}}}'
+    program = hlo.Program(f"ENTRY %main () -> f32[] {{\n  {call}, {cost}\n}}\n")
+    assert program.cycles(["attention"]) == {"attention": 1000 * 7461}

@@ -27,7 +27,9 @@ def classifier() -> KNNPrompting:
     task = catalogue.get("demo")
     few = [row for label in task.labels for row in [row for row in train if str(row["label"]) == label][:SHOTS]]
     model: lm.LanguageModel = models.demo_model("tiny")
-    return KNNPrompting(model, task, demo_shots=1).fit(few, [row["label"] for row in few])
+    return KNNPrompting(model, task, k=3, distance="forward", calibrated=False, demo_shots=1).fit(
+        few, [row["label"] for row in few]
+    )
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
+from knnprompt_jax.classifier import rounding
 from knnprompt_jax.prediction import job
 from tests.prediction.conftest import failure
 
@@ -28,7 +30,8 @@ def table(rows, tmp_path):
 
 
 def settings(store, table, output, **options):
-    return job.PredictionSettings(str(store), str(table), str(output), **{"characters": 1500, **options})
+    places = {"store": str(store), "input": str(table), "output": str(output)}
+    return job.PredictionSettings(**places, **{"characters": 1500, **options})
 
 
 def start(code, *options, **how):
@@ -48,9 +51,12 @@ def test_predictions_are_the_classifiers(classifier, rows, store, table, tmp_pat
     for record, shares in zip(records, wanted.probabilities, strict=True):
         assert list(record["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-6)
         assert record["probability"] == record["probabilities"][record["label"]]
-    job.run(settings(store, table, tmp_path / "out.csv"))
+    assert [record["id"] for record in records] == [str(number) for number in range(180)], "ids are kept"
+    (tmp_path / "out.csv").write_text("an earlier file")
+    job.run(settings(store, table, tmp_path / "out.csv", keep="sentence", overwrite=True))
     with (tmp_path / "out.csv").open(newline="") as file:
         cells = list(csv.DictReader(file))
+    assert [one["sentence"] for one in cells] == [row["sentence"] for row in rows] and "id" not in cells[0]
     assert [one["label"] for one in cells] == wanted.labels.tolist()
     assert [one["neighbours"].split() for one in cells] == wanted.ids.astype(str).tolist()
 
@@ -73,7 +79,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(store, table, tmp_path, kind):
 
 
 @pytest.mark.usefixtures("loaded")
-def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path, caplog):
+def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(rounding, "by_votes", lambda near, *_: np.ones(len(near.labels_Qk), bool))
     good, lines = table.read_bytes(), table.read_bytes().splitlines(keepends=True)
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n", *lines[151:]]))
     output = tmp_path / "out.jsonl"
@@ -83,7 +90,10 @@ def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path, caplog):
     assert job.run(settings(store, table, skipped, on_bad="skip")).rows == 179
     assert f"left out: {table}:151: field 'sentence' is empty" in caplog.text
     table.write_bytes(good)
-    assert job.run(settings(store, table, output)).earlier == 149
+    done = job.run(settings(store, table, output))
+    assert (done.earlier, done.rows, done.by_rounding) == (149, 31, 180), (
+        "what rounding decides counts for the whole file"
+    )
     rows = [json.loads(line)["row"] for line in output.read_text().splitlines()]
     assert rows == list(range(180))
     left = [json.loads(line)["row"] for line in skipped.read_text().splitlines()]
@@ -105,14 +115,23 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
         ({"input": tmp_path / "none.csv"}, "cannot read the file"),
         ({"input": store / "rows.jsonl"}, "rows.jsonl:1: lacks the field 'sentence'; it has id, label, fields"),
         ({"output": "out.txt"}, "output_format='txt': choose from jsonl, csv"),
+        (
+            {"keep": "id,team"},
+            "keep='id,team': the input has no column 'team'; choose from ids, all, none, id, sentence",
+        ),
         ({"on_bad": "ignore"}, "on_bad='ignore': choose from stop, skip"),
         ({"output": ""}, "output='': it is needed"),
         ({"output": f"{tmp_path}/{'x' * 250}.csv"}, "File name too long"),
+        ({"output": f"{tmp_path}/{'x' * 242}.csv"}, "it has 246 bytes, and at most 230 are possible"),
+        ({"output": tmp_path / "nowhere"}, "is a link to missing, which is not there"),
+        ({"input": tmp_path / "nowhere"}, "nowhere: No such file or directory"),
         ({"output": f"{table}/out.csv"}, "rows.csv is a file, and no folder"),
         ({"output": "/", "output_format": "csv"}, "/: it is the root of all folders"),
         ({"output": table.with_suffix(".jsonl")}, "exists already"),
     ]:
         table.with_suffix(".jsonl").touch()
+        (tmp_path / "nowhere").unlink(missing_ok=True)
+        (tmp_path / "nowhere").symlink_to("missing")
         given = {"store": store, "input": table, "output": tmp_path / "new.jsonl", **options}
         assert message in failure(
             lambda given=given: job.run(job.PredictionSettings(**{k: str(v) for k, v in given.items()}))

@@ -23,25 +23,28 @@ def test_nothing_is_there_before_the_end(path):
     assert not path.exists()
     output.finish()
     assert [one.name for one in path.parent.iterdir()] == ["out.jsonl"] and path.read_bytes() == b"one\ntwo\n"
-    assert failure(outputs.FileOutput, path, PLAN) == f"{path}: exists already; choose another file, or remove it"
+    assert failure(outputs.FileOutput, path, PLAN) == f"{path}: exists already; choose another file, or overwrite it"
 
 
 @pytest.mark.parametrize("torn", [b"", b"tw", b"two\n"], ids=["before", "within", "after"])
 def test_what_was_not_noted_is_written_again(path, torn):
     """The process dies before, within and after writing a batch, and before the note of it."""
-    outputs.FileOutput(path, PLAN).write(b"one\n", MARKS[0], (8, 16))
+    first = outputs.FileOutput(path, PLAN)
+    first.kept = ("id", "a b")
+    first.write(b"one\n", MARKS[0], (8, 16), 2)
     with (path.parent / ".out.jsonl.writing").open("ab") as file:
         file.write(torn)
     output = outputs.FileOutput(path, PLAN)
-    assert (output.mark, output.reads) == (MARKS[0], (8, 16))
+    assert (output.mark, output.reads, output.by_rounding, output.kept) == (MARKS[0], (8, 16), 2, ("id", "a b"))
     output.write(b"two\n", MARKS[1], (8, 24))
     output.finish()
     assert path.read_bytes() == b"one\ntwo\n"
 
 
-def test_a_run_that_died_before_its_first_note_starts_anew(path):
+def test_a_run_that_died_before_its_first_note_starts_anew(path, caplog):
     (path.parent / ".out.jsonl.writing").write_bytes(b"half a l")
     output = outputs.FileOutput(path, PLAN)
+    assert f"{path}: a run that died left no note of what it had finished: starting anew" in caplog.text
     assert not list(path.parent.iterdir())  # So that mistakes told before the first batch leave nothing behind.
     output.write(b"one\n", MARKS[0], (8, 16))
     output.finish()
@@ -53,6 +56,19 @@ def test_unfinished_runs_of_another_plan(path):
     assert "an unfinished run differs in store, probabilities: choose another file" in failure(
         outputs.FileOutput, path, {"store": ["t"], "probabilities": True}
     )
+
+
+def test_overwriting_goes_on_after_its_own_beginning_and_drops_another_plans(path):
+    path.write_bytes(b"old\n")
+    other = {"store": ["t"], "probabilities": True}
+    outputs.FileOutput(path, other, overwrite=True).write(b"one\n", MARKS[0], (8, 16))
+    assert outputs.FileOutput(path, other, overwrite=True).mark == MARKS[0] and path.read_bytes() == b"old\n"
+    output = outputs.FileOutput(path, PLAN, overwrite=True)
+    assert output.mark.rows == 0
+    assert [left.name for left in path.parent.iterdir()] == ["out.jsonl"]
+    output.write(b"new\n", MARKS[0], (8, 16))
+    output.finish()
+    assert path.read_bytes() == b"new\n"
 
 
 def change(text, **values):

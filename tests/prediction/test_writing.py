@@ -1,10 +1,17 @@
 """Predictions as JSON lines and as CSV, byte by byte."""
 
+import csv
+import dataclasses
+import datetime
+import json
+
 import numpy as np
 import pytest
 
 from knnprompt_jax.classifier.predictions import Predictions
 from knnprompt_jax.prediction import writing
+from knnprompt_jax.tasks.task import Example
+from tests.prediction.conftest import failure
 
 PREDICTIONS = Predictions(
     labels=np.array(["ünder", "=SUM(A1)"]),
@@ -15,26 +22,38 @@ PREDICTIONS = Predictions(
 CLASSES = ["=SUM(A1)", "over", "ünder"]
 
 
+def rows(*numbers, **other):
+    return [Example({}, "", number, other=other) for number in numbers]
+
+
+def form(kind, all_probabilities=False, kept=(), classes=CLASSES):
+    return writing.Format(kind, tuple(classes), all_probabilities, kept)
+
+
 def test_json_lines():
-    assert writing.header("jsonl", CLASSES, True) == b""
-    assert writing.lines("jsonl", [4, 6], PREDICTIONS, CLASSES, False).decode() == (
+    assert form("jsonl", True).header() == b""
+    assert form("jsonl").lines(rows(4, 6), PREDICTIONS).decode() == (
         '{"row": 4, "label": "ünder", "probability": 0.6666667, "neighbours": '
         '[{"id": 7, "distance": 0.1}, {"id": 1000000000000, "distance": 12345.68}]}\n'
         '{"row": 6, "label": "=SUM(A1)", "probability": 1.0, "neighbours": '
         '[{"id": 0, "distance": 3e-08}, {"id": 1, "distance": 0.5}]}\n'
     )
-    last = writing.lines("jsonl", [4, 6], PREDICTIONS, CLASSES, True).decode().splitlines()[0]
+    last = form("jsonl", True).lines(rows(4, 6), PREDICTIONS).decode().splitlines()[0]
     assert last.endswith(', "probabilities": {"=SUM(A1)": 0.0, "over": 0.3333333, "ünder": 0.6666667}}')
 
 
 def test_csv():
-    assert writing.header("csv", CLASSES, True).decode() == (
-        "row,label,probability,neighbours,distances,probability of =SUM(A1),probability of over,probability of ünder\n"
+    assert form("csv", True).header().decode() == (
+        "row,label,probability,neighbours,distances,probability_=SUM(A1),probability_over,probability_ünder\n"
     )
-    assert writing.lines("csv", [4, 6], PREDICTIONS, CLASSES, False).decode() == (
+    assert form("csv").lines(rows(4, 6), PREDICTIONS).decode() == (
         "4,ünder,0.6666667,7 1000000000000,0.1 12345.68\n6,'=SUM(A1),1.0,0 1,3e-08 0.5\n"
     )
-    assert writing.lines("csv", [4, 6], PREDICTIONS, CLASSES, True).endswith(b"3e-08 0.5,1.0,0.0,0.0\n")
+    assert form("csv", True).lines(rows(4, 6), PREDICTIONS).endswith(b"3e-08 0.5,1.0,0.0,0.0\n")
+
+
+def one(label, share=1.0):
+    return Predictions(np.array([label]), np.array([[share]]), np.zeros((1, 1)), np.zeros((1, 1), int))
 
 
 @pytest.mark.parametrize(
@@ -42,10 +61,57 @@ def test_csv():
     [("-1", "-1"), ("+2.5", "+2.5"), ("@x", "'@x"), ("-x", "'-x"), ("\tx", "'\tx"), ("a=b", "a=b"), ('"', '""""')],
 )
 def test_labels_are_no_formulas(label, cell):
-    prediction = Predictions(np.array([label]), np.ones((1, 1)), np.zeros((1, 1)), np.zeros((1, 1), int))
-    assert writing.lines("csv", [0], prediction, [label], False).decode() == f"0,{cell},1.0,0,0.0\n"
+    assert form("csv", classes=[label]).lines(rows(0), one(label)).decode() == f"0,{cell},1.0,0,0.0\n"
 
 
 def test_labels_keep_their_type():
-    prediction = Predictions(np.array([3]), np.ones((1, 1)), np.zeros((1, 1)), np.zeros((1, 1), int))
-    assert writing.lines("jsonl", [0], prediction, [3], True).startswith(b'{"row": 0, "label": 3, ')
+    assert form("jsonl", True, classes=[3]).lines(rows(0), one(3)).startswith(b'{"row": 0, "label": 3, ')
+
+
+def test_where_the_classifier_abstains_the_likeliest_class_has_the_probability():
+    said = dataclasses.replace(one("a", 0.25), labels=np.array([None]))
+    assert form("csv", classes=["a"]).lines(rows(0), said) == b"0,,0.25,0,0.0\n"
+    assert (
+        form("jsonl", classes=["a"]).lines(rows(0), said).startswith(b'{"row": 0, "label": null, "probability": 0.25')
+    )
+
+
+def test_kept_columns_come_first_and_clash_with_no_other():
+    other = {"label": "=x", "input_label": [1, {"a": "b"}], "ticket id": None, "probability_a_b": "\ud83d", "z": 1}
+    kept = tuple(name for name in other if name != "z")
+    wide = form("csv", True, kept, classes=["a b", "a_b"])
+    said = dataclasses.replace(one("a b"), probabilities=np.array([[0.75, 0.25]]))
+    header, line = (wide.header() + wide.lines(rows(5, **other), said)).decode().splitlines()
+    assert header == (
+        "row,input_label,input_label_,ticket id,input_probability_a_b,label,probability,neighbours,distances,"
+        "probability_a_b,probability_a_b_"
+    )
+    assert next(csv.reader([line]))[:6] == ["5", "'=x", '[1, {"a": "b"}]', "", "\\ud83d", "a b"]
+    record = json.loads(form("jsonl", False, kept, classes=["a b", "a_b"]).lines(rows(5, **other), said))
+    assert record["input_label"] == "=x" and record["input_label_"] == [1, {"a": "b"}]
+    assert record["ticket id"] is None and record["label"] == "a b"
+    assert record["input_probability_a_b"] == "\ud83d"
+
+
+def test_numbers_that_json_cannot_name_are_null_and_dates_texts():
+    other = {"a": float("nan"), "b": datetime.date(2026, 1, 2)}
+    record = json.loads(form("jsonl", False, ("a", "b"), ["x"]).lines(rows(0, **other), one("x")))
+    assert (record["a"], record["b"]) == (None, "2026-01-02")
+
+
+COLUMNS = ("ticket_id", "text", "label", "uuid", "ids")
+
+
+@pytest.mark.parametrize(
+    ("keep", "columns"),
+    [("ids", ("ticket_id", "uuid")), ("all", COLUMNS), ("none", ()), ("label, ids,label", ("label", "ids"))],
+)
+def test_which_columns_are_kept(keep, columns):
+    assert writing.kept(keep, COLUMNS) == columns
+
+
+def test_columns_that_there_are_not_are_told():
+    told = failure(writing.kept, "label,team", COLUMNS)
+    assert told == "keep='label,team': the input has no column 'team'; choose from ids, all, none, " + ", ".join(
+        COLUMNS
+    )

@@ -100,7 +100,7 @@ def test_attention_logits_whose_exponentials_overflow(small_decoder):
     kernel.set_value(49 * kernel[...])
     family = make_family(61, [(5, 3), (2, 7), (11, 1)] * 7)
     ours = language_model(model)
-    got = ours.log_likelihoods(likelihood.lay_out([family], 307))
+    got = ours.score(likelihood.lay_out([family], 307)).log_p
     error = np.abs(np.concatenate(got) - np.concatenate(plain(read_by(model), texts([family]))))
     assert np.median(error) < 1e-3, "softmax is so sharp that rounding decides now and then"
     assert ours.statistics.compilations == 3, "the prefix, the texts, the texts safely"
@@ -109,7 +109,7 @@ def test_attention_logits_whose_exponentials_overflow(small_decoder):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_families_as_texts_read_alone(small_decoder, shape):
     model = small_decoder(shape)
-    got = language_model(model).log_likelihoods(likelihood.lay_out(FAMILIES, 307))
+    got = language_model(model).score(likelihood.lay_out(FAMILIES, 307)).log_p
     want = plain(read_by(model), texts(FAMILIES))
     assert_all_close(got, want)
     assert len({len(log_p) for log_p in want}) > 5 and np.ptp(np.concatenate(want)) > 1
@@ -121,7 +121,7 @@ def test_truncated_texts_keep_their_last_tokens(small_decoder, shape):
     continuations = likelihood.lay_out(FAMILIES, 31)
     lengths = [len(tokens) for tokens, scored in texts(FAMILIES) if scored]
     assert 0 < continuations.num_truncated == sum(length > 31 for length in lengths) < len(lengths)
-    got = language_model(model).log_likelihoods(continuations)
+    got = language_model(model).score(continuations).log_p
     assert_all_close(got, plain(read_by(model), texts(FAMILIES, 31)))
 
 
@@ -135,7 +135,7 @@ def test_torch(tmp_path, shape):
     torch_models.write_safetensors(theirs, tmp_path, sharded=False)
     ours = lm.LanguageModel(torch_models.load(tmp_path), "", step_tokens=128)
     families = [make_family(11, [(1, 5), (3, 13), (0, 2)], size=53), make_family(0, [(2, 7), (19, 9)], 1, size=53)]
-    got = ours.log_likelihoods(likelihood.lay_out(families, 29))
+    got = ours.score(likelihood.lay_out(families, 29)).log_p
     assert_all_close(
         got, plain(lambda tokens: torch_models.log_probabilities(theirs, tokens[None])[0], texts(families))
     )
@@ -145,7 +145,7 @@ def test_a_whole_context_is_used(small_decoder):
     """The last token is not read, so one more than the model's positions can be scored."""
     model = small_decoder("gpt2")
     ours, family = language_model(model, 1024), make_family(0, [(301, 7)])
-    got = ours.log_likelihoods(likelihood.lay_out([family], ours.context + 1))
+    got = ours.score(likelihood.lay_out([family], ours.context + 1)).log_p
     assert_all_close(got, plain(read_by(model), texts([family])))
 
 
@@ -156,14 +156,14 @@ def test_one_token_is_what_states_say(small_decoder):
     states = ours.states(layout.Prompts(continuations.groups, 3))
     log_p_NV = log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(ours.head.rows_VE, np.float64).T)
     want = [log_p_NV[i, target] for i, target in enumerate(family.targets)]
-    assert_all_close(ours.log_likelihoods(continuations), want)
+    assert_all_close(ours.score(continuations).log_p, want)
 
 
 def test_compilations_and_statistics(small_decoder):
     """Families share a compiled pass, those without a prefix another; what they cost is counted; progress adds up."""
     families = [make_family(length, [(3, 11)] * 31, length) for length in (41, 53, 0)]
     model, reports = language_model(small_decoder("gpt2"), 128), []
-    model.log_likelihoods(likelihood.lay_out(families, 307), lambda *done: reports.append(done))
+    model.score(likelihood.lay_out(families, 307), lambda *done: reports.append(done))
     assert model.statistics.compilations == 4, "prefix and score, of each kind"
     assert model.statistics.prompts == 93
     assert model.statistics.prefix_tokens == 41 + 53
@@ -184,8 +184,8 @@ def test_meshes_of_eight_devices():
 
 def test_nothing_to_score(small_decoder):
     model = language_model(small_decoder("gpt2"))
-    assert model.log_likelihoods(likelihood.lay_out([], 307)) == []
-    got = model.log_likelihoods(likelihood.lay_out([make_family(5, [(0, 0), (3, 0)])], 307))
+    assert model.score(likelihood.lay_out([], 307)).log_p == []
+    got = model.score(likelihood.lay_out([make_family(5, [(0, 0), (3, 0)])], 307)).log_p
     assert [len(log_p) for log_p in got] == [0, 0]
     assert model.statistics.prompts == 0
 
@@ -207,10 +207,11 @@ def test_any_tile(tile, scale):
     h_JE = rng.normal(size=(23, 17)).astype(np.float32)
     head_VE = (scale * rng.normal(size=(211, 17))).astype(np.float32)
     head_VE[:, 3] -= 40 * scale  # All logits far from 0, as those of trained models are.
-    tokens_J = np.arange(23) * 10 % 211
-    want_J = log_softmax(h_JE.astype(np.float64) @ head_VE.T.astype(np.float64))[np.arange(23), tokens_J]
-    got_J = head_lib.Head(jnp.asarray(head_VE)).log_probabilities(h_JE, tokens_J, tile)
-    np.testing.assert_allclose(got_J, want_J, rtol=1e-4, atol=1e-4 * scale)
+    want_JV = log_softmax(h_JE.astype(np.float64) @ head_VE.T.astype(np.float64))
+    tokens_J = np.where(np.arange(23) % 3, np.arange(23) * 10 % 211, want_JV.argmax(-1))
+    got_J, is_greatest_J = head_lib.Head(jnp.asarray(head_VE)).log_probabilities(h_JE, tokens_J, tile)
+    np.testing.assert_allclose(got_J, want_JV[np.arange(23), tokens_J], rtol=1e-4, atol=1e-4 * scale)
+    np.testing.assert_array_equal(is_greatest_J, tokens_J == want_JV.argmax(-1))
 
 
 def test_memory_does_not_grow_with_tokens_times_vocabulary():

@@ -86,8 +86,8 @@ def test_no_store_changes_a_prediction(options, knn, store, job, built):
 
 def test_every_binary_that_takes_a_store_takes_this_folder(built):
     folder = built[0] / "factored"
-    [tuned] = tuning.run(tuning.TuningSettings(store=str(folder), k=(1, 3))).values()
-    assert tuned.num_anchors == 14 and {choice.k for choice in tuned.choices} == {1, 3}
+    tried = tuning.run(tuning.TuningSettings(store=str(folder), k=(1, 3))).tuning.choice
+    assert tried.num_anchors == 14 and {each.rule.k for each in tried.candidates if each.rule.rule == "knn"} == {1, 3}
     assert set(kp.KNNPrompting.load(folder).predict(["day 1 was cold rain"])) <= {"0", "1"}
 
 

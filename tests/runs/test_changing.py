@@ -104,6 +104,32 @@ def test_ids_that_no_anchor_had_are_refused(job):
         building.run(dataclasses.replace(job, remove_ids=tuple(ids(job))))
 
 
+def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path):
+    first, second, *_ = ids(job)
+    loaded = kp.KNNPrompting.load(job.store)
+    labels = {number: loaded.anchors_[number].label for number in (first, second)}
+    other = {number: str(1 - int(label)) for number, label in labels.items()}
+    path = tmp_path / "corrections.csv"
+    path.write_text(f"id,label,suggested\n{first},{labels[first]},{other[first]}\n{second},{labels[second]},\n")
+    correct = settings.BuildSettings(store=job.store, relabel=str(path))
+    done = building.run(correct)
+    assert done.notes == ("1 anchor has another label now",) and done.statistics.prompts == 0
+    loaded = kp.KNNPrompting.load(job.store)
+    assert [loaded.anchors_[number].label for number in (first, second)] == [other[first], labels[second]]
+    manifest = (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns
+    assert building.run(correct).notes == ("0 anchors have another label now",)
+    assert (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns == manifest, "nothing was to be written"
+    path.write_text(f"id,label\n{second},so_so\n")
+    (tmp_path / "more.csv").write_text("sentence,label\nday 1 was dull,dull\n")
+    changed = dataclasses.replace(correct, append=str(tmp_path / "more.csv"), remove_ids=(first,))
+    told = building.summarize(building.run(changed))
+    assert "new class 'so_so', whose label word is 'so so'" in told and "new class 'dull', whose" in told
+    loaded = kp.KNNPrompting.load(job.store)
+    assert loaded.task.labels == ("0", "1", "so_so", "dull") and loaded.anchors_[second].label == "so_so"
+    assert loaded.anchors_[ids(job)[-1]].label == "dull" and first not in loaded.anchors_
+    assert building.run(changed).notes[-1] == "1 of the 1 rows to append were there already"
+
+
 def test_a_link_stays_one_when_its_classifier_is_built_changed_and_overwritten(job, tmp_path):
     target, link = tmp_path / "elsewhere" / "store", tmp_path / "link"
     target.parent.mkdir()

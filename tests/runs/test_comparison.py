@@ -141,7 +141,7 @@ def interrupted(seed: int) -> method.Method:
 
 def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, passes, tmp_path, monkeypatch):
     monkeypatch.setitem(registry.METHODS, "tfidf", interrupted(2))
-    mine = dataclasses.replace(job, methods="icl,tfidf,knn", resume=True)
+    mine = dataclasses.replace(job, methods="icl,tfidf,knn", resume=True, states_gb=0)
     with pytest.raises(KeyboardInterrupt):
         comparison.run(mine)
     kept = {(one.method, one.seed): one for one in records.read_all(tmp_path / "results")}
@@ -169,6 +169,7 @@ def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
 
 
 def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, tmp_path):
+    job = dataclasses.replace(job, states_gb=0)
     first = comparison.run(dataclasses.replace(job, methods="icl", seeds=(1,)))[0]
     other = dataclasses.replace(job, methods="icl", seeds=(1,), resume=True)
     for changes in ({"label_token": "first"}, {"shots": 8}):
@@ -248,6 +249,7 @@ def test_records_that_another_process_makes_are_left_to_it(job, tmp_path):
 
 
 def test_a_record_that_came_meanwhile_is_not_made_again(job, tmp_path, monkeypatch):
+    job = dataclasses.replace(job, states_gb=0)
     names = [record.name for record in comparison.run(dataclasses.replace(job, methods="icl"))]
     content = (tmp_path / "results" / names[1]).read_bytes()
     (tmp_path / "results" / names[1]).unlink()

@@ -53,15 +53,35 @@ def test_a_declared_task_is_taken_as_it_is(table):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_file": ""}, "train_file='': it is needed, or rows to append"),
+        ({"train_file": ""}, "train_file='': it is needed, or a change of a saved classifier"),
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
         ({"label_column": "kind"}, "train.csv: row 0: lacks the label 'kind'; it has ticket_id, message, day, team"),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
         ({"train_file": "", "append": "more.csv"}, "not a saved classifier"),
-        ({"knn": options_lib.KNNOptions(k=7), "demo_shots": 1}, "knn.k=7: there are 6 anchors"),
+        ({"knn": options_lib.RuleOptions(k=7), "demo_shots": 1}, "knn.k=7: there are 6 anchors"),
     ],
 )
 def test_mistakes_are_told_in_one_line(table, options, message):
     with pytest.raises(errors.UserError) as caught:
         fitting.building.run(settings(table, **options))
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_is_not_named_is_chosen_and_a_second_start_has_nothing_to_do(table):
+    rows = [
+        (f"ticket {i}: {text}", team)
+        for i in range(3)
+        for text, team in [(BILLING[i], "billing"), (OUTAGE[i], "outage")]
+    ]
+    rows += [(f"note {i}: {text}", "outage") for i, text in enumerate(OUTAGE)] + [
+        (f"again {i}: {text}", "billing") for i, text in enumerate(BILLING)
+    ]
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([("message", "team"), *rows])
+    done = fitting.building.run(settings(table))
+    choice = done.classifier.choice_
+    assert {each.rule.demo_shots for each in choice.candidates} >= {0, 2}
+    assert choice.line in fitting.summarize(done)
+    assert len(done.classifier.anchors_) == 14 - 2 * choice.rule.demo_shots
+    again = fitting.building.run(settings(table))
+    assert again.statistics.prompts == 0 and again.classifier.choice_ == choice

@@ -46,6 +46,21 @@ def test_removing_by_id(world, store, on_host):
     assert again.ids_N[-1] == left.ids_N.max() + 1
 
 
+@MOVES
+def test_other_classes_for_some_anchors(world, store, on_host):
+    store = worlds.placed(dataclasses.replace(store, ids_N=1000 + 3 * np.arange(211)), on_host=on_host)
+    changed = store.relabel([1000 + 3 * 7, 1000], [4, 2])
+    expected_N = world.labels_N.copy()
+    expected_N[[7, 0]] = 4, 2
+    np.testing.assert_array_equal(changed.labels_N, expected_N)
+    np.testing.assert_array_equal(np.asarray(changed.anchors.labels_N)[:211], expected_N)
+    np.testing.assert_array_equal(store.labels_N, world.labels_N)
+    nearest = world.search(changed, 3)
+    np.testing.assert_array_equal(nearest.labels_Qk, expected_N[np.asarray(nearest.indices_Qk)])
+    with pytest.raises(errors.UserError, match="id 7 is not in the store"):
+        store.relabel([7], [0])
+
+
 @pytest.mark.parametrize("kind", ["dense", "factored"])
 def test_stores_in_host_memory_are_those_on_the_device(world, kind):
     on_host, on_device = (world.build(kind, placement=placement) for placement in ("host", "device"))

@@ -21,7 +21,7 @@ class Settings(options.Options):
     clip: float = options.option(1.0, "The largest norm of the gradient.", least=1e-12)
     dropout: float = options.option(0.1, "Share of activations that are dropped.", least=0, most=0.99)
     max_length: int = options.option(256, "Tokens of a text; more are cut off.", least=1)
-    dtype: str = options.option("float32", "Of activations.", choices=tuple(config_lib.DTYPES))
+    dtype: str = options.option("float32", "Of activations.", choices=config_lib.FLOATS)
     remat: bool = options.option(False, "Recompute activations backwards, to save memory.")
     checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
 

@@ -1,0 +1,103 @@
+"""What a fitted classifier says of states: labels, probabilities and neighbours, by the plain vote or by the rule that was chosen."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from knnprompt_jax import errors
+from knnprompt_jax import lm as lm_lib
+from knnprompt_jax.classifier import leave_one_out, passes, predictions, rounding
+from knnprompt_jax.store import distances, kernel, search
+
+if TYPE_CHECKING:
+    from knnprompt_jax.classifier.estimator import KNNPrompting
+
+UNIFORM = "uniform"
+
+
+def of_states(classifier: "KNNPrompting", states: lm_lib.States) -> predictions.Predictions:
+    """The predictions of texts whose states lie whole on every device."""
+    if classifier.options_.is_plain:
+        near, by_rounding_Q = classifier.voters(states)
+        classes_Q, p_QC = predictions.vote(near, classifier.task.num_classes, classifier.tie_break)
+    else:
+        near, classes_Q, p_QC, by_rounding_Q = _by_rule(classifier, states)
+    ids_N, labels_C = classifier.searched_.ids_N, classifier.labels_
+    return predictions.of(near, ids_N, labels_C, classes_Q, p_QC, by_rounding_Q)
+
+
+def left_out(classifier: "KNNPrompting") -> tuple[np.ndarray, np.ndarray]:
+    """The class [N] of each anchor by all others, and the classes' probabilities [N, C], in class order.
+
+    Raises:
+      UserError: there are no k other anchors, or no states of them.
+    """
+    store, rule = classifier.store_, classifier.rule_
+    states = passes.on_devices(classifier.kept_states(), classifier.lm.mesh)
+    options = search.SearchOptions(min(rule.k, len(store) - 1), rule.distance)
+    near = leave_one_out.neighbours(store, options, states)
+    if classifier.options_.is_plain:
+        return predictions.vote(near, classifier.task.num_classes, classifier.tie_break)
+    fitted = dataclasses.replace(classifier.fitted_, rule=rule)
+    p_NC = fitted.left_out(*_arrays(near), np.asarray(classifier.kept_states().hidden_NE), store.labels_N)
+    return p_NC.argmax(-1), p_NC
+
+
+def prior_of(prior: Any, labels_C: np.ndarray) -> np.ndarray | None:
+    """How common each class is [C], in class order, from what a user gives as `class_prior`: None, "uniform", a share for each label in a
+    mapping, or shares in the order of the labels sorted.
+
+    Raises:
+      UserError: as many other than there are classes, or one that is negative, or all 0.
+    """
+    if prior is None:
+        return None
+    told = f"class_prior={prior!r}"
+    if isinstance(prior, str):
+        if prior != UNIFORM:
+            raise errors.UserError(f"{told}: choose {UNIFORM!r}, a share for each label, or None")
+        return np.full(len(labels_C), 1 / len(labels_C))
+    if isinstance(prior, Mapping):
+        by_label = {str(label): share for label, share in prior.items()}
+        if set(by_label) != set(map(str, labels_C.tolist())):
+            raise errors.UserError(f"{told}: a share is needed for each of {', '.join(map(str, labels_C.tolist()))}")
+        shares_C = np.array([by_label[str(label)] for label in labels_C.tolist()], float)
+    else:
+        shares_C = np.empty(len(labels_C))
+        if np.shape(prior) != (len(labels_C),):
+            raise errors.UserError(f"{told}: {len(labels_C)} shares are needed")
+        shares_C[predictions.order(labels_C)] = np.asarray(prior, float)
+    if not (np.isfinite(shares_C).all() and (shares_C >= 0).all() and shares_C.sum() > 0):
+        raise errors.UserError(f"{told}: shares of 0 or more are needed, one at least above 0")
+    return shares_C / shares_C.sum()
+
+
+def _by_rule(
+    classifier: "KNNPrompting", states: lm_lib.States
+) -> tuple[kernel.Neighbours, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Neighbours, classes [Q], probabilities [Q, C], and which classes rounding may change."""
+    rule, model = classifier.rule_, classifier.lm
+    fitted = dataclasses.replace(classifier.fitted_, rule=rule)
+    hidden_QE, prior_C = np.asarray(states.hidden_NE), prior_of(classifier.class_prior, classifier.labels_)
+    looked_at = classifier.search(states, rule.k, rounding.LOOKED_AT)
+    near = jax.tree.map(lambda array_QK: array_QK[:, : rule.k], looked_at)
+    p_QC = fitted.probabilities(*_arrays(near), hidden_QE, prior_C)
+    classes_Q = p_QC.argmax(-1)
+    bounds = rounding.bounds(looked_at, distances.get(rule.distance), model, states, classifier.searched_.codec)
+    if bounds is None:
+        return near, classes_Q, p_QC, None
+    labels_QK, distances_QK = rounding.against(looked_at, bounds, classes_Q)
+    against = labels_QK[:, : rule.k], distances_QK[:, : rule.k]
+    moves_QC: np.ndarray | float = 0.0
+    if fitted.probe:
+        moves_QC = rounding.linear_moves(fitted.weights_of_probe(), model, states)
+        moves_QC = np.where(np.arange(p_QC.shape[1]) == classes_Q[:, None], -moves_QC, moves_QC)
+    otherwise_QC = fitted.probabilities(*against, hidden_QE, prior_C, moves_QC)
+    return near, classes_Q, p_QC, otherwise_QC.argmax(-1) != classes_Q
+
+
+def _arrays(near: kernel.Neighbours) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(near.labels_Qk), np.asarray(near.distances_Qk)

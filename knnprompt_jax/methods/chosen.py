@@ -1,0 +1,51 @@
+"""kNN Prompting as people get it by default: what is not named is chosen on the anchors of the split (`classifier.choosing`)."""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from knnprompt_jax.classifier import options as knn_options
+from knnprompt_jax.classifier.estimator import KNNPrompting
+from knnprompt_jax.methods import method
+
+
+def run(context: method.Context, settings: Any) -> method.Prediction:
+    """Predicts by the chosen rule, which the note tells; the split's demonstrations stand."""
+    problem, split = context.problem, context.problem.split
+    classifier = KNNPrompting(
+        context.model,
+        problem.task,
+        **settings.to_dict(),
+        label_token=problem.label_token,
+        random_state=split.seed,
+        store_options=context.store_options,
+    )
+    classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
+    said = classifier.answer_states(context.states[method.queries])
+    places_C = np.array([classifier.classes_.tolist().index(label) for label in problem.task.labels])
+    classes_Q = np.array([problem.task.class_index(label) for label in said.labels.tolist()], int)
+    return method.Prediction(
+        classes_Q,
+        said.probabilities[:, places_C],
+        note=classifier.choice_.line,
+        decided_by_rounding_Q=said.decided_by_rounding,
+    )
+
+
+_declare = functools.partial(
+    method.Method,
+    run=run,
+    needs=(method.queries, method.anchors),
+    by_name="its settings are chosen for each split: name the method to run it",
+)
+METHODS = (
+    _declare("chosen", "kNN Prompting, chosen", "leave-one-out", settings=knn_options.RuleOptions, look=1),
+    _declare(
+        "knn_chosen",
+        "kNN Prompting, tuned votes",
+        "leave-one-out",
+        settings=method.with_defaults(knn_options.RuleOptions, rule="knn"),
+        look=2,
+    ),
+)

@@ -1,0 +1,142 @@
+"""Anchors of new classes, with other labels and taken away: as if all had been fitted at once, without a pass over what is there."""
+
+import numpy as np
+import pytest
+
+import knnprompt_jax as kp
+from knnprompt_jax.store.store import StoreOptions
+
+TEXTS = ["red", "green", "blue", "hot", "cold", "up", "down"]
+LABELS = ["no", "yes", "no", "yes", "no", "yes", "no"]
+KINDS = [("factored", "forward"), ("dense", "released"), ("dense", "partial"), ("dense", "partial_raw_released")]
+
+
+def made(model, labels, words, **options):
+    task = kp.Task("mood", ("text",), "{text}\nIt is", labels, words)
+    published = {"k": 1, "distance": "forward", "calibrated": False, "demo_shots": 0}
+    return kp.KNNPrompting(model, task, **published | options)
+
+
+def of_store(kind, distance):
+    return {"store_options": StoreOptions(kind=kind), "distance": distance}
+
+
+@pytest.fixture
+def changed(model):
+    return made(model, ("no", "yes"), ("bad", "good")).fit(TEXTS, LABELS)
+
+
+def same(ours, theirs, texts):
+    for mine, other in zip(ours.kneighbors(texts, 3), theirs.kneighbors(texts, 3), strict=True):
+        np.testing.assert_allclose(mine, other, atol=2e-5)
+    np.testing.assert_array_equal(ours.predict(texts), theirs.predict(texts))
+    np.testing.assert_allclose(ours.predict_proba(texts), theirs.predict_proba(texts), atol=1e-5)
+    np.testing.assert_array_equal(ours.classes_, theirs.classes_)
+
+
+@pytest.mark.parametrize(("kind", "distance"), KINDS)
+def test_a_new_class_is_as_if_it_had_been_there(model, tmp_path, kind, distance):
+    more, labels = ["left", "right", "far"], ["so_so", "yes", "other"]
+    grown = made(model, ("no", "yes"), ("bad", "good"), **of_store(kind, distance)).fit(TEXTS, LABELS)
+    read = model.statistics.prompts
+    grown.partial_fit(more, labels)
+    assert model.statistics.prompts <= read + 3  # Less where these prompts are among those read last.
+    whole = made(
+        model, ("no", "yes", "other", "so_so"), ("bad", "good", "other", "so so"), **of_store(kind, distance)
+    ).fit(TEXTS + more, LABELS + labels)
+    assert grown.task == whole.task
+    same(grown, whole, [*TEXTS, *more, "near"])
+    grown.save(tmp_path / "saved")
+    read = model.statistics.prompts
+    loaded = kp.KNNPrompting.load(tmp_path / "saved", model)
+    assert model.statistics.prompts == read and loaded.task == whole.task
+    same(loaded, whole, [*more, "near"])
+    for ours, theirs in zip(
+        (loaded.states_.hidden_NE, loaded.states_.log_z_N),
+        (grown.states_.hidden_NE, grown.states_.log_z_N),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(loaded.states_) == 10
+
+
+@pytest.mark.parametrize(("kind", "distance"), KINDS)
+def test_relabelled_and_removed_anchors_are_as_if_fitted_so(model, kind, distance):
+    options = of_store(kind, distance)
+    changed = made(model, ("no", "yes"), ("bad", "good"), **options).fit(TEXTS, LABELS)
+    read = model.statistics.prompts
+    changed.relabel(np.array([3, 0]), ["no", "so_so"]).remove([5])
+    assert model.statistics.prompts == read
+    kept = [0, 1, 2, 3, 4, 6]
+    labels = ["so_so", "yes", "no", "no", "no", "no"]
+    expected = made(model, ("no", "yes", "so_so"), ("bad", "good", "so so"), **options)
+    expected.fit([TEXTS[row] for row in kept], labels)
+    assert [changed.anchors_[row].label for row in kept] == labels
+    np.testing.assert_array_equal(changed.predict(TEXTS), expected.predict(TEXTS))
+    np.testing.assert_allclose(changed.kneighbors(TEXTS)[0], expected.kneighbors(TEXTS)[0], atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "y", "new", "classes"),
+    [
+        (("0", "1"), [0, 1, 0], [7], [0, 1, 7]),
+        (("0", "1"), [0, 1, 0], ["7"], [0, 1, 7]),
+        (("0", "1"), [0, 1, 0], ["b"], ["0", "1", "b"]),
+        (("False", "True"), [True, False, True], ["b"], ["False", "True", "b"]),
+    ],
+)
+def test_labels_stay_what_they_were_as_long_as_they_can(model, labels, y, new, classes):
+    classifier = made(model, labels, ("bad", "good")).fit(TEXTS[:3], y).partial_fit(["new"], new)
+    assert classifier.classes_.tolist() == classes
+
+
+@pytest.mark.parametrize(
+    ("words", "new", "expected"),
+    [(("bad", "good"), "so_so", "so so"), (("bad", "so so"), "so_so", "so_so"), (("bad", "so_so"), "so_so ", "so so ")],
+)
+def test_a_new_label_word_is_another_than_those_there_are(words, new, expected):
+    task = kp.Task("mood", ("text",), "{text}:", ("no", "yes"), words).with_labels([new, "no"])
+    assert task.label_words == (*words, expected.strip())
+
+
+def test_classes_that_share_a_token_are_refused_where_tokens_are_compared(model):
+    """The last token of both words is that of " day"."""
+    options = {"label_token": "last"}
+    by_words, by_all = (
+        made(model, ("no", "yes"), ("bad", "good day"), distance=distance, **options).fit(TEXTS, LABELS)
+        for distance in ("partial", "forward")
+    )
+    before, read = by_words.predict(TEXTS), model.statistics.prompts
+    with pytest.raises(kp.UserError, match="'good day' and 'another day' end in the same token"):
+        by_words.partial_fit(["x"], ["another_day"])
+    assert model.statistics.prompts == read and by_words.task.labels == ("no", "yes")
+    np.testing.assert_array_equal(by_words.predict(TEXTS), before)
+    assert by_all.partial_fit(["x"], ["another_day"]).predict(["x"]) == ["another_day"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "labels", "message"),
+    [
+        ([99], ["no"], "id 99 is not in the store"),
+        ([1, 2], ["no"], "2 ids, 1 labels"),
+        ([1, 2, 1], ["no", "no", "yes"], "id 1 is given 2 times"),
+        ([1], [1.5], "label 0: label 1.5 is a float"),
+        ([1], [" "], "non-empty"),
+    ],
+)
+def test_mistakes_change_nothing(changed, ids, labels, message):
+    with pytest.raises(kp.UserError, match=message):
+        changed.relabel(ids, labels)
+    assert [example.label for example in changed.anchors_.values()] == LABELS and changed.task.num_classes == 2
+
+
+def test_a_demonstration_keeps_its_label(fitted):
+    shown = fitted.demonstrations_[0]
+    with pytest.raises(kp.UserError, match=f"id {shown.row} is a demonstration's, whose label stands in every prompt"):
+        fitted.relabel([shown.row], [0])
+
+
+def test_a_classifier_of_a_store_alone_cannot_be_changed(model, changed):
+    alone = made(model, ("no", "yes"), ("bad", "good")).use_store(changed.store_, (), list(changed.anchors_.values()))
+    with pytest.raises(kp.UserError, match="states of its anchors are not there"):
+        alone.relabel([0], ["yes"])

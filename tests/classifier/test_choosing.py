@@ -1,0 +1,104 @@
+"""Choosing from evidence that is made up: the rule that does best is found, and the estimate does not flatter."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.classifier import choosing, rules
+from knnprompt_jax.classifier.evidence import Evidence
+
+
+def evidence(count=71, classes=3, shift=0.0, width=11, demo_shots=0, seed=0, first=0):
+    """Normal states around a mean for each class; two distances, of which one says nothing."""
+    rng = np.random.default_rng(seed)
+    y_N = np.arange(count) % classes
+    hidden_NE = rng.normal(size=(count, width)) + shift * np.random.default_rng(99).normal(size=(classes, width))[y_N]
+    told_NN = np.linalg.norm(hidden_NE[:, None] - hidden_NE, axis=-1)
+    noise_NN = rng.random((count, count))
+    distances = {"hidden": told_NN, "forward": noise_NN, "released": noise_NN.T, "partial": noise_NN**2}
+    return Evidence(demo_shots, first + np.arange(count), y_N, hidden_NE.astype(np.float32), distances)
+
+
+def test_the_number_of_demonstrations_and_the_distance_that_tell_most_are_chosen():
+    sets = [evidence(demo_shots=2), evidence(shift=1.5, demo_shots=0)]
+    choice = choosing.choose(sets, choosing.Grid(rules=("knn",)))
+    assert (choice.rule.demo_shots, choice.rule.distance) == (0, "hidden")
+    assert choice.estimate.accuracy > 0.8 and choice.num_anchors == 71
+    assert {each.rule.demo_shots for each in choice.candidates} == {0, 2}
+
+
+def test_of_rules_as_good_the_preferred_is_taken_and_a_better_one_is_not_passed_over():
+    as_good = choosing.choose([evidence(shift=1.0)], choosing.Grid())
+    assert as_good.rule.rule == "probe"
+    ring = evidence(count=151, classes=2)
+    angle_N = np.random.default_rng(1).random(151) * 2 * np.pi
+    radius_N = 1.0 + 2 * ring.y_N
+    hidden_NE = np.stack([radius_N * np.cos(angle_N), radius_N * np.sin(angle_N)], -1)
+    near = {**ring.distances_NN, "hidden": np.linalg.norm(hidden_NE[:, None] - hidden_NE, axis=-1)}
+    ring = dataclasses.replace(ring, hidden_NE=hidden_NE, distances_NN=near)
+    assert choosing.choose([ring], choosing.Grid()).rule.rule != "probe"  # No line parts a ring from its middle.
+
+
+@pytest.mark.parametrize("metric", choosing.METRICS)
+def test_where_nothing_is_to_be_learned_the_estimate_says_so(metric):
+    scores = [choosing.choose([evidence(seed=seed)], choosing.Grid(), metric) for seed in range(5)]
+    assert np.mean([each.estimate.accuracy for each in scores]) < 1 / 3 + 0.08
+    best = [max(candidate.score.accuracy for candidate in each.candidates) for each in scores]
+    assert np.mean(best) > 1 / 3 + 0.08  # Which is what the best of many candidates would have told.
+
+
+def test_a_left_out_anchor_does_not_see_its_class_made_rarer():
+    """With nothing to learn, many neighbours would otherwise always vote for another class than the anchor's own."""
+    choice = choosing.choose(
+        [evidence(count=59, classes=2)], choosing.Grid(("knn",), (31,), ("forward",), ("uniform",))
+    )
+    [candidate] = choice.candidates
+    assert 0.3 < candidate.score.accuracy < 0.7
+
+
+def test_candidates_are_compared_on_the_anchors_that_all_sets_have():
+    sets = [evidence(count=41, shift=1.0, demo_shots=1, first=7), evidence(count=47, shift=1.0)]
+    assert choosing.choose(sets, choosing.Grid()).num_anchors == 40
+
+
+def test_scores_of_a_candidate():
+    y_N = np.array([0, 0, 0, 1])
+    p_NC = np.array([[0.9, 0.1], [0.8, 0.2], [0.2, 0.8], [0.4, 0.6]])
+    score = choosing.Said.of(p_NC, y_N).score
+    assert (score.accuracy, score.macro_f1) == (0.75, pytest.approx((0.8 + 2 / 3) / 2))
+    assert score.log_loss == pytest.approx(-np.log([0.9, 0.8, 0.2, 0.6]).mean())
+    assert score.standard_error == pytest.approx(np.sqrt(0.75 * 0.25 / 4))
+
+
+def test_too_few_anchors_are_told():
+    choice = choosing.choose([evidence(count=7)], choosing.Grid())
+    assert (choice.rule.rule, choice.rule.k, choice.rule.distance) == ("knn", 3, "forward")
+    assert choice.estimate is None and "too few anchors to choose by" in choice.line
+    one_class = dataclasses.replace(evidence(count=23), y_N=np.zeros(23, int))
+    assert choosing.choose([one_class], choosing.Grid(rules=("probe",))).rule.rule == "probe"
+
+
+def test_a_choice_comes_back_from_json():
+    choice = choosing.choose([evidence(shift=1.0)], choosing.Grid())
+    content = json.loads(json.dumps(dataclasses.asdict(choice)))
+    assert choosing.Choice.from_dict(content) == choice
+    content["rule"]["distance"] = "sideways"
+    with pytest.raises(errors.UserError, match="distance='sideways'"):
+        choosing.Choice.from_dict(content)
+
+
+def test_a_class_without_anchors_is_never_predicted():
+    told = evidence(shift=2.0)
+    y_N = np.where(told.y_N == 1, 4, told.y_N)
+    rule = rules.Rule("blend", 0, 3, "hidden", vote_count=1.0, probe_count=2.0)
+    fitted = rules.Fitted.to(rule, told.hidden_NE, y_N, 6)
+    near = y_N[:, None].repeat(3, 1), np.ones((71, 3))
+    p_NC = fitted.probabilities(*near, told.hidden_NE)
+    assert p_NC.shape == (71, 6) and (p_NC[:, [1, 3, 5]] == 0).all()
+    np.testing.assert_allclose(p_NC.sum(-1), 1)
+    assert (p_NC.argmax(-1) == y_N).all()
+    even_NC = fitted.probabilities(*near, told.hidden_NE, np.eye(6)[4])
+    np.testing.assert_allclose(even_NC, np.tile(np.eye(6)[4], (71, 1)))

@@ -1,0 +1,97 @@
+"""A deterministic model gives a prompt the same bits whatever is read beside it: other prompts, their order and number, and chunks."""
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from knnprompt_jax import lm
+from knnprompt_jax.lm import chunks
+from knnprompt_jax.prompts import layout
+
+SHAPES, VOCABULARY, CONTEXT = ["gpt2", "opt-350m"], 211, 307
+RNG = np.random.default_rng(3)
+HEAD = tuple(RNG.integers(0, VOCABULARY, 53).tolist())
+# Lengths on either side of every row width; a copy of a text, and one that begins another; overlong ones without the head.
+SUFFIXES = [RNG.integers(0, VOCABULARY, length) for length in (1, 2, 13, 16, 17, 29, 32, 33, 61, 64, 65, 127, 5, 11)]
+TEXTS = [np.array([*HEAD, *suffix], np.int32) for suffix in [*SUFFIXES, SUFFIXES[5], SUFFIXES[5][:19]]]
+TEXTS += [RNG.integers(0, VOCABULARY, CONTEXT).astype(np.int32) for _ in range(2)]
+
+
+def make(model, **options):
+    return lm.LanguageModel(model, range(VOCABULARY), step_tokens=256, **options)
+
+
+def prompts(places, shared):
+    """Texts of these places as a batch lays them out: what they share is their prefix, or no more than `shared` tokens of it."""
+    groups = []
+    for is_whole in (True, False):
+        members = [place for place, text in enumerate(places) if (text < len(TEXTS) - 2) == is_whole]
+        prefix = np.array(HEAD[: shared * is_whole], np.int32)
+        if members:
+            suffixes = tuple(TEXTS[places[member]][len(prefix) :] for member in members)
+            groups.append(layout.PromptGroup(prefix, suffixes, np.array(members)))
+    return layout.Prompts(tuple(groups), len(places), demonstrations=HEAD)
+
+
+def bits(states, rows=slice(None)):
+    return [np.asarray(leaf)[rows].tobytes() for leaf in jax.tree.leaves(states)]
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def models(request, small_decoder):
+    """A deterministic model and an ordinary one of the same weights, and the former's states of all texts."""
+    decoder = small_decoder(request.param)
+    model = make(decoder, deterministic=True)
+    return model, make(decoder), model.states(prompts(range(len(TEXTS)), len(HEAD)))
+
+
+def test_states_are_those_of_the_ordinary_pass(models):
+    _, ordinary, all_states = models
+    for ours, theirs in zip(
+        jax.tree.leaves(all_states), jax.tree.leaves(ordinary.states(prompts(range(len(TEXTS)), 53))), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+ANY = strategies.integers(0, len(TEXTS) - 1)
+BATCHES = strategies.sampled_from([1, 7, 149]).flatmap(lambda size: strategies.lists(ANY, min_size=size, max_size=size))
+
+
+@hypothesis.settings(max_examples=12, deadline=None)
+@hypothesis.given(BATCHES, strategies.integers(0, len(HEAD)))
+def test_no_other_prompt_counts(models, places, shared):
+    """Any texts, in any order, repeated any number of times, over several steps, with any common prefix split off."""
+    model, _, all_states = models
+    assert bits(model.states(prompts(places, shared))) == bits(all_states, np.array(places))
+
+
+def test_no_overflow_beside_it_counts(models):
+    """The ordinary pass takes another softmax for all prompts of a call where one of them overflows; here all take that one."""
+    for model, expected in zip(models[:2], (True, False), strict=True):
+        model.states(prompts([3], 0))
+        stable = {stable for name, _, stable, *_ in model._compiled if name == "suffixes"}
+        assert stable == {expected}
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_chunks_do_not_count(models, tmp_path, chunk):
+    model, _, all_states = models
+    places = [17, *range(13)]
+    got = chunks.read(tmp_path, model, prompts(places, len(HEAD)), {}, chunk)
+    assert got.deterministic and bits(got) == bits(all_states, places)
+
+
+def test_the_option_batch_does_not_count(models, small_decoder):
+    model, _, all_states = models
+    other = lm.LanguageModel(small_decoder(SHAPES[model.config.family == "opt"]), range(211), "", "", 1000, None, True)
+    assert bits(other.states(prompts([2, 11], 53))) == bits(all_states, [2, 11])
+
+
+def test_the_ordinary_pass_does_move(models):
+    """So that the tests above can fail."""
+    _, ordinary, _ = models
+    states = ordinary.states(prompts(range(9), 53))
+    alone = [ordinary.states(prompts([place], 53)) for place in range(9)]
+    assert any(bits(alone[place], [0]) != bits(states, [place]) for place in range(9))

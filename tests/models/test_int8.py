@@ -1,0 +1,55 @@
+"""Kernels in 8 bits: how far they are from what was stored, and that a model computes with exactly what they stand for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AbstractMesh
+
+from knnprompt_jax import lm, parallel
+from knnprompt_jax.lm import memory
+from knnprompt_jax.models import checkpoints, int8, registry
+from knnprompt_jax.prompts import packing
+from tests.parallel import small
+
+
+@pytest.mark.parametrize("inputs", [(0,), (0, 1), (1,)])
+def test_rounding_is_half_a_step_of_its_channel(inputs):
+    kernel = np.random.default_rng(0).normal(size=(7, 11, 13)).astype(np.float32)
+    kernel[:, :, 3] = 0
+    numbers, scale = int8.quantise(kernel, inputs)
+    assert numbers.dtype == jnp.int8 and scale.dtype == jnp.float32 and abs(numbers).max() == 127
+    assert scale.shape == tuple(1 if axis in inputs else size for axis, size in enumerate(kernel.shape))
+    error = abs(np.asarray(int8.restore(numbers, scale, jnp.float32)) - kernel)
+    assert (error <= np.asarray(scale) * 0.5001).all() and (error[:, :, 3] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama over 2"])
+def test_a_model_computes_with_what_its_numbers_stand_for(name, tmp_path):
+    """Bit for bit, the states of the bfloat16 model with those kernels; and nearly those of the weights as stored."""
+    original, prompts = small.make_decoder(name), small.make_prompts(23)
+    checkpoints.save(tmp_path, original, small.MODELS[name], np.float32)
+    ours, plain = (checkpoints.load(tmp_path, original.config, dtype) for dtype in (jnp.int8, jnp.bfloat16))
+    leaves = {".".join(path): leaf for path, leaf in nnx.to_flat_state(nnx.state(ours))}
+    kernels = [path for path, leaf in leaves.items() if leaf.dtype == jnp.int8]
+    assert len(kernels) == 5 and all(path.startswith("blocks.") for path in kernels)
+    for path, leaf in nnx.to_flat_state(nnx.state(plain)):
+        path = ".".join(path)
+        if path in kernels:
+            restored = int8.restore(leaves[path][...], leaves[f"{path}_scale"][...], jnp.bfloat16)
+            assert abs(restored - leaf[...]).max() < 0.01 * abs(leaf[...]).max()
+            leaf.set_value(restored)
+    models = [lm.LanguageModel(model, range(208), step_tokens=256) for model in (ours, plain)]
+    assert [model.dtype for model in models] == ["int8", "bfloat16"]
+    got, want = (small.read(model, prompts) for model in models)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+def test_opt_30b_fits_on_a_device_of_80_gb():
+    config, shape = registry.published("facebook/opt-30b"), packing.PackShape(1920, 128, 128, 1368)
+    mesh = AbstractMesh((1, 1), parallel.AXES)
+    need = {dtype: memory.of_pass(config, dtype, shape, mesh, "cuda") for dtype in ("bfloat16", "int8")}
+    assert need["int8"].prefix == need["bfloat16"].prefix and need["int8"].working == need["bfloat16"].working
+    assert 0.5 < need["int8"].weights / need["bfloat16"].weights < 0.52
+    assert need["int8"].total < 0.75 * 80e9 < need["bfloat16"].total

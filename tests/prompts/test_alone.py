@@ -1,0 +1,69 @@
+"""Where a prompt's tokens lie depends on that prompt alone, and they are all there."""
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from knnprompt_jax.prompts import alone, layout, packing
+from tests.prompts import test_layout
+
+DEMONSTRATIONS = (3, 1, 4, 1, 5)
+TEXTS = strategies.lists(strategies.lists(strategies.integers(1, 5), min_size=1, max_size=40), min_size=1, max_size=20)
+
+
+def sequences(prompts):
+    """The tokens of every prompt, in the order asked for."""
+    tokens = {}
+    for group in prompts.groups:
+        for place, suffix in zip(group.index, group.suffixes, strict=True):
+            tokens[place] = [*group.prefix_P.tolist(), *suffix.tolist()]
+    return [tokens[place] for place in range(prompts.num_prompts)]
+
+
+def arranged(texts, shared):
+    """Prompts whose groups share as many of the demonstrations' tokens as a batch happened to."""
+    prefix, lead = np.array(DEMONSTRATIONS[:shared], np.int32), DEMONSTRATIONS[shared:]
+    suffixes = tuple(np.array([*lead, *text], np.int32) for text in texts)
+    group = layout.PromptGroup(prefix, suffixes, np.arange(len(texts)))
+    return alone.arrange(layout.Prompts((group,), len(texts), demonstrations=DEMONSTRATIONS))
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(TEXTS, strategies.integers(0, 5), strategies.integers(1, 3000))
+def test_every_prompt_lies_by_itself(texts, shared, step_tokens):
+    prompts = arranged(texts, shared)
+    assert sequences(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
+    for group in prompts.groups:
+        shape = alone.shape(group, step_tokens)
+        assert group.prefix_P.tolist() == list(DEMONSTRATIONS)
+        assert {max(16, 2 ** int(np.ceil(np.log2(len(suffix))))) for suffix in group.suffixes} == {shape.width}
+        assert shape.rows == 1 or step_tokens / 2 < shape.rows * shape.width <= step_tokens
+        packed = packing.pack(group, shape)
+        for suffix, slot in zip(group.suffixes, packed.slot_N, strict=True):
+            step, end = divmod(slot, shape.reads)
+            row, last = divmod(packed.read_positions_TJ[step, end], shape.width)
+            assert last == len(suffix) - 1 and packed.tokens_TBS[step, row, : len(suffix)].tolist() == suffix.tolist()
+            assert not packed.stops_TBS[step, row, len(suffix) :].any()
+
+
+def test_a_prompt_that_does_not_begin_with_the_demonstrations_has_no_prefix():
+    """A truncated one, and one that ends with them."""
+    group = layout.PromptGroup(np.zeros(0, np.int32), (np.arange(1, 70), np.array(DEMONSTRATIONS)), np.array([1, 0]))
+    prompts = alone.arrange(layout.Prompts((group,), 2, num_truncated=2, demonstrations=DEMONSTRATIONS))
+    assert [(len(group.prefix_P), group.index.tolist()) for group in prompts.groups] == [(0, [0]), (0, [1])]
+    assert [alone.shape(group, 2560).width for group in prompts.groups] == [16, 128] and prompts.num_truncated == 2
+
+
+@pytest.mark.parametrize("tokenize", [test_layout.characters, test_layout.with_start, test_layout.joining])
+def test_the_prefix_is_the_demonstrations_whatever_the_texts_share(tokenize):
+    """Two queries that begin alike share more than demonstrations; arranged, they lie as each does in a batch of its own."""
+    task, shown = test_layout.TASK, test_layout.DEMONSTRATIONS
+    each = [layout.lay_out(task, shown, [query], tokenize, 1000) for query in test_layout.QUERIES]
+    together = alone.arrange(layout.lay_out(task, shown, test_layout.QUERIES, tokenize, 1000))
+    assert sequences(together) == [sequences(prompts)[0] for prompts in each]
+    for place, prompts in enumerate(each):
+        [group] = alone.arrange(prompts).groups
+        [found] = [other for other in together.groups if place in other.index]
+        np.testing.assert_array_equal(found.prefix_P, group.prefix_P)
+        assert alone.shape(found, 512) == alone.shape(group, 512)

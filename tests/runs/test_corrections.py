@@ -1,0 +1,58 @@
+"""Files of corrected labels: suggestions after a person went through them, or ids with labels."""
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.classifier import saving
+from knnprompt_jax.runs import corrections
+from knnprompt_jax.tasks.task import Example, Task
+
+TASK = Task("mood", ("text",), "{text}\nMood:", ("bad", "=good", "so so"), ("bad", "good", "medium"))
+CONTENT = saving.Content(
+    *(TASK, {}, TASK.labels, 11),
+    demonstrations=(Example({"text": "x"}, "bad", 2),),
+    anchors=tuple(Example({"text": f"t{row}"}, label, row) for row, label in ((0, "bad"), (3, "=good"), (7, "so so"))),
+)
+
+
+def read(tmp_path, text, name="corrections.csv"):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return corrections.read(str(tmp_path / name), "utf-8", CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "gone"),
+    [
+        ("id,label\n0,so so\n3,=good\n", {0: "so so"}, ()),
+        ("label,id\n'=good,0\n'=odd,7\n", {0: "=good", 7: "=odd"}, ()),
+        ("id,label\n0,so so\n0,so so\n5,bad\n", {0: "so so"}, (5,)),
+        ("id,text,label,suggested,why\n0,t,bad,so so,near\n3,t,'=good,,near\n7,t,so so,so so,x\n", {0: "so so"}, ()),
+        ("id,suggested\n0, new \n3,\n", {0: "new"}, ()),
+        ("id,text,label,suggested,why\n7,t,bad,so so,applied before\n4,t,bad,so so,gone\n", {}, (4,)),
+    ],
+)
+def test_what_a_file_asks_for(tmp_path, text, labels, gone):
+    assert read(tmp_path, text) == corrections.Corrections(labels, gone)
+
+
+def test_ids_and_labels_may_be_numbers(tmp_path):
+    assert read(tmp_path, '{"id": 3, "label": 5}\n', "c.jsonl").labels == {3: "5"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label\nbad\n", "csv:2: lacks the column 'id'; it has label"),
+        ("id\n3\n", "csv:2: lacks the column 'label'; it has id"),
+        ("id,label\n3.5,bad\n", "csv:2: id '3.5': a whole number is needed"),
+        ("id,label\n0,bad\n2,bad\n", "csv:3: id 2 is a demonstration's"),
+        ("id,label\n11,bad\n", "csv:2: id 11 is no anchor's: choose from 0 to 10"),
+        ("id,label\n3,bad\n0,bad\n3,so so\n", "csv:4: id 3 has two labels in this file, 'bad' and 'so so'"),
+        ("id,label\n3, \n", "csv:2: the label is empty"),
+        ("id,label,suggested\n0,so so,=good\n", "csv:2: label 'so so' is not that of anchor 0, 'bad': the right label"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(tmp_path, text, message):
+    with pytest.raises(errors.UserError) as caught:
+        read(tmp_path, text)
+    assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -1,0 +1,90 @@
+"""Distances of a deterministic store, to the bit: whatever other queries and anchors there are, and wherever these lie."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from knnprompt_jax import errors
+from knnprompt_jax.store import search
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ANCHORS, QUERIES = 211, 53
+
+
+@pytest.fixture(scope="module")
+def steady(world):
+    """The world with states of a deterministic model."""
+    states = {name: getattr(world, name).replace(deterministic=True) for name in ("anchors", "queries")}
+    return dataclasses.replace(world, **states)
+
+
+def distances(store, queries, distance):
+    """All distances [Q, N] as bits, in the order of the anchors' ids."""
+    near = store.search(queries, search.SearchOptions(len(store), distance))
+    distances_QN = np.empty(near.distances_Qk.shape, np.float32)
+    np.put_along_axis(distances_QN, np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
+    return distances_QN[:, np.argsort(store.ids_N)].view(np.int32)
+
+
+@pytest.fixture(scope="module", params=["factored", "dense"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def whole(steady, kind):
+    return steady.build(kind)
+
+
+@pytest.mark.parametrize("distance", ["forward", "released", "partial", "hidden"])
+def test_distances_are_right_and_appending_moves_none(steady, whole, kind, distance):
+    """Within the ordinary store's error; anchors appended later, in parts of any size, are as near as those of one building."""
+    bits = distances(whole, steady.queries, distance)
+    np.testing.assert_allclose(bits.view(np.float32), steady.distances(distance), atol=2e-4)
+    grown = steady.build(kind, rows=slice(0, 41))
+    for start, stop in ((41, 42), (42, ANCHORS)):
+        grown = grown.append(steady.anchors[start:stop], steady.labels_N[start:stop])
+    np.testing.assert_array_equal(distances(grown, steady.queries, distance), bits)
+
+
+@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.given(
+    strategies.lists(strategies.integers(0, QUERIES - 1), min_size=1, max_size=300),
+    strategies.sets(strategies.integers(1, ANCHORS - 1), max_size=ANCHORS - 2),
+)
+def test_no_other_query_or_anchor_counts(steady, whole, asked, removed):
+    bits = distances(whole, steady.queries, "forward")
+    left = whole.remove(sorted(removed)) if removed else whole
+    got = distances(left, steady.queries[np.array(asked)], "forward")
+    np.testing.assert_array_equal(got, bits[asked][:, np.sort(left.ids_N)])
+
+
+def test_host_memory_and_its_bound_count_neither(steady, whole, kind):
+    bits = distances(whole, steady.queries, "forward")
+    streamed = steady.build(kind, placement="host", memory_mb=60.0)
+    assert streamed.anchors.on_host
+    np.testing.assert_array_equal(distances(streamed, steady.queries, "forward"), bits)
+
+
+def test_too_little_memory_for_a_tile_is_told(steady, kind):
+    with pytest.raises(errors.UserError, match="search memory of .* needed"):
+        steady.build(kind, memory_mb=4.0).search(steady.queries, search.SearchOptions(1))
+
+
+def test_the_number_of_data_shards_does_not_count():
+    """States, and distances of both kinds of store, on meshes with as many devices for the weights, in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+    program = [sys.executable, str(ROOT / "tests" / "parallel" / "deterministic.py")]
+    run = subprocess.run(program, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    said = {tuple(line.split()[:2]): line.split()[2:] for line in run.stdout.splitlines()}
+    assert said["1", "1"] == said["2", "1"] == said["4", "1"] and said["1", "2"] == said["2", "2"]
+    assert len(said["1", "1"]) == 5

@@ -1,0 +1,93 @@
+"""Where compiled programs are kept, when they are not, and what two processes and a killed one do to each other."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from knnprompt_jax import compilation_cache
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CODE = """
+import logging, sys
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
+from knnprompt_jax import compilation_cache
+compilation_cache.use()
+import jax, jax.numpy as jnp
+print("cache", jax.config.jax_compilation_cache_dir)
+factor = float(sys.argv[1])
+print("result", float(jax.jit(lambda x: (factor * x).sum())(jnp.arange(7.0))))
+"""
+
+
+def start(folder, factor=2, **environment):
+    given = {"KNNPROMPT_CACHE": str(folder), "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **environment}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XDG_CACHE"))}
+    command = [sys.executable, "-c", CODE, str(factor)]
+    return subprocess.Popen(
+        command, env={**kept, **given}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder
+    )
+
+
+def finish(process):
+    """The result, and how many programs were compiled and taken from the cache."""
+    out, error = process.communicate()
+    assert process.returncode == 0, error
+    assert "rror" not in error and "arning" not in error, error
+    lines = out.splitlines()
+    hits = sum("cache hit" in line.lower() and "jit__lambda" in line for line in lines)
+    (result,) = (float(line.split()[1]) for line in lines if line.startswith("result "))
+    return result, hits > 0
+
+
+def test_programs_are_taken_from_the_cache_and_only_those_that_are_meant(tmp_path):
+    assert finish(start(tmp_path)) == (42.0, False)
+    assert finish(start(tmp_path)) == (42.0, True)
+    assert finish(start(tmp_path, factor=3)) == (63.0, False), "another program"
+    (folder,) = (tmp_path / "compiled").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700, "programs of others are not run"
+    for entry in folder.glob("jit__lambda*-cache"):  # Killed while it wrote.
+        entry.write_bytes(entry.read_bytes()[:100])
+        entry.with_name(entry.name.removesuffix("-cache") + "-atime").unlink()
+    assert finish(start(tmp_path)) == (42.0, False)
+    assert finish(start(tmp_path)) == (42.0, True)
+
+
+def test_two_processes_at_once(tmp_path):
+    for process in [start(tmp_path, factor) for factor in (2, 2, 3)]:
+        assert finish(process)[0] in (42.0, 63.0)
+    assert finish(start(tmp_path)) == (42.0, True)
+
+
+@pytest.fixture
+def settings(monkeypatch):
+    """What was set for JAX, which this process does not see."""
+    for name in list(os.environ):
+        if name.startswith(("JAX_COMPILATION", "JAX_PERSISTENT", "XDG_CACHE", "KNNPROMPT")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(compilation_cache, "sys", type("sys", (), {"modules": {}}))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    return os.environ
+
+
+@pytest.mark.parametrize("given", ["XDG_CACHE_HOME", "HOME", "KNNPROMPT_CACHE"])
+def test_where_programs_are_kept(settings, tmp_path, given):
+    settings[given] = str(tmp_path)
+    compilation_cache.use()
+    below = {"XDG_CACHE_HOME": "knnprompt_jax", "HOME": ".cache/knnprompt_jax", "KNNPROMPT_CACHE": ""}[given]
+    place = pathlib.Path(settings["JAX_COMPILATION_CACHE_DIR"])
+    assert place.is_dir() and place.parent == tmp_path / below / "compiled"
+    assert settings["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] == "0"
+
+
+@pytest.mark.parametrize("given", ["off", "file", "JAX_COMPILATION_CACHE_DIR"])
+def test_when_nothing_is_changed(settings, tmp_path, given):
+    (tmp_path / "file").touch()
+    settings |= {"file": {"KNNPROMPT_CACHE": str(tmp_path / "file")}, "off": {"KNNPROMPT_CACHE": "off"}}.get(
+        given, {given: "elsewhere", "KNNPROMPT_CACHE": str(tmp_path)}
+    )
+    before = dict(settings)
+    compilation_cache.use()
+    assert os.environ == before and [path.name for path in tmp_path.iterdir()] == ["file"]
