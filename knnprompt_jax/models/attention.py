@@ -6,6 +6,7 @@ Logits over the prefix and over the row's tokens stay two parts that share what 
 """
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from knnprompt_jax.models import prefix_kernel
 
 Array = jax.Array
 MASKED = prefix_kernel.MASKED
+SWITCH, OFF = "KNNPROMPT_PREFIX_KERNEL", "off"  # For a device whose compiler refuses the kernel.
 QUERY_BLOCK = 256  # Tokens. Keeps a block's logits within caches when a whole sequence is read.
 # Float32 logits of the heads that are taken together. On two CPU cores two of GPT-2 small's heads were faster than 1, 3, 4 or 12;
 # the limit on accelerators, 1 GiB, is a matter of memory and not measured.
@@ -173,7 +175,7 @@ def shared_prefix_attention(
 
 def is_in_kernel(prefix_tokens: int, platform: str) -> bool:
     """Whether a kernel reads the prefix: then softmax is stable in any case, and the prefix's logits take no memory."""
-    return prefix_tokens > 0 and platform in prefix_kernel.TILES
+    return prefix_tokens > 0 and platform in prefix_kernel.TILES and os.environ.get(SWITCH) != OFF
 
 
 def heads_together(heads: int, logits_per_head: int, platform: str) -> int:

@@ -106,23 +106,9 @@ def lay_out(
     lengths = np.array([len(head) + len(tail) for tail in tails])
     fits = lengths <= context
     if truncation != "left" and not fits.all():
-        row = int(np.argmax(lengths))
-        place, numbers = _place(queries[row]), f"{lengths[row]} tokens, the context {context}"
-        if truncation == "drop":
-            raise errors.UserError(
-                f"{place}: its query alone has {numbers}; no demonstration can be dropped to make it fit"
-            )
-        raise errors.UserError(
-            f"{place}: its prompt has {numbers} ({int((~fits).sum())} of {len(queries)} prompts are too long): "
-            "use fewer demonstrations, or truncation 'left' or 'drop'"
-        )
+        raise errors.UserError(_too_long(queries, lengths, context, truncation))
     whole, cut = np.flatnonzero(fits), np.flatnonzero(~fits)
-    groups = []
-    if whole.size:
-        kept = [tails[i] for i in whole]
-        # The longest common prefix is split off, but for one token that every prompt keeps. (No path, any lists will do.)
-        common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)
-        groups.append(_group(head + kept[0][:common], [tail[common:] for tail in kept], whole))
+    groups = [_sharing(head, tails, whole)] if whole.size else []
     if cut.size:
         groups.append(_group([], [(head + tails[i])[-context:] for i in cut], cut))
     return Prompts(
@@ -183,6 +169,13 @@ def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple
     return [], tokenize([demos + text for text in texts]), head
 
 
+def _sharing(head: list[int], tails: list[list[int]], members: np.ndarray) -> PromptGroup:
+    """Some prompts with their longest common prefix split off, but for one token that every prompt keeps."""
+    kept = [tails[i] for i in members]
+    common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)  # No path: any lists will do.
+    return _group(head + kept[0][:common], [tail[common:] for tail in kept], members)
+
+
 def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> PromptGroup:
     return PromptGroup(np.array(prefix, np.int32), tuple(np.array(suffix, np.int32) for suffix in suffixes), index)
 
@@ -197,6 +190,18 @@ def _fewest_to_drop(
         return len(head) + max(map(len, tails)) <= context
 
     return bisect.bisect_left(range(demonstrations), True, key=fits)
+
+
+def _too_long(queries: Sequence[Example], lengths: np.ndarray, context: int, truncation: str) -> str:
+    """What is told of prompts that do not fit, where they may not be cut."""
+    row = int(np.argmax(lengths))
+    place, numbers = _place(queries[row]), f"{lengths[row]} tokens, the context {context}"
+    if truncation == "drop":
+        return f"{place}: its query alone has {numbers}; no demonstration can be dropped to make it fit"
+    return (
+        f"{place}: its prompt has {numbers} ({int((lengths > context).sum())} of {len(queries)} prompts are too long): "
+        "use fewer demonstrations, or truncation 'left' or 'drop'"
+    )
 
 
 def _place(example: Example) -> str:

@@ -70,13 +70,13 @@ def of_cell(records: Sequence[Record]) -> tuple[str, ...]:
 def _cells(records: Sequence[Record], paper: dict[str, Printed], tasks: Sequence[str], marks: Marks) -> list[Cell]:
     cells, by_task = [], scores.pool(records, "task")
     for task in tasks:
-        own, printed = by_task.get((task,), []), paper.get(task)
+        measured, printed = by_task.get((task,), []), paper.get(task)
         cells.append(
             Cell(
-                scores.accuracy(own) if own else None,
+                scores.accuracy(measured) if measured else None,
                 printed.score if printed else None,
-                comparable(own, printed),
-                (*of_cell(own), *marks(own)) if own else (),
+                comparable(measured, printed),
+                (*of_cell(measured), *marks(measured)) if measured else (),
             )
         )
     return cells

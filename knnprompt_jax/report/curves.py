@@ -41,10 +41,10 @@ def figure(
     panels, drawn = [], False
     for model, group in models.items():
         before = f"{names.model(model)}, " if len(models) > 1 else ""
-        own = [
+        measured = [
             number for number in paper if len(models) < 2 or number.model in (model, *published.own_models().values())
         ]
-        for title, part, printed in _parts(group, own, plot):
+        for title, part, printed in _parts(group, measured, plot):
             panels.append(_panel(before + title, part, printed, plot, looks))
             drawn |= bool(printed)
     shown = {scores.axis(record, plot.line) for record in records} | {

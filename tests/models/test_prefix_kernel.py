@@ -87,3 +87,9 @@ def test_attention_is_that_of_cpus(platform, rule, monkeypatch):
     read = stops_BS > 0
     np.testing.assert_allclose(np.asarray(got)[read], np.asarray(want)[read], atol=2e-6)
     assert np.isfinite(got).all()
+
+
+def test_the_kernel_can_be_switched_off(monkeypatch, platform):
+    assert attention.is_in_kernel(61, platform) and not attention.is_in_kernel(61, "cpu")
+    monkeypatch.setenv(attention.SWITCH, attention.OFF)
+    assert not attention.is_in_kernel(61, platform)

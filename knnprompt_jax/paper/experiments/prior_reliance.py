@@ -82,9 +82,9 @@ def _table(shown: experiment.Shown, paper: Sequence[Printed]) -> Table:
     groups, printed, rows = scores.pool(records, *axes), scores.pool(paper, *axes), []
     same = {record.task for record in records} == set(paper[0].tasks)
     for place in names.ordered_places(axes, {**groups, **printed}):
-        own, theirs = groups.get(place, []), {number.cell["ratio"]: number for number in printed.get(place, [])}
-        comparable = same and all(record.model == published.MODEL for record in own)
-        by_ratio = {ratio: group for (ratio,), group in scores.pool(own, "ratio").items()}
+        measured, theirs = groups.get(place, []), {number.cell["ratio"]: number for number in printed.get(place, [])}
+        comparable = same and all(record.model == published.MODEL for record in measured)
+        by_ratio = {ratio: group for (ratio,), group in scores.pool(measured, "ratio").items()}
         ours = {ratio: scores.average(group) for ratio, group in by_ratio.items()}
         row = [
             Cell(

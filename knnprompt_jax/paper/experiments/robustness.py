@@ -30,9 +30,9 @@ def _spread(records: Sequence[Record]) -> Table:
     tasks = {record.task for record in records}
     rows = []
     for place in names.ordered_places(axes, {**ours, **theirs}):
-        own, printed = _average(ours.get(place, [])), [number.score.std for number in theirs.get(place, [])]
+        measured, printed = _average(ours.get(place, [])), [number.score.std for number in theirs.get(place, [])]
         same = len(printed) == len(tasks)
-        cell = Cell(own, Score(statistics.fmean(filter(None, printed))) if printed else None, same, digits=2)
+        cell = Cell(measured, Score(statistics.fmean(filter(None, printed))) if printed else None, same, digits=2)
         rows.append(TableRow(tuple(map(names.text, axes, place)), (cell,)))
     caption = (
         "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "

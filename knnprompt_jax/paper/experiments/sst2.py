@@ -25,9 +25,9 @@ def _draw(shown: experiment.Shown) -> experiment.Drawn:
     seeds = names.ordered("seed", [*released["seeds"], *(record.seed for record in shown.records)])
     rows = []
     for place in names.ordered_places(_AXES, places):
-        own = {record.seed: record for record in groups.get(place, [])}
+        measured = {record.seed: record for record in groups.get(place, [])}
         theirs = _expected(*place[1:]) if place[0] == released["model"] else {}
-        cells = (_cell(own.get(seed), theirs.get(seed)) for seed in seeds)
+        cells = (_cell(measured.get(seed), theirs.get(seed)) for seed in seeds)
         rows.append(TableRow(tuple(map(names.text, _AXES, place)), tuple(cells)))
     table = Table(
         name="sst2",
@@ -54,12 +54,12 @@ def _expected(method: str, m: int | None) -> dict[int, float]:
 def check(records: Sequence[Record]) -> str:
     """Whether these records reproduce the released accuracies, and by how much each seed is off."""
     model = published.tables()["released_code_sst2"]["model"]
-    own = [record for record in records if published.canonical(record.model) == model]
-    if not own:
+    measured = [record for record in records if published.canonical(record.model) == model]
+    if not measured:
         return f"gate: nothing to say: the expected accuracies are {model}'s on all of SST2's {_ROWS} rows"
     lines, off, missing = [], [], 0
     for method, m in _PRINTED:
-        ours = {record.seed: record for record in own if (record.method, scores.axis(record, "m")) == (method, m)}
+        ours = {record.seed: record for record in measured if (record.method, scores.axis(record, "m")) == (method, m)}
         for seed, expected in _expected(method, m).items():
             if seed not in ours or len(ours[seed].true) != _ROWS:
                 missing += 1
