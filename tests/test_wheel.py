@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pathlib
+import random
 import shutil
 import site
 import subprocess
@@ -26,6 +27,48 @@ sys.addaudithook(refuse)
 """
 ROWS = [("I was charged twice", "billing"), ("refund me", "billing"), ("the invoice is wrong", "billing")]
 ROWS += [("the site is down", "outage"), ("nothing loads", "outage"), ("server error", "outage")]
+
+SAID = {
+    "billing": (
+        "I was charged {n} times for {thing}",
+        "refund {thing}, please",
+        "the invoice of {thing} has {n} errors",
+    ),
+    "outage": ("{thing} is down since {n} hours", "nothing loads in {thing}", "{thing} shows server error {n}00"),
+    "access": (
+        "I cannot log in to {thing}",
+        "my password for {thing} does not work",
+        "{thing} locked me out {n} times",
+    ),
+    "shipping": ("where is my parcel with {thing}?", "{thing} came {n} days late", "the box of {thing} was broken"),
+    "feature": (
+        "could {thing} have a dark mode?",
+        "please add {n} languages to {thing}",
+        "I wish {thing} could export",
+    ),
+    "praise": ("thank you, {thing} is great", "I love {thing}, {n} stars", "{thing} made my day"),
+}
+THINGS = ("the shop", "my account", "the app", "the printer", "the new phone", "your site", "the archive", "the tablet")
+
+
+def tickets(classes: tuple[str, ...], count: int, seed: int) -> list[tuple[str, str]]:
+    """Texts with their classes, `count` of each."""
+    rng = random.Random(seed)
+    return [
+        (rng.choice(SAID[name]).format(thing=rng.choice(THINGS), n=rng.randint(2, 9)), name)
+        for _ in range(count)
+        for name in classes
+    ]
+
+
+def write(path: pathlib.Path, header: tuple[str, ...], rows: list[tuple]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def read(path: pathlib.Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +105,7 @@ def knnprompt(folder: pathlib.Path, *arguments: str, status: int = 0) -> str:
 
 
 def test_from_a_table_to_answers(folder):
-    with (folder / "train.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("ticket", "text", "team"), *((f"T-{i}", *row) for i, row in enumerate(ROWS))])
+    write(folder / "train.csv", ("ticket", "text", "team"), [(f"T-{i}", *row) for i, row in enumerate(ROWS)])
     fitted = knnprompt(
         *(folder, "fit", "--train_file=train.csv", "--label_column=team", "--store=mine", "--model=tiny"),
         *("--demo_shots=1", "--knn.k=1"),
@@ -78,6 +120,41 @@ def test_from_a_table_to_answers(folder):
     assert right / 6 == content["accuracy"]
     knnprompt(folder, "look", "--store=mine")
     assert "<svg" in (folder / "look" / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_job_of_a_support_desk(folder):
+    """Tickets of five classes, some labelled wrongly, which are found and corrected; later a sixth class."""
+    old, new = tuple(SAID)[:5], tuple(SAID)[5:]
+    rows = tickets(old, 24, seed=1)
+    wrong = {31: "billing", 58: "outage", 77: "feature"}
+    assert all(rows[number][1] != label for number, label in wrong.items())
+    train = [(text, wrong.get(number, label)) for number, (text, label) in enumerate(rows)]
+    write(folder / "tickets.csv", ("text", "label"), train)
+    write(folder / "held_out.csv", ("text", "label"), tickets(old, 12, seed=2))
+    knnprompt(folder, "fit", "--train_file=tickets.csv", "--store=desk", "--model=tiny", "--demo_shots=0")
+
+    def accuracy() -> float:
+        knnprompt(folder, "evaluate", "--store=desk", "--input=held_out.csv", "--output=measured")
+        return json.loads((folder / "measured" / "measures.json").read_text())["accuracy"]
+
+    before = accuracy()
+    assert before > 0.6
+    knnprompt(folder, "look", "--store=desk", "--output=seen")
+    suggested = {int(row["id"]): row["suggested"] for row in read(folder / "seen" / "suggestions.csv")}
+    found = [(number, rows[number][1]) for number in wrong if suggested.get(number)]
+    assert len(found) >= 2
+    write(folder / "corrected.csv", ("id", "label"), found)
+    knnprompt(folder, "fit", "--store=desk", "--relabel=corrected.csv")
+    assert accuracy() >= before - 0.05
+    write(folder / "more.csv", ("text", "label"), tickets(new, 24, seed=3))
+    assert "praise" in knnprompt(folder, "fit", "--store=desk", "--append=more.csv")
+    asked = tickets((*old, *new), 5, seed=4)
+    write(folder / "asked.csv", ("number", "text"), [(f"Q-{i}", text) for i, (text, _) in enumerate(asked)])
+    knnprompt(folder, "predict", "--store=desk", "--input=asked.csv", "--output=answers.csv", "--keep=all")
+    answers = read(folder / "answers.csv")
+    assert [row["number"] for row in answers] == [f"Q-{i}" for i in range(len(asked))]
+    right = [row["label"] == label for row, (_, label) in zip(answers, asked, strict=True)]
+    assert sum(right) / len(right) > 0.6 and any(right[place] for place in range(5, len(right), 6)), "praise too"
 
 
 def test_configs_are_found_from_any_folder(folder):

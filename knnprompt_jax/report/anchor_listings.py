@@ -34,12 +34,13 @@ def misleading(anchors: ClassifiedAnchors) -> Listing:
 
 
 def suspects(anchors: ClassifiedAnchors) -> Listing:
-    """The anchors whose neighbours mostly have another label."""
-    other_N, lead_N = neighbourhood.suspicion(anchors.y_N, anchors.near_Nk, len(anchors.labels))
+    """The anchors of which the others say another label."""
+    other_N, lead_N, _ = neighbourhood.suspicion(anchors)
     order = neighbourhood.suspects(lead_N)[:_MOST]
     rows = tuple((*_read(anchors, at), anchors.labels[other_N[at]], f"{100 * lead_N[at]:.0f} %") for at in order)
-    caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors."
-    return Listing(caption, (*_ANCHOR, "Neighbours say", "Lead"), rows)
+    caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors"
+    caption += ", or in probability." if anchors.has_probabilities else "."
+    return Listing(caption, (*_ANCHOR, "The others say", "Lead"), rows)
 
 
 def duplicates(anchors: ClassifiedAnchors) -> Listing:

@@ -29,7 +29,7 @@ _TITLES = {
     ),
     "suspects": (
         "Probably mislabelled",
-        f"Anchors whose neighbours agree with each other and not with them. {suggestions.FILE} beside this page has all of them: "
+        f"Anchors of which the others say another label, and are sure. {suggestions.FILE} beside this page has all of them: "
         "go through its column suggested, which fit --relabel reads back.",
     ),
     "duplicates": (
@@ -95,6 +95,7 @@ def read(classifier: estimator.KNNPrompting) -> ClassifiedAnchors:
         hidden_NE=np.asarray(states.hidden_NE, np.float32),
         k=k,
         unit=distances.get(rule.distance).unit,
+        has_probabilities=not classifier.options_.is_plain,
     )
 
 

@@ -12,7 +12,8 @@ from sklearn import metrics
 
 @dataclasses.dataclass(frozen=True)
 class ClassifiedAnchors:
-    """N anchors as the others see them; `predicted_N` and `shares_NC` are the vote of the `k` nearest of `near_Nk`.
+    """N anchors as the others see them: `predicted_N` with `shares_NC`, which are the classes' probabilities where `has_probabilities`, and
+    otherwise their shares of the vote of the `k` nearest of `near_Nk`.
 
     `labels` are what pages call the classes, `names` their labels in the task; `hidden_NE` are the states by which a map places
     the anchors, `unit` that of the distances.
@@ -30,6 +31,7 @@ class ClassifiedAnchors:
     hidden_NE: np.ndarray
     k: int
     unit: str
+    has_probabilities: bool = False
 
     @property
     def accuracy(self) -> float:
@@ -71,15 +73,26 @@ def votes(y_N: np.ndarray, near_Nk: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return right_N, all_N - right_N
 
 
-def suspicion(y_N: np.ndarray, near_Nk: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """The class [N] that most neighbours of each anchor have, and by how large a share [N] it leads over the anchor's own."""
-    counts_NC = np.stack([(y_N[near_Nk] == label).sum(1) for label in range(num_classes)], axis=1)
-    other_N, rows_N = counts_NC.argmax(1), np.arange(len(y_N))
-    return other_N, (counts_NC[rows_N, other_N] - counts_NC[rows_N, y_N]) / near_Nk.shape[1]
+def suspicion(anchors: ClassifiedAnchors) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The class [N] that leads over each anchor's label, by how much [N], and whether among the nearest anchors [N].
+
+    It leads by its share of the nearest anchors, or by its probability where the classifier gives one: by the larger of the two leads.
+    """
+    counts_NC = np.stack(
+        [(anchors.y_N[anchors.near_Nk] == label).sum(1) for label in range(len(anchors.labels))], axis=1
+    )
+    said_SNC = [counts_NC / anchors.near_Nk.shape[1]]
+    if anchors.has_probabilities:
+        said_SNC.append(anchors.shares_NC)
+    rows_N = np.arange(len(anchors.y_N))
+    other_SN = np.argmax(said_SNC, -1)
+    lead_SN = np.stack([said_NC.max(1) - said_NC[rows_N, anchors.y_N] for said_NC in said_SNC])
+    best_N = lead_SN.argmax(0)
+    return other_SN[best_N, rows_N], lead_SN[best_N, rows_N], best_N == 0
 
 
 def suspects(lead_N: np.ndarray) -> list[int]:
-    """The anchors over whose label another one leads by more than half of the neighbours, by the largest lead first."""
+    """The anchors over whose label another one leads by more than half, by the largest lead first."""
     return [at for at in np.argsort(-lead_N, kind="stable").tolist() if lead_N[at] > 0.5]
 
 

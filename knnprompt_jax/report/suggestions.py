@@ -34,15 +34,15 @@ def to_csv(anchors: ClassifiedAnchors) -> str:
 
 
 def _suspects(anchors: ClassifiedAnchors) -> Iterator[tuple[int, int, str]]:
-    """The place of an anchor, the class that its neighbours have, and how many of them."""
-    other_N, lead_N = neighbourhood.suspicion(anchors.y_N, anchors.near_Nk, len(anchors.labels))
+    """The place of an anchor, the class that the others say, and how surely."""
+    other_N, lead_N, by_neighbours_N = neighbourhood.suspicion(anchors)
     for at in neighbourhood.suspects(lead_N):
-        count = int((anchors.y_N[anchors.near_Nk[at]] == other_N[at]).sum())
-        yield (
-            at,
-            int(other_N[at]),
-            f"{count} of the {anchors.near_Nk.shape[1]} nearest anchors have the suggested label",
-        )
+        other, near_k = int(other_N[at]), anchors.near_Nk[at]
+        told = f"the other anchors give the suggested label a probability of {100 * anchors.shares_NC[at, other]:.0f} %"
+        if by_neighbours_N[at]:
+            count = int((anchors.y_N[near_k] == other).sum())
+            told = f"{count} of the {len(near_k)} nearest anchors have the suggested label"
+        yield at, other, told
 
 
 def _contradictions(anchors: ClassifiedAnchors) -> Iterator[tuple[int, str]]:

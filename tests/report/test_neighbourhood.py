@@ -30,13 +30,25 @@ def test_votes_count_where_an_anchor_is_among_the_nearest(world):
         assert wrong_N[anchor] == sum(y_N[other] != y_N[anchor] for other in voted)
 
 
-def test_suspicion_is_the_lead_of_the_neighbours_class(world):
-    y_N, near_NK, _ = world
-    other_N, lead_N = neighbourhood.suspicion(y_N, near_NK, C)
+@pytest.mark.parametrize("has_probabilities", [False, True])
+def test_suspicion_is_the_lead_of_another_class(world, has_probabilities):
+    y_N, near_NK, distances_NK = world
+    p_NC = np.random.default_rng(5).dirichlet(np.ones(C), N)
+    said = {"predicted_N": p_NC.argmax(1), "shares_NC": p_NC, "has_probabilities": has_probabilities}
+    unused = {"names": tuple("abc"), "ids": tuple(range(N)), "texts": ("",) * N, "hidden_NE": p_NC, "k": K, "unit": ""}
+    anchors = neighbourhood.ClassifiedAnchors(
+        labels=tuple("abc"), y_N=y_N, near_Nk=near_NK, distances_Nk=distances_NK, **said, **unused
+    )
+    other_N, lead_N, by_neighbours_N = neighbourhood.suspicion(anchors)
+    assert not has_probabilities or 0 < by_neighbours_N.sum() < N
     for anchor in range(N):
-        counts = [sum(y_N[near_NK[anchor]] == label) for label in range(C)]
-        assert counts[other_N[anchor]] == max(counts)
-        assert lead_N[anchor] == pytest.approx((max(counts) - counts[y_N[anchor]]) / K)
+        shares = [sum(y_N[near_NK[anchor]] == label) / K for label in range(C)]
+        leads = [max(shares) - shares[y_N[anchor]], p_NC[anchor].max() - p_NC[anchor, y_N[anchor]]]
+        by_neighbours = not has_probabilities or leads[0] >= leads[1]
+        assert by_neighbours_N[anchor] == by_neighbours
+        assert lead_N[anchor] == pytest.approx(leads[not by_neighbours])
+        said_C = shares if by_neighbours else p_NC[anchor]
+        assert said_C[other_N[anchor]] == max(said_C)
 
 
 def test_pairs_are_each_ones_nearest_once_and_in_order(world):
