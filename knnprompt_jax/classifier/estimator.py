@@ -1,6 +1,5 @@
 """kNN Prompting: the label of the anchors about whose prompts the model says the same (Xu et al., ICLR 2023, Section 3)."""
 
-import collections
 import dataclasses
 import pathlib
 from collections.abc import Sequence
@@ -14,9 +13,9 @@ from sklearn import base
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import (
+    anchors,
     answering,
     choosing,
-    demonstrations,
     explanation,
     inputs,
     leave_one_out,
@@ -112,7 +111,7 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         self.check()
         y = list(y)
         examples = inputs.labelled(self.task, X, y)
-        draws = self.draws(examples)
+        draws = trials.draws(self, examples)
         choice = trials.choose(self, draws)
         shown, kept = draws[choice.rule.demo_shots]
         labels_C = inputs.classes_like(self.task, y)
@@ -126,8 +125,7 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         choice: choosing.Choice | None = None,
     ) -> Self:
         """As `fit`, with demonstrations drawn already, the states of the anchors' prompts, and perhaps what was chosen."""
-        shots = max(collections.Counter(example.label for example in shown).values(), default=0)
-        choice = choice or trials.choose(self, {shots: (shown, anchors)}, states)
+        choice = choice or trials.choose(self, {trials.shots_of(shown): (shown, anchors)}, states)
         return self._use_states(states, choice, shown, anchors)
 
     def use_store(
@@ -175,13 +173,8 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
 
     def append(self, new: Sequence[Example]) -> Self:
         """Adds examples, numbered on from `num_rows_`, as anchors; of new classes too, as `partial_fit`."""
-        if not new:
-            return self
-        task = self.task.with_labels(example.label for example in new)
-        store, states = self._store_for(task), self.read(new)
-        store = store.append(states, inputs.classes_of(task, new), [example.row for example in new])
-        anchors, every = [*self.anchors_.values(), *new], passes.on_host(self.kept_states(), states)
-        return self._change(store, anchors, every, task, self.num_rows_ + len(new))
+        anchors.append(self, new)
+        return self
 
     def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
         """Gives anchors other labels, those of new classes too, without a pass of the model.
@@ -189,21 +182,13 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         Raises:
           UserError: an id twice or that no anchor has, a demonstration's among them; not as many labels as ids.
         """
-        wanted = inputs.labels_by_id(self._fitted().demonstrations_, ids, labels)
-        task = self.task.with_labels(wanted.values())
-        store = self._store_for(task).relabel(list(wanted), [task.class_index(label) for label in wanted.values()])
-        anchors = [
-            dataclasses.replace(example, label=wanted.get(number, example.label))
-            for number, example in self.anchors_.items()
-        ]
-        return self._change(store, anchors, self.kept_states(), task)
+        anchors.relabel(self._fitted(), ids, labels)
+        return self
 
     def remove(self, ids: Sequence[int]) -> Self:
         """Takes anchors away by their ids; raises UserError on an id that there is not, or where none would be left."""
-        store = self._fitted().store_.remove(ids)
-        left = [self.anchors_[number] for number in store.ids_N.tolist()]
-        states = placement.take(self.kept_states(), np.isin(self.store_.ids_N, store.ids_N))
-        return self._change(store, left, states, self.task)
+        anchors.remove(self._fitted(), ids)
+        return self
 
     def answer(self, X: Any) -> predictions.Predictions:
         """Labels, probabilities and neighbours, from one search."""
@@ -377,19 +362,6 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
             named.setdefault("k", min(self.choice_.rule.k, len(self.store_)))
         return dataclasses.replace(self.choice_.rule, **named)
 
-    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
-        """Demonstrations and anchors for each number of demonstrations per class that is tried."""
-        tried: Sequence[Any] = self.demo_shots if isinstance(self.demo_shots, list | tuple) else [self.demo_shots]
-        if self.demo_shots == AUTO:
-            tried = demonstrations.numbers(self.task, examples, self.lm)
-        draws: dict[int, trials.Draw] = {}
-        for shots in tried:
-            draw = demonstrations.draw(self.task, examples, self.lm, shots, self.random_state)
-            self.check(draw[1])
-            shown = max(collections.Counter(example.label for example in draw[0]).values(), default=0)
-            draws.setdefault(shown, draw)
-        return draws
-
     def _use_states(
         self,
         states: lm_lib.States,
@@ -413,33 +385,6 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         if states is None:
             raise errors.UserError("the states of its anchors are not there: only a store was given")
         return states
-
-    def _store_for(self, task: Task) -> store_lib.Store:
-        """The store for a task with more labels; raises UserError where classes cannot be told apart that have to be."""
-        store = self.store_
-        if task == self.task:
-            return store
-        codec = dataclasses.replace(store.codec, label_ids=tuple(self.label_ids(task)))
-        if not codec.keeps_label_words:
-            return dataclasses.replace(store, codec=codec)
-        states, how = (
-            passes.on_devices(self.kept_states(), self.lm.mesh),
-            (self.store_options, codec.built_for, self.lm.head),
-        )
-        return store_lib.build(*how, states, store.labels_N, codec.label_ids, ids=store.ids_N)
-
-    def _change(
-        self,
-        store: store_lib.Store,
-        anchors: Sequence[Example],
-        states: lm_lib.States,
-        task: Task,
-        num_rows: int | None = None,
-    ) -> Self:
-        """What there is with other anchors, and perhaps more classes than it had."""
-        labels_C = inputs.classes_like(task, self.labels_.tolist())
-        self.task = task
-        return self.use_store(store, self.demonstrations_, anchors, labels_C, num_rows or self.num_rows_, states)
 
     def _fitted(self) -> Self:
         if not hasattr(self, "store_"):

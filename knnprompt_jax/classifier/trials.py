@@ -1,15 +1,16 @@
 """From a classifier's options and rows to its choice: what is not named is tried, demonstrations at the cost of a pass for each number."""
 
+import collections
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import choosing, evidence, inputs, passes
+from knnprompt_jax.classifier import choosing, demonstrations, evidence, inputs, options, passes
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import distances
 from knnprompt_jax.tasks.task import Example
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
 
 Draw = tuple[Sequence[Example], Sequence[Example]]
 """Demonstrations, and the anchors beside them."""
+
+
+def draws(classifier: "KNNPrompting", examples: Sequence[Example]) -> dict[int, Draw]:
+    """Demonstrations and anchors for each number of demonstrations per class that is tried, those preferred first."""
+    asked = classifier.demo_shots
+    tried: Sequence[Any] = asked if isinstance(asked, list | tuple) else [asked]
+    if asked == options.AUTO:
+        tried = demonstrations.numbers(classifier.task, examples, classifier.lm)
+    drawn: dict[int, Draw] = {}
+    for shots in tried:
+        draw = demonstrations.draw(classifier.task, examples, classifier.lm, shots, classifier.random_state)
+        classifier.check(draw[1])
+        drawn.setdefault(shots_of(draw[0]), draw)
+    return drawn
+
+
+def shots_of(shown: Sequence[Example]) -> int:
+    """The demonstrations per class, of the class that has most."""
+    return max(collections.Counter(example.label for example in shown).values(), default=0)
 
 
 def choose(

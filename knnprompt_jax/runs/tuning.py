@@ -84,7 +84,7 @@ def run(settings: TuningSettings) -> Result:
         random_state=settings.seed,
     )
     examples = inputs.labelled(task, [row.fields for row in rows], [row.label for row in rows])
-    draws = classifier.draws(examples)
+    draws = trials.draws(classifier, examples)
     choice = trials.choose(classifier, draws, grid=choosing.Grid(ks=settings.k))
     anchors = list(draws[choice.rule.demo_shots][1])
     tried = _telling(tuning.of(classifier, anchors, choice), settings.k, len(anchors))
