@@ -5,7 +5,7 @@ The first figure and the pilot figure of ICL against shots need 1 … 32 shots i
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from knnprompt_jax.paper import experiment, settings
 from knnprompt_jax.report import curves, drawing, names, power_law, published, scores
@@ -66,10 +66,14 @@ def _first(few: experiment.Shown, full: experiment.Shown) -> drawing.Figure:
 
 
 def _joined(few: Sequence[T], full: Sequence[T]) -> list[T]:
-    """Those of few shots, then kNN Prompting and others where there are none of few shots."""
-    known = {(scores.axis(each, "method"), scores.axis(each, "m")) for each in few}
-    rest = [each for each in full if (scores.axis(each, "method"), scores.axis(each, "m")) not in known]
+    """Those of few shots, then kNN Prompting and others where a task has none of few shots."""
+    known = {_place(each) for each in few}
+    rest = [each for each in full if _place(each) not in known]
     return [*few, *(each for each in rest if scores.axis(each, "method") != "icl")]
+
+
+def _place(each: Any) -> tuple:
+    return each.model, each.task, scores.axis(each, "method"), scores.axis(each, "m")
 
 
 EXPERIMENTS = (

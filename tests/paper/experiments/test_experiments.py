@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import pathlib
 import pkgutil
+import types
 
 import pytest
 
@@ -95,3 +96,16 @@ def test_models_of_the_paper_are_run_where_a_grid_has_them():
     found = whole_grids(models="gpt2-large,opt-30b", tasks="mr")
     assert found["data_scaling"].models == "gpt2-large,facebook/opt-30b"
     assert found["few_shot"].models == "gpt2-large,opt-30b"
+
+
+def test_few_shots_of_a_task_hide_no_other_task():
+    few, full = (
+        [types.SimpleNamespace(model="m", task=task, method=method, m=8, regime=regime) for task, method in places]
+        for regime, places in (
+            ("few", [("cb", "knn")]),
+            ("full", [("cb", "knn"), ("mr", "knn"), ("mr", "linear_probe"), ("mr", "icl")]),
+        )
+    )
+    joined = module("data_scaling")._joined(few, full)
+    want = [("cb", "knn", "few"), ("mr", "knn", "full"), ("mr", "linear_probe", "full")]
+    assert [(each.task, each.method, each.regime) for each in joined] == want
