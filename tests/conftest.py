@@ -1,10 +1,12 @@
 """Fixtures every test may use."""
 
+import gc
 import importlib.util
 import os
 import pathlib
+import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
@@ -15,6 +17,21 @@ if importlib.util.find_spec("libtpu"):  # For tests/planning; all others would l
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("KNNPROMPT_CACHE", "off")  # Binaries that tests start leave nothing in the user's cache folder.
 SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
+
+
+MOST_BYTES = 3 * 2**30
+"""Resident memory of a test process, beyond which compiled programs are dropped after each file of tests."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """Thousands of tests compile thousands of programs, which JAX keeps."""
+    yield
+    status = pathlib.Path("/proc/self/statm")
+    resident = int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
+    if "jax" in sys.modules and resident > MOST_BYTES:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
