@@ -35,7 +35,7 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
             "summary": {"listings": (_summary(measured),)},
             "classes": {
                 "listings": (_classes(measured, labels),),
-                "figures": (outcomes.confusion(labels, measured.confusion_CC, caption),),
+                "matrices": (outcomes.confusion(labels, measured.confusion_CC, caption),),
             },
             "calibration": {
                 "figures": (

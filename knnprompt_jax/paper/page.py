@@ -10,7 +10,6 @@ from knnprompt_jax.report import drawing, names, page, published
 from knnprompt_jax.report.scores import Record
 from knnprompt_jax.report.sections import Section
 
-_CONTENTS = ("Records", "Cells with a counterpart", "Within two standard errors")
 _TITLE = "kNN Prompting: results beside the paper's"
 _TEXT = (
     "Every table and figure of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
@@ -29,14 +28,12 @@ def run(records: str, output: str) -> pathlib.Path:
     with drawing.style():
         drawn = sections(results, folder)
     missing = [each.title for name, each in experiments.EXPERIMENTS.items() if name not in results]
-    shown = len(_CONTENTS) if any(section.verdicts for section in drawn) else 1
     return page.write(
         page.Page(
             title=_TITLE,
             text=f"{_TEXT} {_models(results)}",
             sections=drawn,
-            columns=_CONTENTS[:shown],
-            cells=[_contents(section)[:shown] for section in drawn],
+            counts=list(map(_counts, drawn)),
             note=f"Without records: {'; '.join(missing)}." if missing else "",
         ),
         place,
@@ -63,11 +60,11 @@ def sections(results: Mapping[str, Sequence[Any]], folder: pathlib.Path) -> list
     return [section for section in drawn if section.tables or section.figures or section.maps]
 
 
-def _contents(section: Section) -> Sequence[str]:
-    cells = [cell for table in section.tables for cell in table.cells if cell.difference is not None]
-    verdicts = section.verdicts
-    within = f"{sum(verdicts)} of {len(verdicts)}" if verdicts else "–"
-    return section.facts.get("Records", "–"), str(len(cells) or "–"), within
+def _counts(section: Section) -> str:
+    """How many records a section rests on, and in how many of its cells they agree with the paper."""
+    records, verdicts = section.facts.get("Records", ""), section.verdicts
+    counted = f"{records} record{'' if records == '1' else 's'}" if records else ""
+    return ", ".join(filter(None, (counted, f"{sum(verdicts)} of {len(verdicts)} ✓" if verdicts else "")))
 
 
 def _models(results: Mapping[str, Sequence[Any]]) -> str:

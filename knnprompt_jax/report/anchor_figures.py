@@ -1,9 +1,10 @@
-"""The figures of a saved classifier's page: its map, what is taken for what, and how far its votes can be believed."""
+"""What a saved classifier's page draws: its map, what is taken for what, and how far its votes can be believed."""
 
 import numpy as np
 
 from knnprompt_jax.report import drawing, embedding, outcomes
 from knnprompt_jax.report.neighbourhood import ClassifiedAnchors
+from knnprompt_jax.report.sections import Matrix
 
 
 def map_of(anchors: ClassifiedAnchors, most: int) -> embedding.Map:
@@ -21,7 +22,7 @@ def map_of(anchors: ClassifiedAnchors, most: int) -> embedding.Map:
     return embedding.Map(
         name="anchors",
         title="",
-        caption=f"{share}t-SNE of hidden states; colours are labels, shapes say whether the other anchors agree.",
+        caption=f"{share}t-SNE of hidden states; shapes and colours are labels. Hollow: the other anchors say another label.",
         labels=anchors.labels,
         points=tuple(points),
         places_N2=embedding.places(anchors.hidden_NE[drawn]),
@@ -30,8 +31,8 @@ def map_of(anchors: ClassifiedAnchors, most: int) -> embedding.Map:
     )
 
 
-def confusion(anchors: ClassifiedAnchors) -> drawing.Figure:
-    """Counts of label and prediction; empty where there are too many classes to read."""
+def confusion(anchors: ClassifiedAnchors) -> Matrix:
+    """Counts of label and prediction; without numbers where there are too many classes to read."""
     caption = "Anchors by their label (rows) and what the others take them for (columns)."
     return outcomes.confusion(anchors.labels, anchors.confusion_CC, caption)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.report import drawing
+from knnprompt_jax.report import marks
 
 SIZE = (1000, 700)  # Of the map, in units of its SVG.
 _MARGIN = 24
@@ -52,15 +52,23 @@ class Map:
     cases: tuple[int, ...] = ()
 
     @property
-    def has_anchors(self) -> bool:
-        return any(point.is_anchor for point in self.points)
+    def kinds(self) -> list[tuple[str, str]]:
+        """The kinds of points with what the legend says of them; that of anchors only where there are any."""
+        told = {
+            "anchor": "anchor (pale)",
+            "right": f"{self.row}, right (filled)",
+            "wrong": f"{self.row}, wrong (hollow)",
+        }
+        anchors = any(point.is_anchor for point in self.points)
+        return [(kind, text) for kind, text in told.items() if kind != "anchor" or anchors]
 
     def colour(self, label: str) -> str:
-        """A label's colour: the figures' where these suffice, else from a colour wheel."""
-        index, count = self.labels.index(label), len(self.labels)
-        if count <= len(drawing.PALETTE):
-            return f"var(--c{index})"
-        return f"oklch({(58, 72)[index % 2]}% 0.15 {360 * index / count:.0f})"
+        """A label's CSS colour."""
+        return marks.colour(self.labels.index(label), len(self.labels))
+
+    def shape(self, label: str) -> str:
+        """The SVG path of a label's mark."""
+        return marks.shape(self.labels.index(label))
 
     @property
     def data(self) -> dict[str, Any]:

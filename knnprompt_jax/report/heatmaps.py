@@ -33,17 +33,6 @@ def heatmap(title: str, x: str, y: str, cells: Mapping[tuple[Any, Any], float], 
     return panel.svg
 
 
-def matrix(title: str, x: str, y: str, counts_CC: np.ndarray, labels: Sequence[str]) -> str:
-    """Counts of pairs of classes, the first row on top."""
-    size = max(2.7, 0.4 * len(labels) + 0.8)
-    panel = drawing.Panel(title, x, y, size=(size + 0.7, size))
-    _colour(panel, {(column, row): count for (row, column), count in np.ndenumerate(counts_CC)}, 0)
-    panel.axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
-    panel.axes.set_yticks(range(len(labels)), labels)
-    panel.axes.set(xlim=(-0.5, len(labels) - 0.5), ylim=(len(labels) - 0.5, -0.5))
-    return panel.svg
-
-
 def _colour(panel: drawing.Panel, placed: Mapping[tuple[int, int], float], digits: int) -> None:
     """A coloured square with its number at each place."""
     from matplotlib import patches

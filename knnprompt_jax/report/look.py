@@ -19,7 +19,7 @@ _NEIGHBOURHOOD = 10  # Nearest anchors by which labels are doubted; the vote has
 _TITLES = {
     "map": (
         "Map",
-        "Anchors about which the model says the same lie together. Those that stand among another colour are worth reading.",
+        "Anchors about which the model says the same lie together. Those that stand among another label's are worth reading.",
     ),
     "classes": ("What is taken for what", "Each anchor by its label and by what the others take it for."),
     "calibration": ("Calibration", "Whether the share of the vote can be read as a probability."),
@@ -103,7 +103,7 @@ def build(anchors: ClassifiedAnchors, points: int) -> Sequence[Section]:
     """The page's sections; the map shows `points` anchors at most."""
     parts: dict[str, dict[str, Any]] = {
         "map": {"maps": (anchor_figures.map_of(anchors, points),)},
-        "classes": {"listings": (anchor_listings.classes(anchors),), "figures": (anchor_figures.confusion(anchors),)},
+        "classes": {"listings": (anchor_listings.classes(anchors),), "matrices": (anchor_figures.confusion(anchors),)},
         "calibration": {"figures": (anchor_figures.calibration(anchors),)},
         "misleading": {"listings": (anchor_listings.misleading(anchors),)},
         "suspects": {"listings": (anchor_listings.suspects(anchors),)},

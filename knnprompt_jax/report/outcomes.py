@@ -2,18 +2,21 @@
 
 import numpy as np
 
-from knnprompt_jax.report import drawing, embedding, heatmaps, neighbourhood
+from knnprompt_jax.report import drawing, neighbourhood
+from knnprompt_jax.report.sections import Matrix
 
-_MOST_CLASSES = 20  # Of which a heatmap's numbers can be read.
+_MOST_CLASSES = 40  # Of which a matrix can be read.
 
 
-def confusion(labels: tuple[str, ...], counts_CC: np.ndarray, caption: str) -> drawing.Figure:
-    """Counts of true class (rows) and predicted class (columns); empty where there are too many classes to read."""
+def confusion(labels: tuple[str, ...], counts_CC: np.ndarray, caption: str) -> Matrix:
+    """Counts of true class (rows) and predicted class (columns); without numbers where there are too many classes to read."""
     if len(labels) > _MOST_CLASSES:
-        return drawing.Figure("confusion", f"{len(labels)} classes are too many to draw.", ())
-    names = [drawing.drawable(embedding.shorten(label, 16)) for label in labels]
-    panel = heatmaps.matrix("", "taken for", "label", counts_CC, names)
-    return drawing.Figure("confusion", caption, (panel,))
+        return Matrix(f"{len(labels)} classes are too many for a table of what is taken for what.", ())
+    return Matrix(
+        f"{caption} The stronger the colour, the larger the share of its row.",
+        labels,
+        tuple(map(tuple, counts_CC.tolist())),
+    )
 
 
 def reliability(

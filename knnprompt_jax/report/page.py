@@ -18,13 +18,12 @@ _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """`columns` are those of the table of contents beside the sections' titles, `cells` what stands there for each section."""
+    """`counts` are what the contents say behind each section's title, `note` what stands below them."""
 
     title: str
     text: str
     sections: Sequence[Section]
-    columns: Sequence[str] = ()
-    cells: Sequence[Sequence[str]] = ()
+    counts: Sequence[str] = ()
     note: str = ""
     footer: str = "Made by knnprompt_jax."
 
@@ -40,10 +39,10 @@ def render(page: Page) -> str:
         "script_json": lambda value: markupsafe.Markup(embedding.script_json(value)),
         "shorten": embedding.shorten,
     }
-    rows = list(zip(page.sections, page.cells or [()] * len(page.sections), strict=True))
+    contents = list(zip(page.sections, page.counts or [""] * len(page.sections), strict=True))
     return environment.from_string(_read("page.html")).render(
         **{field.name: getattr(page, field.name) for field in dataclasses.fields(page)},
-        contents={"headers": page.columns, "rows": rows, "note": page.note},
+        contents=contents,
         size=embedding.SIZE,
         css=_read("page.css"),
         script=_read("page.js"),

@@ -45,7 +45,8 @@ def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
 
 def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path):
     classifier.save(tmp_path / "mine")
-    settings = job.EvaluationSettings(str(tmp_path / "mine"), str(table), str(tmp_path / "out"), label_column="mood")
+    place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
+    settings = job.EvaluationSettings(**place, label_column="mood")
     done = job.run(settings)
     content = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
     assert (content["model"], content["rows"], content["input"]) == ("tiny", 11, str(table))

@@ -48,14 +48,41 @@ def test_pointing_at_a_mark_shows_its_text_label_and_prediction(page):
     stage = page.locator(".map").first
     mark = stage.locator(".point.right").first
     mark.scroll_into_view_if_needed()
+    help_text = (details := stage.locator(".details")).inner_text()
     mark.hover(force=True)
-    tip = stage.locator(".tip")
-    assert tip.is_visible()
-    assert "of the & <b>world</b>" in tip.inner_text()
-    assert "Label: word" in tip.inner_text()
-    assert "Prediction: word" in tip.inner_text()
+    assert "of the & <b>world</b>" in details.inner_text()
+    assert "Label: word" in details.inner_text()
+    assert "Prediction: word" in details.inner_text()
     page.mouse.move(0, 0)
-    assert tip.is_hidden()
+    assert details.inner_text() == help_text
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_pointing_covers_no_mark_and_moves_nothing(page, width):
+    page.set_viewport_size({"width": width, "height": 1200})
+    stage = page.locator(".map").first
+    stage.scroll_into_view_if_needed()
+    before, height = stage.locator(".points").bounding_box(), page.evaluate("document.body.scrollHeight")
+    stage.locator(".point.wrong").first.hover(force=True)
+    covered = """marks => marks.filter(mark => {
+        const { x, y, width, height } = mark.getBoundingClientRect();
+        return !document.elementFromPoint(x + width / 2, y + height / 2)?.closest(".points");
+    }).length"""
+    assert stage.locator(".point").evaluate_all(covered) == 0
+    assert stage.locator(".points").bounding_box() == before
+    assert page.evaluate("document.body.scrollHeight") == height
+
+
+def test_a_chosen_mark_is_read_again_after_pointing_at_another(page):
+    stage = page.locator(".map").first
+    stage.locator(".point.right").first.click(force=True)
+    chosen = stage.locator(".details").inner_text()
+    stage.locator(".points [tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    assert stage.locator(".details").inner_text() != chosen
+    assert stage.locator(".details li").count() == 0
+    stage.locator(".points [tabindex='0']").blur()
+    assert stage.locator(".details").inner_text() == chosen
 
 
 def test_clicking_a_test_row_lists_its_neighbours_and_a_neighbour_leads_on(page):

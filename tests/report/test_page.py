@@ -10,7 +10,7 @@ import pytest
 
 from knnprompt_jax.report import drawing, embedding, page
 from knnprompt_jax.report.scores import Score
-from knnprompt_jax.report.sections import Listing, Section
+from knnprompt_jax.report.sections import Listing, Matrix, Section
 from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 HOSTILE = "</script><img src=x onerror=alert(1)>'\"&amp;\u2028\u2029\x00 שלום"
@@ -47,9 +47,10 @@ def rendered() -> str:
         panel.axes.plot([0, 1], [0, 1], "o", clip_on=True)
         figure = drawing.Figure("figure", HOSTILE, (panel.svg, panel.svg), drawing.legend({HOSTILE: drawing.look(0)}))
     listing = Listing(HOSTILE, (HOSTILE,), ((HOSTILE,),))
-    parts = {"tables": (table,), "listings": (listing,), "figures": (figure,), "maps": (shown,)}
+    matrix = Matrix(HOSTILE, (HOSTILE, "b"), ((2, 1), (0, 0)))
+    parts = {"tables": (table,), "listings": (listing,), "matrices": (matrix,), "figures": (figure,), "maps": (shown,)}
     section = Section("section", HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, **parts)
-    return page.render(page.Page(HOSTILE, HOSTILE, [section], (HOSTILE,), [(HOSTILE,)], HOSTILE, HOSTILE))
+    return page.render(page.Page(HOSTILE, HOSTILE, [section], (HOSTILE,), HOSTILE, HOSTILE))
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,16 @@ def test_map_keeps_what_is_near_together():
     within = np.linalg.norm(groups - centres[:, None], axis=-1).mean()
     between = np.linalg.norm(centres[:, None] - centres[None], axis=-1)[np.triu_indices(3, 1)].mean()
     assert within < between / 2
+
+
+def test_a_matrix_has_shares_of_its_rows_and_none_in_an_empty_row():
+    rows = Matrix("", ("a", "b", "c"), ((1, 1, 2), (0, 0, 0), (0, 7, 0))).rows
+    assert [label for label, _ in rows] == ["a", "b", "c"]
+    assert [[share for _, share in cells] for _, cells in rows] == [[25, 25, 50], [0, 0, 0], [0, 100, 0]]
+
+
+def test_a_listing_with_a_long_cell_is_wide():
+    assert [Listing("", ("a", "b"), ((("x" * length), "y"),)).is_wide for length in (40, 41)] == [False, True]
 
 
 def test_long_texts_are_cut_and_say_so():

@@ -53,8 +53,8 @@ def _map(record: Record, study: case_study.CaseStudy) -> embedding.Map:
     task = names.task(record.task)
     caption = (
         f"{task}, m = {record.shots}, seed {record.seed}: t-SNE of {anchors} anchors and {tests} test rows by the Hellinger "
-        f"distance of their distributions; colours are true labels. kNN Prompting is right in {_percent(study.knn, study.true)}, "
-        f"in-context learning in {_percent(study.icl, study.true)} of the test rows, and in "
+        f"distance of their distributions; shapes and colours are true labels. kNN Prompting is right in "
+        f"{_percent(study.knn, study.true)}, in-context learning in {_percent(study.icl, study.true)} of the test rows, and in "
         f"{_percent(study.anchors_icl, study.anchor_labels)} of the anchors."
     )
     return embedding.Map(

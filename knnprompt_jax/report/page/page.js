@@ -4,7 +4,6 @@ for (const figure of document.querySelectorAll("figure.map")) {
   const map = figure.querySelector(".points");
   const marks = [...map.querySelectorAll(".point")];
   const links = map.querySelector(".links");
-  const tip = figure.querySelector(".tip");
   const details = figure.querySelector(".details");
   const help = [...details.childNodes];
   const places = marks.map((mark) => {
@@ -12,6 +11,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
     return [e, f];
   });
   const REACH = 24; // Screen pixels around a mark.
+  let pinned = -1, shown = "-1 -1"; // The mark that was chosen; what stands in the details.
 
   function make(tag, text, name) {
     const element = document.createElement(tag);
@@ -39,14 +39,34 @@ for (const figure of document.querySelectorAll("figure.map")) {
 
   function hover(index) {
     marks.forEach((mark, other) => mark.classList.toggle("near", other === index));
-    tip.hidden = index < 0;
-    if (index < 0) return;
+    read(index < 0 ? pinned : index);
+  }
+
+  function read(index) {
+    const wanted = `${index} ${pinned}`;
+    if (wanted === shown) return;
+    shown = wanted;
+    details.ariaLive = index === pinned ? "polite" : "off";
+    details.scrollTop = 0;
+    if (index < 0) details.replaceChildren(...help);
+    else {
+      const point = data.points[index];
+      details.replaceChildren(make("p", says(point)), make("p", point.text || "(empty)"));
+      if (index === pinned) details.append(...neighbours(index));
+    }
+  }
+
+  function neighbours(index) {
+    const near = around(index), list = make("ol", "");
+    list.append(...near.map(([at, far]) => entry(at, `${Number(far.toPrecision(3))} ${data.unit}`)));
+    const title = data.points[index].prediction ? "Nearest anchors:" : `Among the nearest anchors of ${near.length}:`;
+    return [make("p", title), list];
+  }
+
+  function around(index) {
     const point = data.points[index];
-    tip.replaceChildren(make("b", says(point)), make("span", point.text));
-    const stage = tip.parentElement, scale = map.getBoundingClientRect().width / map.viewBox.baseVal.width;
-    const [x, y] = places[index].map((value) => value * scale);
-    tip.style.left = `${Math.max(0, Math.min(x + 12, stage.clientWidth - tip.offsetWidth))}px`;
-    tip.style.top = y > tip.offsetHeight + 16 ? `${y - tip.offsetHeight - 12}px` : `${y + 16}px`;
+    if (point.prediction) return point.neighbours;
+    return data.points.flatMap((other, at) => other.neighbours.filter(([to]) => to === index).map(([, far]) => [at, far]));
   }
 
   function entry(index, before) {
@@ -58,10 +78,8 @@ for (const figure of document.querySelectorAll("figure.map")) {
   }
 
   function choose(index) {
-    const point = data.points[index];
-    const near = point.prediction
-      ? point.neighbours
-      : data.points.flatMap((other, at) => other.neighbours.filter(([to]) => to === index).map(([, far]) => [at, far]));
+    const near = around(index);
+    pinned = index;
     marks.forEach((mark, other) => mark.classList.toggle("chosen", other === index));
     const chosen = new Set([index, ...near.map(([at]) => at)]);
     marks.forEach((mark, other) => mark.classList.toggle("kept", chosen.has(other)));
@@ -72,10 +90,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
       for (const [name, value] of Object.entries(ends)) line.setAttribute(name, value);
       return line;
     }));
-    const list = make("ol", "");
-    list.append(...near.map(([at, far]) => entry(at, `${Number(far.toPrecision(3))} ${data.unit}`)));
-    const title = point.prediction ? "Nearest anchors:" : `Among the nearest anchors of ${near.length}:`;
-    details.replaceChildren(make("p", says(point)), make("p", point.text || "(empty)"), make("p", title), list);
+    read(index);
     focus(index);
   }
 
@@ -84,7 +99,8 @@ for (const figure of document.querySelectorAll("figure.map")) {
     marks.forEach((mark) => mark.classList.remove("chosen", "kept"));
     figure.querySelectorAll("[data-label]").forEach((button) => button.setAttribute("aria-pressed", "false"));
     links.replaceChildren();
-    details.replaceChildren(...help);
+    pinned = -1;
+    read(-1);
   }
 
   function focus(index) {
@@ -113,7 +129,9 @@ for (const figure of document.querySelectorAll("figure.map")) {
     else choose(index);
   });
   map.addEventListener("focusin", (event) => hover(marks.indexOf(event.target)));
-  map.addEventListener("focusout", () => hover(-1));
+  map.addEventListener("focusout", (event) => {
+    if (!details.contains(event.relatedTarget)) hover(-1);
+  });
   map.addEventListener("keydown", (event) => {
     const index = marks.indexOf(event.target);
     if (event.key in directions) focus(step(index, directions[event.key]));
