@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import os
 import pathlib
 import time
 from collections.abc import Iterable
@@ -38,6 +39,8 @@ class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.input != rows.STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
+            raise errors.UserError(f"output={self.output!r}: it is the input, which would be lost")
         if self.kind not in writing.KINDS:
             if self.output != outputs.STANDARD:
                 files.check_writable(pathlib.Path(self.output))  # A link to nothing needs no name with an ending first.

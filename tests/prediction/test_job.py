@@ -191,3 +191,10 @@ def test_mistakes_are_one_line_and_status_2(options, message):
     said, told = process.communicate()
     assert process.returncode == 2 and not said
     assert message in told and told.count("\n") == 1
+
+
+def test_the_input_is_never_overwritten(tmp_path):
+    with pytest.raises(errors.UserError, match="it is the input, which would be lost"):
+        job.PredictionSettings(
+            store="x", input=str(tmp_path / "a.csv"), output=str(tmp_path / "." / "a.csv"), overwrite=True
+        )
