@@ -45,7 +45,7 @@ def test_a_commands_help_names_the_command(tmp_path):
     [
         (["prdict"], "unknown command 'prdict': choose from fit, evaluate, predict"),
         (["tabulate", "--records=none"], "none: no such folder of records"),
-        (["tabulate", "--record=none"], "Unknown command line flag 'record'"),
+        (["tabulate", "--record=none"], "unknown option --record: did you mean --records?"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(tmp_path, arguments, message):

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from knnprompt_jax import errors
 from knnprompt_jax.classifier import rounding
 from knnprompt_jax.prediction import job
 from tests.prediction.conftest import failure

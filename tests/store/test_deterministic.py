@@ -46,6 +46,8 @@ def whole(steady, kind):
 @pytest.mark.parametrize("distance", ["forward", "released", "partial", "hidden"])
 def test_distances_are_right_and_appending_moves_none(steady, whole, kind, distance):
     """Within the ordinary store's error; anchors appended later, in parts of any size, are as near as those of one building."""
+    if kind == "dense" and distance == "hidden":
+        pytest.skip("a dense store of distributions serves no distance of hidden states")
     bits = distances(whole, steady.queries, distance)
     np.testing.assert_allclose(bits.view(np.float32), steady.distances(distance), atol=2e-4)
     grown = steady.build(kind, rows=slice(0, 41))
