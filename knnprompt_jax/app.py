@@ -232,7 +232,7 @@ def _told(error: BaseException) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {' '.join(errors.shortened(message).split())}", file=sys.stderr)
     try:
         print(end="", flush=True)
     except OSError:  # Python flushes once more at the end, and would tell of it.

@@ -141,7 +141,7 @@ def test_two_processes_predict_what_one_does(tmp_path):
         (True, True),
         (False, False),
     ]
-    written = {folder: sorted((tmp_path / folder).iterdir()) for folder in ("one", "two")}
+    written = {folder: sorted((tmp_path / folder).glob("*.json")) for folder in ("one", "two")}
     records = {folder: [json.loads(path.read_text()) for path in paths] for folder, paths in written.items()}
     for folder, devices in (("one", "1"), ("two", "4")):
         assert [record["method"] for record in records[folder]] == ["icl", "knn"]

@@ -9,7 +9,7 @@ import pytest
         ("compare", ["--config.methods=icl,bert"], "unknown method 'bert': choose from icl, knn,"),
         ("compare", ["--config.options.knn.kk=5"], "kk"),
         ("paper", ["--config=configs/paper.py:table_7"], "table_7"),
-        ("paper", ["--config.models=tiny", "--config.tasks=demo", "--config.seeds=()"], "few_shot: nothing to run"),
+        ("paper", ["--config.models=tiny", "--config.tasks=demo", "--config.seeds=()"], "seeds=(): it is needed"),
         ("report", ["--records=none"], "none: no such folder of results"),
         ("look", ["--store=none"], "not a saved classifier"),
         ("look", [], "--store"),
