@@ -197,6 +197,7 @@ def _locked(held: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
             name.parent.mkdir(parents=True, exist_ok=True)
             holder.acquire()
         except filelock.Timeout:
+            check_writable(name.parent, folder=True)  # filelock says so, too, where no file can be made.
             raise errors.UserError(f"{path}: another process is writing to it") from None
         except FileExistsError as error:  # As mkdir has it.
             raise errors.UserError(f"{path}: {name.parent} is a file, and no folder") from error

@@ -6,6 +6,7 @@ Options are the harness's. Texts that begin alike are read together after what t
 and batches are made here: its `batch_size` and `device` are not used. Scores do not depend on the order of the requests.
 """
 
+import argparse
 import itertools
 import os
 import sys
@@ -149,10 +150,18 @@ def _common(contexts: Sequence[tuple[int, ...]]) -> int:
 
 
 def main() -> None:
-    """The harness's command line, where `--model knnprompt` is known."""
+    """The harness's command line, whose model is `knnprompt`; another `--model` is one line and exit status 2."""
     from lm_eval import __main__ as harness
 
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--model", "-M", default="")
+    parser.add_argument("--config", "-C", default="")
+    given, _ = parser.parse_known_args()
     try:
+        if given.model not in ("", "knnprompt"):
+            raise errors.UserError(f"--model={given.model}: this command scores with knnprompt; lm_eval has others")
+        if not (given.model or given.config) and any(each.startswith(("--tasks", "-t")) for each in sys.argv):
+            sys.argv += ["--model", "knnprompt"]
         harness.cli_evaluate()
     except errors.UserError as error:
         print(f"error: {error}", file=sys.stderr)

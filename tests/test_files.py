@@ -32,6 +32,12 @@ def held(tmp_path):
         process.kill()
 
 
+@pytest.mark.skipif(not pathlib.Path("/proc/self").exists(), reason="a folder in which nobody can make a file")
+def test_a_lock_that_cannot_be_made_is_no_other_process():
+    with pytest.raises(errors.UserError, match="^/proc: "), files.lock(pathlib.Path("/proc/store")):
+        pass
+
+
 def test_a_held_path_is_refused_under_every_name(held):
     path, process = held
     link = path.parent.parent / "link"

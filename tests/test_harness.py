@@ -157,12 +157,16 @@ def test_a_context_that_the_model_does_not_have_is_refused(length):
         harness.HarnessModel("tiny", max_length=length)
 
 
-def test_generation_is_refused_in_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [([], "knnprompt scores texts"), (["--model=hf"], "--model=hf: this command scores with knnprompt")],
+)
+def test_what_it_does_not_do_is_one_line(tmp_path, options, told):
     write_tasks(tmp_path, "default")
     text = (tmp_path / "rolling.yaml").read_text().replace("loglikelihood_rolling", "generate_until")
     (tmp_path / "rolling.yaml").write_text(text)
-    command = [sys.executable, "-m", "knnprompt_jax.harness", "--model", "knnprompt", "--model_args", "pretrained=tiny"]
+    command = [sys.executable, "-m", "knnprompt_jax.harness", "--model_args", "pretrained=tiny", *options]
     done = subprocess.run(
         [*command, "--tasks", "rolling", "--include_path", str(tmp_path)], capture_output=True, text=True
     )
-    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: knnprompt scores texts")
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith(f"error: {told}")

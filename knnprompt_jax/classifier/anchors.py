@@ -1,12 +1,14 @@
 """Anchors added to a fitted classifier, given other labels and taken away, without a pass of the model over those that are there."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from knnprompt_jax import lm as lm_lib
+from knnprompt_jax import parallel
 from knnprompt_jax.classifier import inputs, passes
 from knnprompt_jax.store import placement
 from knnprompt_jax.store import store as store_lib
@@ -69,7 +71,14 @@ def _change(
     task: Task,
     num_rows: int | None = None,
 ) -> None:
-    """Puts these anchors in the place of those there are, and perhaps more classes; what was chosen is fitted to them."""
+    """Puts these anchors in the place of those there are, and perhaps more classes; what was chosen is fitted to them.
+
+    A line on standard error names each new class, for a label that was misspelt becomes a class.
+    """
+    for label, word in list(zip(task.labels, task.label_words, strict=True))[classifier.task.num_classes :]:
+        if parallel.is_main():
+            print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
     labels_C = inputs.classes_like(task, classifier.labels_.tolist())
     classifier.task, num_rows = task, num_rows or classifier.num_rows_
-    classifier.use_store(store, classifier.demonstrations_, anchors, labels_C, num_rows, states)
+    choice = dataclasses.replace(classifier.choice_, is_earlier=True)
+    classifier.use_store(store, classifier.demonstrations_, anchors, labels_C, num_rows, states, choice)

@@ -89,6 +89,7 @@ class Choice:
         None where there are too few anchors to choose by.
       metric: what was compared.
       num_anchors: how many classifications each score is a mean of.
+      is_earlier: whether anchors were added, taken away or relabelled since.
     """
 
     rule: Rule
@@ -96,10 +97,13 @@ class Choice:
     estimate: Score | None = None
     metric: str = METRICS[0]
     num_anchors: int = 0
+    is_earlier: bool = False
 
     @property
     def line(self) -> str:
         """What was chosen, in one line."""
+        if self.is_earlier:
+            return f"chosen by the anchors there were before: {self.rule.words}; tune chooses anew"
         if self.estimate is None:
             return f"too few anchors to choose by; taken: {self.rule.words}"
         accuracy, error = 100 * self.estimate.accuracy, 100 * self.estimate.standard_error
@@ -119,7 +123,7 @@ class Choice:
         return tuple(leaders.values())
 
     def __str__(self) -> str:
-        if not self.candidates:
+        if not self.candidates or self.is_earlier:
             return self.line
         rows = [[each.rule.words, *each.score.cells] for each in self.best]
         told = f"each of {self.num_anchors} anchors classified by the others; the best by {self.metric} of each kind, which flatters it"
@@ -132,11 +136,12 @@ class Choice:
             Candidate(options.from_config(Rule, each["rule"]), Score.from_dict(each["score"]))
             for each in content["candidates"]
         )
-        if content["metric"] not in METRICS or not isinstance(content["num_anchors"], int):
+        numbers = content["num_anchors"], content["is_earlier"]
+        if content["metric"] not in METRICS or tuple(map(type, numbers)) != (int, bool):
             raise ValueError("its choice")
         estimate = content["estimate"] and Score.from_dict(content["estimate"])
         rule = options.from_config(Rule, content["rule"])
-        return cls(rule, candidates, estimate, content["metric"], content["num_anchors"])
+        return cls(rule, candidates, estimate, content["metric"], *numbers)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

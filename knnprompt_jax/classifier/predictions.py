@@ -1,9 +1,11 @@
 """What the neighbours of texts say: labels, probabilities, distances and the anchors' ids."""
 
 import dataclasses
+import numbers
 
 import numpy as np
 
+from knnprompt_jax import errors
 from knnprompt_jax.store import kernel
 
 
@@ -27,7 +29,9 @@ class Predictions:
     decided_by_rounding: np.ndarray | None = None
 
     def abstaining(self, least: float) -> "Predictions":
-        """The same with None for the label of every text whose label has a lower probability than this."""
+        """The same with None for each label of a lower probability than `least`; raises UserError unless that is 0 to 1."""
+        if not isinstance(least, numbers.Real) or not 0 <= least <= 1:
+            raise errors.UserError(f"abstain={least!r}: a probability is needed, from 0 to 1")
         if not least:
             return self
         unsure_Q = self.probabilities.max(-1, initial=0) < least

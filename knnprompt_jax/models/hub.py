@@ -88,14 +88,17 @@ def _snapshot(name: str, revision: str | None, selection: hub_files.Selection) -
     try:
         return hub_client.patiently(lambda: _download(name, revision, selection))
     except hub_errors.HFValidationError:
-        raise errors.UserError(f"{name!r} is neither a folder nor a possible Hub name (owner/name)") from None
+        raise errors.UserError(
+            f"{name!r} is neither a folder nor a possible Hub name (owner/name, or owner/name:file.gguf)"
+        ) from None
     except hub_files.Unusable as error:
         raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
     except (OSError, hub_errors.HTTPError) as error:
         if cached := _from_cache(name, revision, selection):
             return cached
         reason = hub_client.reason(error)
-        raise errors.UserError(f"{what} is no local folder and not in the cache, and {reason}") from None
+        known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
+        raise errors.UserError(f"{what}{known} is no local folder and not in the cache, and {reason}") from None
 
 
 def _looks_like_path(name: str) -> bool:

@@ -177,7 +177,6 @@ def _change(settings: settings_lib.BuildSettings, model: material.Model, mesh: M
         before, notes = classifier.store_, changing.remove(classifier, settings.remove_ids)
         notes += changing.relabel(classifier, corrected) if corrected else []
         notes += changing.append(classifier, rows)
-        notes += changing.new_classes(saved.content.task, classifier.task)
         if classifier.store_ is not before:
             saving.save(classifier, folder, overwrite=True)
     return Result(classifier, language_model.statistics, tuple(notes))

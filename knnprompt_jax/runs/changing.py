@@ -25,12 +25,6 @@ def new_rows(settings: settings_lib.BuildSettings, task: Task) -> list[Example]:
     return sources.load_rows(task, "train", path=path, encoding=encoding, label_column=column)
 
 
-def new_classes(before: Task, after: Task) -> list[str]:
-    """Says which classes came to those that there were, for a label that was misspelt becomes a class."""
-    new = list(zip(after.labels, after.label_words, strict=True))[before.num_classes :]
-    return [f"new class {label!r}, whose label word is {word!r}" for label, word in new]
-
-
 def relabel(classifier: KNNPrompting, corrected: corrections.Corrections) -> list[str]:
     """Gives anchors the corrected labels, but for those that have them already; says how many, and which are gone."""
     labels = {number: label for number, label in corrected.labels.items() if number in classifier.anchors_}

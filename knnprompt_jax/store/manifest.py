@@ -14,7 +14,7 @@ import jax
 
 from knnprompt_jax import errors
 
-FORMAT = 4
+FORMAT = 5
 FILE = "manifest.json"
 REBUILD = "build it again, by python experiments/build_datastore.py --config.store=FOLDER or KNNPrompting.fit and save"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
@@ -109,6 +109,8 @@ def read(folder: pathlib.Path) -> Manifest:
     path = folder / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+    except NotADirectoryError:
+        raise errors.UserError(f"{folder}: it is a file, and a saved classifier is a folder") from None
     except FileNotFoundError:
         raise errors.UserError(f"{folder}: not a saved classifier: it has no {FILE}") from None
     except (OSError, ValueError, RecursionError) as error:

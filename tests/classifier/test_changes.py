@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
+from knnprompt_jax import errors
 from knnprompt_jax.store.store import StoreOptions
 
 TEXTS = ["red", "green", "blue", "hot", "cold", "up", "down"]
@@ -140,3 +141,28 @@ def test_a_classifier_of_a_store_alone_cannot_be_changed(model, changed):
     alone = made(model, ("no", "yes"), ("bad", "good")).use_store(changed.store_, (), list(changed.anchors_.values()))
     with pytest.raises(kp.UserError, match="states of its anchors are not there"):
         alone.relabel([0], ["yes"])
+
+
+def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
+    """No estimate by anchors that have changed since is shown as if it were new."""
+    texts, labels = [f"{text} {number}" for number in range(5) for text in TEXTS], LABELS * 5
+    chosen = made(model, ("no", "yes"), ("bad", "good"), calibrated=True, k="auto").fit(texts, labels)
+    assert "expect" in chosen.choice_.line and "expect" in str(chosen.choice_)
+    rule = chosen.rule_
+    chosen.relabel([7], ["yes"]).save(tmp_path / "saved")
+    for each in (chosen, kp.KNNPrompting.load(tmp_path / "saved", model)):
+        assert str(each.choice_) == f"chosen by the anchors there were before: {rule.words}; tune chooses anew"
+    assert "expect" in chosen.use(chosen.tune().choice).choice_.line
+
+
+def test_a_new_class_is_named(changed, capsys):
+    changed.partial_fit(["left"], ["yes"])
+    assert not capsys.readouterr().err
+    changed.partial_fit(["right"], ["yess"])
+    assert capsys.readouterr().err == "new class 'yess', whose label word is 'yess'\n"
+
+
+@pytest.mark.parametrize("least", [-0.1, 1.5, float("nan"), "0.5", None])
+def test_what_is_no_probability_does_not_make_it_abstain(changed, least):
+    with pytest.raises(errors.UserError, match="abstain="):
+        changed.predict(["left"], abstain=least)

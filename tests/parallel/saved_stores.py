@@ -18,7 +18,13 @@ MESHES = {"1x1": None, "8x1": (8, 1), "1x8": (1, 8), "2x4": (2, 4), "1x2": (1, 2
 PROVENANCE = manifest.Provenance(
     **{"model": "m", "fingerprint": "f", "tokenizer": "t", "dtype": "float32", "task": "random", "template": "{x}"},
     **{"labels": ("a", "b", "c"), "label_words": ("a", "b", "c"), "label_ids": (5, 7, 11)},
-    **{"demonstrations": "d", "num_demonstrations": 1, "truncation": "left", "label_token": "last", "deterministic": False},
+    **{
+        "demonstrations": "d",
+        "num_demonstrations": 1,
+        "truncation": "left",
+        "label_token": "last",
+        "deterministic": False,
+    },
 )
 
 

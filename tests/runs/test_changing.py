@@ -104,7 +104,7 @@ def test_ids_that_no_anchor_had_are_refused(job):
         building.run(dataclasses.replace(job, remove_ids=tuple(ids(job))))
 
 
-def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path):
+def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
     first, second, *_ = ids(job)
     loaded = kp.KNNPrompting.load(job.store)
     labels = {number: loaded.anchors_[number].label for number in (first, second)}
@@ -122,7 +122,8 @@ def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path):
     path.write_text(f"id,label\n{second},so_so\n")
     (tmp_path / "more.csv").write_text("sentence,label\nday 1 was dull,dull\n")
     changed = dataclasses.replace(correct, append=str(tmp_path / "more.csv"), remove_ids=(first,))
-    told = building.summarize(building.run(changed))
+    building.run(changed)
+    told = capsys.readouterr().err
     assert "new class 'so_so', whose label word is 'so so'" in told and "new class 'dull', whose" in told
     loaded = kp.KNNPrompting.load(job.store)
     assert loaded.task.labels == ("0", "1", "so_so", "dull") and loaded.anchors_[second].label == "so_so"
