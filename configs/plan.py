@@ -2,7 +2,7 @@
 
     pip install 'knnprompt_jax[tpu]'     # The TPU's compiler: a wheel of 213 MB; no TPU is needed.
     python experiments/plan.py --config.model=facebook/opt-30b --config.dtype=bfloat16 --config.topology=v5e:4x4 \
-        --config.task=trec --config.data_dir=data --config.tokenizer=tokenizers/gpt2    # minutes a mesh on 2 CPU cores
+        --config.task=trec --config.data_dir=data --config.tokenizer=tokenizers/gpt2    # minutes per mesh on 2 CPU cores
     python experiments/plan.py --config.model=tiny --config.topology=cpu:8    # to try it
     python experiments/plan.py --config.model=Qwen/Qwen3-32B --config.topology=h100:8 --config.compile=False    # at once
 

@@ -6,8 +6,10 @@ dataclass in the field `group`.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import numbers
+import operator
 import re
 import types
 import typing
@@ -33,14 +35,16 @@ def option(
     least: float | None = None,
     most: float | None = None,
     needed: bool = False,
+    decisive: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
     """A field that is an option; `least` and `most` bound a number, or each number of a tuple; what is `needed` is not empty. No number
-    is beyond ± `LARGEST`.
+    is beyond ± `LARGEST`. An outcome depends on what is `decisive`, beside the rows and the method's options.
 
     `words` may be given in the place of a value: each stands for one, which need not lie within the bounds.
     """
-    declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed, "words": words}
+    declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "words": words}
+    declared |= {"needed": needed, "decisive": decisive}
     return dataclasses.field(default=default, metadata=declared)
 
 
@@ -81,6 +85,16 @@ def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str
             yield from listed(inner, f"{prefix}{field.name}.")
         elif "help" in field.metadata:
             yield prefix + field.name, field.default, field.metadata
+
+
+def decisive(settings: Options) -> dict[str, Any]:
+    """The values, by name, on which an outcome depends."""
+    return {name: operator.attrgetter(name)(settings) for name in _decisive_names(type(settings))}  # type: ignore[arg-type]  # Classes can be hashed.
+
+
+@functools.cache
+def _decisive_names(kind: type) -> tuple[str, ...]:
+    return tuple(name for name, _, declared in listed(kind) if declared["decisive"])
 
 
 def config_of(kind: type, **values: Any) -> ml_collections.ConfigDict:

@@ -1,6 +1,5 @@
 """The binaries as a user starts them: --help lists every option once, and a mistake is one line and exit status 2."""
 
-import importlib
 import os
 import pathlib
 import re
@@ -10,6 +9,7 @@ import sys
 import pytest
 
 from knnprompt_jax import options
+from tests import test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BINARY = '''"""Says what it is told."""
@@ -182,44 +182,16 @@ def test_a_full_standard_output(binary, arguments):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("knn_prompting", "runs.settings.JobSettings"),
-        ("compare", "runs.settings.JobSettings"),
-        ("build_datastore", "runs.settings.BuildSettings"),
-        ("tune", "runs.tuning.TuningSettings"),
-        ("paper", "paper.settings.GridSettings"),
-        ("plan", "planning.settings.PlanSettings"),
-        ("benchmark", "benchmark.settings.BenchmarkSettings"),
-        ("benchmark_loading", "benchmark.loading.LoadingSettings"),
-        ("pretrain", "pretraining.settings.PretrainSettings"),
-    ],
-)
-def test_help_lists_every_option_once(name, kind):
-    is_told_once(start(ROOT / "experiments" / f"{name}.py", "--help").stdout.split("\n  --config=")[1], kind, "config.")
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("predict", "prediction.job.PredictionSettings"),
-        ("look", "report.look.LookOptions"),
-        ("fit", "runs.fitting.FitSettings"),
-        ("evaluate", "evaluation.job.EvaluationSettings"),
-    ],
-)
-def test_help_lists_every_flag_once(name, kind):
-    is_told_once(start(ROOT / "experiments" / f"{name}.py", "--help").stdout, kind, "")
-
-
-def is_told_once(printed, kind, prefix):
-    """What --help printed has each option of the declaration, in its order, with its help and choices."""
-    module, kind = kind.rsplit(".", 1)
-    declared = list(options.listed(getattr(importlib.import_module(f"knnprompt_jax.{module}"), kind)))
-    entries = re.findall(rf"^  --{prefix}([\w.]+)=.*\n((?: {{6}}.*\n?)+)", printed, re.MULTILINE)
-    assert [option for option, _ in entries] == [option for option, _, _ in declared]
-    for (_, entry), (_, _, declaration) in zip(entries, declared, strict=True):
-        said = " ".join(entry.split())
+@pytest.mark.parametrize("binary", test_options_all.BINARIES, ids=lambda path: path.stem)
+def test_help_lists_every_option_once(binary):
+    """In the order of the declaration, with the value that it has by default, its help and choices."""
+    kind, prefix, defaults = test_options_all.declared(binary)
+    printed = start(binary, "--help").stdout.split("\n  --config=")[-1]
+    entries = re.findall(rf"^  --{prefix}([\w.]+)=(.*)\n((?: {{6}}.*\n?)+)", printed, re.MULTILINE)
+    listed = list(options.listed(kind))
+    assert [option for option, _, _ in entries] == [option for option, _, _ in listed]
+    for (_, shown, entry), (name, _, declaration) in zip(entries, listed, strict=True):
+        default, said = defaults[name], " ".join(entry.split())
+        assert shown == (",".join(map(str, default)) if isinstance(default, tuple) else str(default))
         assert said.startswith(" ".join(declaration["help"].split()))
         assert said.endswith(f"One of {', '.join(declaration['choices'])}.") or not declaration["choices"]

@@ -5,6 +5,7 @@ import decimal
 import fractions
 import functools
 import io
+import operator
 import pathlib
 import runpy
 import sys
@@ -72,11 +73,14 @@ def begin(binary, *arguments):
 
 @functools.cache
 def declared(binary):
-    """The class that declares a binary's options, and the prefix of their flags."""
+    """The class that declares a binary's options, the prefix of their flags, and their values before any is given."""
     begin(binary)
-    if app.Config.of_binary:
-        return app.Config.of_binary.kind, "config."
-    return app.Flags.of_binary.kind, ""
+    if config := app.Config.of_binary:
+        shipped = runpy.run_path(config.path.split(":")[0])["get_config"]()
+        names = [name for name, _, _ in options.listed(config.kind)]
+        return config.kind, "config.", {name: operator.attrgetter(name)(shipped) for name in names}
+    kind = app.Flags.of_binary.kind
+    return kind, "", {name: default for name, default, _ in options.listed(kind)}
 
 
 def is_one_line(text):
@@ -88,7 +92,7 @@ def is_one_line(text):
 @hypothesis.given(strategies.data())
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda path: path.stem)
 def test_values_from_python(binary, data):
-    kind, _ = declared(binary)
+    kind, *_ = declared(binary)
     name = data.draw(strategies.sampled_from([name for name, _, _ in options.listed(kind)]))
     config, value = options.config_of(kind), data.draw(VALUES)
     loose = config.to_dict()
@@ -107,7 +111,7 @@ def test_values_from_python(binary, data):
 @hypothesis.given(strategies.data())
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda path: path.stem)
 def test_values_from_the_command_line(binary, data):
-    kind, prefix = declared(binary)
+    kind, prefix, _ = declared(binary)
     names = [name for name, _, _ in options.listed(kind)]
     name, no = data.draw(strategies.sampled_from(names)), data.draw(strategies.sampled_from(["", "", "", "no"]))
     needed = [given for given in (*NEEDED, "--train_file=a.csv") if not prefix and given[2:].split("=")[0] in names]
@@ -180,7 +184,7 @@ def test_values_in_the_jobs(job, material, data):
     value = data.draw(VALUES)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(material)
-        patch.setattr(lm.LanguageModel, "from_pretrained", functools.partial(_raise, Loaded))
+        patch.setattr(lm.LanguageModel, "from_files", functools.partial(_raise, Loaded))
         patch.setattr(trainer, "train", functools.partial(_raise, Loaded))
         patch.setattr(jax.distributed, "initialize", functools.partial(_raise, ValueError))
         loose = loose.to_dict()

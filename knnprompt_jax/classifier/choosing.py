@@ -62,7 +62,7 @@ class Score:
         ]
 
     def lack(self, metric: str) -> float:
-        """What is to be little."""
+        """The loss by this metric; lower is better."""
         return self.log_loss if metric == "log_loss" else -float(getattr(self, metric))
 
     @classmethod
@@ -145,15 +145,15 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Said:
-    """What a candidate says of N anchors with classes `y_N`: the predicted ones, and −log p of the true ones in nats."""
+class Outcome:
+    """A candidate's predictions for N anchors of classes `y_N`, and −log p of the true ones in nats."""
 
     y_N: np.ndarray
     predicted_N: np.ndarray
     losses_N: np.ndarray
 
     @classmethod
-    def of(cls, p_NC: np.ndarray, y_N: np.ndarray) -> "Said":
+    def of(cls, p_NC: np.ndarray, y_N: np.ndarray) -> "Outcome":
         own_N = p_NC[np.arange(len(y_N)), y_N]
         return cls(y_N, p_NC.argmax(-1), -np.log(np.maximum(own_N, _LEAST)))
 
@@ -175,12 +175,12 @@ class Said:
         return float(np.mean(2 * hits_C[occurs_C] / (true_C + taken_C)[occurs_C]))
 
     def lack(self, metric: str) -> float:
-        """What is to be little."""
+        """The loss by this metric; lower is better."""
         if metric == "log_loss":
             return float(self.losses_N.mean())
         return -(float(np.mean(self.predicted_N == self.y_N)) if metric == "accuracy" else self._macro_f1)
 
-    def is_as_good(self, best: "Said", metric: str) -> bool:
+    def is_as_good(self, best: "Outcome", metric: str) -> bool:
         """Whether it lacks no more than two standard errors of the difference on the same anchors: the best of many is so by luck too."""
         ours_N, theirs_N = (
             said.losses_N if metric == "log_loss" else (said.predicted_N != said.y_N) * 1.0 for said in (self, best)
@@ -198,7 +198,7 @@ class _Tried:
     """A candidate and what it says of the anchors that are compared; `scores` are those of all anchors of its set."""
 
     rule: Rule
-    said: Said
+    said: Outcome
     scores: tuple[np.ndarray, ...]
 
 
@@ -214,7 +214,7 @@ def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Ch
         return Choice(grid.default(len(first), first.demo_shots), metric=metric)
     common = functools.reduce(np.intersect1d, [evidence.ids_N for evidence in sets])
     best, tried = _best(sets, grid, metric, common)
-    estimate = Said.of(*_held_out(sets, grid, metric, common)).score
+    estimate = Outcome.of(*_held_out(sets, grid, metric, common)).score
     candidates = tuple(Candidate(each.rule, each.said.score) for each in tried)
     return Choice(best.rule, candidates, estimate, metric, len(common))
 
@@ -278,7 +278,7 @@ def _tried(evidence: Evidence, common: np.ndarray, rule: Rule, scores: tuple[np.
     p_NP = calibration.probabilities(scores, counts, shares_P)
     is_common_N = np.isin(evidence.ids_N, common)
     rule = dataclasses.replace(rule, vote_count=vote_count, probe_count=probe_count)
-    return _Tried(rule, Said.of(p_NP[is_common_N], places_N[is_common_N]), scores)
+    return _Tried(rule, Outcome.of(p_NP[is_common_N], places_N[is_common_N]), scores)
 
 
 def _held_out(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

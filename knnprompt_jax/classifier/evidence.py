@@ -1,4 +1,4 @@
-"""What anchors say about each other, from states that are there: distances between all of them, and their hidden states."""
+"""Distances between all anchors, and their hidden states, from states that are there."""
 
 import dataclasses
 import functools

@@ -35,7 +35,7 @@ class VoteOptions(SearchedOptions):
 
 @dataclasses.dataclass(frozen=True)
 class KNNOptions(VoteOptions):
-    """The same, and what is compared by which distance."""
+    """How many anchors vote, by which distance they are near, and whether class means stand for them."""
 
     distance: str = options.option(
         "forward",
@@ -125,11 +125,13 @@ class PromptOptions(options.Options):
         "Of prompts longer than the context: their last tokens stay (left, as published), they are refused (error), "
         "or whole demonstrations go (drop).",
         choices=layout.TRUNCATIONS,
+        decisive=True,
     )
     label_token: str = options.option(
         "last",
         "The token of a label word by which its class is read: last (released code) or first (paper).",
         choices=layout.LABEL_TOKENS,
+        decisive=True,
     )
 
 

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import os
+import pathlib
 import time
 import weakref
 from collections.abc import Callable
@@ -40,6 +41,11 @@ class PassStatistics:
     seconds: float = 0.0
     compile_seconds: float = 0.0
     compilations: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were read, padding not counted."""
+        return self.prefix_tokens + self.suffix_tokens
 
     @property
     def fill(self) -> float:
@@ -88,26 +94,41 @@ class LanguageModel:
         revision: str | None = None,
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
-        name: str = "",
         deterministic: bool = False,
     ) -> "LanguageModel":
         """Loads a decoder of any family of `registry.LANGUAGE_MODELS`, in float32 (the reference), bfloat16 (for accelerators) or int8
         (kernels in 8 bits, the rest in bfloat16).
 
         The name is "smollm2" or "tiny", a Hugging Face folder, a GGUF file, a Hub name, or a Hub name with a file: "owner/name:file.gguf".
-        Each process reads only the slices of its devices of the mesh. The model is called `name`, if that is given, otherwise as it
-        was asked for.
+        Each process reads only the slices of its devices of the mesh.
 
         Raises:
             UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
                 mismatched weight files.
         """
-        jax_dtype, mesh = config_lib.dtype_of(dtype), parallel.make_mesh(1, 1) if mesh is None else mesh
+        config_lib.dtype_of(dtype)
         config, path = registry.describe(str(name_or_path), revision)
+        fingerprint, tokenizer = checkpoints.fingerprint(path, config), tokenizers.load(path)
+        name = str(name_or_path)
+        return cls.from_files(path, config, tokenizer, name, fingerprint, dtype, step_tokens, mesh, deterministic)
+
+    @classmethod
+    def from_files(
+        cls,
+        path: pathlib.Path,
+        config: config_lib.DecoderConfig,
+        tokenizer: Any,
+        name: str,
+        fingerprint: str,
+        dtype: str = "float32",
+        step_tokens: int | None = None,
+        mesh: jax.sharding.Mesh | None = None,
+        deterministic: bool = False,
+    ) -> "LanguageModel":
+        """As `from_pretrained`, where all but the weights is read already."""
+        jax_dtype, mesh = config_lib.dtype_of(dtype), parallel.make_mesh(1, 1) if mesh is None else mesh
         model = checkpoints.load(path, config, jax_dtype, sharding.placement(config, mesh))
-        fingerprint = checkpoints.fingerprint(path, config)
-        tokenizer = tokenizers.load(path)
-        return cls(model, tokenizer, name or str(name_or_path), fingerprint, step_tokens, mesh, deterministic)
+        return cls(model, tokenizer, name, fingerprint, step_tokens, mesh, deterministic)
 
     @classmethod
     def by_reference(

@@ -4,6 +4,7 @@ A file has `config_from_hf`, from a config.json to the model's configuration; `P
 says of their shape, by Hub name; `TABLE`, the names of the weights, and `FLAX_TABLE` where Flax files were published.
 """
 
+import functools
 import importlib
 import math
 import pathlib
@@ -65,6 +66,7 @@ def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODE
     return config
 
 
+@functools.cache
 def num_parameters(config: config_lib.DecoderConfig) -> int:
     """Parameters of the whole model; a tied head counts once."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract(config)))

@@ -66,7 +66,7 @@ def measured(settings: settings_lib.GridSettings, planned: passes_lib.Pass, mesh
         before = dataclasses.replace(model.statistics)
         model.states(prompts)
     after = model.statistics
-    read = after.prefix_tokens + after.suffix_tokens - before.prefix_tokens - before.suffix_tokens
+    read = after.tokens - before.tokens
     rate = read / (after.seconds - before.seconds)
     operations = 2.0 * models.num_parameters(planned.model.config) * rate
     told = f"{rate:,.0f} tokens per second ({operations / 1e12:.3g} TFLOP/s), measured here on {read:,} tokens"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.paper import cells as cells_lib
@@ -21,8 +22,6 @@ from knnprompt_jax.paper import plan as plan_lib
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.runs import material
 from knnprompt_jax.runs import passes as passes_lib
-
-_DECISIVE = ("split", "rows", "restore_dropped", "drop_duplicates", "label_token", "dtype", "revision", "hub")
 
 
 class Planner:
@@ -99,7 +98,7 @@ class Planner:
     def _run(
         self, settings: settings_lib.GridSettings, model: material.Model, rows: material.Rows, cell: cells_lib.GridCell
     ) -> passes_lib.Run:
-        problem = self._problem(model, rows, cell.draw, cell.test_share, settings.label_token)
+        problem = self._problem(model, rows, cell.draw, cell.test_share, settings.label_token, settings.truncation)
         declared, options = cell.declared, cell.options(settings)
         registry.select([declared.name], problem)
         if (key := repr((declared.name, options))) not in self._checked:
@@ -107,12 +106,18 @@ class Planner:
             self._checked.add(key)
         fields: dict[str, Any] = {"experiment": settings.experiment, "cell": dict(cell.axes)}
         fields["note"] = cells_lib.REUSED if cell.reuses_icl else ""
-        decisive = {name: getattr(settings, name) for name in _DECISIVE}
-        return passes_lib.draft(decisive, model, rows, cell.method, declared, options, problem, **fields)
+        return passes_lib.draft(
+            options_lib.decisive(settings), model, rows, cell.method, declared, options, problem, **fields
+        )
 
 
 def _problem(
-    model: material.Model, rows: material.Rows, draw: draws.Draw, test_share: float | None, label_token: str
+    model: material.Model,
+    rows: material.Rows,
+    draw: draws.Draw,
+    test_share: float | None,
+    label_token: str,
+    truncation: str,
 ) -> method.Problem:
     return method.Problem(
         rows.task,
@@ -120,6 +125,7 @@ def _problem(
         draws.evaluation(rows, test_share, draw.seed),
         model.tokenize,
         label_token=label_token,
+        truncation=truncation,
         logit_cap=model.config.logit_cap,
     )
 

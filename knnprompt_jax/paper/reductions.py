@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from knnprompt_jax import options
 from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import cells, draws
 from knnprompt_jax.paper import settings as settings_lib
@@ -37,9 +38,10 @@ class Reductions:
 
 def _of_record(record: Record, shipped: settings_lib.GridSettings) -> Iterator[str]:
     """The settings and options with which a record was made and which ship with another value."""
+    expected = options.decisive(shipped)
     for name, value in record.settings.items():
-        if hasattr(shipped, name) and name != "options":
-            yield from _different(name, value, getattr(shipped, name))
+        if name in expected:
+            yield from _different(name, value, expected[name])
     if record.method in registry.METHODS:
         drawn = draws.Draw(record.seed, record.shots, record.demo_shots)
         cell = cells.GridCell(record.method, drawn, tuple(record.cell.items()))

@@ -45,7 +45,9 @@ class GridSettings(settings_lib.SharedSettings):
         "Of KL divergences: released is KL(anchor ‖ test), which made the published numbers; forward is Eq. 5.",
         choices=distances.DIRECTIONS,
     )
-    rows: int = options.option(0, "Only so many rows to classify, the first of the split; 0: all.", least=0)
+    rows: int = options.option(
+        0, "Only so many rows to classify, the first of the split; 0: all.", least=0, decisive=True
+    )
     tflops: float = options.option(
         0.0, "For a dry run's hours: what this machine does per second; 0: measured where weights are here.", least=0
     )

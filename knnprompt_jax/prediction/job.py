@@ -81,7 +81,7 @@ def run(settings: PredictionSettings) -> Summary:
             raise first.example
         if first and not isinstance(first.example, errors.UserError):
             writing.kept(settings.keep, first.example.other)
-        classifier = KNNPrompting.load(folder, mesh=parallel.make_mesh(0, settings.mesh_model))
+        classifier = KNNPrompting.of_saved(saved, saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
         started, earlier = time.monotonic(), output.mark.rows
         counts = _label(settings, classifier, itertools.chain([first] if first else [], waiting), output)
     return Summary(*counts, earlier, time.monotonic() - started)

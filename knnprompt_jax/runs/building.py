@@ -40,7 +40,7 @@ def run(settings: settings_lib.BuildSettings) -> Result:
     as it is.
     """
     if settings.changes:
-        settings = material.with_saved_model(settings)
+        settings = material.with_saved_model(settings, saving.read(pathlib.Path(settings.store)))
     mesh = engine.start(settings, [settings.model])
     model = material.load_model(settings.model, settings.revision)
     sharding.check(model.config, mesh)

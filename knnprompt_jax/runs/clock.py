@@ -1,4 +1,4 @@
-"""Which pass of many is over, and how long the others will take at the pace so far."""
+"""Progress over passes, and how long those that are left will take at the pace so far."""
 
 import datetime
 import sys

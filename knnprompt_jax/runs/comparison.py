@@ -7,18 +7,13 @@ from collections.abc import Iterator
 
 from absl import logging
 
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import engine, material, passes, records
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
-
-# Options that an outcome depends on, beside the rows and the method's own.
-DECISIVE = (
-    *("split", "restore_dropped", "drop_duplicates", "truncation", "label_token", "dtype", "deterministic"),
-    *("revision", "hub", "train_file", "eval_file", "store"),
-)
 
 
 def run(settings: settings_lib.JobSettings) -> list[records.Record]:
@@ -28,13 +23,14 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
 
     Raises UserError on anything that cannot work, before anything is written.
     """
-    if settings.store:
-        settings = material.with_saved_model(settings)
+    saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
+    if saved:
+        settings = material.with_saved_model(settings, saved)
     mesh = engine.start(settings, [settings.model])
     rows = material.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
     model = material.load_model(settings.model, settings.revision)
-    saved = _saved(settings, rows, model) if settings.store else None
     if saved:
+        _check(saved, settings, rows, model)
         drawn = [saved.split]
     else:
         shots, shown = settings.shots or None, material.demo_shots(settings, rows, model)
@@ -53,13 +49,11 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
     return [done[run.record.name] for run in runs]
 
 
-def _saved(settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model) -> saving.Saved:
-    """The saved classifier, checked against the job; its arrays load later."""
-    saved = saving.read(pathlib.Path(settings.store))
+def _check(saved: saving.Saved, settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model) -> None:
+    """Raises UserError unless the anchors of the saved classifier were made as the job's would be."""
     identity = model.identity(settings.dtype, settings.deterministic)
     label_ids = saved.manifest.provenance.label_ids
     saved.check(identity, rows.task, label_ids, truncation=settings.truncation, label_token=settings.label_token)
-    return saved
 
 
 def _runs(
@@ -76,7 +70,7 @@ def _runs(
     )
     methods, left_out = registry.select(settings.method_names, problem)
     _tell(left_out)
-    decisive = {name: getattr(settings, name) for name in DECISIVE}
+    decisive = options_lib.decisive(settings)
     for chosen in methods:
         options = getattr(settings.options, chosen.name)
         chosen.prepare(problem, options)

@@ -51,14 +51,8 @@ def make_mesh(settings: settings_lib.ModelOptions, models: Sequence[str]) -> Mes
 
 def load(settings: settings_lib.ReadingOptions, model: material.Model, mesh: Mesh) -> lm.LanguageModel:
     """The weights of a model, over the mesh."""
-    return lm.LanguageModel.from_pretrained(
-        str(model.folder),
-        settings.dtype,
-        step_tokens=settings.batch or None,
-        mesh=mesh,
-        name=model.name,
-        deterministic=settings.deterministic,
-    )
+    described = (model.folder, model.config, model.tokenizer, model.name, model.fingerprint)
+    return lm.LanguageModel.from_files(*described, settings.dtype, settings.batch or None, mesh, settings.deterministic)
 
 
 def run(
@@ -182,7 +176,7 @@ def _tokens_read(model: reading_lib.CachedModel | None) -> int:
     """Tokens of all passes so far, those of prompts that the cache had among them."""
     if not model:
         return 0
-    return model.statistics.prefix_tokens + model.statistics.suffix_tokens + model.spared_tokens
+    return model.statistics.tokens + model.spared_tokens
 
 
 def _warn(reading: passes_lib.Reading) -> None:

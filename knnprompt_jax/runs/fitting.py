@@ -12,7 +12,7 @@ from knnprompt_jax.tasks.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class FitSettings(settings_lib.BuildSettings):
-    """Those of building a classifier, for all rows of a table."""
+    """Options of building a classifier, with defaults for a table: all its rows, and its columns as the task."""
 
     train_file: str = options_lib.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
     task: str = options_lib.option(settings_lib.OWN, settings_lib.TASK_HELP, needed=True)

@@ -20,7 +20,7 @@ from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import catalogue, defects, sources
 from knnprompt_jax.tasks.task import Example, Task
 
-Saved = TypeVar("Saved", settings_lib.BuildSettings, settings_lib.JobSettings)
+Settings = TypeVar("Settings", settings_lib.BuildSettings, settings_lib.JobSettings)
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
 
 
@@ -83,10 +83,9 @@ class Model:
         return np.array([self._lengths[text] for text in texts], int)
 
 
-def with_saved_model(settings: Saved) -> Saved:
-    """The settings with the model, its dtype and `deterministic` of the classifier in the folder `store`, unless they name others than
-    the defaults."""
-    made_by = saving.read(pathlib.Path(settings.store)).manifest.provenance
+def with_saved_model(settings: Settings, saved: saving.Saved) -> Settings:
+    """The settings with the model, its dtype and `deterministic` of a saved classifier, unless they name others than the defaults."""
+    made_by = saved.manifest.provenance
     left = [
         name for name in ("model", "dtype", "deterministic") if getattr(settings, name) == getattr(type(settings), name)
     ]

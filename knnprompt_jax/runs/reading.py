@@ -42,14 +42,14 @@ class CachedModel(lm.LanguageModel):
             return states
         if progress:
             progress(len(found_nF), 0)
-        before = self._tokens_read()
+        before = self.statistics.tokens
         rows_NF = np.zeros((len(keys_N), found_nF.shape[1]), np.float32)
         rows_NF[there_N] = found_nF
         if not there_N.all():
             missing = states_cache.without(prompts, there_N)
             states = super().states(missing, _fitting(shape) if shape else None, progress, keep_prefix)
             rows_NF[~there_N] = self._keep(keys_N[~there_N], states)
-        self.spared_tokens += self._tokens_of(prompts, shape) - (self._tokens_read() - before)
+        self.spared_tokens += self._tokens_of(prompts, shape) - (self.statistics.tokens - before)
         spec = parallel.by_rows(self.mesh, len(rows_NF)).spec
         hidden_NE, log_z_N = (parallel.put(array, self.mesh, spec) for array in (rows_NF[:, :-1], rows_NF[:, -1]))
         return lm.States(hidden_NE, log_z_N, deterministic=self.deterministic)
@@ -72,9 +72,6 @@ class CachedModel(lm.LanguageModel):
         if parallel.is_main():
             self.cache.keep(keys_N, rows_NF)
         return rows_NF
-
-    def _tokens_read(self) -> int:
-        return self.statistics.prefix_tokens + self.statistics.suffix_tokens
 
     def _tokens_of(self, prompts: layout.Prompts, shape: Shape | None) -> int:
         """How many tokens a pass over all prompts reads: what several begin with counts once."""

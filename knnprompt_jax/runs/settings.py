@@ -46,6 +46,7 @@ class ComputeOptions(options_lib.Options):
         "float32",
         "float32 is the reference, bfloat16 for accelerators; int8: kernels in 8 bits, the rest in bfloat16.",
         choices=config_lib.DTYPES,
+        decisive=True,
     )
     batch: int = options_lib.option(
         0, "Packed tokens that go through the model at a time in each data shard; 0: what suits the device.", least=0
@@ -57,7 +58,7 @@ class ComputeOptions(options_lib.Options):
 class ModelOptions(ComputeOptions):
     """How a language model is loaded and run."""
 
-    revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.")
+    revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.", decisive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +77,7 @@ class ReadingOptions(PromptOptions, ModelOptions):
         False,
         "State and distances of a text are the same to the bit whatever is read beside it, on any number of data shards; batch does not "
         "count then, and more tokens are read (docs/reliability.md).",
+        decisive=True,
     )
 
 
@@ -85,12 +87,14 @@ class TaskOptions(options_lib.Options):
 
     model: str = options_lib.option(shipped.DEFAULT, MODEL_HELP, needed=True)
     task: str = options_lib.option("demo", TASK_HELP, needed=True)
-    train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
+    train_file: str = options_lib.option(
+        "", "Train rows from a CSV, TSV, JSONL or Parquet file instead.", decisive=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class DrawOptions(TaskOptions):
-    """The same, and how many of the rows are drawn."""
+    """Options of the task, and how many of its rows are drawn."""
 
     shots: int = options_lib.option(32, "Train rows per class, or all.", least=1, words={"all": 0})
     demo_shots: int = options_lib.option(
@@ -107,7 +111,7 @@ class FileOptions(options_lib.Options):
 
 @dataclasses.dataclass(frozen=True)
 class LabelledFileOptions(FileOptions):
-    """The same, where rows have labels."""
+    """How files of labelled rows are read."""
 
     label_column: str = options_lib.option("label", "What files of rows call the column of the labels.", needed=True)
 
@@ -120,9 +124,11 @@ class RowOptions(LabelledFileOptions):
     text_columns: tuple[str, ...] = options_lib.option(
         (), f"The columns of texts, for task {OWN}; by default all that hold texts, but for ids, numbers and dates."
     )
-    hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.")
+    hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.", decisive=True)
     restore_dropped: bool = options_lib.option(
-        False, "Put the rows of train_dropped.jsonl back: the train file as published."
+        False,
+        "Put the rows of train_dropped.jsonl back: the train file as published.",
+        decisive=True,
     )
 
 
@@ -130,9 +136,11 @@ class RowOptions(LabelledFileOptions):
 class SharedSettings(ReadingOptions, RowOptions):
     """The options of every job that runs methods on the rows of tasks."""
 
-    split: str = options_lib.option("dev_subsample", "The split whose rows are classified.", needed=True)
+    split: str = options_lib.option("dev_subsample", "The split whose rows are classified.", needed=True, decisive=True)
     drop_duplicates: bool = options_lib.option(
-        False, "Leave out train rows that repeat, contradict each other or are among the rows to classify."
+        False,
+        "Leave out train rows that repeat, contradict each other or are among the rows to classify.",
+        decisive=True,
     )
     output: str = options_lib.option("results", "Folder of the JSON records.", needed=True)
     states_gb: float = options_lib.option(
@@ -149,7 +157,9 @@ class SharedSettings(ReadingOptions, RowOptions):
 class JobSettings(DrawOptions, SharedSettings):
     """Any set of methods, one task and one model."""
 
-    eval_file: str = options_lib.option("", "The rows to classify from a file as train_file; the two go together.")
+    eval_file: str = options_lib.option(
+        "", "The rows to classify from a file as train_file; the two go together.", decisive=True
+    )
     methods: str = options_lib.option(
         registry.ALL, "Names with commas between them (docs/methods.md lists them), or all that apply."
     )
@@ -160,6 +170,7 @@ class JobSettings(DrawOptions, SharedSettings):
         "",
         "Folder of a saved classifier (build_datastore.py) whose demonstrations and anchors are used, and its model unless "
         "another is named; seeds and shots are not.",
+        decisive=True,
     )
     resume: bool = options_lib.option(False, "Skip what the output folder has a record of by the same settings.")
 

@@ -21,11 +21,12 @@ from knnprompt_jax.prompts import layout
 
 _FORMAT = 1  # Of the files, and of what a pass computes: raised where either changes.
 _KEY_BYTES = 32
+# NotImplementedError is zipfile's, of a method of compression that it does not know.
 _DAMAGED = (ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 def keys_of(prompts: layout.Prompts, model: str) -> np.ndarray:
-    """What tells prompts apart [N, 32] (uint8), in the order of the queries: SHA-256 of their tokens, and of what tells models apart."""
+    """SHA-256 of each prompt's tokens and of the model's identity [N, 32] (uint8), in the order of the queries."""
     keys = np.zeros((prompts.num_prompts, _KEY_BYTES), np.uint8)
     identity = f"{_FORMAT} {model} ".encode()
     for group in prompts.groups:

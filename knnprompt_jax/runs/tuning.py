@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, estimator, inputs, saving, trials, tuning
 from knnprompt_jax.methods import tfidf
@@ -66,14 +65,7 @@ def run(settings: TuningSettings) -> Result:
         tried = _with_baselines(_telling(tried, settings.k, len(anchors)), saved.task, anchors)
         return Result(tried, command, settings.apply)
     task, rows = material.load_train(settings, settings.task, settings.train_file)
-    model = lm_lib.LanguageModel.from_pretrained(
-        settings.model,
-        settings.dtype,
-        settings.revision or None,
-        settings.batch or None,
-        mesh,
-        deterministic=settings.deterministic,
-    )
+    model = engine.load(settings, material.load_model(settings.model, settings.revision), mesh)
     classifier = estimator.KNNPrompting(
         model,
         task,
@@ -109,7 +101,7 @@ def _with_baselines(tried: tuning.Tuning, task: Task, anchors: Sequence[Example]
     """With the scores of what reads no states, on the same anchors: the commonest class, and TF-IDF in five folds."""
     y_N = inputs.classes_of(task, anchors)
     shares_C = np.bincount(y_N, minlength=task.num_classes) / len(y_N)
-    commonest = choosing.Said.of(np.tile(shares_C, (len(y_N), 1)), y_N).score
+    commonest = choosing.Outcome.of(np.tile(shares_C, (len(y_N), 1)), y_N).score
     beside = {"commonest class": commonest}
     texts, folds_N = np.array(tfidf.bare_texts(task, anchors), object), choosing.folds(y_N)
     p_NC = np.zeros((len(y_N), task.num_classes))
@@ -120,7 +112,7 @@ def _with_baselines(tried: tuning.Tuning, task: Task, anchors: Sequence[Example]
             p_NC[out] = tfidf.predict_proba(tfidf.Settings(), *given)
     except ValueError:  # No text of the other folds has a word.
         return dataclasses.replace(tried, beside=beside)
-    beside["TF-IDF, logistic regression"] = choosing.Said.of(p_NC, y_N).score
+    beside["TF-IDF, logistic regression"] = choosing.Outcome.of(p_NC, y_N).score
     return dataclasses.replace(tried, beside=beside)
 
 

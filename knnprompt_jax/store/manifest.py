@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -86,11 +87,16 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
 def versions() -> dict[str, str]:
     """Of the libraries that have a say in the result."""
-    installed = {"python": platform.python_version()}
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    installed = [("python", platform.python_version())]
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed[name] = importlib.metadata.version(name)
-    return installed
+            installed.append((name, importlib.metadata.version(name)))
+    return tuple(installed)
 
 
 def write(folder: pathlib.Path, manifest: Manifest) -> None:

@@ -38,6 +38,7 @@ class StoreOptions(options_lib.Options):
         "float32",
         "Of anchors; float16 and bfloat16 take half the memory, and 3 % or 11 % of the 3 nearest may change.",
         choices=codec_lib.KEY_DTYPES,
+        decisive=True,
     )
     placement: str = options_lib.option(
         "device",

@@ -67,7 +67,7 @@ def test_candidates_are_compared_on_the_anchors_that_all_sets_have():
 def test_scores_of_a_candidate():
     y_N = np.array([0, 0, 0, 1])
     p_NC = np.array([[0.9, 0.1], [0.8, 0.2], [0.2, 0.8], [0.4, 0.6]])
-    score = choosing.Said.of(p_NC, y_N).score
+    score = choosing.Outcome.of(p_NC, y_N).score
     assert (score.accuracy, score.macro_f1) == (0.75, pytest.approx((0.8 + 2 / 3) / 2))
     assert score.log_loss == pytest.approx(-np.log([0.9, 0.8, 0.2, 0.6]).mean())
     assert score.standard_error == pytest.approx(np.sqrt(0.75 * 0.25 / 4))

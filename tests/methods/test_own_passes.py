@@ -58,7 +58,7 @@ def test_the_cost_is_known_beforehand(name):
     reader = method.Reader(lambda texts: np.array([len(whole_texts.tokens(text)) for text in texts]), model.context)
     before = dataclasses.replace(model.statistics)
     prediction = declared.run(method.Context(problem, model, {method.queries: states}), settings)
-    read = model.statistics.prefix_tokens + model.statistics.suffix_tokens - before.prefix_tokens - before.suffix_tokens
+    read = model.statistics.tokens - before.tokens
     cost = declared.cost(problem, reader, settings)
     assert cost.prompts == prediction.prompts and 0.8 < cost.tokens / read < 4
 

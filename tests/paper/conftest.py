@@ -1,9 +1,9 @@
 """A small world for whole grids: a task of two classes, a tiny GPT-2 whose context holds few demonstrations."""
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -22,8 +22,16 @@ Settings = dataclasses.make_dataclass("Settings", [], bases=tuple(sorted(_KINDS,
 @pytest.fixture(autouse=True, scope="module")
 def loaded_once() -> Iterator[None]:
     """Each model is loaded once, and so compiled once per shape, for all grids of a file."""
+    loaded: dict[Any, lm.LanguageModel] = {}
+    from_files = lm.LanguageModel.from_files
+
+    def once(path: pathlib.Path, config: Any, tokenizer: Any, *identity: Any) -> lm.LanguageModel:
+        if identity not in loaded:
+            loaded[identity] = from_files(path, config, tokenizer, *identity)
+        return loaded[identity]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lm.LanguageModel, "from_pretrained", functools.cache(lm.LanguageModel.from_pretrained))
+        patch.setattr(lm.LanguageModel, "from_files", once)
         yield
 
 

@@ -12,6 +12,7 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.paper import cells, job, planner
 from knnprompt_jax.runs import comparison, records
 from knnprompt_jax.runs import settings as job_settings
+from knnprompt_jax.store.store import StoreOptions
 from tests.runs.conftest import choosing, world  # noqa: F401
 
 
@@ -127,6 +128,21 @@ def test_shards_share_out_all_passes(grid):
     again = [planned_of(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
     assert [len(shard.passes) for shard in again] == [0, len(shards[1].passes), len(shards[2].passes)]
     assert f"and {len(names[0]) + len(names[2])} are other shards'" in str(again[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("truncation", "drop"), ("label_token", "first"), ("deterministic", True), ("dtype", "bfloat16"), ("rows", 5)]
+    + [("datastore", StoreOptions(key_dtype="float16"))],
+)
+def test_what_decides_an_outcome_names_other_records(grid, name, value):
+    """So that no record of another setting counts as finished; and prompts are truncated as is asked for."""
+    (*_, first), (*_, second) = (
+        [run for each in planned_of(settings).passes for run in each.runs]
+        for settings in (grid, dataclasses.replace(grid, **{name: value}))
+    )
+    assert first.record.name != second.record.name and "datastore.key_dtype" in first.record.settings
+    assert second.problem.truncation == (value if name == "truncation" else "left")
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(grid, read, capsys):

@@ -27,7 +27,7 @@ def test_hours_follow_from_operations():
 
 
 def test_a_given_speed_needs_no_model(grid, planned, monkeypatch):
-    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     given = dataclasses.replace(grid, tflops=0.25)
     (pace,) = paces.of_models(given, planned.whole, mesh_of(grid)).values()
     assert (pace.operations, pace.told) == (0.25e12, "0.25 TFLOP/s, as given by tflops")
@@ -68,7 +68,7 @@ def test_a_topology_is_planned_for_on_the_mesh_that_fits(grid, planned, monkeypa
         return types.SimpleNamespace(recommended=row, rows=(row,))
 
     monkeypatch.setattr(planning, "run", run)
-    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     named = dataclasses.replace(grid, topology="v5e:2x4", dtype="bfloat16")
     (pace,) = paces.of_models(named, planned.whole, mesh_of(grid)).values()
     assert told in pace.told

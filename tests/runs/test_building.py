@@ -142,7 +142,7 @@ def test_appending_and_removing_compute_nothing_else(shared, job, tmp_path):
     ],
 )
 def test_a_classifier_that_does_not_suit_is_told_before_weights_load(own, message, job, built, tmp_path, monkeypatch):
-    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     with pytest.raises(errors.UserError, match=message):
         comparison.run(dataclasses.replace(job, **{"store": str(built[0] / "dense"), **own}))
     assert not (tmp_path / "results").exists()
@@ -159,7 +159,7 @@ def test_a_classifier_that_does_not_suit_is_told_before_weights_load(own, messag
     ],
 )
 def test_mistakes_show_before_weights_load(own, message, shared, tmp_path, monkeypatch):
-    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     with pytest.raises(errors.UserError, match=message):
         building.run(settings.BuildSettings(**{**shared, "store": str(tmp_path / "store"), **own}))
     assert not list(tmp_path.iterdir())

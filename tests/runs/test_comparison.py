@@ -162,7 +162,7 @@ def test_methods_that_read_no_prompts_make_no_pass(job, passes):
 
 def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
     done = comparison.run(dataclasses.replace(job, methods="icl"))
-    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     again = dataclasses.replace(job, methods="icl", resume=True)
     for wanted, mine in ((done, again), (done[1:], dataclasses.replace(again, seeds=(2,)))):
         assert predictions(comparison.run(mine)) == predictions(wanted)
@@ -202,7 +202,7 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
     ],
 )
 def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):
-    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", None)
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     with pytest.raises(errors.UserError, match=message):
         comparison.run(dataclasses.replace(job, **change))
     assert not (tmp_path / "results").exists()

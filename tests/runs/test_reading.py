@@ -77,7 +77,7 @@ def test_rows_are_those_of_the_plain_model(model, read, prefix):
     plain, cached = model
     want = plain.states(prompts_of(TOKENS, prefix))
     read.clear()
-    reported, before = [], cached._tokens_read()
+    reported, before = [], cached.statistics.tokens
     for tokens, new in ((TOKENS[:2], 2), (TOKENS[::-1], 3), (TOKENS, 0)):
         reported.clear()
         states = cached.states(prompts_of(tokens, prefix), None, lambda prompts, _: reported.append(prompts))
@@ -88,7 +88,7 @@ def test_rows_are_those_of_the_plain_model(model, read, prefix):
         assert read[-1:] == [new] if new else len(read) == 2
     alone = [len(prefix) + sum(map(len, tokens)) for tokens in (TOKENS[:2], TOKENS, TOKENS)]
     shared = 1 + 2 * 3  # What packed suffixes begin with, in the first call and in the others.
-    assert cached._tokens_read() - before + cached.spared_tokens == sum(alone) - shared
+    assert cached.statistics.tokens - before + cached.spared_tokens == sum(alone) - shared
 
 
 def test_a_flipped_bit_is_read_anew(model, read):
