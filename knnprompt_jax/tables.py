@@ -25,10 +25,10 @@ def from_cell(text: str) -> str:
     return text[1:] if text.startswith("'") and to_cell(text[1:]) == text else text
 
 
-def spread(values: Sequence[float], scale: float = 100.0, digits: int = 1) -> str:
-    """Mean ± sample standard deviation (ddof = 1) of some numbers, times `scale`; the mean alone for one number."""
-    mean = f"{scale * statistics.fmean(values):.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {scale * statistics.stdev(values):.{digits}f}"
+def spread(values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation (ddof = 1) of some shares, in %; the mean alone for one number."""
+    mean = f"{100 * statistics.fmean(values):.1f}"
+    return mean if len(values) < 2 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

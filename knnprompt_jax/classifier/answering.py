@@ -21,12 +21,22 @@ UNIFORM = "uniform"
 def of_states(classifier: "KNNPrompting", states: lm_lib.States) -> predictions.Predictions:
     """The predictions of texts whose states lie whole on every device."""
     if classifier.options_.is_plain:
-        near, by_rounding_Q = classifier.voters(states)
+        near, by_rounding_Q = voters(classifier, states)
         classes_Q, p_QC = predictions.vote(near, classifier.task.num_classes, classifier.tie_break)
     else:
         near, classes_Q, p_QC, by_rounding_Q = _by_rule(classifier, states)
     ids_N, labels_C = classifier.searched_.ids_N, classifier.labels_
     return predictions.of(near, ids_N, labels_C, classes_Q, p_QC, by_rounding_Q)
+
+
+def voters(classifier: "KNNPrompting", states: lm_lib.States) -> tuple[kernel.Neighbours, np.ndarray | None]:
+    """The neighbours that vote on each state, and whether rounding decides the majority [Q], as in `Predictions`."""
+    looked_at, near, bounds = _near(classifier, states)
+    if bounds is None:
+        return near, None
+    classes_Q, _ = predictions.vote(near, classifier.task.num_classes, classifier.tie_break)
+    vote = (near.labels_Qk.shape[1], len(classifier.searched_), classes_Q, classifier.tie_break)
+    return near, rounding.by_votes(looked_at, bounds, *vote)
 
 
 def left_out(classifier: "KNNPrompting") -> tuple[np.ndarray, np.ndarray]:
@@ -82,11 +92,9 @@ def _by_rule(
     rule, model = classifier.rule_, classifier.lm
     fitted = dataclasses.replace(classifier.fitted_, rule=rule)
     hidden_QE, prior_C = np.asarray(states.hidden_NE), prior_of(classifier.class_prior, classifier.labels_)
-    looked_at = classifier.search(states, rule.k, rounding.LOOKED_AT)
-    near = jax.tree.map(lambda array_QK: array_QK[:, : rule.k], looked_at)
+    looked_at, near, bounds = _near(classifier, states)
     p_QC = fitted.probabilities(*_arrays(near), hidden_QE, prior_C)
     classes_Q = p_QC.argmax(-1)
-    bounds = rounding.bounds(looked_at, distances.get(rule.distance), model, states, classifier.searched_.codec)
     if bounds is None:
         return near, classes_Q, p_QC, None
     labels_QK, distances_QK = rounding.against(looked_at, bounds, classes_Q)
@@ -97,6 +105,16 @@ def _by_rule(
         moves_QC = np.where(np.arange(p_QC.shape[1]) == classes_Q[:, None], -moves_QC, moves_QC)
     otherwise_QC = fitted.probabilities(*against, hidden_QE, prior_C, moves_QC)
     return near, classes_Q, p_QC, otherwise_QC.argmax(-1) != classes_Q
+
+
+def _near(
+    classifier: "KNNPrompting", states: lm_lib.States
+) -> tuple[kernel.Neighbours, kernel.Neighbours, tuple[np.ndarray, np.ndarray] | None]:
+    """Neighbours beyond those that vote, those that vote, and how far rounding moves the distances of the first: `rounding.bounds`."""
+    rule, codec = classifier.rule_, classifier.searched_.codec
+    looked_at, k = classifier.search(states, rule.k, rounding.LOOKED_AT), classifier.search_options(rule.k).k
+    near = jax.tree.map(lambda array_QK: array_QK[:, :k], looked_at)
+    return looked_at, near, rounding.bounds(looked_at, distances.get(rule.distance), classifier.lm, states, codec)
 
 
 def _arrays(near: kernel.Neighbours) -> tuple[np.ndarray, np.ndarray]:

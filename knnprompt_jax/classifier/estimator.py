@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Self
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 from sklearn import base
@@ -22,7 +21,6 @@ from knnprompt_jax.classifier import (
     passes,
     pickling,
     predictions,
-    rounding,
     rules,
     saving,
     trials,
@@ -285,18 +283,6 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         # Calls of about the same size share a compilation of the search too.
         padded = placement.pad(states, passes.next_power(max(1, len(states))))
         return placement.take(searched.search(padded, options), slice(0, len(states)))
-
-    def voters(self, states: lm_lib.States) -> tuple[kernel.Neighbours, np.ndarray | None]:
-        """The neighbours that vote on each state, and whether rounding decides the majority [Q], as in `Predictions`."""
-        rule = self.rule_
-        looked_at, k = self.search(states, rule.k, rounding.LOOKED_AT), self.search_options(rule.k).k
-        near = jax.tree.map(lambda array_QK: array_QK[:, :k], looked_at)
-        bounds = rounding.bounds(looked_at, distances.get(rule.distance), self.lm, states, self.searched_.codec)
-        if bounds is None:
-            return near, None
-        classes_Q, _ = predictions.vote(near, self.task.num_classes, self.tie_break)
-        vote = (k, len(self.searched_), classes_Q, self.tie_break)
-        return near, rounding.by_votes(looked_at, bounds, *vote)
 
     def search_options(self, k: int) -> SearchOptions:
         """What is asked of the store."""

@@ -76,11 +76,11 @@ def trained_cells(settings: settings_lib.GridSettings) -> Iterator[GridCell]:
         yield GridCell(name, draw(name, seed, shots, settings.regime, 0), (("regime", settings.regime),))
 
 
-def draw(name: str, seed: int, shots: int, regime: str, most: int, share: float | None = None) -> draws.Draw:
+def draw(name: str, seed: int, shots: int, regime: str, most: int) -> draws.Draw:
     """The train rows of a method: demonstrations alone, demonstrations and other shots, or shots to train on."""
     is_few_shot = regime == settings_lib.FEW_SHOT
     sees = registry.get(name).sees
     if sees == "demonstrations":
         shown = shots if is_few_shot else most
-        return draws.Draw(seed, shown, shown, share)
-    return draws.Draw(seed, shots, 0 if sees == "train" else min(shots, 1 if is_few_shot else most), share)
+        return draws.Draw(seed, shown, shown)
+    return draws.Draw(seed, shots, 0 if sees == "train" else min(shots, 1 if is_few_shot else most))

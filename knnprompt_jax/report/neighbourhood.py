@@ -52,10 +52,10 @@ class Bin:
     count: int
 
 
-def calibration(y_N: np.ndarray, shares_NC: np.ndarray, predicted_N: np.ndarray, num_bins: int = 10) -> list[Bin]:
-    """Accuracy by the share of the vote that the predicted class has, in bins of equal width without the empty ones."""
+def calibration(y_N: np.ndarray, shares_NC: np.ndarray, predicted_N: np.ndarray) -> list[Bin]:
+    """Accuracy by the share of the vote that the predicted class has, in ten bins of equal width without the empty ones."""
     confidence_N, right_N = shares_NC[np.arange(len(y_N)), predicted_N], predicted_N == y_N
-    bins_N = np.minimum((confidence_N * num_bins).astype(int), num_bins - 1)
+    bins_N = np.minimum((confidence_N * 10).astype(int), 9)
     members = [bins_N == index for index in np.unique(bins_N)]
     return [Bin(float(confidence_N[in_N].mean()), float(right_N[in_N].mean()), int(in_N.sum())) for in_N in members]
 
