@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M | re.S))
 STEP = re.compile(
     r"^`(?P<file>[\w./]+)`:\n\n```\w+\n(?P<text>.*?)^```$"
-    r"|^In `(?P<changed>[\w./]+)`, `(?P<old>[^`]+)` becomes `(?P<new>[^`]+)`\.$"
+    r"|^In `(?P<changed>[\w./]+)`, (?P<tick>`+)(?P<old>.+?)(?P=tick) becomes (?P=tick)(?P<new>.+?)(?P=tick)\.$"
     r"|^```bash\n(?P<commands>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -31,6 +31,9 @@ DONE = {
 def test_each_step_can_be_done(name, tmp_path):
     for folder in ("knnprompt_jax", "configs", "experiments", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "docs").mkdir()
+    for file in ("docs/methods.md", "pyproject.toml"):
+        shutil.copyfile(ROOT / file, tmp_path / file)
     output = ""
     for step in STEP.finditer(SECTIONS[name]):
         if step["file"]:
@@ -41,7 +44,7 @@ def test_each_step_can_be_done(name, tmp_path):
             assert before.count(step["old"]) == 1, (step["changed"], step["old"])
             path.write_text(before.replace(step["old"], step["new"]), encoding="utf-8")
         else:
-            output = "".join(run(line, tmp_path) for line in step["commands"].splitlines())
+            output += "".join(run(line, tmp_path) for line in step["commands"].splitlines())
     assert DONE[name] in output
 
 

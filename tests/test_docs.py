@@ -18,11 +18,11 @@ def blocks(name: str) -> list[re.Match[str]]:
     return list(BLOCK.finditer((ROOT / "docs" / name).read_text(encoding="utf-8")))
 
 
-def run(command: str) -> None:
-    """A line of the shell, with this Python and the binaries where they are."""
+def run(command: str, cache: pathlib.Path) -> None:
+    """A line of the shell, with this Python and the binaries where they are; they share what they compile."""
     first, *words = shlex.split(command, comments=True)
     start = {"python": [ROOT / words[0]], "knnprompt": ["-m", "knnprompt_jax", words[0]]}[first]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KNNPROMPT_CACHE": str(cache)}
     done = subprocess.run(
         [sys.executable, *start, *words[1:]], env=environment, capture_output=True, text=True, check=False
     )
@@ -30,7 +30,7 @@ def run(command: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["api.md", "own_data.md", "predict.md", "datastores.md"])
-def test_snippets_run(name, tmp_path, monkeypatch):
+def test_snippets_run(name, tmp_path, tmp_path_factory, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found, names = blocks(name), {}
     assert {block["kind"] for block in found} <= {"python", "bash", "yaml", "csv"}
@@ -41,7 +41,7 @@ def test_snippets_run(name, tmp_path, monkeypatch):
             exec(compile(block["text"], name, "exec"), names)
         elif block["kind"] == "bash":
             for line in block["text"].splitlines():
-                run(line)
+                run(line, tmp_path_factory.getbasetemp() / "programs")
         else:
             assert isinstance(yaml.safe_load(block["text"]), dict)
     if name == "own_data.md":
