@@ -119,6 +119,8 @@ def _nearest_folder(path: pathlib.Path, folder: bool) -> pathlib.Path:
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             raise errors.UserError(f"{path}: {part} is a link to {part.readlink()}, which is not there")
+    if place.exists() and not (place.is_dir() or place.is_file()):
+        raise errors.UserError(f"{path}: it is neither a file nor a folder, and would be replaced")
     nearest = next(part for part in (place, *place.parents) if part.exists() and (folder or part != place))
     if place.exists() and place.is_dir() != folder:
         is_there, needed = ("a folder", "a file") if place.is_dir() else ("a file", "a folder")

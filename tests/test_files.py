@@ -122,6 +122,7 @@ def test_links_stay(tmp_path):
 def places(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
     return tmp_path
@@ -132,6 +133,8 @@ def places(tmp_path):
     [
         ("folder", {}, "folder: it is a folder, and a file is needed"),
         ("file", {"folder": True}, "file: it is a file, and a folder is needed"),
+        ("pipe", {}, "pipe: it is neither a file nor a folder, and would be replaced"),
+        ("pipe", {"folder": True}, "pipe: it is neither a file nor a folder, and would be replaced"),
         ("file/below/it", {"folder": True}, "file is a file, and no folder"),
         ("link", {}, "link: {}/link is a link to nowhere, which is not there"),
         ("link/below", {}, "below: {}/link is a link to nowhere, which is not there"),

@@ -141,6 +141,9 @@ class Task:
         new = sorted(set(names) - set(self.labels), key=_label_order)
         if not new:
             return self
+        if taken := sorted(set(new) & set(self.label_words)):
+            label = self.labels[self.label_words.index(taken[0])]
+            raise self._error(f"{taken[0]!r} is no label but the word of {label!r}: choose from {listed(self.labels)}")
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
 

@@ -100,6 +100,11 @@ def test_a_new_label_word_is_another_than_those_there_are(words, new, expected):
     assert task.label_words == (*words, expected.strip())
 
 
+def test_a_label_word_in_the_place_of_its_label_is_told(changed):
+    with pytest.raises(errors.UserError, match="'good' is no label but the word of 'yes': choose from no, yes"):
+        changed.partial_fit(["left"], ["good"])
+
+
 def test_classes_that_share_a_token_are_refused_where_tokens_are_compared(model):
     """The last token of both words is that of " day"."""
     options = {"label_token": "last"}
