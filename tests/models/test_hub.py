@@ -196,7 +196,11 @@ def test_a_token_opens_private_models_and_stays_with_the_hub(server, monkeypatch
             "model 'owner/name', revision 'v7', is no local folder and not in the cache, and the",
         ),
         (("owner/name",), {"access": "gated"}, "on the Hub it is gated: accept its terms there and set HF_TOKEN"),
-        (("naïve/one",), {}, "'naïve/one' is neither a folder nor a possible Hub name (owner/name)"),
+        (
+            ("naïve/one",),
+            {},
+            "'naïve/one' is neither a folder nor a possible Hub name (owner/name, or owner/name:file.gguf)",
+        ),
     ],
 )
 def test_refusals_say_what_to_do(server, arguments, options, expected):
