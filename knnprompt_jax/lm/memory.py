@@ -22,7 +22,6 @@ from knnprompt_jax.prompts import packing
 PREFIX_TOKENS = 2048  # Of demonstrations, where prompts are not laid out yet: more than most tasks show.
 READS_PER_ROW = 16  # Tokens after which the model is asked, likewise.
 MARGIN = 0.9  # Of a device's memory that the arithmetic may fill, since it is right to a tenth.
-_REGISTER = 128  # Numbers in a row of an accelerator's registers.
 _STREAMS, _PROJECTED = 3, 6  # Copies of the residual stream, and of what has its width in heads, that a block holds.
 
 
@@ -96,10 +95,15 @@ def _working(
     streams = _STREAMS * tokens * config.width * size
     projected = _PROJECTED * tokens * config.num_heads // model * config.head_size * size
     kv_heads, queries = max(1, config.num_kv_heads // model), config.num_heads // config.num_kv_heads
-    in_kernel = attention.is_in_kernel(shape.prefix, platform)
-    logits = queries * tokens * (shape.width + shape.prefix * (not in_kernel))
-    attending = attention.heads_together(kv_heads, logits, platform) * logits * size
-    if in_kernel:  # What it reads, in float32, each head in whole registers.
-        attending += 4 * tokens * config.num_heads // model * max(_REGISTER, config.head_size)
+    if attention.is_in_kernel(
+        shape.prefix, platform
+    ):  # All blocks but the last, where few tokens read keys and values of all.
+        logits, projected_too = queries * shape.reads * (tokens + shape.prefix), projected // 2
+        nbytes = (
+            4 if platform == "tpu" else 4 + size
+        )  # Float32; on a GPU weights of the activations' type stand beside them.
+    else:
+        logits, projected_too, nbytes = queries * tokens * (shape.width + shape.prefix), projected, size
+    attending = projected_too + attention.heads_together(kv_heads, logits, platform) * logits * nbytes
     mlp = (3 if config.gated_mlp else 2) * tokens * config.mlp_width // model * size
-    return streams + max(projected + attending, mlp, 4 * shape.reads * config.vocab_size // model)
+    return streams + max(projected, attending, mlp, 4 * shape.reads * config.vocab_size // model)

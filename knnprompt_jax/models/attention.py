@@ -125,6 +125,7 @@ def shared_prefix_attention(
     prefix: Prefix,
     rule: LogitRule,
     stable_softmax: bool,
+    in_order: bool,
 ) -> Array:
     """What each query reads from the prefix and from those tokens of its row that the mask allows, [B, S, H, K].
 
@@ -132,8 +133,8 @@ def shared_prefix_attention(
     taken a few at a time, each with all queries, so that the logits [H, B · S, P] never exist for all of them, and what a matrix
     product does once with its right operand serves as many rows as there are.
 
-    `positions_BS` are those of the queries. On accelerators a kernel reads the prefix (`prefix_kernel`), and what it gives meets the
-    rows' part in float32; the rest is of CPUs. Softmax is the same whatever is subtracted from all logits of a query. With
+    `positions_BS` are those of the queries. Where these are the row's tokens `in_order`, a kernel does all of it on accelerators
+    (`prefix_kernel`). Softmax is the same whatever is subtracted from all logits of a query. With
     `stable_softmax` that is their maximum, which takes a pass over the prefix's logits, 5 % of a whole pass of the model on two CPU
     cores. Otherwise it is the maximum over the row's tokens alone: as exact, but where a logit of the prefix exceeds it by more than
     about 80, exponentials overflow, and the query reads NaN.
@@ -141,9 +142,13 @@ def shared_prefix_attention(
     batch, width, heads, size = q_BSHK.shape
     kv_heads = k_BTGK.shape[2]
     queries, platform = heads // kv_heads, parallel.platform()
+    if in_order and is_in_kernel(prefix.k.shape[1], platform):
+        rows = q_BSHK, k_BTGK, v_BTGK, mask_BST, positions_BS
+        return prefix_kernel.attend(
+            *rows, prefix.k, prefix.v, prefix.length, rule.scale, rule.window, rule.cap, platform
+        )
     shards = jax.sharding.get_abstract_mesh().shape.get(parallel.MODEL, 1)
-    in_kernel = is_in_kernel(prefix.k.shape[1], platform)
-    logits_per_head = queries * batch * width * (k_BTGK.shape[1] + prefix.k.shape[1] * (not in_kernel))
+    logits_per_head = queries * batch * width * (k_BTGK.shape[1] + prefix.k.shape[1])
     together = heads_together(kv_heads // shards, logits_per_head, platform)
     count = kv_heads // shards // together
 
@@ -155,26 +160,21 @@ def shared_prefix_attention(
     q_BSGMK = rule.scaled(q_BSHK).reshape(batch, width, kv_heads, queries, size)
     q_GBQK = jnp.einsum("bsgmk->gbmsk", q_BSGMK).reshape(kv_heads, batch, queries * width, size)
     mask_BQT, positions_BQ = jnp.tile(mask_BST, (1, queries, 1)), jnp.tile(positions_BS, (1, queries))
-    if in_kernel:
-        far = _from_kernel(q_GBQK, positions_BQ, prefix, rule, platform)
-        attend = functools.partial(_attend_rows, mask_BQT=mask_BQT, rule=rule)
-    else:
-        far = prefix.k, prefix.v
-        far_mask = jnp.arange(prefix.k.shape[1]) < prefix.length
-        if rule.window is not None:
-            far_mask = rule.within(far_mask, positions_BQ[..., None], jnp.arange(prefix.k.shape[1]))
-            far_mask = far_mask.reshape(batch * queries * width, prefix.k.shape[1])
-        attend = functools.partial(
-            _attend_heads, mask_BQT=mask_BQT, far_mask=far_mask, rule=rule, stable_softmax=stable_softmax
-        )
+    far_mask = jnp.arange(prefix.k.shape[1]) < prefix.length
+    if rule.window is not None:
+        far_mask = rule.within(far_mask, positions_BQ[..., None], jnp.arange(prefix.k.shape[1]))
+        far_mask = far_mask.reshape(batch * queries * width, prefix.k.shape[1])
+    attend = functools.partial(
+        _attend_heads, mask_BQT=mask_BQT, far_mask=far_mask, rule=rule, stable_softmax=stable_softmax
+    )
     near = [jnp.moveaxis(array, 2, 0) for array in (k_BTGK, v_BTGK)]
-    read = jax.lax.map(attend, [in_groups(array) for array in (q_GBQK, *near, *far)])
+    read = jax.lax.map(attend, [in_groups(array) for array in (q_GBQK, *near, prefix.k, prefix.v)])
     read = read.reshape(count, shards, together, batch, queries, width, size)
     return jnp.einsum("cnobmsk->bsncomk", read).reshape(batch, width, heads, size)
 
 
 def is_in_kernel(prefix_tokens: int, platform: str) -> bool:
-    """Whether a kernel reads the prefix: then softmax is stable in any case, and the prefix's logits take no memory."""
+    """Whether a kernel reads prefix and rows: its softmax is stable in any case, and its logits take no memory."""
     return prefix_tokens > 0 and platform in prefix_kernel.TILES and os.environ.get(SWITCH) != OFF
 
 
@@ -182,27 +182,6 @@ def heads_together(heads: int, logits_per_head: int, platform: str) -> int:
     """The most heads that divide all of a device's and whose logits are few enough there; at least one."""
     limit = LOGITS_ON_CPU if platform == "cpu" else LOGITS_ON_ACCELERATOR
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_per_head <= limit))
-
-
-def _from_kernel(
-    q_GBQK: Array, positions_BQ: Array, prefix: Prefix, rule: LogitRule, platform: str
-) -> tuple[Array, Array]:
-    """What all queries read from the prefix [G, B, Q, K], and the log-sum-exp of their logits [G, B, Q]; float32."""
-    q_GTK = q_GBQK.reshape(len(q_GBQK), -1, q_GBQK.shape[-1])
-    limits = prefix.length, positions_BQ.reshape(-1), rule.window
-    read_GTK, log_sum_GT = prefix_kernel.read(q_GTK, prefix.k, prefix.v, *limits, rule.cap, platform)
-    return read_GTK.reshape(q_GBQK.shape), log_sum_GT.reshape(q_GBQK.shape[:-1])
-
-
-def _attend_rows(group: list[Array], mask_BQT: Array, rule: LogitRule) -> Array:
-    """As `_attend_heads`, where `group` ends with what `_from_kernel` gives."""
-    q_GBQK, k_GBTK, v_GBTK, far_GBQK, log_sum_GBQ = group
-    near_GBQT = jnp.einsum("gbqk,gbtk->gbqt", q_GBQK, k_GBTK, preferred_element_type=jnp.float32)
-    near_GBQT = rule.masked(near_GBQT, mask_BQT)
-    top_GBQ = jnp.maximum(near_GBQT.max(-1), log_sum_GBQ)
-    near_GBQT, far_GBQ = jnp.exp(near_GBQT - top_GBQ[..., None]), jnp.exp(log_sum_GBQ - top_GBQ)
-    read_GBQK = _mix(near_GBQT, v_GBTK, "gbqt,gbtk->gbqk") + far_GBQ[..., None] * far_GBQK
-    return (read_GBQK / (near_GBQT.sum(-1) + far_GBQ)[..., None]).astype(q_GBQK.dtype)
 
 
 def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: LogitRule, stable_softmax: bool) -> Array:

@@ -102,7 +102,7 @@ class Decoder(nnx.Module):
         x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
         mask_1JT = attention.readable_at(read_positions_J, stops_BS)[None]
         positions_1J = positions_1T[:, read_positions_J]
-        attend = self._after_prefix(last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax)
+        attend = self._after_prefix(last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax, False)
         tokens_T = jnp.arange(positions_1T.size)
         rotate_T, rotate_J = (self._rotate(rotation, last, tokens) for tokens in (tokens_T, read_positions_J))
         return self._finish(self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J))[0]
@@ -127,6 +127,7 @@ class Decoder(nnx.Module):
         positions_BT: Array,
         prefix: attention.Prefix,
         stable_softmax: bool,
+        in_order: bool = True,
     ) -> layers.Attend:
         prefix_of_layer = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
         rule = self._rule(layer, prefix.k.shape[2] + positions_BT.shape[1])
@@ -135,7 +136,7 @@ class Decoder(nnx.Module):
         def attend(q: Array, k: Array, v: Array) -> Array:
             k, v = for_shards(k), for_shards(v)
             return attention.shared_prefix_attention(
-                q, k, v, mask_BST, positions_BS, prefix_of_layer, rule, stable_softmax
+                q, k, v, mask_BST, positions_BS, prefix_of_layer, rule, stable_softmax, in_order
             )
 
         return attend

@@ -1,14 +1,18 @@
-"""Attention to the shared prefix as one kernel that writes no logits to memory: for TPUs (Mosaic) and NVIDIA's GPUs (Triton).
+"""Attention of packed suffixes over a shared prefix as one kernel that writes no logits to memory: Mosaic for TPUs, Triton for GPUs.
 
-The prefix's keys and values go by in blocks. Of each query a running maximum, the sum of exponentials below it and the values that
-these weigh are kept in float32 (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
-"FlashAttention", 2022). With the log-sum-exp that comes out beside what was read, softmax over further keys is a weighted mean of
-parts, and nothing overflows however large a logit is.
+The prefix's keys and values go by in blocks, then those of the row. Of each query a running maximum, the sum of exponentials below it
+and the values that these weigh are kept in float32 (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et
+al., "FlashAttention", 2022). Nothing overflows however large a logit is.
+
+Arrays come and go as projections write and read them, a token's heads side by side in a line [T, H · K]: no copy puts heads first. On a
+TPU, whose registers hold 128 numbers in a row, heads of 64 go in pairs. A query that is zero where the other head stands has with both
+heads' keys the inner product of its own alone, and of what it weighs the other head's half is left. Its matrix unit would have
+multiplied as many zeros for a head that is alone.
 """
 
 import dataclasses
 import functools
-import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -31,158 +35,248 @@ _LANES = 128  # Numbers in a row of a TPU's registers.
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """How many queries, and how many keys, are taken together; `keys` come in multiples of `unit`."""
+    """The most queries, and the most keys of the prefix, that are taken together; keys come in multiples of `unit`."""
 
     queries: int
     keys: int
     unit: int
 
 
-# The most of each, by the platform's names.
+# By the platform's names.
 TILES = {"tpu": Tiles(1024, 1024, 128), "gpu": Tiles(128, 64, 64), "cuda": Tiles(128, 64, 64)}
 
 
-def read(
-    q_GTK: Array,
+@dataclasses.dataclass(frozen=True)
+class Tiling:
+    """How arrays are cut: a block of queries is `rows` whole rows, or one of the `parts` of a wide row, each of `width` tokens.
+
+    `heads` stand together in `lanes` numbers; `keys` of the prefix make a block. `shared` queries' heads have the same keys.
+    """
+
+    rows: int
+    parts: int
+    width: int
+    heads: int
+    lanes: int
+    keys: int
+    shared: int
+
+    @property
+    def queries(self) -> int:
+        return self.rows * self.width
+
+
+def attend(
+    q_BSHK: Array,
+    k_BSGK: Array,
+    v_BSGK: Array,
+    mask_BSS: Array,
+    positions_BS: Array,
     k_GPK: Array,
     v_GPK: Array,
     length: Array,
-    positions_T: Array,
+    scale: Array | float,
     window: Array | None,
     cap: float | None,
     platform: str,
     interpret: bool = False,
-) -> tuple[Array, Array]:
-    """What the T queries of each key head read from the first `length` keys [G, T, K], and the log-sum-exp of their logits [G, T].
+) -> Array:
+    """What each query reads from the first `length` tokens of the prefix and from those of its row that the mask allows, [B, S, H, K].
 
-    Both are float32. Logits are inner products, capped softly at `cap`. With a window the query at position p sees the keys from
-    p − `window` + 1 on. Where a query sees none, its log-sum-exp is about `MASKED`, and what it reads is finite and means nothing.
+    Logits are inner products times `scale`, capped softly at `cap`. With a window the query at position p sees the prefix from
+    p − `window` + 1 on. No token may read a later one. What a query reads that sees nothing is finite and means nothing.
     """
     limits = jnp.stack([length, jnp.asarray(0 if window is None else window)]).astype(jnp.int32)
-    whole = [limits] if window is None else [limits, positions_T.astype(jnp.int32)[:, None]]
-    on_device = functools.partial(_read, cap=cap, platform=platform, interpret=interpret)
+    scale = jnp.asarray(scale, q_BSHK.dtype)
+    whole = [scale, mask_BSS, limits] if window is None else [scale, mask_BSS, limits, positions_BS.astype(jnp.int32)]
+    on_device = functools.partial(_attend, cap=cap, platform=platform, interpret=interpret)
     if parallel.MODEL in jax.sharding.get_abstract_mesh().shape:  # The compiler cannot split a kernel over devices.
-        specs = (*[P(parallel.MODEL)] * 3, *[P()] * len(whole))
+        heads = P(None, None, parallel.MODEL)
+        specs = (*[heads] * 3, *[P(parallel.MODEL)] * 2, *[P()] * len(whole))
         on_device = jax.shard_map(
-            on_device, in_specs=specs, out_specs=P(parallel.MODEL), axis_names={parallel.MODEL}, check_vma=False
+            on_device, in_specs=specs, out_specs=heads, axis_names={parallel.MODEL}, check_vma=False
         )
-    return on_device(q_GTK, k_GPK, v_GPK, *whole)
+    return on_device(q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK, *whole)
 
 
-def _read(
-    q_GTK: Array,
+def _attend(
+    q_BSHK: Array,
+    k_BSGK: Array,
+    v_BSGK: Array,
     k_GPK: Array,
     v_GPK: Array,
+    scale: Array,
+    mask_BSS: Array,
     limits: Array,
     *positions: Array,
     cap: float | None,
     platform: str,
     interpret: bool,
-) -> tuple[Array, Array]:
-    """All arrays are filled up to whole tiles; heads, on a GPU, to a power of two."""
-    (heads, queries, size), keys, most = q_GTK.shape, k_GPK.shape[1], TILES[platform]
-    tile_T = math.gcd(_up(queries, 128), most.queries)
-    tile_P = _up(pl.cdiv(keys, pl.cdiv(keys, most.keys)), most.unit)
-    width = size if platform == "tpu" else pl.next_power_of_2(size)
-    q_GTK = _filled(q_GTK, (heads, tile_T, width))
-    k_GPK, v_GPK = (_filled(array, (heads, tile_P, width)) for array in (k_GPK, v_GPK))
-    positions = tuple(_filled(array, (tile_T, 1)) for array in positions)
+) -> Array:
+    """Every array filled up to whole tiles, its tokens in one line and its heads side by side."""
+    (batch, width, heads, size), prefix = q_BSHK.shape, k_GPK.shape[1]
+    tiling = _tiling(q_BSHK, k_BSGK.shape[2], prefix, platform)
+    if (copies := heads // k_BSGK.shape[2] // tiling.shared) > 1:
+        k_BSGK, v_BSGK = (jnp.repeat(array, copies, 2) for array in (k_BSGK, v_BSGK))
+        k_GPK, v_GPK = (jnp.repeat(array, copies, 0) for array in (k_GPK, v_GPK))
+    head_size, row = tiling.lanes // tiling.heads, tiling.width * tiling.parts
+
+    def flat(array: Array, *tile: int) -> Array:
+        filled = _filled(array, tile)
+        return filled.reshape(filled.shape[0] * filled.shape[1], -1)
+
+    tokens = [flat(array, tiling.rows, row, 1, head_size) for array in (q_BSHK, k_BSGK, v_BSGK)]
+    far = [
+        flat(_filled(jnp.swapaxes(array, 0, 1), (tiling.keys, tiling.heads, head_size))[None], 1)
+        for array in (k_GPK, v_GPK)
+    ]
+    bias_BSS = jnp.where(_filled(mask_BSS, (tiling.rows, row, row)), 0, MASKED).astype(jnp.bfloat16)
+    bias_TS = flat(bias_BSS, 1)
+    positions = tuple(flat(array[..., None], tiling.rows, row, 1) for array in positions)
+    tokens[0] = tokens[0] * scale
     run = _on_tpu if platform == "tpu" else _on_gpu
-    read_GTK, log_sum_G1T = run(
-        limits, q_GTK, k_GPK, v_GPK, *positions, tiles=(tile_T, tile_P), cap=cap, interpret=interpret
+    read = run(limits, *tokens, *far, bias_TS, *positions, heads=heads, tiling=tiling, cap=cap, interpret=interpret)
+    return read.reshape(-1, row, heads, head_size)[:batch, :width, :, :size]
+
+
+def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
+    (batch, width, heads, size), most, is_tpu = q_BSHK.shape, TILES[platform], platform == "tpu"
+    together = _LANES // size if is_tpu and size < _LANES and _LANES % size == 0 else 1
+    lanes = _up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
+    queries = most.queries
+    if is_tpu:  # More numbers would not fit in its fast memory.
+        queries //= lanes // _LANES * max(1, q_BSHK.dtype.itemsize // 2)
+    parts = pl.cdiv(width, queries)
+    width = pl.cdiv(width, parts)
+    width = _up(width, _LANES if parts > 1 else 16) if is_tpu else max(16, pl.next_power_of_2(width))
+    rows = pl.cdiv(batch, pl.cdiv(batch, max(1, queries // width))) if is_tpu else 1
+    keys = _up(pl.cdiv(prefix, pl.cdiv(prefix, most.keys)), most.unit)
+    return Tiling(rows, parts, width, together, lanes, keys, 1 if together > 1 else heads // kv_heads)
+
+
+def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: float | None, interpret: bool) -> Array:
+    """The last axis of the grid is one block of keys after the other: those of the row, then the prefix's. Blocks that no query may
+    see are not computed."""
+    q_TF, _, _, k_PF, *_ = arrays
+    tile, lanes, parts = tiling.queries, tiling.lanes, tiling.parts
+    far, size = k_PF.shape[0] // tiling.keys, lanes // tiling.heads
+
+    def kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref) -> None:
+        k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, read_ref, top_ref, total_ref, sum_ref = refs
+        number = pl.program_id(2)
+        start = (number - parts) * tiling.keys
+        lane_1F = jax.lax.broadcasted_iota(jnp.int32, (1, lanes), 1)
+        exists_1F = lane_1F < heads * size - pl.program_id(0) * lanes  # The last of an odd number of heads is alone.
+
+        def absorb(k_PF: Array, v_PF: Array, masked: Callable[[Array], Array], rows: int, first: bool = False) -> None:
+            q_TF, sum_TF = q_ref[...], None if first else sum_ref[...]
+            for head in range(tiling.heads):
+                carry = None if first else (top_ref[head, :, :1], total_ref[head, :, :1], sum_ref[...])
+                is_own_1F = lane_1F // size == head
+                q_of_head_TF = q_TF if tiling.heads == 1 else jnp.where(is_own_1F, q_TF, 0)
+                top_T1, total_T1, new_TF = _absorb(carry, q_of_head_TF, k_PF, v_PF, masked, cap, rows)
+                top_ref[head], total_ref[head] = (jnp.broadcast_to(x_T1, (tile, _LANES)) for x_T1 in (top_T1, total_T1))
+                sum_TF = new_TF if sum_TF is None or tiling.heads == 1 else jnp.where(is_own_1F, new_TF, sum_TF)
+            sum_ref[...] = sum_TF
+
+        def absorb_row(first: bool) -> None:
+            bias_TS = bias_ref[...].astype(jnp.float32)
+            k_TF = jnp.where(exists_1F, k_ref[...], 0)
+            absorb(k_TF, v_ref[...], lambda logits_TS: logits_TS + bias_TS, tiling.rows, first)
+
+        def absorb_prefix() -> None:
+            mask_TP = _mask(limits_ref, positions, start, (tile, tiling.keys))
+            absorb(far_k_ref[...], far_v_ref[...], lambda logits_TP: jnp.where(mask_TP, logits_TP, MASKED), 1)
+
+        def finish() -> None:
+            total_TF = total_ref[0, :, :1]
+            for head in range(1, tiling.heads):
+                total_TF = jnp.where(lane_1F < head * size, total_TF, total_ref[head, :, :1])
+            read_ref[...] = (sum_ref[...] / jnp.maximum(total_TF, 1e-30)).astype(read_ref.dtype)
+
+        pl.when(number == 0)(functools.partial(absorb_row, first=True))
+        if parts > 1:
+            later = (number > 0) & (number <= pl.program_id(1) % parts)
+            pl.when(later)(functools.partial(absorb_row, first=False))
+        pl.when((start >= 0) & (start < limits_ref[0]))(absorb_prefix)
+        pl.when(number == parts + far - 1)(finish)
+
+    def own(head: Array, query: Array, key: Array) -> tuple[Array, Array]:
+        return query // parts * parts + jnp.minimum(key, query % parts), head // tiling.shared
+
+    by_query = pl.BlockSpec((tile, lanes), lambda head, query, key: (query, head))
+    by_row = pl.BlockSpec((tile, lanes), own)
+    by_key = pl.BlockSpec(
+        (tiling.keys, lanes), lambda head, query, key: (jnp.maximum(key - parts, 0), head // tiling.shared)
     )
-    return read_GTK[:, :queries, :size], log_sum_G1T[:, 0, :queries]
-
-
-def _on_tpu(
-    limits: Array, *arrays: Array, tiles: tuple[int, int], cap: float | None, interpret: bool
-) -> tuple[Array, Array]:
-    """One block of keys after the other is the last axis of the grid; blocks of padding alone are not computed."""
-    (heads, queries, size), (tile_T, tile_P) = arrays[0].shape, tiles
-
-    def kernel(limits_ref: Ref, q_ref: Ref, k_ref: Ref, v_ref: Ref, *refs: Ref) -> None:
-        *positions, read_ref, log_sum_ref, top_ref, total_ref, sum_ref = refs
-        start = pl.program_id(2) * tile_P
-
-        @pl.when(start == 0)
-        def _() -> None:
-            top_ref[...] = jnp.full_like(top_ref, MASKED)
-            total_ref[...], sum_ref[...] = jnp.zeros_like(total_ref), jnp.zeros_like(sum_ref)
-
-        @pl.when(start < limits_ref[0])
-        def _() -> None:
-            carry = top_ref[:, :1], total_ref[:, :1], sum_ref[...]
-            mask_TP = _mask(limits_ref, positions, start, (tile_T, tile_P))
-            top_T1, total_T1, sum_ref[...] = _absorb(carry, q_ref[0], k_ref[0], v_ref[0], mask_TP, cap)
-            top_ref[...] = jnp.broadcast_to(top_T1, top_ref.shape)
-            total_ref[...] = jnp.broadcast_to(total_T1, total_ref.shape)
-
-        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
-        def _() -> None:
-            read_ref[0], log_sum_ref[0, 0] = _finished((top_ref[...], total_ref[...], sum_ref[...]), size)
-
-    by_query = pl.BlockSpec((1, tile_T, size), lambda head, query, key: (head, query, 0))
-    by_key = pl.BlockSpec((1, tile_P, size), lambda head, query, key: (head, key, 0))
-    position = pl.BlockSpec((tile_T, 1), lambda head, query, key: (query, 0))
-    log_sum = pl.BlockSpec((1, 1, tile_T), lambda head, query, key: (head, 0, query))
-    scratch = [pltpu.VMEM((tile_T, width), jnp.float32) for width in (_LANES, _LANES, size)]
+    bias = pl.BlockSpec((tile, tiling.width), lambda head, query, key: (query, jnp.minimum(key, query % parts)))
+    position = pl.BlockSpec((tile, 1), lambda head, query, key: (query, 0))
+    of_heads = [pltpu.VMEM((tiling.heads, tile, _LANES), jnp.float32)] * 2
     return pl.pallas_call(
         kernel,
-        grid=(heads, queries // tile_T, arrays[1].shape[1] // tile_P),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), by_query, by_key, by_key, *[position] * (len(arrays) - 3)],
-        out_specs=[by_query, log_sum],
-        out_shape=_results(arrays[0]),
-        scratch_shapes=scratch,
+        grid=(pl.cdiv(heads, tiling.heads), q_TF.shape[0] // tile, parts + far),
+        in_specs=[
+            *[pl.BlockSpec(memory_space=pltpu.SMEM), by_query, by_row, by_row, by_key, by_key, bias],
+            *[position] * (len(arrays) - 6),
+        ],
+        out_specs=by_query,
+        out_shape=jax.ShapeDtypeStruct(q_TF.shape, q_TF.dtype),
+        scratch_shapes=[*of_heads, pltpu.VMEM((tile, lanes), jnp.float32)],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
-        cost_estimate=_cost(*arrays[:2]),
+        cost_estimate=_cost(heads, tiling, *arrays[:4]),
         interpret=interpret,
     )(limits, *arrays)
 
 
-def _on_gpu(
-    limits: Array, *arrays: Array, tiles: tuple[int, int], cap: float | None, interpret: bool
-) -> tuple[Array, Array]:
-    """One block of keys after the other is a loop, which ends with the prefix."""
-    (heads, queries, size), keys, (tile_T, tile_P) = arrays[0].shape, arrays[1].shape[1], tiles
+def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: float | None, interpret: bool) -> Array:
+    """One block of keys after the other is a loop, which ends with the prefix, and then with the queries."""
+    q_TF, _, _, k_PF, *_ = arrays
+    tile, parts, lanes = tiling.width, tiling.parts, tiling.lanes
 
-    def kernel(limits_ref: Ref, q_ref: Ref, k_ref: Ref, v_ref: Ref, *refs: Ref) -> None:
-        *positions, read_ref, log_sum_ref = refs
-        q_TK = q_ref[0]
+    def kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref) -> None:
+        k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, read_ref = refs
+        q_TF = q_ref[...]
 
-        def body(number: Array, carry: Carry) -> Carry:
-            here = pl.ds(number * tile_P, tile_P)
-            mask_TP = _mask(limits_ref, positions, number * tile_P, (tile_T, tile_P))
-            return _absorb(carry, q_TK, k_ref[0, here], v_ref[0, here], mask_TP, cap)
+        def from_prefix(number: Array, carry: Carry) -> Carry:
+            here = pl.ds(number * tiling.keys, tiling.keys)
+            mask_TP = _mask(limits_ref, positions, number * tiling.keys, (tile, tiling.keys))
+            return _absorb(
+                carry, q_TF, far_k_ref[here], far_v_ref[here], lambda logits: jnp.where(mask_TP, logits, MASKED), cap
+            )
 
-        zeros_T1 = jnp.zeros((tile_T, 1), jnp.float32)
-        carry = zeros_T1 + MASKED, zeros_T1, jnp.zeros((tile_T, size), jnp.float32)
-        carry = jax.lax.fori_loop(0, pl.cdiv(limits_ref[0], tile_P), body, carry)
-        read_ref[0], log_sum_ref[0, 0] = _finished(carry, size)
+        def from_row(number: Array, carry: Carry) -> Carry:
+            here = pl.ds(number * tile, tile)
+            bias_TT = bias_ref[:, here].astype(jnp.float32)
+            return _absorb(carry, q_TF, k_ref[here], v_ref[here], lambda logits: logits + bias_TT, cap)
 
-    by_query = pl.BlockSpec((1, tile_T, size), lambda query, head: (head, query, 0))
-    by_head = pl.BlockSpec((1, keys, size), lambda query, head: (head, 0, 0))
-    position = pl.BlockSpec((tile_T, 1), lambda query, head: (query, 0))
-    log_sum = pl.BlockSpec((1, 1, tile_T), lambda query, head: (head, 0, query))
+        zeros_T1 = jnp.zeros((tile, 1), jnp.float32)
+        carry = zeros_T1 + MASKED, zeros_T1, jnp.zeros((tile, lanes), jnp.float32)
+        carry = jax.lax.fori_loop(0, pl.cdiv(limits_ref[0], tiling.keys), from_prefix, carry)
+        _, total_T1, sum_TF = jax.lax.fori_loop(0, pl.program_id(0) % parts + 1, from_row, carry)
+        read_ref[...] = (sum_TF / jnp.maximum(total_T1, 1e-30)).astype(read_ref.dtype)
+
+    by_query = pl.BlockSpec((tile, lanes), lambda query, head: (query, head))
+    by_row = pl.BlockSpec((tile * parts, lanes), lambda query, head: (query // parts, head // tiling.shared))
+    by_head = pl.BlockSpec((k_PF.shape[0], lanes), lambda query, head: (0, head // tiling.shared))
+    bias = pl.BlockSpec((tile, tile * parts), lambda query, head: (query, 0))
+    position = pl.BlockSpec((tile, 1), lambda query, head: (query, 0))
     return pl.pallas_call(
         kernel,
-        grid=(queries // tile_T, heads),
+        grid=(q_TF.shape[0] // tile, heads),
         in_specs=[
-            pl.BlockSpec((2,), lambda query, head: (0,)),
-            by_query,
-            by_head,
-            by_head,
-            *[position] * (len(arrays) - 3),
+            *[pl.BlockSpec((2,), lambda query, head: (0,)), by_query, by_row, by_row, by_head, by_head, bias],
+            *[position] * (len(arrays) - 6),
         ],
-        out_specs=[by_query, log_sum],
-        out_shape=_results(arrays[0]),
-        compiler_params=plgpu.CompilerParams(num_warps=4 if size <= 64 else 8, num_stages=2),
-        cost_estimate=_cost(*arrays[:2]),
+        out_specs=by_query,
+        out_shape=jax.ShapeDtypeStruct(q_TF.shape, q_TF.dtype),
+        compiler_params=plgpu.CompilerParams(num_warps=4 if lanes <= 64 else 8, num_stages=2),
+        cost_estimate=_cost(heads, tiling, *arrays[:4]),
         interpret=interpret,
     )(limits, *arrays)
 
 
 def _mask(limits_ref: Ref, positions: list[Ref], start: Array, shape: tuple[int, int]) -> Array:
-    """Which of the keys from number `start` on each query sees."""
+    """Which of the prefix's keys from number `start` on each query sees."""
     key_TP = start + jax.lax.broadcasted_iota(jnp.int32, shape, 1)
     mask_TP = key_TP < limits_ref[0]
     for position_ref in positions:
@@ -190,21 +284,33 @@ def _mask(limits_ref: Ref, positions: list[Ref], start: Array, shape: tuple[int,
     return mask_TP
 
 
-def _absorb(carry: Carry, q_TK: Array, k_PK: Array, v_PK: Array, mask_TP: Array, cap: float | None) -> Carry:
-    """The carry after one more block of keys and values."""
-    top_T1, total_T1, sum_TK = carry
-    logits_TP = jnp.where(mask_TP, head_lib.soft_cap(_product(q_TK, k_PK, 1), cap), MASKED)
-    new_top_T1 = jnp.maximum(top_T1, logits_TP.max(-1, keepdims=True))
-    shrink_T1, weights_TP = jnp.exp(top_T1 - new_top_T1), jnp.exp(logits_TP - new_top_T1)
-    total_T1 = shrink_T1 * total_T1 + weights_TP.sum(-1, keepdims=True)
-    return new_top_T1, total_T1, shrink_T1 * sum_TK + _product(weights_TP.astype(v_PK.dtype), v_PK, 0)
+def _absorb(
+    carry: Carry | None,
+    q_TF: Array,
+    k_PF: Array,
+    v_PF: Array,
+    masked: Callable[[Array], Array],
+    cap: float | None,
+    rows: int = 1,
+) -> Carry:
+    """The carry after one more block of keys and values, or after the first; queries and keys are of so many rows, each to itself."""
+    logits_TP = masked(head_lib.soft_cap(_products(q_TF, k_PF, 1, rows), cap))
+    top_T1 = logits_TP.max(-1, keepdims=True)
+    if carry is not None:
+        top_T1 = jnp.maximum(carry[0], top_T1)
+    weights_TP = jnp.exp(logits_TP - top_T1)
+    total_T1, sum_TF = weights_TP.sum(-1, keepdims=True), _products(weights_TP.astype(v_PF.dtype), v_PF, 0, rows)
+    if carry is not None:
+        shrink_T1 = jnp.exp(carry[0] - top_T1)
+        total_T1, sum_TF = shrink_T1 * carry[1] + total_T1, shrink_T1 * carry[2] + sum_TF
+    return top_T1, total_T1, sum_TF
 
 
-def _finished(carry: Carry, size: int) -> tuple[Array, Array]:
-    """What was read [T, K] and the log-sum-exp [T]."""
-    top_Tn, total_Tn, sum_TK = carry
-    total_Tn = jnp.maximum(total_Tn, 1e-30)  # Zero after an empty prefix alone.
-    return sum_TK / total_Tn[:, :1], (top_Tn + jnp.log(total_Tn))[:, 0]
+def _products(left: Array, right: Array, axis: int, rows: int) -> Array:
+    """`_product` of each row's part of `left` and `right`."""
+    parts = zip(jnp.split(left, rows), jnp.split(right, rows), strict=True) if rows > 1 else [(left, right)]
+    products = [_product(*each, axis) for each in parts]
+    return jnp.concatenate(products) if rows > 1 else products[0]
 
 
 def _product(left: Array, right: Array, axis: int) -> Array:
@@ -214,15 +320,12 @@ def _product(left: Array, right: Array, axis: int) -> Array:
     return jax.lax.dot_general(left, right, contracted, precision=precision, preferred_element_type=jnp.float32)
 
 
-def _results(q_GTK: Array) -> list[jax.ShapeDtypeStruct]:
-    heads, queries, _ = q_GTK.shape
-    return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (q_GTK.shape, (heads, 1, queries))]
-
-
-def _cost(q_GTK: Array, k_GPK: Array) -> pl.CostEstimate:
-    (heads, queries, size), keys, nbytes = q_GTK.shape, k_GPK.shape[1], q_GTK.dtype.itemsize
-    logits, moved = heads * queries * keys, nbytes * (q_GTK.size + 2 * k_GPK.size) + 4 * q_GTK.size
-    return pl.CostEstimate(flops=4 * logits * size, transcendentals=logits, bytes_accessed=moved)
+def _cost(heads: int, tiling: Tiling, q_TF: Array, k_TF: Array, v_TF: Array, k_PF: Array) -> pl.CostEstimate:
+    """Of the heads that there are, each with its size."""
+    logits = heads * q_TF.shape[0] * (k_PF.shape[0] + tiling.width * (tiling.parts + 1) // 2)
+    moved = q_TF.dtype.itemsize * (2 * q_TF.size + k_TF.size + v_TF.size + 2 * k_PF.size)
+    flops = 4 * logits * tiling.lanes // tiling.heads
+    return pl.CostEstimate(flops=flops, transcendentals=logits, bytes_accessed=moved)
 
 
 def _up(number: int, multiple: int) -> int:
@@ -230,6 +333,7 @@ def _up(number: int, multiple: int) -> int:
 
 
 def _filled(array: Array, tile: tuple[int, ...]) -> Array:
-    """With zeros after its last numbers, so that tiles divide it."""
-    missing = [(0, -size % whole) for size, whole in zip(array.shape, tile, strict=True)]
+    """With zeros after its last numbers, so that tiles divide its first axes."""
+    missing = [(0, -size % whole) for size, whole in zip(array.shape, tile, strict=False)]
+    missing += [(0, 0)] * (array.ndim - len(missing))
     return jnp.pad(array, missing) if any(after for _, after in missing) else array

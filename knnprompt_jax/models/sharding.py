@@ -45,8 +45,7 @@ _TPU_LAYOUTS = types.MappingProxyType(
         "tokens": (0, 1),
         "positions": (0, 1),
         "head_rows": (0, 1),
-        "blocks.attention.q_kernel": (0, 2, 1, 3),
-        "blocks.attention.kv_kernel": (0, 2, 3, 1, 4),
+        "blocks.attention.kv_kernel": (0, 2, 1, 3, 4),
         "blocks.mlp.gate_up_kernel": (0, 2, 1, 3),
     }
 )
@@ -116,8 +115,6 @@ def _layouts(config: config_lib.DecoderConfig, mesh: Mesh) -> Mapping[str, tuple
         return {}
     ragged = config.head_size % _REGISTER != 0
     layouts = {path: order for path, order in _TPU_LAYOUTS.items() if not (ragged and "attention" in path)}
-    if config.num_kv_heads < config.num_heads and not ragged:  # Few columns: the width fills the registers.
-        layouts["blocks.attention.kv_kernel"] = (0, 2, 3, 4, 1)
     return layouts
 
 

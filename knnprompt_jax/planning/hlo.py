@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
+from knnprompt_jax.models import prefix_kernel
+
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
 _ARRAY = re.compile(r"\b(pred|bf16|[suf]\d+|f8\w+)\[([\d,]*)\](\{[^}]*\})?")
@@ -25,9 +27,10 @@ _TILED = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))
 _NAMED = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))? \{([^}]*)\}")
 _LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
-# Of a kernel of ours, for which the compiler writes none: cycles per exponential in the schedule that it makes of the prefix kernel's
-# blocks (v5e, bfloat16, heads of 64: 7,461 bundles of instructions for 1,024 queries and 896 keys).
-KERNEL_CYCLES = 7461 / (1024 * 896)
+# Of our attention kernel, for which the compiler writes none, in the schedules that it makes (v5e, bfloat16; heads of 64 and 128, 128 to
+# 1,920 tokens of prefix): cycles per exponential, and of each query of a head per block of the prefix and for everything else.
+KERNEL_CYCLES, KERNEL_BLOCK_CYCLES, KERNEL_QUERY_CYCLES = 0.0033, 1.7, 1.9
+_OPERANDS = "operand_layout_constraints"
 _NO_WORK = (
     "parameter",
     "get-tuple-element",
@@ -54,9 +57,17 @@ class Instruction:
     @property
     def cycles(self) -> int:
         if "tpu_custom_call" in self.line and (exponentials := _EXPONENTIALS.search(self.line)):
-            return round(int(exponentials[1]) * KERNEL_CYCLES)
+            return round(self._of_kernel(int(exponentials[1])))
         found = _CYCLES.search(self.line)
         return int(found[1]) if found else 0
+
+    def _of_kernel(self, exponentials: int) -> float:
+        """Of `prefix_kernel`, whose fifth and seventh operand have a row per key of the prefix, and a column per key of a row."""
+        operands = [_numbers(dims) for _, dims, _ in _ARRAY.findall(self.line[self.line.index(_OPERANDS) :])]
+        prefix, row = operands[4][0], operands[6][1]
+        blocks = math.ceil(prefix / prefix_kernel.TILES["tpu"].keys)
+        queries = exponentials / (prefix + row)
+        return KERNEL_CYCLES * exponentials + (KERNEL_BLOCK_CYCLES * blocks + KERNEL_QUERY_CYCLES) * queries
 
 
 @dataclasses.dataclass(frozen=True)

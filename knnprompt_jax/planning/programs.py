@@ -73,7 +73,7 @@ def trace(name: str, job: Job, mesh: Mesh) -> jax.stages.Traced:
             *(graph, mesh, params, _prefix(job, mesh), _array(mesh, (steps,), jnp.bool_)),
             *(tokens, tokens, tokens, *[reads] * (1 + scores)),
             function=programs.score_suffixes if scores else programs.read_suffixes,
-            stable_softmax=False,
+            stable_softmax=attention.is_in_kernel(job.shape.prefix, mesh.devices.flat[0].platform),
         )
 
 

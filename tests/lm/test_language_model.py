@@ -210,7 +210,7 @@ def test_a_sum_of_exponentials_that_overflows(stable_softmax):
     prefix = attention.Prefix(far_HPK, np.full((1, 3, 1), 1e-3, np.float32), np.int32(3))
     mask_BST, positions_BS, rule = np.ones((1, 1, 1), bool), np.full((1, 1), 3), attention.LogitRule(1.0)
     own = one_11HK, 0 * one_11HK, one_11HK, mask_BST
-    read = attention.shared_prefix_attention(*own, positions_BS, prefix, rule, stable_softmax)
+    read = attention.shared_prefix_attention(*own, positions_BS, prefix, rule, stable_softmax, True)
     np.testing.assert_allclose(read.item(), 1e-3 if stable_softmax else np.nan, rtol=1e-5)
 
 

@@ -106,8 +106,14 @@ def test_types():
     assert program.has("bf16") and not program.has("f64") and not program.has("f16")
 
 
-def test_a_kernel_takes_cycles_by_its_exponentials():
-    call = '%k = f32[5]{0} custom-call(%x), custom_call_target="tpu_custom_call", metadata={op_name="jit(f)/attention/pallas_call"}'
-    cost = 'backend_config={"custom_call_config":{"cost_estimate":{"flops":"23","transcendentals":"917504000"}}}'
-    program = hlo.Program(f"ENTRY %main () -> f32[] {{\n  {call}, {cost}\n}}\n")
-    assert program.cycles(["attention"]) == {"attention": 1000 * 7461}
+@pytest.mark.parametrize(("prefix", "blocks"), [(896, 1), (1088, 2)])
+def test_a_kernel_takes_cycles_by_its_exponentials_queries_and_blocks(prefix, blocks):
+    """5,000 queries of a head, whose rows have 128 tokens."""
+    call = '%k = bf16[5]{0} custom-call(%x), custom_call_target="tpu_custom_call", metadata={op_name="jit(f)/attention/pallas_call"}'
+    shapes = ["s32[2]{0}", *["bf16[2500,128]{1,0}"] * 3, *[f"bf16[{prefix},128]{{1,0}}"] * 2, "bf16[2500,128]{1,0}"]
+    exponentials = 5000 * (prefix + 128)
+    cost = f'backend_config={{"custom_call_config":{{"cost_estimate":{{"flops":"23","transcendentals":"{exponentials}"}}}}}}'
+    text = f"{call}, operand_layout_constraints={{{', '.join(shapes)}}}, {cost}"
+    program = hlo.Program(f"ENTRY %main () -> f32[] {{\n  {text}\n}}\n")
+    want = 0.0033 * exponentials + 5000 * (1.7 * blocks + 1.9)
+    assert program.cycles(["attention"]) == {"attention": pytest.approx(want, abs=1)}

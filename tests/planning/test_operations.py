@@ -32,15 +32,18 @@ def test_products_count_as_often_as_they_run(function, times):
 
 
 def test_a_kernel_counts_as_often_as_shards_run_it():
-    """Two products of 128 queries (filled up) with 64 keys, in each of six heads; on three devices and on one."""
+    """Two products of four rows of 32 queries with 64 keys and their own 32, in each of six heads; on three devices and on one."""
 
-    def read(q_GTK, k_GPK):
-        return prefix_kernel.read(q_GTK, k_GPK, k_GPK, 50, jnp.zeros(128), None, None, "gpu")
+    def read(q_BSHK, k_GPK):
+        mask_BSS, positions_BS = jnp.ones((4, 32, 32), bool), jnp.zeros((4, 32))
+        return prefix_kernel.attend(
+            *[q_BSHK] * 3, mask_BSS, positions_BS, k_GPK, k_GPK, jnp.int32(50), 1.0, None, None, "gpu"
+        )
 
     with jax.sharding.use_abstract_mesh(AbstractMesh((1, 3), parallel.AXES)):
-        by_shards = jax.make_jaxpr(read)(jnp.zeros((6, 128, 32)), jnp.zeros((6, 64, 32)))
-    alone = jax.make_jaxpr(read)(jnp.zeros((6, 128, 32)), jnp.zeros((6, 64, 32)))
-    assert {operations.count(traced.jaxpr) for traced in (by_shards, alone)} == {2 * 2 * 6 * 128 * 64 * 32}
+        by_shards = jax.make_jaxpr(read)(jnp.zeros((4, 32, 6, 32)), jnp.zeros((6, 64, 32)))
+    alone = jax.make_jaxpr(read)(jnp.zeros((4, 32, 6, 32)), jnp.zeros((6, 64, 32)))
+    assert {operations.count(traced.jaxpr) for traced in (by_shards, alone)} == {2 * 2 * 6 * 128 * (64 + 32) * 32}
 
 
 def test_shards_of_all_axes_count_once():
