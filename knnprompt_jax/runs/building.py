@@ -119,8 +119,10 @@ def _drafts(settings: settings_lib.BuildSettings, model: material.Model) -> list
     if settings.demo_shots != options.AUTO:
         return [_draft(settings, rows, material.demo_shots(settings, rows, model))]
     most = material.demo_shots(dataclasses.replace(settings, demo_shots=-1), rows, model)
-    if settings.shots:
+    if settings.shots:  # The published draw takes other anchors for each number: there would be few to compare by.
         most = min(most, settings.shots // 4)
+        drawn = splits.draw(rows.train, task, shots=settings.shots, demo_shots=0, seed=settings.seed)
+        rows, settings = dataclasses.replace(rows, train=drawn.anchors), dataclasses.replace(settings, shots=0)
     return [_draft(settings, rows, shown) for shown in demonstrations.up_to(most, rows.train)]
 
 

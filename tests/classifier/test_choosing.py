@@ -70,7 +70,7 @@ def test_scores_of_a_candidate():
     score = choosing.Outcome.of(p_NC, y_N).score
     assert (score.accuracy, score.macro_f1) == (0.75, pytest.approx((0.8 + 2 / 3) / 2))
     assert score.log_loss == pytest.approx(-np.log([0.9, 0.8, 0.2, 0.6]).mean())
-    assert score.standard_error == pytest.approx(np.sqrt(0.75 * 0.25 / 4))
+    assert score.standard_error == pytest.approx(np.sqrt(4 / 6 * 2 / 6 / 4))
 
 
 def test_too_few_anchors_are_told():

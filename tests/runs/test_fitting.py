@@ -85,3 +85,14 @@ def test_what_is_not_named_is_chosen_and_a_second_start_has_nothing_to_do(table)
     assert len(done.classifier.anchors_) == 14 - 2 * choice.rule.demo_shots
     again = fitting.building.run(settings(table))
     assert again.statistics.prompts == 0 and again.classifier.choice_ == choice
+
+
+def test_numbers_of_demonstrations_are_compared_on_the_same_drawn_rows(table):
+    """Twelve of forty rows are drawn; all that are no demonstrations of any number are what it is chosen by."""
+    with table.open("w", newline="") as file:
+        rows = [(f"ticket {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(40)]
+        csv.writer(file).writerows([("message", "team"), *rows])
+    done = fitting.building.run(settings(table, shots=6)).classifier
+    assert {each.rule.demo_shots for each in done.choice_.candidates} == {0, 1}
+    assert done.choice_.num_anchors == 12 - 2 * 1
+    assert len(done.anchors_) == 12 - 2 * done.choice_.rule.demo_shots
