@@ -1,7 +1,7 @@
 """Attention of packed suffixes over a shared prefix as one kernel that writes no logits to memory: Mosaic for TPUs, Triton for GPUs.
 
-The prefix's keys and values go by in blocks, then those of the row. Of each query a running maximum, the sum of exponentials below it
-and the values that these weigh are kept in float32 (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et
+Keys and values of the row and of the prefix go by in blocks. Of each query a running maximum, the sum of exponentials below it and the
+values that these weigh are kept in float32 (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et
 al., "FlashAttention", 2022). Nothing overflows however large a logit is.
 
 Arrays come and go as projections write and read them, a token's heads side by side in a line [T, H · K]: no copy puts heads first. On a
@@ -26,9 +26,8 @@ from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 Ref = jax.Ref
-Carry = tuple[
-    Array, Array, Array
-]  # Of each query: the largest logit, the sum of exponentials below it, what they weigh.
+# Of each query: the largest logit, the sum of exponentials below it, what they weigh.
+Carry = tuple[Array, Array, Array]
 MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
 _LANES = 128  # Numbers in a row of a TPU's registers.
 
@@ -113,7 +112,8 @@ def _attend(
     platform: str,
     interpret: bool,
 ) -> Array:
-    """Every array filled up to whole tiles, its tokens in one line and its heads side by side."""
+    """Rows, prefix and heads filled up to whole tiles, tokens in one line and their heads side by side; where these go in pairs, keys and
+    values that several queries' heads share are repeated. Rows that do not fill the last tile are left out of it by Pallas."""
     (batch, width, heads, size), prefix = q_BSHK.shape, k_GPK.shape[1]
     tiling = _tiling(q_BSHK, k_BSGK.shape[2], prefix, platform)
     if (copies := heads // k_BSGK.shape[2] // tiling.shared) > 1:
@@ -125,18 +125,18 @@ def _attend(
         filled = _filled(array, tile)
         return filled.reshape(filled.shape[0] * filled.shape[1], -1)
 
-    tokens = [flat(array, tiling.rows, row, 1, head_size) for array in (q_BSHK, k_BSGK, v_BSGK)]
+    tokens = [flat(array, 1, row, 1, head_size) for array in (q_BSHK, k_BSGK, v_BSGK)]
     far = [
         flat(_filled(jnp.swapaxes(array, 0, 1), (tiling.keys, tiling.heads, head_size))[None], 1)
         for array in (k_GPK, v_GPK)
     ]
-    bias_BSS = jnp.where(_filled(mask_BSS, (tiling.rows, row, row)), 0, MASKED).astype(jnp.bfloat16)
+    bias_BSS = jnp.where(_filled(mask_BSS, (1, row, row)), 0, MASKED).astype(jnp.bfloat16)
     bias_TS = flat(bias_BSS, 1)
-    positions = tuple(flat(array[..., None], tiling.rows, row, 1) for array in positions)
+    positions = tuple(flat(array[..., None], 1, row, 1) for array in positions)
     tokens[0] = tokens[0] * scale
     run = _on_tpu if platform == "tpu" else _on_gpu
     read = run(limits, *tokens, *far, bias_TS, *positions, heads=heads, tiling=tiling, cap=cap, interpret=interpret)
-    return read.reshape(-1, row, heads, head_size)[:batch, :width, :, :size]
+    return read.reshape(batch, row, heads, head_size)[:, :width, :, :size]
 
 
 def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
@@ -214,7 +214,7 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
     of_heads = [pltpu.VMEM((tiling.heads, tile, _LANES), jnp.float32)] * 2
     return pl.pallas_call(
         kernel,
-        grid=(pl.cdiv(heads, tiling.heads), q_TF.shape[0] // tile, parts + far),
+        grid=(pl.cdiv(heads, tiling.heads), pl.cdiv(len(q_TF), tile), parts + far),
         in_specs=[
             *[pl.BlockSpec(memory_space=pltpu.SMEM), by_query, by_row, by_row, by_key, by_key, bias],
             *[position] * (len(arrays) - 6),
