@@ -47,6 +47,14 @@ def test_families_on_meshes_of_eight_devices():
     assert run.stdout.split("\n") == [*(f"{name} {mesh}" for name, sizes in meshes.items() for mesh in sizes), ""]
 
 
+def test_kernels_in_eight_bits_on_meshes_of_eight_devices():
+    program = [sys.executable, str(ROOT / "tests" / "parallel" / "eight_bits.py")]
+    run = subprocess.run(program, env=environment(8), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    meshes = [f"{name} {mesh}" for name in ("opt", "llama over 2") for mesh in ("1 1", "2 4", "1 8")]
+    assert run.stdout.split("\n") == [*meshes, ""]
+
+
 def test_saved_stores_on_meshes_of_eight_devices():
     """Saved from one mesh and loaded onto another, or into host memory."""
     program = [sys.executable, str(ROOT / "tests" / "parallel" / "saved_stores.py")]
