@@ -34,7 +34,7 @@ _LANES = 128  # Numbers in a row of a TPU's registers.
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """The most queries, and the most keys of the prefix, that are taken together; keys come in multiples of `unit`."""
+    """The most queries in 16 bits, and the most keys of the prefix, that are taken together; keys come in multiples of `unit`."""
 
     queries: int
     keys: int
@@ -143,9 +143,11 @@ def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
     (batch, width, heads, size), most, is_tpu = q_BSHK.shape, TILES[platform], platform == "tpu"
     together = _LANES // size if is_tpu and size < _LANES and _LANES % size == 0 else 1
     lanes = _up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
-    queries = most.queries
-    if is_tpu:  # More numbers would not fit in its fast memory.
-        queries //= lanes // _LANES * max(1, q_BSHK.dtype.itemsize // 2)
+    queries = most.queries // max(
+        1, q_BSHK.dtype.itemsize // 2
+    )  # Triton unrolls float32: more would compile for minutes.
+    if is_tpu:  # More would not fit in its fast memory.
+        queries //= lanes // _LANES
     parts = pl.cdiv(width, queries)
     width = pl.cdiv(width, parts)
     width = _up(width, _LANES if parts > 1 else 16) if is_tpu else max(16, pl.next_power_of_2(width))
