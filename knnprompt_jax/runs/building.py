@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 from jax.sharding import Mesh
 
 from knnprompt_jax import errors, files, lm, parallel, progress, tables
@@ -117,20 +118,38 @@ def _drafts(settings: settings_lib.BuildSettings, model: material.Model) -> list
     task, train = material.load_train(settings, settings.task, settings.train_file)
     rows = material.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
     if settings.demo_shots != options.AUTO:
-        return [_draft(settings, rows, material.demo_shots(settings, rows, model))]
-    most = material.demo_shots(dataclasses.replace(settings, demo_shots=-1), rows, model)
-    if settings.shots:  # The published draw takes other anchors for each number: there would be few to compare by.
-        most = min(most, settings.shots // 4)
-        drawn = splits.draw(rows.train, task, shots=settings.shots, demo_shots=0, seed=settings.seed)
+        drafts = [_draft(settings, rows, material.demo_shots(settings, rows, model))]
+    else:
+        drafts = _drafts_to_choose_from(settings, rows, model)
+    k, most = settings.knn.k, max(len(split.anchors) for split, _ in drafts)
+    if k != options.AUTO and k > most:
+        raise errors.UserError(f"knn.k={k}: there are {most} anchors")
+    return [(split, content) for split, content in drafts if k == options.AUTO or k <= len(split.anchors)]
+
+
+def _drafts_to_choose_from(
+    settings: settings_lib.BuildSettings, rows: material.Rows, model: material.Model
+) -> list[_Draft]:
+    """Of one draw of rows: the published one takes other anchors for each number of demonstrations, and few to compare by are the same."""
+    if settings.shots:
+        drawn = splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=0, seed=settings.seed)
+        _warn(drawn)
         rows, settings = dataclasses.replace(rows, train=drawn.anchors), dataclasses.replace(settings, shots=0)
+    largest = max(map(len, splits.group_by_class(rows.train).values()))
+    most = 0 if largest < 2 else material.demo_shots(dataclasses.replace(settings, demo_shots=-1), rows, model)
     return [_draft(settings, rows, shown) for shown in demonstrations.up_to(most, rows.train)]
+
+
+def _warn(split: splits.FewShotSplit) -> None:
+    """Logs which classes have fewer rows than are asked for."""
+    for warning in split.warnings:
+        logging.warning(warning)
 
 
 def _draft(settings: settings_lib.BuildSettings, rows: material.Rows, shown: int) -> _Draft:
     """With so many demonstrations per class."""
     split = splits.draw(rows.train, rows.task, shots=settings.shots or None, demo_shots=shown, seed=settings.seed)
-    if settings.knn.k != options.AUTO and settings.knn.k > len(split.anchors):
-        raise errors.UserError(f"knn.k={settings.knn.k}: there are {len(split.anchors)} anchors")
+    _warn(split)
     chosen = options.ClassifierOptions(
         **{"calibrated": False, **settings.knn.to_dict()},  # Votes as published, unless the options say otherwise.
         truncation=settings.truncation,

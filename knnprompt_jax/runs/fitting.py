@@ -19,7 +19,7 @@ class FitSettings(settings_lib.BuildSettings):
     shots: int = options_lib.option("all", "Train rows per class, or all.", least=1, words={"all": 0})
     demo_shots: int = options_lib.option(
         knn_options.AUTO,
-        "Demonstrations per class among them; -1: as many as the context holds; auto: chosen among that, 2 and 0.",
+        "Demonstrations per class among them; -1: as many as the context holds; auto: chosen among that or a quarter of the rows, 2 and 0.",
         least=-1,
         words={knn_options.AUTO: knn_options.AUTO},
     )

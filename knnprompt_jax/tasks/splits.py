@@ -106,16 +106,19 @@ def _sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1
     return sample
 
 
-def _without(rows: Iterable[Example], removed: Iterable[Example]) -> list[Example]:
-    """The rows less the first equal copy of each removed one: `list.remove` for each, in one pass."""
-    left = collections.Counter(removed)
+def _without(rows: Iterable[Example], removed: Sequence[Example]) -> list[Example]:
+    """The rows less the first equal copy of each removed one: `list.remove` for each, in one pass. The copy that stands for a removed
+    row later on is the one that went in its place, so that no row is left out or there twice."""
+    left, places = collections.Counter(removed), {example.row for example in removed}
     begins = {_first_text(example) for example in left}  # Hashing whole rows takes longer, and nearly all differ here.
-    kept = []
+    spared, kept = collections.defaultdict(list), []
     for example in rows:
         if _first_text(example) in begins and left[example]:
             left[example] -= 1
+            if example.row not in places:
+                spared[example].append(example)
         else:
-            kept.append(example)
+            kept.append(spared[example].pop(0) if example.row in places and spared[example] else example)
     return kept
 
 

@@ -96,3 +96,23 @@ def test_numbers_of_demonstrations_are_compared_on_the_same_drawn_rows(table):
     assert {each.rule.demo_shots for each in done.choice_.candidates} == {0, 1}
     assert done.choice_.num_anchors == 12 - 2 * 1
     assert len(done.anchors_) == 12 - 2 * done.choice_.rule.demo_shots
+
+
+def test_small_classes_and_many_neighbours(table, caplog):
+    """Nine rows of each class are asked for, of which there are five and three; seven neighbours leave room for one demonstration of
+    neither class."""
+    done = fitting.building.run(settings(table, shots=9, knn=options_lib.RuleOptions(k=7))).classifier
+    assert (len(done.anchors_), len(done.demonstrations_)) == (8, 0)
+    (told,) = [
+        record.getMessage()
+        for record in caplog.records
+        if "asked for" in record.getMessage() and "outage" in record.getMessage()
+    ]
+    assert "class 'outage' (outage) has 3 train rows of the 9 asked for" in told
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+def test_a_row_of_each_class_is_enough(table, shots):
+    table.write_text("message,team\nrefund me,billing\nserver error,outage\n")
+    done = fitting.building.run(settings(table, shots=shots)).classifier
+    assert (sorted(done.anchors_), done.demonstrations_) == ([0, 1], ())

@@ -92,6 +92,14 @@ def test_all_rows_are_used_and_at_most_half_of_a_class_shown():
     assert (split.shots, split.warnings) == (7, ())
 
 
+@pytest.mark.parametrize("seed", range(1, 12))
+def test_equal_rows_are_drawn_once_each(seed):
+    """Which of equal rows goes first is the published rule's; each is there once, as a demonstration or as an anchor."""
+    rows = [{"sentence": text, "label": label} for text, label in zip("aaabababbcdcd", "0000111222202", strict=True)]
+    split = splits.draw(make_examples(rows), TASK, shots=None, demo_shots=2, seed=seed)
+    assert sorted(example.row for example in (*split.demonstrations, *split.anchors)) == list(range(len(rows)))
+
+
 @pytest.mark.parametrize(
     "shots, demo_shots, message",
     [
