@@ -39,13 +39,12 @@ WEIGHT_AXES = types.MappingProxyType(
 )
 
 # The order of a weight's dimensions in the memory of a TPU, where the compiler's default is another than its matrix products and
-# look-ups read: they would copy all layers at every call. Of projections it is where the head size fills whole registers.
+# look-ups read: they would copy all layers at every call.
 _TPU_LAYOUTS = types.MappingProxyType(
     {
         "tokens": (0, 1),
         "positions": (0, 1),
         "head_rows": (0, 1),
-        "blocks.attention.kv_kernel": (0, 2, 1, 3, 4),
         "blocks.mlp.gate_up_kernel": (0, 2, 1, 3),
     }
 )
@@ -113,9 +112,19 @@ def _layouts(config: config_lib.DecoderConfig, mesh: Mesh) -> Mapping[str, tuple
     device = mesh.abstract_mesh.abstract_device
     if not device or device.platform != "tpu":
         return {}
-    ragged = config.head_size % _REGISTER != 0
-    layouts = {path: order for path, order in _TPU_LAYOUTS.items() if not (ragged and "attention" in path)}
+    layouts = dict(_TPU_LAYOUTS)
+    if config.head_size % _REGISTER == 0:
+        model, kv_heads = mesh.shape[parallel.MODEL], config.num_kv_heads
+        kv_heads_here = kv_heads if kv_heads % model else kv_heads // model
+        layouts["blocks.attention.kv_kernel"] = (0, 2, 1, 3, 4) if _fill_tiles(kv_heads_here) else (0, 2, 3, 4, 1)
+        if not _fill_tiles(config.num_heads // model):
+            layouts["blocks.attention.q_kernel"] = (0, 2, 3, 1)
     return layouts
+
+
+def _fill_tiles(heads: int) -> bool:
+    """Whether so many heads fill the rows of a TPU's tiles; otherwise the model's width has to stand last."""
+    return heads % 8 == 0 or heads in (2, 4)
 
 
 def place(params: nnx.State, config: config_lib.DecoderConfig, mesh: Mesh) -> nnx.State:

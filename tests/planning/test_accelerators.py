@@ -9,6 +9,7 @@ TPU_CASES = {
     "two rows of chips": ("v5e:2x4", 4, 2, ("prefix", "suffixes", "scores"), "facebook/opt-6.7b", "bfloat16"),
     "two hosts, grouped heads": ("v5e:4x4", 4, 4, ("suffixes", "search"), "meta-llama/Meta-Llama-3-8B", "bfloat16"),
     "a block in space, float32": ("v5p:2x2x4", 8, 2, ("suffixes",), "Qwen/Qwen3-8B", "float32"),
+    "seven heads on a device": ("v5e:2x4", 1, 8, ("suffixes",), "facebook/opt-30b", "bfloat16"),
     "a width that 128 does not divide": ("v5e:2x4", 8, 1, ("suffixes", "search"), "gpt2-xl", "float32"),
 }
 GPU_CASES = {
