@@ -160,9 +160,7 @@ class Outcome:
     @property
     def score(self) -> Score:
         accuracy, rows = float(np.mean(self.predicted_N == self.y_N)), len(self.y_N)
-        supposed = (rows * accuracy + 1) / (
-            rows + 2
-        )  # One more right and one more wrong, so that no few rows make anything certain.
+        supposed = (rows * accuracy + 1) / (rows + 2)  # One more right and one more wrong: nothing is certain.
         error = float(np.sqrt(supposed * (1 - supposed) / rows))
         return Score(accuracy, error, self._macro_f1, float(self.losses_N.mean()))
 

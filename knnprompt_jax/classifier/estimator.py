@@ -121,10 +121,12 @@ class KNNPrompting(base.ClassifierMixin, base.BaseEstimator):
         shown: Sequence[Example],
         anchors: Sequence[Example],
         choice: choosing.Choice | None = None,
+        num_rows: int | None = None,
     ) -> Self:
-        """As `fit`, with demonstrations drawn already, the states of the anchors' prompts, and perhaps what was chosen."""
+        """As `fit`, with demonstrations drawn already, the states of the anchors' prompts, and perhaps what was chosen and, as for
+        `use_store`, how many rows there were."""
         choice = choice or trials.choose(self, {trials.shots_of(shown): (shown, anchors)}, states)
-        return self._use_states(states, choice, shown, anchors)
+        return self._use_states(states, choice, shown, anchors, num_rows=num_rows)
 
     def use_store(
         self,

@@ -95,15 +95,13 @@ def _working(
     streams = _STREAMS * tokens * config.width * size
     projected = _PROJECTED * tokens * config.num_heads // model * config.head_size * size
     kv_heads, queries = max(1, config.num_kv_heads // model), config.num_heads // config.num_kv_heads
-    if attention.is_in_kernel(
-        shape.prefix, platform
-    ):  # All blocks but the last, where few tokens read keys and values of all.
-        logits, projected_too = queries * shape.reads * (tokens + shape.prefix), projected // 2
-        nbytes = (
-            4 if platform == "tpu" else 4 + size
-        )  # Float32; on a GPU weights of the activations' type stand beside them.
+    if attention.is_in_kernel(shape.prefix, platform):
+        # Logits are there in the last block alone, whose few queries meet the keys and values of all tokens. They are float32; on a
+        # GPU softmax's weights, of the activations' type, stand beside them.
+        beside, logits = projected // 2, queries * shape.reads * (tokens + shape.prefix)
+        nbytes = 4 if platform == "tpu" else 4 + size
     else:
-        logits, projected_too, nbytes = queries * tokens * (shape.width + shape.prefix), projected, size
-    attending = projected_too + attention.heads_together(kv_heads, logits, platform) * logits * nbytes
+        beside, logits, nbytes = projected, queries * tokens * (shape.width + shape.prefix), size
+    attending = beside + attention.heads_together(kv_heads, logits, platform) * logits * nbytes
     mlp = (3 if config.gated_mlp else 2) * tokens * config.mlp_width // model * size
     return streams + max(projected, attending, mlp, 4 * shape.reads * config.vocab_size // model)

@@ -102,7 +102,7 @@ class Decoder(nnx.Module):
         x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
         mask_1JT = attention.readable_at(read_positions_J, stops_BS)[None]
         positions_1J = positions_1T[:, read_positions_J]
-        attend = self._after_prefix(last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax, False)
+        attend = self._after_prefix(last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax, in_order=False)
         tokens_T = jnp.arange(positions_1T.size)
         rotate_T, rotate_J = (self._rotate(rotation, last, tokens) for tokens in (tokens_T, read_positions_J))
         return self._finish(self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J))[0]

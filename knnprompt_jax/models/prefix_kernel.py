@@ -143,11 +143,8 @@ def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
     (batch, width, heads, size), most, is_tpu = q_BSHK.shape, TILES[platform], platform == "tpu"
     together = _LANES // size if is_tpu and size < _LANES and _LANES % size == 0 else 1
     lanes = _up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
-    queries = most.queries // max(
-        1, q_BSHK.dtype.itemsize // 2
-    )  # Triton unrolls float32: more would compile for minutes.
-    if is_tpu:  # More would not fit in its fast memory.
-        queries //= lanes // _LANES
+    # A TPU's fast memory does not hold more, and what Triton makes of more in float32 compiles for minutes.
+    queries = most.queries // max(1, q_BSHK.dtype.itemsize // 2) // (lanes // _LANES if is_tpu else 1)
     parts = pl.cdiv(width, queries)
     width = pl.cdiv(width, parts)
     width = _up(width, _LANES if parts > 1 else 16) if is_tpu else max(16, pl.next_power_of_2(width))

@@ -35,7 +35,7 @@ class Result:
 def run(settings: settings_lib.BuildSettings) -> Result:
     """Builds the classifier, going on where an earlier start died; or changes the saved one, where changes are asked for.
 
-    An anchor's id is its row in the train file, from 0; ids of appended ones go on from the highest.
+    An anchor's id is its row in the train file, from 0; ids of appended ones go on from the last row's, drawn or not.
 
     Raises UserError on anything that cannot work, another process that writes to the folder among it; the folder then stays
     as it is.
@@ -88,7 +88,7 @@ def _build(
         with progress.bar(prompts[taken].num_prompts) as report:
             states = chunks.read(unfinished, language_model, prompts[taken], plan, settings.chunk, report)
         classifier = KNNPrompting(language_model, content.task, **content.parameters)
-        classifier.fit_states(states, split.demonstrations, split.anchors, choice)
+        classifier.fit_states(states, split.demonstrations, split.anchors, choice, content.num_rows)
         saving.save(classifier, folder, settings.overwrite)
     chunks.clear(unfinished)
     return Result(classifier, language_model.statistics)
@@ -117,27 +117,31 @@ def _drafts(settings: settings_lib.BuildSettings, model: material.Model) -> list
     """The rows drawn, and the classifier that they are to make, for each number of demonstrations to choose from."""
     task, train = material.load_train(settings, settings.task, settings.train_file)
     rows = material.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
+    in_file = max(row.row for row in train) + 1
     if settings.demo_shots != options.AUTO:
-        drafts = [_draft(settings, rows, material.demo_shots(settings, rows, model))]
+        tried = [material.demo_shots(settings, rows, model)]
     else:
-        drafts = _drafts_to_choose_from(settings, rows, model)
-    k, most = settings.knn.k, max(len(split.anchors) for split, _ in drafts)
-    if k != options.AUTO and k > most:
-        raise errors.UserError(f"knn.k={k}: there are {most} anchors")
+        settings, rows = _drawn_once(settings, rows)
+        largest = max(map(len, splits.group_by_class(rows.train).values()))
+        most = 0 if largest < 2 else material.demo_shots(dataclasses.replace(settings, demo_shots=-1), rows, model)
+        tried = demonstrations.up_to(most, rows.train)
+    drafts = [_draft(settings, rows, shown, in_file) for shown in tried]
+    k, anchors = settings.knn.k, max(len(split.anchors) for split, _ in drafts)
+    if k != options.AUTO and k > anchors:
+        raise errors.UserError(f"knn.k={k}: there are {anchors} anchors")
     return [(split, content) for split, content in drafts if k == options.AUTO or k <= len(split.anchors)]
 
 
-def _drafts_to_choose_from(
-    settings: settings_lib.BuildSettings, rows: material.Rows, model: material.Model
-) -> list[_Draft]:
-    """Of one draw of rows: the published one takes other anchors for each number of demonstrations, and few to compare by are the same."""
-    if settings.shots:
-        drawn = splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=0, seed=settings.seed)
-        _warn(drawn)
-        rows, settings = dataclasses.replace(rows, train=drawn.anchors), dataclasses.replace(settings, shots=0)
-    largest = max(map(len, splits.group_by_class(rows.train).values()))
-    most = 0 if largest < 2 else material.demo_shots(dataclasses.replace(settings, demo_shots=-1), rows, model)
-    return [_draft(settings, rows, shown) for shown in demonstrations.up_to(most, rows.train)]
+def _drawn_once(
+    settings: settings_lib.BuildSettings, rows: material.Rows
+) -> tuple[settings_lib.BuildSettings, material.Rows]:
+    """The rows that are asked for, all of which are then used. The published draw takes other anchors for each number of demonstrations;
+    too few to compare by would be the same."""
+    if not settings.shots:
+        return settings, rows
+    drawn = splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=0, seed=settings.seed)
+    _warn(drawn)
+    return dataclasses.replace(settings, shots=0), dataclasses.replace(rows, train=drawn.anchors)
 
 
 def _warn(split: splits.FewShotSplit) -> None:
@@ -146,8 +150,8 @@ def _warn(split: splits.FewShotSplit) -> None:
         logging.warning(warning)
 
 
-def _draft(settings: settings_lib.BuildSettings, rows: material.Rows, shown: int) -> _Draft:
-    """With so many demonstrations per class."""
+def _draft(settings: settings_lib.BuildSettings, rows: material.Rows, shown: int, in_file: int) -> _Draft:
+    """With so many demonstrations per class, from a file of so many rows: ids of appended rows go on after all of them."""
     split = splits.draw(rows.train, rows.task, shots=settings.shots or None, demo_shots=shown, seed=settings.seed)
     _warn(split)
     chosen = options.ClassifierOptions(
@@ -157,8 +161,7 @@ def _draft(settings: settings_lib.BuildSettings, rows: material.Rows, shown: int
         random_state=settings.seed,
     )
     parameters = {**chosen.to_dict(), "demo_shots": shown, "class_prior": None, "store_options": settings.datastore}
-    num_rows = max(row.row for row in (*split.demonstrations, *split.anchors)) + 1
-    content = (rows.task, parameters, rows.task.labels, num_rows, split.demonstrations, split.anchors)
+    content = (rows.task, parameters, rows.task.labels, in_file, split.demonstrations, split.anchors)
     return split, saving.Content(*content)
 
 

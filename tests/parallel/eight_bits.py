@@ -1,15 +1,12 @@
 """Run on 8 forced CPU devices: kernels in 8 bits are on every mesh those of one device, each device has its part, and states agree."""
 
-import pathlib
-import tempfile
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import checkpoints, decoder, sharding
+from knnprompt_jax.models import decoder
 from tests.parallel import small
 
 MESHES = {"opt": [(1, 1), (2, 4), (1, 8)], "llama over 2": [(1, 1), (2, 4), (1, 8)]}
@@ -34,21 +31,15 @@ def check_kernels(name: str, found: dict[str, jax.Array], shards: int) -> None:
 
 def check_model(name: str) -> None:
     original, prompts, want, states_of_one = small.make_decoder(name), small.make_prompts(16), None, None
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoints.save(pathlib.Path(folder), original, small.MODELS[name], np.float32)
-        for sizes in MESHES[name]:
-            mesh = parallel.make_mesh(*sizes)
-            places = sharding.placement(original.config, mesh)
-            loaded = checkpoints.load(pathlib.Path(folder), original.config, jnp.int8, places)
-            found = weights(loaded)
-            check_kernels(name, found, mesh.shape[parallel.MODEL])
-            want = want or {path: np.asarray(array) for path, array in found.items()}
-            for path, array in found.items():
-                np.testing.assert_array_equal(array, want[path], err_msg=path)
-            states = np.asarray(small.read(small.language_model(loaded, mesh), prompts).hidden_NE)
-            states_of_one = states if states_of_one is None else states_of_one
-            assert np.abs(states - states_of_one).mean() < TOLERANCE < np.abs(states_of_one).mean() / 10
-            print(name, *sizes, flush=True)
+    for mesh, loaded in small.loaded(name, original, MESHES[name], jnp.int8):
+        found = weights(loaded)
+        check_kernels(name, found, mesh.shape[parallel.MODEL])
+        want = want or {path: np.asarray(array) for path, array in found.items()}
+        for path, array in found.items():
+            np.testing.assert_array_equal(array, want[path], err_msg=path)
+        states = np.asarray(small.read(small.language_model(loaded, mesh), prompts).hidden_NE)
+        states_of_one = states if states_of_one is None else states_of_one
+        assert np.abs(states - states_of_one).mean() < TOLERANCE < np.abs(states_of_one).mean() / 10
 
 
 if __name__ == "__main__":

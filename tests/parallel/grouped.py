@@ -1,13 +1,9 @@
 """Run on 8 forced CPU devices: families with fewer key heads than query heads, windows and caps give the states of one device."""
 
-import pathlib
-import tempfile
-
 import jax
 import numpy as np
 
-from knnprompt_jax import parallel
-from knnprompt_jax.models import attention, checkpoints, registry, sharding
+from knnprompt_jax.models import attention, registry
 from tests.parallel import meshes, small
 
 MESHES = {
@@ -22,22 +18,16 @@ MESHES = {
 
 def check_model(name: str) -> None:
     original, prompts, want = small.make_decoder(name), small.make_prompts(meshes.NUM_PROMPTS), None
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoints.save(pathlib.Path(folder), original, small.MODELS[name], np.float32)
-        for sizes in MESHES[name]:
-            mesh = parallel.make_mesh(*sizes)
-            places = sharding.placement(original.config, mesh)
-            loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, places)
-            meshes.check_weights(loaded, original, mesh)
-            model = small.language_model(loaded, mesh)
-            states = small.read(model, prompts)
-            meshes.check_states(states, mesh)
-            meshes.check_collectives(model)
-            got = np.asarray(states.hidden_NE), np.asarray(states.log_z_N)
-            want = want or got
-            for ours, theirs in zip(got, want, strict=True):
-                np.testing.assert_allclose(ours, theirs, atol=1e-4)
-            print(name, *sizes, flush=True)
+    for mesh, loaded in small.loaded(name, original, MESHES[name]):
+        meshes.check_weights(loaded, original, mesh)
+        model = small.language_model(loaded, mesh)
+        states = small.read(model, prompts)
+        meshes.check_states(states, mesh)
+        meshes.check_collectives(model)
+        got = np.asarray(states.hidden_NE), np.asarray(states.log_z_N)
+        want = want or got
+        for ours, theirs in zip(got, want, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
 def check_refusals() -> None:

@@ -1,8 +1,6 @@
 """Run on 8 forced CPU devices: on every mesh the weights come from file to shard, and states and predictions are those of one device."""
 
-import pathlib
 import re
-import tempfile
 from collections.abc import Callable
 
 import jax
@@ -11,7 +9,7 @@ from flax import nnx
 
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.methods import in_context
-from knnprompt_jax.models import attention, checkpoints, decoder, registry, sharding
+from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.store import distances, kernel, placement, search
 from knnprompt_jax.store import store as store_lib
 from tests.parallel import small
@@ -118,30 +116,23 @@ def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[in
 
 
 def check_model(name: str, meshes: list[tuple[int, int]]) -> None:
-    original, prompts = small.make_decoder(name), small.make_prompts(NUM_PROMPTS)
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoints.save(pathlib.Path(folder), original, small.MODELS[name], np.float32)
-        expected = None
-        for sizes in meshes:
-            mesh = parallel.make_mesh(*sizes)
-            places = sharding.placement(original.config, mesh)
-            loaded = checkpoints.load(pathlib.Path(folder), original.config, np.float32, places)
-            check_weights(loaded, original, mesh)
-            model = small.language_model(loaded, mesh)
-            states = small.read(model, prompts)
-            assert model.statistics.compilations == 2, "one for the prefix, one for the suffixes"
-            check_states(states, mesh)
-            check_collectives(model)
-            check_ties(mesh)
-            found = np.asarray(states.hidden_NE), np.asarray(states.log_z_N), predictions(model, states)
-            neighbours = check_stores(model, states)
-            expected = expected or (*found, neighbours)
-            np.testing.assert_allclose(found[0], expected[0], atol=1e-4)
-            np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
-            assert found[2] == expected[2]
-            np.testing.assert_array_equal(neighbours, expected[3])
-            assert all(len(set(classes)) > 1 for classes in found[2].values())
-            print(name, *sizes)
+    original, prompts, expected = small.make_decoder(name), small.make_prompts(NUM_PROMPTS), None
+    for mesh, loaded in small.loaded(name, original, meshes):
+        check_weights(loaded, original, mesh)
+        model = small.language_model(loaded, mesh)
+        states = small.read(model, prompts)
+        assert model.statistics.compilations == 2, "one for the prefix, one for the suffixes"
+        check_states(states, mesh)
+        check_collectives(model)
+        check_ties(mesh)
+        found = np.asarray(states.hidden_NE), np.asarray(states.log_z_N), predictions(model, states)
+        neighbours = check_stores(model, states)
+        expected = expected or (*found, neighbours)
+        np.testing.assert_allclose(found[0], expected[0], atol=1e-4)
+        np.testing.assert_allclose(found[1], expected[1], atol=1e-4)
+        assert found[2] == expected[2]
+        np.testing.assert_array_equal(neighbours, expected[3])
+        assert all(len(set(classes)) > 1 for classes in found[2].values())
 
 
 def check_refusals() -> None:

@@ -1,11 +1,16 @@
 """A random decoder that splits eight ways, and prompts for it; for programs that run on forced CPU devices."""
 
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import jax
 import numpy as np
 from flax import nnx
 
 from knnprompt_jax import lm, parallel
-from knnprompt_jax.models import decoder, registry
+from knnprompt_jax.models import checkpoints, decoder, registry, sharding
 from knnprompt_jax.prompts import layout, packing
 
 # A vocabulary that splits eight ways, and one that does not split at all.
@@ -44,6 +49,19 @@ def make_decoder(name: str) -> decoder.Decoder:
         noise = rng.normal(size=leaf.shape).astype(np.float32)
         leaf.set_value(1 + 0.3 * noise if path[-1] == "scale" else (0.5 if len(path) == 1 else 0.25) * noise)
     return model
+
+
+def loaded(
+    name: str, original: decoder.Decoder, meshes: Sequence[tuple[int, int]], dtype: Any = np.float32
+) -> Iterator[tuple[jax.sharding.Mesh, decoder.Decoder]]:
+    """The decoder read from a file onto each of the meshes, given as devices over data and over model; tells which are done."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints.save(pathlib.Path(folder), original, MODELS[name], np.float32)
+        for sizes in meshes:
+            mesh = parallel.make_mesh(*sizes)
+            places = sharding.placement(original.config, mesh)
+            yield mesh, checkpoints.load(pathlib.Path(folder), original.config, dtype, places)
+            print(name, *sizes, flush=True)
 
 
 def make_prompts(count: int, truncated: int = 5) -> layout.Prompts:

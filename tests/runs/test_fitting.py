@@ -96,6 +96,7 @@ def test_numbers_of_demonstrations_are_compared_on_the_same_drawn_rows(table):
     assert {each.rule.demo_shots for each in done.choice_.candidates} == {0, 1}
     assert done.choice_.num_anchors == 12 - 2 * 1
     assert len(done.anchors_) == 12 - 2 * done.choice_.rule.demo_shots
+    assert done.num_rows_ == 40, "ids of appended rows are no numbers of rows that were not drawn"
 
 
 def test_small_classes_and_many_neighbours(table, caplog):
