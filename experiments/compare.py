@@ -8,9 +8,9 @@ experiments/tabulate_records.py puts several runs into tables.
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import comparison, overview, settings
+from knnprompt_jax.runs import comparison, method_settings, overview
 
-_CONFIG = app.Config(__file__, "compare.py", settings.JobSettings)
+_CONFIG = app.Config(__file__, "compare.py", method_settings.JobSettings)
 
 
 def main() -> None:

@@ -5,9 +5,9 @@ python experiments/knn_prompting.py --config.model=gpt2-xl --config.task=trec --
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import comparison, overview, settings
+from knnprompt_jax.runs import comparison, method_settings, overview
 
-_CONFIG = app.Config(__file__, "knn_prompting.py", settings.JobSettings)
+_CONFIG = app.Config(__file__, "knn_prompting.py", method_settings.JobSettings)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from knnprompt_jax.pretraining import job as pretraining
 from knnprompt_jax.pretraining import settings as pretraining_settings
 from knnprompt_jax.pretraining import trainer
 from knnprompt_jax.report import look
-from knnprompt_jax.runs import building, comparison, tuning
+from knnprompt_jax.runs import building, comparison, method_settings, tuning
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import catalogue
 
@@ -146,7 +146,7 @@ class Loaded(Exception):
 
 TINY = {"model": "tiny", "output": "out", "store": "saved"}
 JOBS = {
-    "compare": (settings_lib.JobSettings, comparison.run, TINY | {"store": ""}),
+    "compare": (method_settings.JobSettings, comparison.run, TINY | {"store": ""}),
     "build": (settings_lib.BuildSettings, building.run, TINY | {"store": "new"}),
     "append": (settings_lib.BuildSettings, building.run, TINY | {"append": "rows.csv"}),
     "tune": (tuning.TuningSettings, tuning.run, TINY | {"store": ""}),

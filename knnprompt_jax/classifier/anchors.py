@@ -3,22 +3,20 @@
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import parallel
 from knnprompt_jax.classifier import inputs, passes
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.store import placement
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example, Task
 
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.estimator import KNNPrompting
 
-
-def append(classifier: "KNNPrompting", new: Sequence[Example]) -> None:
+def append(classifier: Classifier, new: Sequence[Example]) -> None:
     """Adds examples, which are read; a label that the task lacks becomes a class."""
     if not new:
         return
@@ -29,7 +27,7 @@ def append(classifier: "KNNPrompting", new: Sequence[Example]) -> None:
     _change(classifier, store, [*classifier.anchors_.values(), *new], every, task, classifier.num_rows_ + len(new))
 
 
-def relabel(classifier: "KNNPrompting", ids: Sequence[int], labels: Sequence[Any]) -> None:
+def relabel(classifier: Classifier, ids: Sequence[int], labels: Sequence[Any]) -> None:
     """Gives anchors other labels; raises UserError as `KNNPrompting.relabel`."""
     wanted = inputs.labels_by_id(classifier.demonstrations_, ids, labels)
     task = classifier.task.with_labels(wanted.values())
@@ -42,7 +40,7 @@ def relabel(classifier: "KNNPrompting", ids: Sequence[int], labels: Sequence[Any
     _change(classifier, store, examples, classifier.kept_states(), task)
 
 
-def remove(classifier: "KNNPrompting", ids: Sequence[int]) -> None:
+def remove(classifier: Classifier, ids: Sequence[int]) -> None:
     """Takes anchors away; raises UserError as `KNNPrompting.remove`."""
     store = classifier.store_.remove(ids)
     left = [classifier.anchors_[number] for number in store.ids_N.tolist()]
@@ -50,7 +48,7 @@ def remove(classifier: "KNNPrompting", ids: Sequence[int]) -> None:
     _change(classifier, store, left, states, classifier.task)
 
 
-def _store_for(classifier: "KNNPrompting", task: Task) -> store_lib.Store:
+def _store_for(classifier: Classifier, task: Task) -> store_lib.Store:
     """The store for a task with more labels; raises UserError where classes cannot be told apart that have to be."""
     store = classifier.store_
     if task == classifier.task:
@@ -64,7 +62,7 @@ def _store_for(classifier: "KNNPrompting", task: Task) -> store_lib.Store:
 
 
 def _change(
-    classifier: "KNNPrompting",
+    classifier: Classifier,
     store: store_lib.Store,
     anchors: Sequence[Example],
     states: lm_lib.States,

@@ -1,25 +1,20 @@
 """What a fitted classifier says of states: labels, probabilities and neighbours, by the plain vote or by the rule that was chosen."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from knnprompt_jax import errors
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import leave_one_out, passes, predictions, rounding
+from knnprompt_jax import parallel
+from knnprompt_jax.classifier import calibration, leave_one_out, passes, predictions, rounding
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.store import distances, kernel, search
 
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.estimator import KNNPrompting
 
-UNIFORM = "uniform"
-
-
-def of_states(classifier: "KNNPrompting", states: lm_lib.States) -> predictions.Predictions:
-    """The predictions of texts whose states lie whole on every device."""
+def of_states(classifier: Classifier, states: lm_lib.States) -> predictions.Predictions:
+    """The predictions of texts by the states of their prompts."""
+    states = parallel.replicate(states)
     if classifier.options_.is_plain:
         near, by_rounding_Q = voters(classifier, states)
         classes_Q, p_QC = predictions.vote(near, classifier.task.num_classes, classifier.tie_break)
@@ -29,7 +24,7 @@ def of_states(classifier: "KNNPrompting", states: lm_lib.States) -> predictions.
     return predictions.of(near, ids_N, labels_C, classes_Q, p_QC, by_rounding_Q)
 
 
-def voters(classifier: "KNNPrompting", states: lm_lib.States) -> tuple[kernel.Neighbours, np.ndarray | None]:
+def voters(classifier: Classifier, states: lm_lib.States) -> tuple[kernel.Neighbours, np.ndarray | None]:
     """The neighbours that vote on each state, and whether rounding decides the majority [Q], as in `Predictions`."""
     looked_at, near, bounds = _near(classifier, states)
     if bounds is None:
@@ -39,7 +34,7 @@ def voters(classifier: "KNNPrompting", states: lm_lib.States) -> tuple[kernel.Ne
     return near, rounding.by_votes(looked_at, bounds, *vote)
 
 
-def left_out(classifier: "KNNPrompting") -> tuple[np.ndarray, np.ndarray]:
+def left_out(classifier: Classifier) -> tuple[np.ndarray, np.ndarray]:
     """The class [N] of each anchor by all others, and the classes' probabilities [N, C], in class order.
 
     Raises:
@@ -56,42 +51,13 @@ def left_out(classifier: "KNNPrompting") -> tuple[np.ndarray, np.ndarray]:
     return p_NC.argmax(-1), p_NC
 
 
-def prior_of(prior: Any, labels_C: np.ndarray) -> np.ndarray | None:
-    """How common each class is [C], in class order, from what a user gives as `class_prior`: None, "uniform", a share for each label in a
-    mapping, or shares in the order of the labels sorted.
-
-    Raises:
-      UserError: as many other than there are classes, or one that is negative, or all 0.
-    """
-    if prior is None:
-        return None
-    told = f"class_prior={prior!r}"
-    if isinstance(prior, str):
-        if prior != UNIFORM:
-            raise errors.UserError(f"{told}: choose {UNIFORM!r}, a share for each label, or None")
-        return np.full(len(labels_C), 1 / len(labels_C))
-    if isinstance(prior, Mapping):
-        by_label = {str(label): share for label, share in prior.items()}
-        if set(by_label) != set(map(str, labels_C.tolist())):
-            raise errors.UserError(f"{told}: a share is needed for each of {', '.join(map(str, labels_C.tolist()))}")
-        shares_C = np.array([by_label[str(label)] for label in labels_C.tolist()], float)
-    else:
-        shares_C = np.empty(len(labels_C))
-        if np.shape(prior) != (len(labels_C),):
-            raise errors.UserError(f"{told}: {len(labels_C)} shares are needed")
-        shares_C[predictions.order(labels_C)] = np.asarray(prior, float)
-    if not (np.isfinite(shares_C).all() and (shares_C >= 0).all() and shares_C.sum() > 0):
-        raise errors.UserError(f"{told}: shares of 0 or more are needed, one at least above 0")
-    return shares_C / shares_C.sum()
-
-
 def _by_rule(
-    classifier: "KNNPrompting", states: lm_lib.States
+    classifier: Classifier, states: lm_lib.States
 ) -> tuple[kernel.Neighbours, np.ndarray, np.ndarray, np.ndarray | None]:
     """Neighbours, classes [Q], probabilities [Q, C], and which classes rounding may change."""
     rule, model = classifier.rule_, classifier.lm
     fitted = dataclasses.replace(classifier.fitted_, rule=rule)
-    hidden_QE, prior_C = np.asarray(states.hidden_NE), prior_of(classifier.class_prior, classifier.labels_)
+    hidden_QE, prior_C = np.asarray(states.hidden_NE), calibration.prior_of(classifier.class_prior, classifier.labels_)
     looked_at, near, bounds = _near(classifier, states)
     p_QC = fitted.probabilities(*_arrays(near), hidden_QE, prior_C)
     classes_Q = p_QC.argmax(-1)
@@ -108,7 +74,7 @@ def _by_rule(
 
 
 def _near(
-    classifier: "KNNPrompting", states: lm_lib.States
+    classifier: Classifier, states: lm_lib.States
 ) -> tuple[kernel.Neighbours, kernel.Neighbours, tuple[np.ndarray, np.ndarray] | None]:
     """Neighbours beyond those that vote, those that vote, and how far rounding moves the distances of the first: `rounding.bounds`."""
     rule, codec = classifier.rule_, classifier.searched_.codec

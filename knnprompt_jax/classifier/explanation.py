@@ -2,16 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import errors, parallel
-from knnprompt_jax.classifier import contributions, explanation_text, inputs, reasons
+from knnprompt_jax.classifier import answering, contributions, explanation_text, inputs, reasons
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.store import distances
-
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.estimator import KNNPrompting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Explanation:
         return explanation_text.to_html(self)
 
 
-def explain(classifier: "KNNPrompting", text: Any, num_tokens: int) -> Explanation:
+def explain(classifier: Classifier, text: Any, num_tokens: int) -> Explanation:
     """Why a fitted classifier gives one text or row its label, with the `num_tokens` largest parts of each neighbour's distance.
 
     Raises:
@@ -73,7 +71,7 @@ def explain(classifier: "KNNPrompting", text: Any, num_tokens: int) -> Explanati
         raise errors.UserError(f"centroid={classifier.centroid!r}: class means have no texts to explain by")
     parts = contributions.parts(query.fields)
     states = parallel.replicate(classifier.read([query, *contributions.without(query, parts)]))
-    said = classifier.answer_states(states)
+    said = answering.of_states(classifier, states)
     place = classifier.classes_.tolist().index(said.labels[0].item())
     shares = dict(zip(classifier.classes_.tolist(), said.probabilities[0].tolist(), strict=True))
     distance = distances.get(classifier.rule_.distance)
@@ -89,7 +87,7 @@ def explain(classifier: "KNNPrompting", text: Any, num_tokens: int) -> Explanati
 
 
 def _neighbours(
-    classifier: "KNNPrompting", states: Any, ids_k: np.ndarray, distances_k: np.ndarray, num_tokens: int
+    classifier: Classifier, states: Any, ids_k: np.ndarray, distances_k: np.ndarray, num_tokens: int
 ) -> tuple[Neighbour, ...]:
     """The anchors of these ids, at these distances from the text whose states are given."""
     places_k = (classifier.store_.ids_N == ids_k[:, None]).argmax(-1)

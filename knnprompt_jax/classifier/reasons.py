@@ -2,7 +2,6 @@
 
 import dataclasses
 import weakref
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +9,8 @@ import numpy as np
 from scipy import special
 
 from knnprompt_jax import lm
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.store import distances, placement, representations
-
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.estimator import KNNPrompting
 
 _vocabularies: "weakref.WeakKeyDictionary[lm.LanguageModel, tuple[np.ndarray, np.ndarray]]" = (
     weakref.WeakKeyDictionary()
@@ -39,7 +36,7 @@ class Reason:
         return f"{self.text!r} {self.nats:z.4f} ({_percent(self.after_text)} here, {_percent(self.after_anchor)} there)"
 
 
-def of(classifier: "KNNPrompting", states: lm.States, places_k: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
+def of(classifier: Classifier, states: lm.States, places_k: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
     """For each of the anchors at these places of the store, the largest parts of the divergence between a text and it.
 
     There are none where the distance is no divergence.

@@ -12,7 +12,7 @@ import functools
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -21,7 +21,8 @@ from jax.sharding import Mesh
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import choosing, inputs
+from knnprompt_jax.classifier import choosing, core, inputs
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import manifest as manifest_lib
 from knnprompt_jax.store import storage
@@ -29,10 +30,8 @@ from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import sources, splits
 from knnprompt_jax.tasks.task import Example, Task
 
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.estimator import KNNPrompting
-
 CLASSIFIER, ROWS, STATES = "classifier.json", "rows.jsonl", "states"
+C = TypeVar("C", bound=Classifier)
 _ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
 
 
@@ -61,12 +60,22 @@ class Saved:
     content: Content
     manifest: manifest_lib.Manifest
 
-    def parameters(self, kind: type) -> dict[str, Any]:
-        """The options for the constructor of `kind`; raises UserError where it has others."""
-        known = set(kind._get_param_names()) - {"lm", "task"}  # type: ignore[attr-defined]  # scikit-learn's.
-        if set(self.content.parameters) != known:
-            raise errors.UserError(f"{self.folder}: has other options than {', '.join(sorted(known))}")
-        return {**self.content.parameters, "store_options": self.store_options}
+    def classifier(
+        self, kind: type[C], model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None
+    ) -> C:
+        """The classifier, of this class; its store's placement and memory are those of the options, or as it was made.
+
+        Raises:
+          UserError: it has other options than the class; the model is another than the anchors'; arrays that are not its rows'.
+        """
+        content = self.content
+        if set(content.parameters) != set(core.PARAMETERS):
+            raise errors.UserError(f"{self.folder}: has other options than {', '.join(sorted(core.PARAMETERS))}")
+        made = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
+        made.check()
+        self.check(model.identity, content.task, made.label_ids())
+        kept = (content.demonstrations, content.anchors, np.array(content.labels), content.num_rows)
+        return made.use_store(self.load(model, options), *kept, self.states(model), content.choice)
 
     @property
     def store_options(self) -> store_lib.StoreOptions:
@@ -133,10 +142,9 @@ class Saved:
         return dataclasses.replace(lm_lib.States(*arrays), deterministic=model.deterministic)  # type: ignore[type-var]
 
 
-def content_of(classifier: "KNNPrompting") -> Content:
+def content_of(classifier: Classifier) -> Content:
     """What a fitted classifier is beside its model and store."""
-    parameters = classifier.get_params(deep=False)
-    del parameters["lm"], parameters["task"]
+    parameters = {name: getattr(classifier, name) for name in core.PARAMETERS}
     rows = (classifier.demonstrations_, tuple(classifier.anchors_.values()))
     return Content(
         classifier.task, parameters, classifier.labels_.tolist(), classifier.num_rows_, *rows, classifier.choice_
@@ -148,7 +156,7 @@ def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
     return parallel.by_main(files.lock(absolute(folder)))
 
 
-def save(classifier: "KNNPrompting", folder: pathlib.Path, overwrite: bool) -> None:
+def save(classifier: Classifier, folder: pathlib.Path, overwrite: bool) -> None:
     """Writes a fitted classifier into a folder, which the caller has locked; every process of a run calls this.
 
     Raises:
@@ -233,7 +241,7 @@ def _write_array(path: pathlib.Path, array_N: np.ndarray) -> None:
         file.write(np.ascontiguousarray(array_N).data)
 
 
-def _finish(folder: pathlib.Path, classifier: "KNNPrompting", content: Content, arrays: Mapping[str, Any]) -> None:
+def _finish(folder: pathlib.Path, classifier: Classifier, content: Content, arrays: Mapping[str, Any]) -> None:
     """Describes all files of the draft and puts it in the folder's place."""
     draft, codec = files.draft(folder), classifier.store_.codec
     counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()

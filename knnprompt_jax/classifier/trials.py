@@ -4,25 +4,23 @@ import collections
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import choosing, demonstrations, evidence, inputs, options, passes
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import distances
 from knnprompt_jax.tasks.task import Example
-
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.estimator import KNNPrompting
 
 Draw = tuple[Sequence[Example], Sequence[Example]]
 """Demonstrations, and the anchors beside them."""
 
 
-def draws(classifier: "KNNPrompting", examples: Sequence[Example]) -> dict[int, Draw]:
+def draws(classifier: Classifier, examples: Sequence[Example]) -> dict[int, Draw]:
     """Demonstrations and anchors for each number of demonstrations per class that is tried, those preferred first."""
     asked = classifier.demo_shots
     tried: Sequence[Any] = asked if isinstance(asked, list | tuple) else [asked]
@@ -42,7 +40,7 @@ def shots_of(shown: Sequence[Example]) -> int:
 
 
 def choose(
-    classifier: "KNNPrompting",
+    classifier: Classifier,
     draws: Mapping[int, Draw],
     states: lm_lib.States | None = None,
     grid: choosing.Grid | None = None,
@@ -61,7 +59,7 @@ def choose(
     return _told(choosing.choose(sets, grid, classifier.metric))
 
 
-def choose_again(classifier: "KNNPrompting", grid: choosing.Grid, metric: str) -> choosing.Choice:
+def choose_again(classifier: Classifier, grid: choosing.Grid, metric: str) -> choosing.Choice:
     """The best for a fitted classifier's anchors, with the demonstrations that there are and candidates from this grid."""
     shots, anchors = classifier.choice_.rule.demo_shots, list(classifier.anchors_.values())
     states = passes.on_devices(classifier.kept_states(), classifier.lm.mesh)
@@ -71,7 +69,7 @@ def choose_again(classifier: "KNNPrompting", grid: choosing.Grid, metric: str) -
     )
 
 
-def shared_label_words(classifier: "KNNPrompting") -> str:
+def shared_label_words(classifier: Classifier) -> str:
     """Which label words share a token, or nothing."""
     try:
         layout.label_ids(classifier.task, classifier.lm.tokenize, classifier.label_token)
@@ -81,7 +79,7 @@ def shared_label_words(classifier: "KNNPrompting") -> str:
 
 
 def _evidence(
-    classifier: "KNNPrompting",
+    classifier: Classifier,
     shots: int,
     shown: Sequence[Example],
     anchors: Sequence[Example],
@@ -99,7 +97,7 @@ def _evidence(
     return evidence.of(parallel.replicate(states), y_N, ids, shots, head, label_ids, names)
 
 
-def _comparable(classifier: "KNNPrompting", grid: choosing.Grid) -> tuple[str, ...]:
+def _comparable(classifier: Classifier, grid: choosing.Grid) -> tuple[str, ...]:
     """The distances of the grid, but for those between label words that share a token, unless there are no others."""
     names = grid.distances
     if shared_label_words(classifier):

@@ -3,14 +3,11 @@
 import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier import choosing, trials
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.tasks.task import Example
-
-if TYPE_CHECKING:
-    from knnprompt_jax.classifier.estimator import KNNPrompting
 
 KS = (1, 3, 5, 7, 9, 15, 25, 51)
 
@@ -48,7 +45,7 @@ class Tuning:
         return "\n".join([told, "", table, "", *(f"warning: {text}" for text in self.warnings), choice.line])
 
 
-def tune(classifier: "KNNPrompting", ks: Sequence[int], metric: str) -> Tuning:
+def tune(classifier: Classifier, ks: Sequence[int], metric: str) -> Tuning:
     """Tries every rule, distance, weighting and penalty, and all ks that there are anchors for, with the demonstrations that there are.
 
     Label words are not compared where they share a token.
@@ -65,7 +62,7 @@ def tune(classifier: "KNNPrompting", ks: Sequence[int], metric: str) -> Tuning:
     return of(classifier, list(classifier.anchors_.values()), trials.choose_again(classifier, grid, metric))
 
 
-def of(classifier: "KNNPrompting", anchors: Sequence[Example], choice: choosing.Choice) -> Tuning:
+def of(classifier: Classifier, anchors: Sequence[Example], choice: choosing.Choice) -> Tuning:
     """The choice for these anchors, with warnings."""
     return Tuning(choice, tuple(_warnings(classifier, anchors, choice)))
 
@@ -80,7 +77,7 @@ def _kind(rule: choosing.Rule) -> tuple:
     )
 
 
-def _warnings(classifier: "KNNPrompting", anchors: Sequence[Example], choice: choosing.Choice) -> Iterator[str]:
+def _warnings(classifier: Classifier, anchors: Sequence[Example], choice: choosing.Choice) -> Iterator[str]:
     """What makes the scores doubtful."""
     k = choice.rule.k
     counts = collections.Counter(example.label for example in anchors)

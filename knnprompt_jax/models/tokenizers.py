@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 from knnprompt_jax import errors
+from knnprompt_jax.models import plain_tokenizer
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 
 
@@ -24,17 +25,22 @@ def load(path: pathlib.Path, of_prompts: bool = True) -> Any:
 def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
     bare, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
     first, last = whole[: len(whole) - len(bare)], whole[len(bare) :]
-    names = tokenizer.convert_ids_to_tokens
+
+    def name(tokens: list[int]) -> str:
+        return str(tokenizer.convert_ids_to_tokens(tokens[:1])[0])
+
     if bare and whole[-len(bare) :] != bare:
         raise errors.UserError(
-            f"{path}: its tokenizer ends every text with {names(last[-1:])[0]!r}, after which no model says what comes next: "
+            f"{path}: its tokenizer ends every text with {name(last[-1:])!r}, after which no model says what comes next: "
             "set add_eos_token to false, or take it out of the post-processor"
         )
     if len(set(first)) < len(first):
-        raise errors.UserError(f"{path}: its tokenizer begins every text with {names(first[:1])[0]!r} twice")
+        raise errors.UserError(f"{path}: its tokenizer begins every text with {name(first)!r} twice")
 
 
 def _of_folder(folder: pathlib.Path) -> Any:
+    if tokenizer := plain_tokenizer.load(folder):
+        return tokenizer
     import transformers
 
     # `AutoTokenizer` would find this class too, after importing PyTorch where there is one.

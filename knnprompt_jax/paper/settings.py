@@ -6,7 +6,7 @@ import re
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import registry
 from knnprompt_jax.report import scores
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.runs import method_settings
 from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import catalogue
 
@@ -21,7 +21,7 @@ FIVE_SEEDS, TEN_SEEDS = tuple(range(1, 6)), tuple(range(1, 11))
 
 
 @dataclasses.dataclass(frozen=True)
-class GridSettings(settings_lib.SharedSettings):
+class GridSettings(method_settings.SharedSettings):
     """Which runs a table or figure is made of, and how they are made.
 
     Raises:

@@ -9,7 +9,7 @@ from absl import logging
 
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax import progress as progress_lib
-from knnprompt_jax.classifier.estimator import KNNPrompting
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.tasks.task import Example
@@ -36,7 +36,7 @@ class BatchLayout:
     it. It grows where a batch needs more, which costs a compilation.
     """
 
-    def __init__(self, classifier: KNNPrompting, reads: Sequence[int] = ()):
+    def __init__(self, classifier: Classifier, reads: Sequence[int] = ()):
         self.classifier, self.model, self.reads = classifier, classifier.lm, list(reads) or [0] * 4
         probes = [Example(dict.fromkeys(classifier.task.fields, text), "") for text in "ab"]
         self.prefix_P = classifier.lay_out(probes).groups[0].prefix_P

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable
 
 from knnprompt_jax import errors, files, options, parallel, progress
-from knnprompt_jax.classifier import saving
-from knnprompt_jax.classifier.estimator import KNNPrompting
+from knnprompt_jax.classifier import answering, saving
+from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.prediction import batches, outputs, rows, writing
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import manifest
@@ -81,14 +81,14 @@ def run(settings: PredictionSettings) -> Summary:
             raise first.example
         if first and not isinstance(first.example, errors.UserError):
             writing.kept(settings.keep, first.example.other)
-        classifier = KNNPrompting.of_saved(saved, saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
+        classifier = saved.classifier(Classifier, saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
         started, earlier = time.monotonic(), output.mark.rows
         counts = _label(settings, classifier, itertools.chain([first] if first else [], waiting), output)
     return Summary(*counts, earlier, time.monotonic() - started)
 
 
 def _label(
-    settings: PredictionSettings, classifier: KNNPrompting, waiting: Iterable[rows.MarkedRow], output: outputs.Output
+    settings: PredictionSettings, classifier: Classifier, waiting: Iterable[rows.MarkedRow], output: outputs.Output
 ) -> tuple[int, int]:
     """Labels the rows that wait; gives their number, and that of all rows that rounding decides, earlier ones included."""
     laid, count, by_rounding = batches.BatchLayout(classifier, output.reads), 0, output.by_rounding
@@ -98,7 +98,8 @@ def _label(
     begins, skip = not output.mark.rows, settings.on_bad == "skip"
     with progress.bar(None, unit="row") as report:
         for batch in batches.ahead(batches.read(waiting, laid, settings.characters, skip)):
-            predictions = classifier.answer_states(batches.states(batch, laid, report)).abstaining(settings.abstain)
+            said = answering.of_states(classifier, batches.states(batch, laid, report))
+            predictions = said.abstaining(settings.abstain)
             if begins:
                 output.kept = writing.kept(settings.keep, batch.examples[0].other)
                 form = dataclasses.replace(form, kept=output.kept)

@@ -77,7 +77,7 @@ def _build(
         _check_room(settings, model, folder, drafts[0][1])
     language_model = engine.load(settings, model, mesh)
     if saved:
-        classifier = KNNPrompting.of_saved(saved, language_model, settings.datastore)
+        classifier = saved.classifier(KNNPrompting, language_model, settings.datastore)
     else:
         choice, taken = None, 0
         if len(drafts) > 1:
@@ -197,7 +197,7 @@ def _change(settings: settings_lib.BuildSettings, model: material.Model, mesh: M
         num_bytes = sum(size for size, _ in saved.manifest.files.values())
         parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
         language_model = engine.load(settings, model, mesh)
-        classifier = KNNPrompting.of_saved(saved, language_model, settings.datastore)
+        classifier = saved.classifier(KNNPrompting, language_model, settings.datastore)
         before, notes = classifier.store_, changing.remove(classifier, settings.remove_ids)
         notes += changing.relabel(classifier, corrected) if corrected else []
         notes += changing.append(classifier, rows)

@@ -10,13 +10,12 @@ from absl import logging
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.runs import engine, material, passes, records
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.runs import engine, material, method_settings, passes, records
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
 
 
-def run(settings: settings_lib.JobSettings) -> list[records.Record]:
+def run(settings: method_settings.JobSettings) -> list[records.Record]:
     """Runs every method for every seed; each record is written as soon as it is there.
 
     With `resume`, what the output folder has a record of already, by the same settings and model, is not run again.
@@ -49,7 +48,9 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
     return [done[run.record.name] for run in runs]
 
 
-def _check(saved: saving.Saved, settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model) -> None:
+def _check(
+    saved: saving.Saved, settings: method_settings.JobSettings, rows: material.Rows, model: material.Model
+) -> None:
     """Raises UserError unless the anchors of the saved classifier were made as the job's would be."""
     identity = model.identity(settings.dtype, settings.deterministic)
     label_ids = saved.manifest.provenance.label_ids
@@ -57,7 +58,7 @@ def _check(saved: saving.Saved, settings: settings_lib.JobSettings, rows: materi
 
 
 def _runs(
-    settings: settings_lib.JobSettings, rows: material.Rows, model: material.Model, split: splits.FewShotSplit
+    settings: method_settings.JobSettings, rows: material.Rows, model: material.Model, split: splits.FewShotSplit
 ) -> Iterator[passes.Run]:
     problem = method.Problem(
         rows.task,

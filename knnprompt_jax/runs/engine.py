@@ -18,7 +18,7 @@ from knnprompt_jax.lm import memory
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import registry, sharding
 from knnprompt_jax.runs import clock as clock_lib
-from knnprompt_jax.runs import material, records, states_cache
+from knnprompt_jax.runs import material, method_settings, records, states_cache
 from knnprompt_jax.runs import passes as passes_lib
 from knnprompt_jax.runs import reading as reading_lib
 from knnprompt_jax.runs import settings as settings_lib
@@ -29,7 +29,7 @@ STATES = "states"  # The folder of states, beside the records.
 Written = Callable[[records.Record, method.Context], None]
 
 
-def start(settings: settings_lib.SharedSettings | settings_lib.BuildSettings, models: Sequence[str]) -> Mesh:
+def start(settings: method_settings.SharedSettings | settings_lib.BuildSettings, models: Sequence[str]) -> Mesh:
     """Joins the processes of the run, before anything else touches a device, and gives the mesh of their devices for these models.
 
     Raises:
@@ -56,7 +56,7 @@ def load(settings: settings_lib.ReadingOptions, model: material.Model, mesh: Mes
 
 
 def run(
-    settings: settings_lib.SharedSettings,
+    settings: method_settings.SharedSettings,
     passes: Sequence[passes_lib.Pass],
     mesh: Mesh,
     folder: pathlib.Path,
@@ -125,7 +125,7 @@ def _shares_compilations(planned: passes_lib.Pass) -> tuple[str, int, bool]:
 
 
 def _outcomes(
-    settings: settings_lib.SharedSettings,
+    settings: method_settings.SharedSettings,
     reading: passes_lib.Reading,
     model: reading_lib.CachedModel | None,
     shape: Any,

@@ -16,11 +16,12 @@ from knnprompt_jax.classifier import saving
 from knnprompt_jax.models import checkpoints, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import layout, statistics
+from knnprompt_jax.runs import method_settings
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import catalogue, defects, sources
 from knnprompt_jax.tasks.task import Example, Task
 
-Settings = TypeVar("Settings", settings_lib.BuildSettings, settings_lib.JobSettings)
+Settings = TypeVar("Settings", settings_lib.BuildSettings, method_settings.JobSettings)
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
 
 
@@ -125,7 +126,7 @@ def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> 
     return task, rows
 
 
-def load_rows(settings: settings_lib.SharedSettings, name: str, train_file: str = "", eval_file: str = "") -> Rows:
+def load_rows(settings: method_settings.SharedSettings, name: str, train_file: str = "", eval_file: str = "") -> Rows:
     """A task's train rows and rows to classify; what is wrong with the data is logged, and removed only on demand.
 
     Raises UserError as `sources.load_rows`.

@@ -79,7 +79,7 @@ def test_appending_and_removing(fitted, folder):
     def change(folder):
         with saving.lock(folder / "store"):
             saving.recovered(folder / "store")
-            classifier = kp.KNNPrompting.of_saved(saving.read(folder / "store"), fitted.lm)
+            classifier = saving.read(folder / "store").classifier(kp.KNNPrompting, fitted.lm)
             before = classifier.store_
             changing.remove(classifier, (first,))
             changing.append(classifier, NEW)

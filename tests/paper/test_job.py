@@ -10,8 +10,7 @@ import pytest
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.paper import cells, job, planner
-from knnprompt_jax.runs import comparison, records
-from knnprompt_jax.runs import settings as job_settings
+from knnprompt_jax.runs import comparison, method_settings, records
 from knnprompt_jax.store.store import StoreOptions
 from tests.runs.conftest import choosing, world  # noqa: F401
 
@@ -45,7 +44,7 @@ def test_records_are_those_of_a_comparison(grid):
         [("icl", seed, most) for seed in (1, 2)] + [("knn", seed, shots) for seed in (1, 2) for shots in (7, 9)]
     )
     options = {"data_dir": grid.data_dir, "task": "mr", "demo_shots": most, "seeds": (1, 2), "methods": "icl,knn"}
-    other = job_settings.JobSettings(model=grid.models, shots=7, output=f"{grid.output}/main", **options)
+    other = method_settings.JobSettings(model=grid.models, shots=7, output=f"{grid.output}/main", **options)
     for theirs in comparison.run(choosing(other, knn={"distance": "released"})):
         ours = found[theirs.method, theirs.seed, most if theirs.method == "icl" else 7]
         assert (ours.predicted, ours.true, ours.accuracy) == (theirs.predicted, theirs.true, theirs.accuracy)
