@@ -86,9 +86,7 @@ def make(settings: settings_lib.PlanSettings, subject: PlannedModel) -> PlannedP
 
 @functools.cache
 def _load(name: str, revision: str) -> Any:
-    import transformers
-
-    return transformers.AutoTokenizer.from_pretrained(name, revision=revision or None, trust_remote_code=False)
+    return tokenizers.load(hub.resolve(name, revision or None, weights=False))
 
 
 def _tokenizer(settings: settings_lib.PlanSettings, name: str, folder: pathlib.Path | None) -> tuple[Any, str]:
@@ -100,7 +98,7 @@ def _tokenizer(settings: settings_lib.PlanSettings, name: str, folder: pathlib.P
     for candidate, revision in ((name, settings.revision), (STAND_IN, "")):
         try:
             return _load(candidate, revision), candidate
-        except (OSError, ValueError):
+        except errors.UserError:
             continue
     raise errors.UserError(
         f"neither the tokenizer of {name} nor that of {STAND_IN} can be had from the Hub or its cache: "

@@ -123,4 +123,4 @@ def test_token_counts_of_others_are_said_to_be(monkeypatch):
 
 
 def _fail():
-    raise OSError("offline")
+    raise errors.UserError("offline")
