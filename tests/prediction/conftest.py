@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.classifier import models
+from knnprompt_jax.classifier import models, saving
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.tasks import catalogue
 
@@ -41,8 +41,8 @@ def store(classifier: KNNPrompting, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def loaded(classifier: KNNPrompting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`KNNPrompting.load` gives the classifier that is there."""
-    monkeypatch.setattr(KNNPrompting, "load", lambda folder, mesh: classifier)
+    """Saved classifiers get the model that is loaded already."""
+    monkeypatch.setattr(saving.Saved, "load_model", lambda saved, mesh: classifier.lm)
 
 
 def failure(function: object, *arguments: object, **options: object) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier import rounding
+from knnprompt_jax.classifier import rounding, saving
 from knnprompt_jax.prediction import job
 from tests.prediction.conftest import failure
 
@@ -110,7 +110,7 @@ def test_no_rows(store, tmp_path, kind, content):
 
 
 def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkeypatch):
-    monkeypatch.setattr(job.KNNPrompting, "load", None)
+    monkeypatch.setattr(saving.Saved, "load_model", None)
     for options, message in [
         ({"store": tmp_path}, "not a saved classifier"),
         ({"input": tmp_path / "none.csv"}, "cannot read the file"),
