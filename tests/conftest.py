@@ -5,18 +5,31 @@ import importlib.util
 import os
 import pathlib
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
 
+from knnprompt_jax import compilation_cache
+
 hypothesis.settings.register_profile("fixed", derandomize=True)
 hypothesis.settings.load_profile("fixed")
 if importlib.util.find_spec("libtpu"):  # For tests/planning; all others would look for a TPU, and say so.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("KNNPROMPT_CACHE", "off")  # Binaries that tests start leave nothing in the user's cache folder.
 SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What takes long to compile is compiled once for all processes of a run; nothing is left in the user's cache folder."""
+    if "PYTEST_XDIST_WORKER" in os.environ:  # Which has the environment of the process that started it.
+        return
+    folder = tempfile.TemporaryDirectory(prefix="knnprompt_programs_")
+    config.add_cleanup(folder.cleanup)
+    os.environ.setdefault("KNNPROMPT_CACHE", folder.name)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    compilation_cache.use()
 
 
 MOST_BYTES = 3 * 2**30
