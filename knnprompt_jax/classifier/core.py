@@ -76,7 +76,7 @@ class Classifier:
         states: lm_lib.States | None = None,
         choice: choosing.Choice | None = None,
     ) -> Self:
-        """As `fit_states`, with anchors whose store there is already; the rule is fitted to them.
+        """As `KNNPrompting.fit_states`, with anchors whose store there is already; the rule is fitted to them.
 
         Args:
           labels_C: the labels as people write them, in class order; the task's own strings by default.

@@ -9,9 +9,8 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -21,35 +20,18 @@ from jax.sharding import Mesh
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import choosing, core, inputs
+from knnprompt_jax.classifier import contents, core, inputs
 from knnprompt_jax.classifier.core import Classifier
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import manifest as manifest_lib
 from knnprompt_jax.store import storage
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks import sources, splits
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Task
 
-CLASSIFIER, ROWS, STATES = "classifier.json", "rows.jsonl", "states"
+STATES = "states"
 C = TypeVar("C", bound=Classifier)
 _ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
-
-
-@dataclasses.dataclass(frozen=True)
-class Content:
-    """What a classifier is beside its model and store.
-
-    `labels` are the labels as they stood in y, in class order; `num_rows` is how many rows it was given so far;
-    `choice` is what was chosen.
-    """
-
-    task: Task
-    parameters: Mapping[str, Any]
-    labels: Sequence[Any]
-    num_rows: int
-    demonstrations: tuple[Example, ...]
-    anchors: tuple[Example, ...]
-    choice: choosing.Choice | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +39,7 @@ class Saved:
     """A classifier in a folder, checked whole."""
 
     folder: pathlib.Path
-    content: Content
+    content: contents.Content
     manifest: manifest_lib.Manifest
 
     def classifier(
@@ -127,7 +109,7 @@ class Saved:
         anchors = self.content.anchors
         ids, classes = [example.row for example in anchors], inputs.classes_of(self.content.task, anchors)
         if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
-            raise errors.UserError(f"{self.folder}: the anchors of its arrays are not those of {ROWS}")
+            raise errors.UserError(f"{self.folder}: the anchors of its arrays are not those of {contents.ROWS}")
         return store
 
     def states(self, model: lm_lib.LanguageModel) -> lm_lib.States:
@@ -140,15 +122,6 @@ class Saved:
         if [array.shape for array in arrays] != [(count, model.config.state_width), (count,)]:
             raise errors.UserError(f"{self.folder}: its states are not those of its {count} anchors")
         return dataclasses.replace(lm_lib.States(*arrays), deterministic=model.deterministic)  # type: ignore[type-var]
-
-
-def content_of(classifier: Classifier) -> Content:
-    """What a fitted classifier is beside its model and store."""
-    parameters = {name: getattr(classifier, name) for name in core.PARAMETERS}
-    rows = (classifier.demonstrations_, tuple(classifier.anchors_.values()))
-    return Content(
-        classifier.task, parameters, classifier.labels_.tolist(), classifier.num_rows_, *rows, classifier.choice_
-    )
 
 
 def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
@@ -165,7 +138,7 @@ def save(classifier: Classifier, folder: pathlib.Path, overwrite: bool) -> None:
     folder = absolute(folder)
     if recovered(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
-    content, arrays = content_of(classifier), storage.arrays_of(classifier.store_)
+    content, arrays = contents.of(classifier), storage.arrays_of(classifier.store_)
     parallel.call_in_main(functools.partial(_begin, folder, content, classifier.kept_states()))
     with files.refusals(folder):
         storage.write(files.draft(folder), arrays)
@@ -185,19 +158,13 @@ def read(folder: pathlib.Path) -> Saved:
     manifest = manifest_lib.read(folder)
     manifest_lib.check_files(folder, manifest)
     try:
-        return Saved(folder, _parsed(folder), manifest)
+        return Saved(folder, contents.read(folder), manifest)
     except errors.UserError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise errors.UserError(
             f"{folder}: not a saved classifier: {type(error).__name__}: {_one_line(error)}"
         ) from None
-
-
-def same(first: Content, second: Content) -> bool:
-    """Whether two classifiers would be written alike, but for what is chosen."""
-    first, second = (dataclasses.replace(content, choice=None) for content in (first, second))
-    return _described(first) == _described(second) and list(_lines(first)) == list(_lines(second))
 
 
 def recovered(folder: pathlib.Path) -> bool:
@@ -222,13 +189,11 @@ def _recover_for_readers(folder: pathlib.Path) -> None:
             files.recover(folder)
 
 
-def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> None:
+def _begin(folder: pathlib.Path, content: contents.Content, states: lm_lib.States) -> None:
     """A draft of the folder with all that is JSON, and the states."""
     draft = files.begin_folder(folder)
     with files.refusals(folder):
-        described = json.dumps(_described(content), indent=1, ensure_ascii=False)
-        (draft / CLASSIFIER).write_text(described, encoding="utf-8")
-        (draft / ROWS).write_text("".join(_lines(content)), encoding="utf-8")
+        contents.write(draft, content)
         (draft / STATES).mkdir()
         for name, array in zip(_ARRAYS, jax.tree.leaves(states), strict=True):
             _write_array(draft / STATES / name, array)
@@ -241,7 +206,7 @@ def _write_array(path: pathlib.Path, array_N: np.ndarray) -> None:
         file.write(np.ascontiguousarray(array_N).data)
 
 
-def _finish(folder: pathlib.Path, classifier: Classifier, content: Content, arrays: Mapping[str, Any]) -> None:
+def _finish(folder: pathlib.Path, classifier: Classifier, content: contents.Content, arrays: Mapping[str, Any]) -> None:
     """Describes all files of the draft and puts it in the folder's place."""
     draft, codec = files.draft(folder), classifier.store_.codec
     counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()
@@ -259,7 +224,11 @@ def _finish(folder: pathlib.Path, classifier: Classifier, content: Content, arra
 
 
 def _provenance(
-    content: Content, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **asked: str
+    content: contents.Content,
+    model: tuple[str, str, Any, str, bool],
+    task: Task,
+    label_ids: Sequence[int],
+    **asked: str,
 ) -> manifest_lib.Provenance:
     """What this model makes anchors of with the demonstrations, as they stand there, and prompts of this task.
 
@@ -282,57 +251,6 @@ def _provenance(
         num_demonstrations=len(content.demonstrations),
         **of_prompts,
     )
-
-
-def _described(content: Content) -> dict[str, Any]:
-    return {
-        "task": dataclasses.asdict(content.task),
-        "parameters": {name: _plain(value) for name, value in content.parameters.items()},
-        "labels": list(content.labels),
-        "num_rows": content.num_rows,
-        "num_demonstrations": len(content.demonstrations),
-        "choice": content.choice and dataclasses.asdict(content.choice),
-    }
-
-
-def _lines(content: Content) -> Iterable[str]:
-    """A row per line, those of the demonstrations first."""
-    for example in (*content.demonstrations, *content.anchors):
-        row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
-        if example.content:
-            row["content"] = example.content
-        yield json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _parsed(folder: pathlib.Path) -> Content:
-    described = json.loads((folder / CLASSIFIER).read_text(encoding="utf-8"))
-    declared: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in described["task"].items()
-    }
-    task = Task(**declared)
-    with (folder / ROWS).open(encoding="utf-8") as file:
-        rows = [_example(task, json.loads(line)) for line in file]
-    labels, num_rows, count = (described[name] for name in ("labels", "num_rows", "num_demonstrations"))
-    if [str(label) for label in labels] != list(task.labels):
-        raise ValueError("the labels are not the task's")
-    if not isinstance(num_rows, int) or any(row.row >= num_rows for row in rows):
-        raise ValueError(f"num_rows={num_rows!r}")
-    choice = choosing.Choice.from_dict(described["choice"])
-    return Content(task, described["parameters"], labels, num_rows, tuple(rows[:count]), tuple(rows[count:]), choice)
-
-
-def _example(task: Task, row: Mapping[str, Any]) -> Example:
-    place = f"row {row['id']}"
-    label = sources.label_of(task, place, row["label"])
-    content = str(row.get("content", ""))
-    return Example(sources.fields_of(task, place, row["fields"]), label, int(row["id"]), place, content=content)
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can write: numbers of NumPy as Python's, options as dictionaries."""
-    if isinstance(value, options_lib.Options):
-        return value.to_dict()
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _one_line(error: Exception) -> str:

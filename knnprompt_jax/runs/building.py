@@ -9,7 +9,7 @@ from absl import logging
 from jax.sharding import Mesh
 
 from knnprompt_jax import errors, files, lm, parallel, progress, tables
-from knnprompt_jax.classifier import choosing, demonstrations, options, saving, trials
+from knnprompt_jax.classifier import choosing, contents, demonstrations, options, saving, trials
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.lm import chunks
 from knnprompt_jax.models import sharding
@@ -20,7 +20,7 @@ from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
 
 QUERIES = 256  # Of the search that is reported.
-_Draft = tuple[splits.FewShotSplit, saving.Content]
+_Draft = tuple[splits.FewShotSplit, contents.Content]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _choose(model: lm.LanguageModel, drafts: Sequence[_Draft]) -> choosing.Choic
 
 
 def _check_room(
-    settings: settings_lib.BuildSettings, model: material.Model, folder: pathlib.Path, content: saving.Content
+    settings: settings_lib.BuildSettings, model: material.Model, folder: pathlib.Path, content: contents.Content
 ) -> None:
     """Raises UserError where the folder cannot be written, or the disk has no room for the anchors and their states."""
     config = model.config
@@ -162,7 +162,7 @@ def _draft(settings: settings_lib.BuildSettings, rows: material.Rows, shown: int
     )
     parameters = {**chosen.to_dict(), "demo_shots": shown, "class_prior": None, "store_options": settings.datastore}
     content = (rows.task, parameters, rows.task.labels, in_file, split.demonstrations, split.anchors)
-    return split, saving.Content(*content)
+    return split, contents.Content(*content)
 
 
 def _finished(
@@ -173,7 +173,7 @@ def _finished(
         return None
     try:
         saved = saving.read(folder)
-        if any(saving.same(saved.content, content) for _, content in drafts):
+        if any(contents.same(saved.content, content) for _, content in drafts):
             return saved
         raise errors.UserError(
             f"{folder}: holds a classifier of other anchors or options; choose another folder, or overwrite it"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import errors, tables
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import contents
 from knnprompt_jax.tasks import formats
 from knnprompt_jax.tasks import tables as label_tables
 from knnprompt_jax.tasks.task import Task, listed
@@ -22,7 +22,7 @@ class Corrections:
     gone: tuple[int, ...]
 
 
-def read(path: str, encoding: str, content: saving.Content) -> Corrections:
+def read(path: str, encoding: str, content: contents.Content) -> Corrections:
     """What a file says of the anchors of a saved classifier.
 
     In a file with the column `suggested`, that is the right label, and `label` the one that the anchor has; where `suggested` is

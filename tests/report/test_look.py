@@ -7,7 +7,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, tasks
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import contents
 from knnprompt_jax.report import anchor_listings, drawing, look, neighbourhood, suggestions
 from knnprompt_jax.runs import corrections
 
@@ -91,7 +91,7 @@ def test_suggestions_are_read_back(classifier, tmp_path):
         wrong["text"] == classifier.anchors_[62].fields["sentence"] and wrong["label"] == classifier.anchors_[62].label
     )
     assert right is None or f"anchor 32 is the same text, labelled {right!r}" in wrong["why"]
-    content = saving.content_of(classifier)
+    content = contents.of(classifier)
     wanted = {number: row["suggested"] for number, row in rows.items() if row["suggested"]}
     assert corrections.read(str(path), "utf-8", content).labels == wanted
     assert [int(row[0]) for row in anchor_listings.suspects(anchors).rows] == list(wanted)[:20]
@@ -112,7 +112,7 @@ def test_suggestions_are_no_formulas_and_read_back_all_the_same(tmp_path):
     task = tasks.Task("t", ("text",), "{text}:", anchors.names, ("x", "y"))
     rows = zip(anchors.ids, anchors.texts, y_N.tolist(), strict=True)
     kept = tuple(tasks.Example({"text": text}, anchors.names[label], number) for number, text, label in rows)
-    content = saving.Content(
+    content = contents.Content(
         task=task, parameters={}, labels=anchors.names, num_rows=9, demonstrations=(), anchors=kept
     )
     assert corrections.read(str(tmp_path / suggestions.FILE), "utf-8", content).labels == {8: "b"}
