@@ -83,7 +83,8 @@ class KNNPrompting(core.Classifier, base.ClassifierMixin, base.BaseEstimator):
     ) -> Self:
         """As `fit`, with demonstrations drawn already, the states of the anchors' prompts, and perhaps what was chosen and, as for
         `use_store`, how many rows there were."""
-        choice = choice or trials.choose(self, {trials.shots_of(shown): (shown, anchors)}, states)
+        shots = trials.shots_of(shown)
+        choice = choice or trials.choose(self, {shots: (shown, anchors)}, {shots: states})
         return self._use_states(states, choice, shown, anchors, num_rows=num_rows)
 
     def partial_fit(self, X: Any, y: Any) -> Self:

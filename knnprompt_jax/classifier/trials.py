@@ -42,20 +42,22 @@ def shots_of(shown: Sequence[Example]) -> int:
 def choose(
     classifier: Classifier,
     draws: Mapping[int, Draw],
-    states: lm_lib.States | None = None,
+    states: Mapping[int, lm_lib.States] | None = None,
     grid: choosing.Grid | None = None,
 ) -> choosing.Choice:
     """The best for draws with these numbers of demonstrations per class, those preferred first.
 
-    At most `evidence.LIMIT` anchors are looked at, drawn at random. They are read, unless `states` are those of all anchors of a single
-    draw. Candidates are from the grid, or those that the options leave open.
+    Those of the anchors are looked at that `sample` gives. They are read, unless there are `states` of all anchors of a draw.
+    Candidates are from the grid, or those that the options leave open.
     """
     grid = grid or classifier.options_.grid()
     if len(draws) == 1 and classifier.options_.is_plain and len(grid.ks) * len(grid.distances) == 1:
         [(shots, (_, kept))] = draws.items()
         return choosing.Choice(grid.default(len(kept), shots))
     grid = dataclasses.replace(grid, distances=_comparable(classifier, grid))
-    sets = [_evidence(classifier, shots, *draw, states, grid.distances) for shots, draw in draws.items()]
+    sets = [
+        _evidence(classifier, shots, *draw, (states or {}).get(shots), grid.distances) for shots, draw in draws.items()
+    ]
     return _told(choosing.choose(sets, grid, classifier.metric))
 
 
@@ -86,7 +88,7 @@ def _evidence(
     states: lm_lib.States | None,
     names: Sequence[str],
 ) -> evidence.Evidence:
-    kept = _sample(anchors, classifier.random_state)
+    kept = sample(anchors, classifier.random_state)
     if states is None:
         states = classifier.read(kept, shown)
     elif len(kept) < len(anchors):
@@ -105,8 +107,8 @@ def _comparable(classifier: Classifier, grid: choosing.Grid) -> tuple[str, ...]:
     return names
 
 
-def _sample(rows: Sequence[Example], seed: int) -> list[Example]:
-    """At most so many of the rows as are looked at, in their order."""
+def sample(rows: Sequence[Example], seed: int) -> list[Example]:
+    """At most `evidence.LIMIT` of the rows, drawn at random, in their order: those that are looked at."""
     if len(rows) <= evidence.LIMIT:
         return list(rows)
     drawn = np.random.default_rng(seed).permutation(max(example.row for example in rows) + 1)

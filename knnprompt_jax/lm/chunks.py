@@ -28,6 +28,7 @@ def read(
     plan: Mapping[str, Any],
     chunk: int,
     progress: progress_lib.Progress | None = None,
+    prefix: str = "",
 ) -> States:
     """The states of all prompts, those of every `chunk` of them written to the folder; started again, it goes on where it died.
 
@@ -36,11 +37,12 @@ def read(
 
     Args:
         plan: what the states depend on beside the prompts, in JSON's types.
+        prefix: of the files' names, where a folder is for several sets of prompts.
 
     Raises:
         UserError: the folder holds the chunks of another plan or of other prompts, or cannot be written to.
     """
-    finished = _begin(folder, {**plan, "prompts": prompts_hash(prompts), "chunk": chunk})
+    finished = _begin(folder, prefix, {**plan, "prompts": prompts_hash(prompts), "chunk": chunk})
     parts = _split(prompts, chunk)
     _compute(finished, model, parts, progress)
     parallel.wait_for_all("chunks computed")
@@ -76,6 +78,7 @@ class _Finished:
 
     folder: pathlib.Path
     plan: bytes
+    prefix: str = ""
 
     def write(self, number: int, states: States) -> None:
         """A SHA-256 sum over the plan, the chunk's number and its content; then both arrays in NumPy's format."""
@@ -101,14 +104,14 @@ class _Finished:
         return hashlib.sha256(b"%s %d " % (self.plan, number) + content).digest()
 
     def _path(self, number: int) -> pathlib.Path:
-        return self.folder / f"chunk-{number:06d}"
+        return self.folder / f"{self.prefix}chunk-{number:06d}"
 
 
-def _begin(folder: pathlib.Path, plan: Mapping[str, Any]) -> _Finished:
+def _begin(folder: pathlib.Path, prefix: str, plan: Mapping[str, Any]) -> _Finished:
     """Makes the folder of chunks with the plan in it, or checks that the plan there is this one."""
     text = json.dumps(plan, sort_keys=True)
-    parallel.call_in_main(lambda: _write_plan(folder / _PLAN, json.loads(text)))
-    return _Finished(folder, hashlib.sha256(text.encode()).digest())
+    parallel.call_in_main(lambda: _write_plan(folder / f"{prefix}{_PLAN}", json.loads(text)))
+    return _Finished(folder, hashlib.sha256(text.encode()).digest(), prefix)
 
 
 def _write_plan(path: pathlib.Path, plan: dict[str, Any]) -> None:

@@ -61,44 +61,62 @@ def _build(
     drafts: Sequence[_Draft],
 ) -> Result:
     """The classifier of the best draft: the one in the folder, or from the split's anchors, which the model reads chunk by chunk."""
-    saved, unfinished = _finished(settings, folder, drafts), folder.with_name(f".{folder.name}.building")
-    prompts = [
-        layout.lay_out(
-            content.task,
-            split.demonstrations,
-            split.anchors,
-            model.tokenize,
-            model.config.num_positions,
-            settings.truncation,
-        )
-        for split, content in drafts
-    ]
+    saved = _finished(settings, folder, drafts)
+    reading = _Reading(settings, model, folder.with_name(f".{folder.name}.building"))
+    prompts = [reading.lay_out(*draft) for draft in drafts]  # Mistakes show before the weights load.
     if not saved:
         _check_room(settings, model, folder, drafts[0][1])
     language_model = engine.load(settings, model, mesh)
     if saved:
         classifier = saved.classifier(KNNPrompting, language_model, settings.datastore)
     else:
-        choice, taken = None, 0
+        choice, states, taken = None, None, 0
         if len(drafts) > 1:
-            choice = _choose(language_model, drafts)
+            choice, looked_at = _choose(language_model, reading, drafts)
             taken = [split.demo_shots for split, _ in drafts].index(choice.rule.demo_shots)
+            states = looked_at[choice.rule.demo_shots]
         split, content = drafts[taken]
-        plan = {"fingerprint": model.fingerprint, "dtype": settings.dtype, "deterministic": settings.deterministic}
-        with progress.bar(prompts[taken].num_prompts) as report:
-            states = chunks.read(unfinished, language_model, prompts[taken], plan, settings.chunk, report)
+        if states is None or len(states) < len(split.anchors):
+            states = reading.read(language_model, prompts[taken], "")
         classifier = KNNPrompting(language_model, content.task, **content.parameters)
         classifier.fit_states(states, split.demonstrations, split.anchors, choice, content.num_rows)
         saving.save(classifier, folder, settings.overwrite)
-    chunks.clear(unfinished)
+    chunks.clear(reading.unfinished)
     return Result(classifier, language_model.statistics)
 
 
-def _choose(model: lm.LanguageModel, drafts: Sequence[_Draft]) -> choosing.Choice:
-    """The best number of demonstrations, with all else that is to be chosen; a pass over some of the anchors for each number."""
-    first = drafts[0][1]
-    draws = {split.demo_shots: (split.demonstrations, split.anchors) for split, _ in drafts}
-    return trials.choose(KNNPrompting(model, first.task, **first.parameters), draws)
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """How prompts of the job are read: chunk by chunk, which wait in a folder until the classifier is saved."""
+
+    settings: settings_lib.BuildSettings
+    model: material.Model
+    unfinished: pathlib.Path
+
+    def lay_out(self, split: splits.FewShotSplit, content: contents.Content) -> layout.Prompts:
+        told = self.model.tokenize, self.model.config.num_positions, self.settings.truncation
+        return layout.lay_out(content.task, split.demonstrations, split.anchors, *told)
+
+    def read(self, model: lm.LanguageModel, prompts: layout.Prompts, prefix: str) -> lm.States:
+        """Their states; `prefix` names them in the folder."""
+        settings = self.settings
+        plan = {"fingerprint": self.model.fingerprint, "dtype": settings.dtype, "deterministic": settings.deterministic}
+        with progress.bar(prompts.num_prompts) as report:
+            return chunks.read(self.unfinished, model, prompts, plan, settings.chunk, report, prefix)
+
+
+def _choose(
+    model: lm.LanguageModel, reading: _Reading, drafts: Sequence[_Draft]
+) -> tuple[choosing.Choice, dict[int, lm.States]]:
+    """The best number of demonstrations, with all else that is to be chosen, and the states of the anchors that were looked at, which
+    is a pass for each number: of all anchors, or of some where there are many."""
+    draws, states, first = {}, {}, drafts[0][1]
+    for split, content in drafts:
+        looked_at = dataclasses.replace(split, anchors=tuple(trials.sample(split.anchors, reading.settings.seed)))
+        prompts = reading.lay_out(looked_at, content)
+        states[split.demo_shots] = reading.read(model, prompts, f"{split.demo_shots}-demonstrations-")
+        draws[split.demo_shots] = (split.demonstrations, looked_at.anchors)
+    return trials.choose(KNNPrompting(model, first.task, **first.parameters), draws, states), states
 
 
 def _check_room(

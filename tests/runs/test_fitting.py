@@ -5,7 +5,8 @@ import csv
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import errors
+from knnprompt_jax import errors, lm
+from knnprompt_jax.classifier import demonstrations, evidence
 from knnprompt_jax.classifier import options as options_lib
 from knnprompt_jax.runs import fitting
 
@@ -117,3 +118,30 @@ def test_a_row_of_each_class_is_enough(table, shots):
     table.write_text("message,team\nrefund me,billing\nserver error,outage\n")
     done = fitting.building.run(settings(table, shots=shots)).classifier
     assert (sorted(done.anchors_), done.demonstrations_) == ([0, 1], ())
+
+
+@pytest.mark.parametrize(("limit", "looked_at"), [(1024, (10, 12, 14)), (11, (10, 11, 11))])
+def test_what_was_read_to_choose_is_read_once(table, monkeypatch, limit, looked_at):
+    """Fourteen rows, after two, one and no demonstrations per class; the process dies before anything is saved."""
+    with table.open("w", newline="") as file:
+        rows = [(f"ticket {i}: {BILLING[i % 5]} {OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(14)]
+        csv.writer(file).writerows([("message", "team"), *rows])
+    monkeypatch.setattr(evidence, "LIMIT", limit)
+    monkeypatch.setattr(demonstrations, "up_to", lambda most, rows: [2, 1, 0])
+    read = []
+    states = lm.LanguageModel.states
+    monkeypatch.setattr(
+        lm.LanguageModel,
+        "states",
+        lambda model, prompts, *rest: (read.append(prompts.num_prompts), states(model, prompts, *rest))[1],
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(kp.KNNPrompting, "fit_states", None)
+        with pytest.raises(TypeError):
+            fitting.building.run(settings(table, chunk=5))
+    once, chosen = sum(looked_at), sum(read) - sum(looked_at)
+    done = fitting.building.run(settings(table, chunk=5))
+    anchors = len(done.classifier.anchors_)
+    assert chosen == (anchors if anchors > limit else 0) and sum(read) == once + chosen
+    assert done.statistics.prompts == 0
+    assert not list(table.parent.glob(".mine.building"))
