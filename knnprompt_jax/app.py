@@ -50,6 +50,10 @@ class Config(Generic[Kind]):
         """The declaration of the options."""
         return self._kind if isinstance(self._kind, type) else self._kind(self.loose)
 
+    def may_have(self, name: str) -> bool:
+        """Whether there is an option of that name; known before the command line is read, unless the config says which there are."""
+        return isinstance(self._kind, type) and name in (listed for listed, _, _ in options.listed(self._kind))
+
     @functools.cached_property
     def value(self) -> Kind:
         """The options; raises UserError on a value that is refused."""
@@ -222,7 +226,10 @@ def _told(error: BaseException) -> str:
         return f"unknown option: {error.args[0].args[0]}; --help lists them"
     if isinstance(error, flags.UnrecognizedFlagError):
         near = re.search(r"Did you mean: (.*) \?", str(error))
-        return f"unknown option --{error.flagname}: {f'did you mean --{near[1]}? ' if near else ''}--help lists them"
+        meant = near and near[1]
+        if Config.of_binary and Config.of_binary.may_have(error.flagname):
+            meant = f"config.{error.flagname}"
+        return f"unknown option --{error.flagname}: {f'did you mean --{meant}? ' if meant else ''}--help lists them"
     lines = str(error).splitlines()
     if isinstance(error, flags.Error):
         return " ".join(dict.fromkeys((lines[0], lines[-1])))

@@ -195,3 +195,10 @@ def test_help_lists_every_option_once(binary):
         assert shown == (",".join(map(str, default)) if isinstance(default, tuple) else str(default))
         assert said.startswith(" ".join(declaration["help"].split()))
         assert said.endswith(f"One of {', '.join(declaration['choices'])}.") or not declaration["choices"]
+
+
+def test_an_option_of_the_config_is_named_where_its_flag_is_not_known():
+    command = [sys.executable, str(ROOT / "experiments" / "tune.py"), "--store=there"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    told = "error: unknown option --store: did you mean --config.store? --help lists them\n"
+    assert (done.returncode, done.stderr) == (2, told)

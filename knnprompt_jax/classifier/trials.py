@@ -61,6 +61,14 @@ def choose(
     return _told(choosing.choose(sets, grid, classifier.metric))
 
 
+def compared(classifier: Classifier, draws: Mapping[int, Draw]) -> list[Example]:
+    """The anchors by which `choose` compares draws: of those that are looked at, the ones that all have."""
+    sets = [sample(kept, classifier.random_state) for _, kept in draws.values()]
+    looked_at = [rows for rows in sets if len(rows) >= choosing.FEWEST] or sets
+    common = set.intersection(*({example.row for example in rows} for rows in looked_at))
+    return [example for example in looked_at[0] if example.row in common]
+
+
 def choose_again(classifier: Classifier, grid: choosing.Grid, metric: str) -> choosing.Choice:
     """The best for a fitted classifier's anchors, with the demonstrations that there are and candidates from this grid."""
     shots, anchors = classifier.choice_.rule.demo_shots, list(classifier.anchors_.values())

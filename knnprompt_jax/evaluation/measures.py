@@ -63,7 +63,7 @@ class Measures:
             self.y_Q, self.predicted_Q, labels=range(len(self.labels)), zero_division=0
         )
         precision_C, recall_C, f1_C, rows_C = (column.tolist() for column in columns)
-        return tuple(map(PerClass, self.labels, rows_C, precision_C, recall_C, f1_C))
+        return tuple(map(PerClass, self.labels, map(int, rows_C), precision_C, recall_C, f1_C))
 
     @property
     def confusion_CC(self) -> np.ndarray:

@@ -57,7 +57,11 @@ def _summary(measured: Measures) -> Listing:
     rows = (
         ("Accuracy", _percent(measured.accuracy), interval),
         ("Commonest class", _percent(writing.commonest(measured)), "The accuracy of naming it every time."),
-        ("Macro F1", _percent(measured.macro_f1), "Every class counts the same, however rare."),
+        (
+            "Macro F1",
+            _percent(measured.macro_f1),
+            "Every class that occurs, as label or as prediction, counts the same, however rare.",
+        ),
         ("Log loss", f"{measured.log_loss:.3f}", loss),
         ("Brier score", f"{measured.brier:.3f}", "Squared distance of probabilities and truth: 0 to 2."),
         (

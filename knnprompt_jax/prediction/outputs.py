@@ -118,7 +118,7 @@ class FileOutput:
                 self._draft.unlink(missing_ok=True)
                 return
             raise errors.UserError(
-                f"{self.path}: an unfinished run differs in {', '.join(other)}: choose another file, or remove {self._progress}"
+                f"{self.path}: an unfinished run differs in {', '.join(other)}: choose another file, or overwrite it (overwrite)"
             )
         self.mark, self.reads = rows.Mark(note["rows"], note["checksum"]), tuple(note["reads"])
         self._num_bytes, self.by_rounding = note["draft"]["bytes"], note["by_rounding"]

@@ -22,7 +22,7 @@ _TITLES = {
         "Anchors about which the model says the same lie together. Those that stand among another label's are worth reading.",
     ),
     "classes": ("What is taken for what", "Each anchor by its label and by what the others take it for."),
-    "calibration": ("Calibration", "Whether the share of the vote can be read as a probability."),
+    "calibration": ("Calibration", "Whether the probability of a label says how often it is right."),
     "misleading": (
         "Anchors that mislead most",
         "Often near to texts of other classes: typical of no class, or labelled wrongly.",

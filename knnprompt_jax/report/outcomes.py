@@ -22,9 +22,9 @@ def confusion(labels: tuple[str, ...], counts_CC: np.ndarray, caption: str) -> M
 def reliability(
     y_Q: np.ndarray, shares_QC: np.ndarray, predicted_Q: np.ndarray, rows: str = "anchors"
 ) -> drawing.Figure:
-    """Accuracy against the share of the vote; `rows` says what was classified."""
+    """Accuracy against the probability of the label; `rows` says what was classified."""
     bins = neighbourhood.calibration(y_Q, shares_QC, predicted_Q)
-    panel = drawing.Panel("", "share of the vote, %", "right, %")
+    panel = drawing.Panel("", "probability, %", "right, %")
     panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
     sure, right = [100 * each.confidence for each in bins], [100 * each.accuracy for each in bins]
     errors = [100 * np.sqrt(each.accuracy * (1 - each.accuracy) / each.count) for each in bins]
@@ -34,7 +34,7 @@ def reliability(
     panel.axes.set(xlim=(0, 105), ylim=(0, 105))
     off = 100 * neighbourhood.calibration_error(bins)
     caption = (
-        f"How often a vote of a given share is right, with ± one standard error and the number of {rows}; on the dotted line a "
-        f"share could be read as a probability. Expected calibration error: {off:.1f} points."
+        f"How often labels of about the same probability are right, with ± one standard error and the number of {rows}; on the dotted "
+        f"line as often as their probability says. Expected calibration error: {off:.1f} points."
     )
     return drawing.Figure("calibration", caption, (panel.svg,))

@@ -18,8 +18,13 @@ from knnprompt_jax.runs import changing, corrections, engine, material, overview
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
+from knnprompt_jax.tasks.task import Example
 
 QUERIES = 256  # Of the search that is reported.
+_OF_CHANGES = (
+    *("store", "append", "relabel", "remove_ids", "label_column", "encoding", "overwrite"),
+    *("model", "revision", "dtype", "deterministic", "batch", "mesh", "distributed", "datastore"),
+)
 _Draft = tuple[splits.FewShotSplit, contents.Content]
 
 
@@ -41,6 +46,7 @@ def run(settings: settings_lib.BuildSettings) -> Result:
     as it is.
     """
     if settings.changes:
+        _tell_of_change(settings)
         settings = material.with_saved_model(settings, saving.read(pathlib.Path(settings.store)))
     mesh = engine.start(settings, [settings.model])
     model = material.load_model(settings.model, settings.revision)
@@ -51,6 +57,14 @@ def run(settings: settings_lib.BuildSettings) -> Result:
     folder = saving.absolute(pathlib.Path(settings.store))
     with saving.lock(folder):
         return _build(settings, model, mesh, folder, drafts)
+
+
+def _tell_of_change(settings: settings_lib.BuildSettings) -> None:
+    """Logs which of the options that are given say how a classifier is built, and not how it is changed."""
+    as_saved = type(settings)(**{name: getattr(settings, name) for name in _OF_CHANGES})
+    names = [field.name for field in dataclasses.fields(settings)]
+    if ignored := [name for name in names if getattr(settings, name) != getattr(as_saved, name)]:
+        logging.warning("of no effect on a classifier that is changed, and not built: %s", ", ".join(ignored))
 
 
 def _build(
@@ -136,6 +150,7 @@ def _drafts(settings: settings_lib.BuildSettings, model: material.Model) -> list
     task, train = material.load_train(settings, settings.task, settings.train_file)
     rows = material.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
     in_file = max(row.row for row in train) + 1
+    _tell(settings, train, rows.train)
     if settings.demo_shots != options.AUTO:
         tried = [material.demo_shots(settings, rows, model)]
     else:
@@ -160,6 +175,17 @@ def _drawn_once(
     drawn = splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=0, seed=settings.seed)
     _warn(drawn)
     return dataclasses.replace(settings, shots=0), dataclasses.replace(rows, train=drawn.anchors)
+
+
+def _tell(settings: settings_lib.BuildSettings, train: Sequence[Example], kept: Sequence[Example]) -> None:
+    """Logs what of the rows a user may not know."""
+    if left_out := len(train) - len(kept):
+        logging.warning("drop_duplicates: %d of %d train rows are left out", left_out, len(train))
+    elif found := defects.find(train, ()):
+        told = found.repeated, found.conflicting
+        logging.warning("%d train rows repeat a text, %d texts have conflicting labels (see drop_duplicates)", *told)
+    if len({row.label for row in kept}) == 1:
+        logging.warning("all train rows have the label %r: every answer will be", kept[0].label)
 
 
 def _warn(split: splits.FewShotSplit) -> None:

@@ -55,7 +55,7 @@ def remove(classifier: KNNPrompting, ids: Sequence[int]) -> list[str]:
     ids, shown = list(dict.fromkeys(ids)), {example.row for example in classifier.demonstrations_}
     for number in ids:
         if number in shown or not 0 <= number < classifier.num_rows_:
-            reason = "is a demonstration's" if number in shown else f"choose from 0 to {classifier.num_rows_ - 1}"
+            reason = "it is a demonstration's" if number in shown else f"choose from 0 to {classifier.num_rows_ - 1}"
             raise errors.UserError(f"remove_ids: id {number} is no anchor's: {reason}")
     gone = [number for number in ids if number not in classifier.anchors_]
     if left := [number for number in ids if number in classifier.anchors_]:

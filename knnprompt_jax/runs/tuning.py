@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, estimator, inputs, saving, trials, tuning
 from knnprompt_jax.methods import tfidf
-from knnprompt_jax.runs import engine, material
+from knnprompt_jax.runs import engine, fitting, material
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -39,6 +40,13 @@ class TuningSettings(settings_lib.TaskOptions, settings_lib.ReadingOptions, sett
             raise errors.UserError("demo_shots=(): choose numbers from 0, or -1 for what the context holds")
         if self.apply and not self.store:
             raise errors.UserError("apply=True: name the folder of a saved classifier (store)")
+
+
+# Of the options that `fit` has too, those that its command names where they are not its defaults.
+_SHARED = (
+    *("seed", "label_column", "text_columns", "encoding", "revision", "dtype", "deterministic"),
+    *("truncation", "label_token"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +86,7 @@ def run(settings: TuningSettings) -> Result:
     examples = inputs.labelled(task, [row.fields for row in rows], [row.label for row in rows])
     draws = trials.draws(classifier, examples)
     choice = trials.choose(classifier, draws, grid=choosing.Grid(ks=settings.k))
-    anchors = list(draws[choice.rule.demo_shots][1])
+    anchors = trials.compared(classifier, draws)
     tried = _telling(tuning.of(classifier, anchors, choice), settings.k, len(anchors))
     return Result(_with_baselines(tried, task, anchors), _command(settings, choice.rule))
 
@@ -120,9 +128,15 @@ def _command(settings: TuningSettings, rule: choosing.Rule) -> str:
     """What makes a classifier by this rule of the same rows."""
     named = rule.named
     if settings.train_file:
-        shown = {"model": settings.model, "task": settings.task, "train_file": settings.train_file}
-        flags = [*shown.items(), ("store", "my_classifier"), ("demo_shots", rule.demo_shots)]
+        fit = fitting.FitSettings(train_file=settings.train_file, store="my_classifier")
+        differing = [name for name in _SHARED if getattr(settings, name) != getattr(fit, name)]
+        flags = [(name, getattr(settings, name)) for name in ("model", "task", "train_file", *differing)]
+        flags += [("store", fit.store), ("demo_shots", rule.demo_shots)]
         flags += [(f"knn.{name}", value) for name, value in named.items()]
-        return " ".join(["knnprompt fit", *(f"--{name}={shlex.quote(str(value))}" for name, value in flags)])
+        return " ".join(["knnprompt fit", *(f"--{name}={shlex.quote(_written(value))}" for name, value in flags)])
     given = ", ".join(f"{name}={value!r}" for name, value in [*named.items(), ("demo_shots", rule.demo_shots)])
     return f"KNNPrompting(model, task, {given})"
+
+
+def _written(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

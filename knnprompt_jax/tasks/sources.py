@@ -70,7 +70,12 @@ def infer(path: str, encoding: str = "utf-8", label_column: str = "label", field
     try:
         return Task.infer(rows, label=label_column, fields=fields or None)
     except errors.UserError as error:
-        raise errors.UserError(f"{path}: {error}") from None
+        missing = (
+            "; name the column of the labels (label_column)"
+            if f"lacks the label {label_column!r}" in str(error)
+            else ""
+        )
+        raise errors.UserError(f"{path}: {error}{missing}") from None
 
 
 def labels_in(path: str, encoding: str = "utf-8", label_column: str = "label") -> set[str]:

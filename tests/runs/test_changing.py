@@ -97,7 +97,7 @@ def test_removing_again_says_what_is_gone(job):
 
 def test_ids_that_no_anchor_had_are_refused(job):
     shown = kp.KNNPrompting.load(job.store).demonstrations_[0].row
-    for number, reason in ((10**6, "choose from 0 to"), (-1, "choose from 0 to"), (shown, "is a demonstration's")):
+    for number, reason in ((10**6, "choose from 0 to"), (-1, "choose from 0 to"), (shown, "it is a demonstration's")):
         with pytest.raises(errors.UserError, match=f"id {number} is no anchor's: {reason}"):
             building.run(dataclasses.replace(job, remove_ids=(number,)))
     with pytest.raises(errors.UserError, match="no anchor would be left"):

@@ -1,12 +1,20 @@
 """Tuning from settings to table, from rows and from a saved classifier."""
 
+import csv
 import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import options
+from knnprompt_jax.classifier import demonstrations, options
 from knnprompt_jax.runs import fitting, tuning
+from knnprompt_jax.tasks.task import Example
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "it snows", "are you"]
 LABELS = [0] * 5 + [0, 1, 1, 1, 0, 1, 0, 1]
@@ -32,6 +40,27 @@ def test_a_table_with_baselines_and_the_command_that_uses_the_best(files):
     assert "commonest class" in told and "TF-IDF, logistic regression" in told
     assert f"to use it: knnprompt fit --model=tiny --task={files['task']}" in told
     assert f"--knn.rule={done.tuning.best.rule}" in done.command and "--demo_shots=" in done.command
+    assert "--seed=0" in done.command and "--label_column" not in done.command
+
+
+def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same_rows(tmp_path):
+    """Of a table with columns of other names; its options are read as a command line's."""
+    rows = [(f"{'good' if i % 2 else 'bad'} thing {i}", "ab"[i % 2], "n/a") for i in range(30)]
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("what", "who", "why"), *rows])
+    given = {"train_file": str(tmp_path / "train.csv"), "task": "own", "label_column": "who", "text_columns": ("what",)}
+    done = tuning.run(tuning.TuningSettings(model="tiny", **given, demo_shots=(3, 0), k=(1,), seed=7))
+    assert done.tuning.choice.num_anchors == 24
+    accuracy = done.tuning.beside["commonest class"]
+    assert accuracy.standard_error == pytest.approx(np.sqrt(13 / 26 * 13 / 26 / 24), rel=1e-6), "of 24 rows"
+    command = [sys.executable, "-m", "knnprompt_jax", *shlex.split(done.command)[1:]]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(kp.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    fitted = kp.KNNPrompting.load(tmp_path / "my_classifier")
+    assert fitted.task.fields == ("what",) and fitted.rule_.rule == done.tuning.best.rule
+    examples = [Example({"what": what}, who, row) for row, (what, who, _) in enumerate(rows)]
+    drawn, _ = demonstrations.draw(fitted.task, examples, fitted.lm, done.tuning.best.demo_shots, 7)
+    assert [example.row for example in fitted.demonstrations_] == [example.row for example in drawn]
 
 
 def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
