@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import functools
+import logging as standard_logging
 import operator
 import os
 import pathlib
@@ -146,6 +147,7 @@ def run(main: Callable[[], None], keep_programs: bool = True) -> None:
 
     def guarded(argv: Sequence[str]) -> None:
         logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
+        logging.get_absl_handler().setFormatter(standard_logging.Formatter("%(levelname)s: %(message)s"))
         if keep_programs:
             compilation_cache.use()
         main()

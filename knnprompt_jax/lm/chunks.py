@@ -37,7 +37,7 @@ def read(
 
     Args:
         plan: what the states depend on beside the prompts, in JSON's types.
-        prefix: of the files' names, where a folder is for several sets of prompts.
+        prefix: of the files' names, where a folder is for several sets of prompts by the same plan.
 
     Raises:
         UserError: the folder holds the chunks of another plan or of other prompts, or cannot be written to.
@@ -115,8 +115,16 @@ def _begin(folder: pathlib.Path, prefix: str, plan: Mapping[str, Any]) -> _Finis
 
 
 def _write_plan(path: pathlib.Path, plan: dict[str, Any]) -> None:
+    """All plans in a folder are of one build: but for their prompts they are the same."""
+    with files.refusals(path):
+        others = sorted(other for other in path.parent.glob(f"*{_PLAN}") if other != path)
     earlier = _read_plan(path, plan)
-    if differing := [name for name, value in plan.items() if earlier.get(name) != value]:
+    differing = [name for name, value in plan.items() if earlier.get(name) != value]
+    for other in others:
+        differing += [
+            name for name, value in plan.items() if name != "prompts" and _read_plan(other, plan).get(name) != value
+        ]
+    if differing := list(dict.fromkeys(differing)):
         raise errors.UserError(
             f"{path.parent}: an unfinished build that differs in {', '.join(differing)}: remove it, or choose another folder"
         )

@@ -76,7 +76,8 @@ def _build(
 ) -> Result:
     """The classifier of the best draft: the one in the folder, or from the split's anchors, which the model reads chunk by chunk."""
     saved = _finished(settings, folder, drafts)
-    reading = _Reading(settings, model, folder.with_name(f".{folder.name}.building"))
+    tried = tuple(split.demo_shots for split, _ in drafts)
+    reading = _Reading(settings, model, folder.with_name(f".{folder.name}.building"), tried)
     prompts = [reading.lay_out(*draft) for draft in drafts]  # Mistakes show before the weights load.
     if not saved:
         _check_room(settings, model, folder, drafts[0][1])
@@ -87,7 +88,7 @@ def _build(
         choice, states, taken = None, None, 0
         if len(drafts) > 1:
             choice, looked_at = _choose(language_model, reading, drafts)
-            taken = [split.demo_shots for split, _ in drafts].index(choice.rule.demo_shots)
+            taken = tried.index(choice.rule.demo_shots)
             states = looked_at[choice.rule.demo_shots]
         split, content = drafts[taken]
         if states is None or len(states) < len(split.anchors):
@@ -101,11 +102,13 @@ def _build(
 
 @dataclasses.dataclass(frozen=True)
 class _Reading:
-    """How prompts of the job are read: chunk by chunk, which wait in a folder until the classifier is saved."""
+    """How prompts of the job are read: chunk by chunk, which wait in a folder until the classifier is saved. `tried` are the numbers of
+    demonstrations per class."""
 
     settings: settings_lib.BuildSettings
     model: material.Model
     unfinished: pathlib.Path
+    tried: tuple[int, ...]
 
     def lay_out(self, split: splits.FewShotSplit, content: contents.Content) -> layout.Prompts:
         told = self.model.tokenize, self.model.config.num_positions, self.settings.truncation
@@ -115,6 +118,7 @@ class _Reading:
         """Their states; `prefix` names them in the folder."""
         settings = self.settings
         plan = {"fingerprint": self.model.fingerprint, "dtype": settings.dtype, "deterministic": settings.deterministic}
+        plan |= {"demo_shots": self.tried}
         with progress.bar(prompts.num_prompts) as report:
             return chunks.read(self.unfinished, model, prompts, plan, settings.chunk, report, prefix)
 

@@ -140,6 +140,8 @@ def test_what_was_read_to_choose_is_read_once(table, monkeypatch, limit, looked_
         with pytest.raises(TypeError):
             fitting.building.run(settings(table, chunk=5))
     once, chosen = sum(looked_at), sum(read) - sum(looked_at)
+    with pytest.raises(errors.UserError, match="an unfinished build that differs in demo_shots: remove it, or choose"):
+        fitting.building.run(settings(table, chunk=5, demo_shots=0))
     done = fitting.building.run(settings(table, chunk=5))
     anchors = len(done.classifier.anchors_)
     assert chosen == (anchors if anchors > limit else 0) and sum(read) == once + chosen
