@@ -55,33 +55,41 @@ def load_rows(
         where, rows = f"{folder / split}.jsonl", files.read_split(folder, split, restore_dropped)
     if not rows:
         raise errors.UserError(f"{where}: no rows")
-    if not any(label_column in row for _, row in rows):
-        what = "the file" if path else f"split {split!r} of task {task.name!r}"
-        way_out = "name the column of the labels (label_column)" if path else "choose another split"
-        raise errors.UserError(
-            f"{where}: {what} is unlabelled: no row has a {label_column!r}, only {listed(rows[0][1])}; {way_out}"
-        )
+    if path is not None:
+        _check_labels(path, [row for _, row in rows], label_column)
+    else:
+        told = f"split {split!r} of task {task.name!r}", "choose another split"
+        _check_labels(where, [row for _, row in rows], label_column, *told)
     return [to_example(task, place, row, index, label_column) for index, (place, row) in enumerate(rows)]
 
 
 def infer(path: str, encoding: str = "utf-8", label_column: str = "label", fields: Sequence[str] = ()) -> Task:
     """The task that a file's columns make, as `Task.infer`; raises UserError, with the file, where there is none in it."""
     rows = [row for _, row in formats.read(pathlib.Path(path), encoding)]
+    _check_labels(path, rows, label_column)
     try:
         return Task.infer(rows, label=label_column, fields=fields or None)
     except errors.UserError as error:
-        missing = (
-            "; name the column of the labels (label_column)"
-            if f"lacks the label {label_column!r}" in str(error)
-            else ""
-        )
-        raise errors.UserError(f"{path}: {error}{missing}") from None
+        raise errors.UserError(f"{path}: {error}") from None
 
 
 def labels_in(path: str, encoding: str = "utf-8", label_column: str = "label") -> set[str]:
     """The labels of a file's rows that have one; raises UserError, with file and line, on one that is no text or whole number."""
     rows = formats.read(pathlib.Path(path), encoding)
     return {tables.label_string(place, row[label_column]) for place, row in rows if label_column in row}
+
+
+def _check_labels(
+    where: str,
+    rows: Sequence[Mapping[str, Any]],
+    label_column: str,
+    what: str = "the file",
+    way_out: str = "name the column of the labels (label_column)",
+) -> None:
+    """Raises UserError, with the way out, where no row has a label."""
+    if rows and not any(label_column in row for row in rows):
+        only = listed(rows[0])
+        raise errors.UserError(f"{where}: {what} is unlabelled: no row has a {label_column!r}, only {only}; {way_out}")
 
 
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:

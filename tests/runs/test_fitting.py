@@ -56,7 +56,10 @@ def test_a_declared_task_is_taken_as_it_is(table):
     [
         ({"train_file": ""}, "train_file='': it is needed, or a change of a saved classifier"),
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
-        ({"label_column": "kind"}, "train.csv: row 0: lacks the label 'kind'; it has ticket_id, message, day, team"),
+        (
+            {"label_column": "kind"},
+            "train.csv: the file is unlabelled: no row has a 'kind', only ticket_id, message, day, team; name the column",
+        ),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
         ({"train_file": "", "append": "more.csv"}, "not a saved classifier"),
         ({"knn": options_lib.RuleOptions(k=7), "demo_shots": 1}, "knn.k=7: there are 6 anchors"),
