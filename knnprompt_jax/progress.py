@@ -38,8 +38,9 @@ def bar(total: int | None, title: str = "", unit: str = "prompt") -> Iterator[Pr
         def report(prompts: int, suffix_tokens: int) -> None:
             nonlocal tokens
             tokens += suffix_tokens
-            rate = tokens / max(1e-9, shown.format_dict["elapsed"])
-            shown.set_postfix_str(f"{rate:,.0f} suffix tokens/s", refresh=False)
+            if tokens:  # Not where a bar counts other things, as the steps of a training.
+                rate = tokens / max(1e-9, shown.format_dict["elapsed"])
+                shown.set_postfix_str(f"{rate:,.0f} suffix tokens/s", refresh=False)
             shown.update(prompts)
 
         yield report

@@ -27,3 +27,13 @@ def test_a_line_every_half_minute(clock, capsys, seconds, lines):
     told = capsys.readouterr().err
     assert [line.removeprefix("seed 1: ").partition("|")[0].strip() for line in told.splitlines()] == lines
     assert "\r" not in told and all(f"{70 / seconds:,.0f} suffix tokens/s" in line for line in told.splitlines())
+
+
+def test_what_counts_no_tokens_tells_no_rate_of_them(clock, capsys):
+    with progress.bar(2, "seed 1", unit="step") as report:
+        clock.now += 31
+        report(1, 0)
+        clock.now += 31
+        report(1, 0)
+    told = capsys.readouterr().err.splitlines()
+    assert [("s/step" in line, "tokens" in line) for line in told] == [(True, False)] * 2

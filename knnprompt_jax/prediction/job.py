@@ -75,6 +75,8 @@ def run(settings: PredictionSettings) -> Summary:
     folder = pathlib.Path(settings.store).expanduser()
     saved = saving.read(folder)
     with _output(settings, folder) as output:
+        if settings.overwrite and isinstance(output, outputs.FileOutput):
+            _drop_other_rows(settings, output)
         waiting = rows.read(saved.content.task, settings.input, settings.format, settings.encoding, output.mark)
         first = next(waiting, None)
         if first and settings.on_bad == "stop" and isinstance(first.example, errors.UserError):
@@ -85,6 +87,14 @@ def run(settings: PredictionSettings) -> Summary:
         started, earlier = time.monotonic(), output.mark.rows
         counts = _label(settings, classifier, itertools.chain([first] if first else [], waiting), output)
     return Summary(*counts, earlier, time.monotonic() - started)
+
+
+def _drop_other_rows(settings: PredictionSettings, output: outputs.FileOutput) -> None:
+    """Starts anew where the input does not begin with the rows that were labelled; what comes through a pipe can be read once only."""
+    if settings.input != rows.STANDARD and not rows.begin_alike(
+        settings.input, settings.format, settings.encoding, output.mark
+    ):
+        output.start_anew()
 
 
 def _label(

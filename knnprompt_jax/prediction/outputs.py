@@ -103,6 +103,14 @@ class FileOutput:
             draft.write_text(json.dumps({**note, "sha256": _checksum(note)}), encoding="utf-8")
         return True
 
+    def start_anew(self) -> None:
+        """Drops what earlier runs have labelled."""
+        with files.refusals(self.path):
+            self._progress.unlink()
+            self._draft.unlink(missing_ok=True)
+        self.mark, self.reads, self.by_rounding, self.kept = rows.Mark(), (), 0, ()
+        self._num_bytes, self._digest = 0, hashlib.sha256()
+
     def finish(self) -> None:
         """Puts the whole file in its place."""
         with files.refusals(self.path):
@@ -114,8 +122,7 @@ class FileOutput:
         note = self._note()
         if other := [name for name, value in self.plan.items() if note["plan"].get(name) != value]:
             if overwrite:
-                self._progress.unlink()
-                self._draft.unlink(missing_ok=True)
+                self.start_anew()
                 return
             raise errors.UserError(
                 f"{self.path}: an unfinished run differs in {', '.join(other)}: choose another file, or overwrite it (overwrite)"

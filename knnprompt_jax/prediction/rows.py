@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -45,7 +46,7 @@ def read(
         its rows were bad, and where the rows up to `after` are others.
     """
     after, mark, digest = after or Mark(), Mark(), hashlib.sha256()
-    kind = kind or pathlib.PurePath(path).suffix[1:].lower()
+    kind = _kind(path, kind)
     for index, (place, columns) in enumerate(_parse(path, kind, encoding)):
         digest.update(_bytes(columns))
         mark = Mark(index + 1, digest.copy().hexdigest())
@@ -61,9 +62,24 @@ def read(
         elif mark.rows == after.rows and mark != after:
             break
     if mark.rows <= after.rows and mark != after:
+        way_out = "choose another output" + ("" if path == STANDARD else ", or overwrite it (overwrite)")
         raise errors.UserError(
-            f"{path}: its first {after.rows} rows are not those that were labelled already: start anew with another output"
+            f"{path}: its first {after.rows} rows are not those that were labelled already: {way_out}"
         )
+
+
+def begin_alike(path: str, kind: str, encoding: str, mark: Mark) -> bool:
+    """Whether the first rows of a file are those of which an earlier run left the mark."""
+    digest, count = hashlib.sha256(), 0
+    if mark.rows:
+        for _, columns in itertools.islice(_parse(path, _kind(path, kind), encoding), mark.rows):
+            digest.update(_bytes(columns))
+            count += 1
+    return Mark(count, digest.hexdigest()) == mark
+
+
+def _kind(path: str, kind: str) -> str:
+    return kind or pathlib.PurePath(path).suffix[1:].lower()
 
 
 def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:

@@ -91,7 +91,7 @@ def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path, caplog, 
     assert job.run(settings(store, table, skipped, on_bad="skip")).rows == 179
     assert f"left out: {table}:151: field 'sentence' is empty" in caplog.text
     table.write_bytes(good)
-    done = job.run(settings(store, table, output))
+    done = job.run(settings(store, table, output, overwrite=True))
     assert (done.earlier, done.rows, done.by_rounding) == (149, 31, 180), (
         "what rounding decides counts for the whole file"
     )
@@ -99,6 +99,22 @@ def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path, caplog, 
     assert rows == list(range(180))
     left = [json.loads(line)["row"] for line in skipped.read_text().splitlines()]
     assert left == [row for row in range(180) if row != 149]
+
+
+@pytest.mark.usefixtures("loaded")
+def test_overwriting_starts_anew_where_the_finished_rows_are_others(store, table, tmp_path):
+    lines = table.read_bytes().splitlines(keepends=True)
+    output, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
+    table.write_bytes(b"".join([*lines[:150], b"149,  \r\n"]))
+    failure(job.run, settings(store, table, output))
+    table.write_bytes(b"".join([lines[0], *lines[2:]]))
+    told = (
+        f"{table}: its first 149 rows are not those that were labelled already: choose another output, or overwrite it"
+    )
+    assert told in failure(job.run, settings(store, table, output))
+    done = job.run(settings(store, table, output, overwrite=True))
+    job.run(settings(store, table, whole))
+    assert (done.earlier, done.rows) == (0, 179) and output.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.usefixtures("loaded")

@@ -124,7 +124,9 @@ def test_a_task_of_the_columns_of_a_file(tmp_path):
     assert (task.name, task.fields, task.label_words) == ("own", ("title", "body"), ("x y", "z"))
     assert task.template == "Title: {title}\nBody: {body}\nTeam:"
     assert sources.infer(str(path), label_column="team", fields=("body",)).fields == ("body",)
-    with pytest.raises(errors.UserError, match="rows.csv: the file is unlabelled: no row has a 'label', only no, title"):
+    with pytest.raises(
+        errors.UserError, match="rows.csv: the file is unlabelled: no row has a 'label', only no, title"
+    ):
         sources.infer(str(path))
 
 
