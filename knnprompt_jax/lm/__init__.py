@@ -1,6 +1,7 @@
 """The language-model pass: packed prompts → states."""
 
-from knnprompt_jax.lm.language_model import LanguageModel, PassStatistics
+from knnprompt_jax.lm.execution import PassStatistics
+from knnprompt_jax.lm.language_model import LanguageModel
 from knnprompt_jax.lm.states import States, concatenate
 
 __all__ = ["LanguageModel", "PassStatistics", "States", "concatenate"]

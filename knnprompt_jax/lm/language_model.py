@@ -1,7 +1,5 @@
 """The language-model pass: prompts → states, the statistics from which every next-token distribution follows."""
 
-import collections
-import dataclasses
 import functools
 import os
 import pathlib
@@ -13,14 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
-from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
-from knnprompt_jax.lm import programs
+from knnprompt_jax.lm import execution, programs
 from knnprompt_jax.lm import states as states_lib
-from knnprompt_jax.models import attention, checkpoints, decoder, registry, sharding, tokenizers
+from knnprompt_jax.models import checkpoints, decoder, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import alone, layout, packing
@@ -28,28 +24,6 @@ from knnprompt_jax.prompts import continuations as continuations_lib
 
 Array = jax.Array
 _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
-
-
-@dataclasses.dataclass
-class PassStatistics:
-    """What the passes of a model have cost: prompts, tokens (prefixes, suffixes, packed slots), seconds, compilations."""
-
-    prompts: int = 0
-    prefix_tokens: int = 0
-    suffix_tokens: int = 0
-    slots: int = 0
-    seconds: float = 0.0
-    compile_seconds: float = 0.0
-    compilations: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that were read, padding not counted."""
-        return self.prefix_tokens + self.suffix_tokens
-
-    @property
-    def fill(self) -> float:
-        return self.suffix_tokens / max(1, self.slots)
 
 
 class LanguageModel:
@@ -76,15 +50,11 @@ class LanguageModel:
             )
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
         self.tokenize = layout.tokenize_with(tokenizer)
-        self.statistics, self.deterministic = PassStatistics(), deterministic
-        self.mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
-        self.step_tokens = step_tokens or programs.step_tokens(self._platform)
+        self.mesh, self.deterministic = parallel.make_mesh(1, 1) if mesh is None else mesh, deterministic
+        self.execution = execution.Execution(model, name, self.mesh, deterministic)
+        self.step_tokens = step_tokens or programs.step_tokens(self.execution.platform)
         self._dtype = model.dtype
-        self._graph, params = nnx.split(model)
-        self._params = sharding.place(params, model.config, self.mesh)
         _LIVE.add(self)
-        self._compiled: dict[Any, Any] = {}
-        self._kept_prefix: tuple[Any, attention.Prefix] | None = None
 
     @classmethod
     def from_pretrained(
@@ -177,8 +147,9 @@ class LanguageModel:
         return self.config.num_positions
 
     @property
-    def _platform(self) -> str:
-        return self.mesh.devices.flat[0].platform
+    def statistics(self) -> execution.PassStatistics:
+        """What all passes so far have cost."""
+        return self.execution.statistics
 
     @property
     def identity(self) -> tuple[str, str, Any, str, bool]:
@@ -193,7 +164,7 @@ class LanguageModel:
     @functools.cached_property
     def head(self) -> head_lib.Head:
         """What makes next-token logits of hidden states."""
-        return nnx.merge(self._graph, self._params).head
+        return self.execution.decoder.head
 
     def states(
         self,
@@ -212,7 +183,7 @@ class LanguageModel:
             UserError: distributions that are not finite, because weights are damaged or overflow.
         """
         if not keep_prefix:
-            self._kept_prefix = None
+            self.execution.forget_prefix()
         shape = shape or (lambda group: packing.choose_shape([group], self.step_tokens, self.mesh.shape[parallel.DATA]))
         function = programs.read_suffixes
         if self.deterministic:
@@ -221,10 +192,10 @@ class LanguageModel:
         slots, indices = [], []
         started = time.monotonic()
         for group in prompts.groups:
-            packed = self._pack(group, shape(group))
+            packed = self.execution.pack(group, shape(group))
             slots.append(packed.slot_N + sum(log_z_TJ.size for _, log_z_TJ in outputs))
             indices.append(group.index)
-            outputs += self._read(packed, progress, "suffixes", function, keep_prefix=keep_prefix)
+            outputs += self.execution.read(packed, progress, "suffixes", function, keep_prefix=keep_prefix)
         if not outputs:
             return states_lib.States(jnp.zeros((0, self.config.state_width)), jnp.zeros(0), self.deterministic)
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
@@ -248,9 +219,11 @@ class LanguageModel:
         scores = continuations_lib.Scores.empty(continuations.num_texts)
         started = time.monotonic()
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
-            packed = self._pack(group, shapes[bool(len(group.prefix_P))])
+            packed = self.execution.pack(group, shapes[bool(len(group.prefix_P))])
             tokens_TJ = continuations_lib.place(targets, packed)
-            calls = parallel.replicate(self._read(packed, progress, "score", programs.score_suffixes, tokens_TJ))
+            calls = parallel.replicate(
+                self.execution.read(packed, progress, "score", programs.score_suffixes, tokens_TJ)
+            )
             log_p, is_greatest = (
                 np.concatenate([np.asarray(part).ravel() for part in parts]) for parts in zip(*calls, strict=True)
             )
@@ -261,102 +234,4 @@ class LanguageModel:
 
     def _shape_alone(self, group: layout.PromptGroup) -> packing.PackShape:
         """Steps of half the tokens, so that a few texts do not cost as much as many."""
-        return alone.shape(group, programs.step_tokens(self._platform) // 2)
-
-    def _pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
-        """Step t belongs to the data shard t modulo their number; a process fills in the steps of its shards."""
-        data, local = self.mesh.shape[parallel.DATA], parallel.local_data_shards(self.mesh)
-        return packing.pack(group, shape, lambda step: step % data in local)
-
-    def _read(
-        self,
-        packed: packing.PackedPrompts,
-        progress: progress_lib.Progress | None,
-        name: str,
-        function: Callable[..., Any],
-        *extra_TJ: np.ndarray,
-        keep_prefix: bool = False,
-    ) -> list[Any]:
-        """What a function of `programs` makes of all packed steps, call by call, each in the order [T, J]."""
-        prefix = self._prefix(packed, keep_prefix)
-        prompts_T = np.bincount(packed.slot_N // packed.shape.reads, minlength=packed.num_steps)
-        data = self.mesh.shape[parallel.DATA]
-        arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.read_positions_TJ, *extra_TJ)
-        ahead, outputs = programs.calls_ahead(self._platform), []
-        calls: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
-
-        def finish() -> None:
-            steps, call = calls.popleft()
-            outputs.append(call())
-            if progress:
-                progress(int(prompts_T[steps].sum()), int(packed.lengths_T[steps].sum()))
-
-        for start in range(0, packed.num_steps, programs.STEPS_PER_CALL * data):
-            steps = slice(start, start + programs.STEPS_PER_CALL * data)
-            batch = [self._put(programs.deal(array[steps], data), None, parallel.DATA) for array in arrays]
-            active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
-            calls.append((steps, self._enqueue(name, function, prefix, self._put(active_T), *batch)))
-            if len(calls) > ahead:
-                finish()
-        while calls:
-            finish()
-        self.statistics.prompts += len(packed.slot_N)
-        self.statistics.suffix_tokens += packed.num_tokens
-        self.statistics.slots += packed.tokens_TBS.size
-        return outputs
-
-    def _prefix(self, packed: packing.PackedPrompts, keep: bool) -> attention.Prefix:
-        key = (packed.prefix_length, packed.prefix_P.tobytes())
-        if self._kept_prefix and self._kept_prefix[0] == key:
-            return self._kept_prefix[1]
-        arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
-        prefix = self._call("prefix", programs.read_prefix, *arrays)
-        if keep and packed.prefix_length:
-            self._kept_prefix = (key, prefix)
-        self.statistics.prefix_tokens += packed.prefix_length
-        return prefix
-
-    def _put(self, array: np.ndarray | np.int32, *axes: str | None) -> Array:
-        """The array on the mesh, split over these axes of it."""
-        return parallel.put(np.asarray(array), self.mesh, P(*axes))
-
-    def _enqueue(self, name: str, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        """Hands the devices a call; what comes back waits for its output, which is finite.
-
-        The quick softmax in attention comes first; where it overflows, the stable one instead (see `models.attention`). What an
-        earlier call needed does not matter, so that interrupted work ends as uninterrupted does. Another prompt's overflow does, so
-        that a deterministic model takes the stable one at once, as all do where a kernel makes softmax stable.
-        """
-        is_stable = self.deterministic or attention.is_in_kernel(packing.ROW_WIDTH, self._platform)
-
-        def start(stable_softmax: bool) -> tuple[Any, Array]:
-            output = self._call(name, programs.each_step, *arguments, function=function, stable_softmax=stable_softmax)
-            return output, programs.all_finite(output)
-
-        enqueued = start(is_stable)
-
-        def finish() -> Any:
-            output, is_finite = enqueued
-            if not is_finite and not is_stable:
-                output, is_finite = start(True)
-            if not is_finite:
-                raise errors.UserError(
-                    f"{self.name}: some next-token distributions are not finite: the weights are damaged, or overflow in "
-                    f"{self.head.rows_VE.dtype}"
-                )
-            return output
-
-        return finish
-
-    def _call(self, name: str, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
-        """Calls a jitted program, compiled ahead once per shape so that compile time is counted apart."""
-        key = (name, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
-        if key not in self._compiled:
-            started = time.monotonic()
-            # Full float32 products: accelerators otherwise round the reference mode's operands to fewer bits.
-            with jax.default_matmul_precision("highest"):
-                lowered = program.lower(self._graph, self.mesh, self._params, *arguments, **static)
-                self._compiled[key] = lowered.compile()
-            self.statistics.compile_seconds += time.monotonic() - started
-            self.statistics.compilations += 1
-        return self._compiled[key](self._params, *arguments)
+        return alone.shape(group, programs.step_tokens(self.execution.platform) // 2)

@@ -1,21 +1,15 @@
-"""For methods that look inside the model: its decoder, and a pass that keeps the states after every block."""
+"""For methods that look inside the model: a pass that keeps the states after every block."""
 
 import time
 from typing import Any
 
 import numpy as np
-from flax import nnx
 
 from knnprompt_jax import parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import language_model, programs
-from knnprompt_jax.models import decoder, inside
+from knnprompt_jax.models import inside
 from knnprompt_jax.prompts import layout, packing
-
-
-def decoder_of(model: language_model.LanguageModel) -> decoder.Decoder:
-    """The decoder, with its weights where they are."""
-    return nnx.merge(model._graph, model._params)
 
 
 def states(
@@ -30,9 +24,9 @@ def states(
     calls: list[Any] = []
     slots = [np.zeros(0, int)]
     for group in prompts.groups:
-        packed = model._pack(group, shapes[bool(len(group.prefix_P))])
+        packed = model.execution.pack(group, shapes[bool(len(group.prefix_P))])
         slots.append(packed.slot_N + sum(call.shape[0] * call.shape[1] for call in calls))
-        calls += model._read(packed, progress, "layers", inside.layers_of_suffixes)
+        calls += model.execution.read(packed, progress, "layers", inside.layers_of_suffixes)
     index = np.concatenate([group.index for group in prompts.groups])
     slot_N = np.concatenate(slots)[np.argsort(index)]
     rows = programs.select(calls, slot_N, parallel.by_rows(model.mesh, len(slot_N)))

@@ -18,7 +18,6 @@ import numpy as np
 import optax
 
 from knnprompt_jax import options, parallel, progress
-from knnprompt_jax.lm import layers
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import decoder as decoder_lib
 from knnprompt_jax.models import inside
@@ -98,7 +97,7 @@ def schedule(settings: Settings, steps: int) -> optax.Schedule:
 
 def run(context: method.Context, settings: Settings) -> method.Prediction:
     """Makes the vectors, fits their strengths, and reads the queries without demonstrations."""
-    problem, decoder = context.problem, layers.decoder_of(context.model)
+    problem, decoder = context.problem, context.model.execution.decoder
     rows, label_ids = chosen_rows(problem, settings), np.array(context.label_ids)
     shown = _tokenized(context, [problem.task.render(row, row.label).rstrip("\n") for row in rows])
     asked = _tokenized(context, [problem.task.render(row) for row in rows])

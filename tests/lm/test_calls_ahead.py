@@ -14,13 +14,13 @@ def read(ahead, monkeypatch, sharpness=1.0):
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(sharpness * kernel[...])
     model = lm.LanguageModel(model, range(208), step_tokens=128)
-    call = model._call
+    call = model.execution._call
 
     def listened(name, *arguments, **options):
         done.append(name)
         return call(name, *arguments, **options)
 
-    monkeypatch.setattr(model, "_call", listened)
+    monkeypatch.setattr(model.execution, "_call", listened)
     monkeypatch.setattr(programs, "calls_ahead", lambda platform: ahead)
     states = model.states(small.make_prompts(71), progress=lambda *_: done.append("done"))
     return np.asarray(states.hidden_NE), done

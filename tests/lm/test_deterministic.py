@@ -71,7 +71,7 @@ def test_no_overflow_beside_it_counts(models):
     """The ordinary pass takes another softmax for all prompts of a call where one of them overflows; here all take that one."""
     for model, expected in zip(models[:2], (True, False), strict=True):
         model.states(prompts([3], 0))
-        stable = {stable for name, _, stable, *_ in model._compiled if name == "suffixes"}
+        stable = {stable for name, _, stable, *_ in model.execution._compiled if name == "suffixes"}
         assert stable == {expected}
 
 

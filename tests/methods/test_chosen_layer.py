@@ -46,7 +46,7 @@ def test_states_of_every_layer_are_those_of_whole_texts(demo_shots):
     shown = problem.split.demonstrations
     prompts = layout.lay_out(TREC, shown, problem.evaluation, problem.tokenize, model.context)
     found_NLD = layers.states(model, prompts)
-    decoder, head = layers.decoder_of(model), layout.demonstration_text(TREC, shown)
+    decoder, head = model.execution.decoder, layout.demonstration_text(TREC, shown)
     assert found_NLD.shape == (3, 2, 14)
     for query, found_LD in zip(problem.evaluation, found_NLD, strict=True):
         tokens = np.array([whole_texts.tokens(head + TREC.render(query))[-model.context :]])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax.lm import layers
 from knnprompt_jax.methods import context_vectors
 from knnprompt_jax.models import inside
 from knnprompt_jax.prompts import layout
@@ -19,7 +18,7 @@ SETTINGS = context_vectors.Settings(rows=1, epochs=2)
 
 @pytest.fixture(scope="module")
 def decoder():
-    return layers.decoder_of(whole_texts.model())
+    return whole_texts.model().execution.decoder
 
 
 @pytest.fixture

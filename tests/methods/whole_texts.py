@@ -52,7 +52,7 @@ def tokens(text: str) -> list[int]:
 @functools.cache
 def _reader() -> tuple:
     own = model()
-    weights = nnx.merge(own._graph, own._params)
+    weights = own.execution.decoder
     return jax.jit(weights), np.asarray(weights.head.rows_VE, np.float64)
 
 

@@ -60,7 +60,7 @@ def check_states(states: lm.States, mesh: jax.sharding.Mesh) -> None:
 
 def check_collectives(model: lm.LanguageModel) -> None:
     """A data shard never waits for another. Over `model` the pass sums, and gathers where the vocabulary is whole; no head moves."""
-    programs = [program.as_text() for (name, *_), program in model._compiled.items() if name == "suffixes"]
+    programs = [program.as_text() for (name, *_), program in model.execution._compiled.items() if name == "suffixes"]
     data, shards = model.mesh.devices.shape
     over_model = np.arange(data * shards).reshape(data, shards).tolist()
     groups = set(re.findall(r"replica_groups=(\S+?), ", "".join(programs)))

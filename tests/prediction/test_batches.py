@@ -24,7 +24,7 @@ def hidden(found, laid):
 def test_short_texts_share_one_packing_and_one_prefix(classifier, rows):
     texts = [row["sentence"] for row in rows]
     laid, model = batches.BatchLayout(classifier), classifier.lm
-    model.statistics = lm.PassStatistics()
+    model.execution.statistics = lm.PassStatistics()
     first, *others = batches.ahead(batches.read(as_rows(texts), laid, 1500))
     got = [hidden([first], laid)]
     compilations = model.statistics.compilations

@@ -11,7 +11,6 @@ import sys
 import jax
 import numpy as np
 import pytest
-from flax import nnx
 
 from knnprompt_jax import errors, files, lm, options
 from knnprompt_jax.classifier import rounding
@@ -77,7 +76,7 @@ def _published(model, rows, tests, seed, demo_shots):
         exps = np.exp(logits - logits.max())
         return exps / exps.sum()
 
-    decoder = nnx.merge(model._graph, model._params)
+    decoder = model.execution.decoder
     read = jax.jit(lambda tokens: decoder(tokens))
     demonstrations = sample(rows, demo_shots)
     left = list(rows)
