@@ -112,7 +112,11 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
             report(len(chosen), 0)
     probabilities_QC = np.asarray(jax.nn.softmax(logits_QC))
     told = f"vectors of {len(rows)} rows, read alone"
-    return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC, told, prompts=len(rows) + len(queries))
+    prompts, tokens = (
+        len(rows) + len(queries),
+        sum(map(len, shown + queries)) + 3 * settings.epochs * sum(map(len, asked)),
+    )
+    return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC, told, prompts=prompts, tokens=tokens)
 
 
 def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:

@@ -129,6 +129,7 @@ class Prediction:
       candidates: accuracies of the prompts or templates of which the best on the evaluation rows was kept, if any were.
       prompts: prompts or texts that were read beside the shared pass.
       truncated: how many of these were too long and cut.
+      tokens: about how many tokens a model has read otherwise than by passes of `Context.model`; those of a training step count thrice.
       datastore: what the anchors took, where they lay and how they were searched, if they were.
       decided_by_rounding_Q: whether a class is one that another machine, dtype or arrangement may give otherwise [Q]
         (`classifier.rounding`); None where the method does not say.
@@ -140,6 +141,7 @@ class Prediction:
     candidates: tuple[float, ...] = ()
     prompts: int = 0
     truncated: int = 0
+    tokens: int = 0
     datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     decided_by_rounding_Q: np.ndarray | None = None
 

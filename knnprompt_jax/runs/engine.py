@@ -144,7 +144,7 @@ def _outcomes(
         prediction = run.method.run(context, run.settings)
         taken = {"language_model": round(seconds, 3), "method": round(time.monotonic() - started, 3)}
         costs: dict[str, Any] = reading.costs(run)
-        costs["lm_tokens"] += _tokens_read(model) - tokens_before
+        costs["lm_tokens"] += _tokens_read(model) - tokens_before + prediction.tokens
         costs["truncated_prompts"] += prediction.truncated
         costs["prompts"] += prediction.prompts
         rate = round(prompts / max(1e-9, seconds), 2)

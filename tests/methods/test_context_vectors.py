@@ -124,3 +124,6 @@ def test_predicts_without_demonstrations(decoder, problem, predict):
         h_E = decoder(tokens, dropout=inside.Injection(vectors_LPD, strengths))[0, -1]
         np.testing.assert_allclose(found_C, special.softmax(np.asarray(decoder.head.logits(h_E))[label_ids]), atol=2e-3)
     assert result.note == "vectors of 6 rows, read alone" and result.prompts == 6 + 3
+    queries = [whole_texts.tokens(TREC.render(query)) for query in problem.evaluation]
+    shown = [whole_texts.tokens(TREC.render(row, row.label).rstrip()) for row in rows]
+    assert result.tokens == sum(map(len, shown + queries)) + 3 * 2 * sum(map(len, asked)), "a step thrice, of 2 epochs"

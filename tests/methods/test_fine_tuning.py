@@ -46,6 +46,9 @@ def test_learns(problem, model, predict, tmp_path):
     assert prediction.classes_Q.tolist() == [int(row.label) for row in problem.evaluation]
     np.testing.assert_allclose(prediction.probabilities_QC.sum(1), 1, atol=1e-6)
     assert prediction.note.startswith("30 steps of 8 rows, last loss 0.")
+    tokens = [len(model.tokenizer(row.fields["sentence"])["input_ids"]) for row in problem.evaluation]
+    most = 3 * 30 * 8 * max(tokens)
+    assert prediction.prompts == 13 and sum(tokens) + most / 2 < prediction.tokens <= sum(tokens) + most
     again = predict("fine_tuning", problem, model, checkpoints=str(tmp_path), **OPTIONS)
     np.testing.assert_array_equal(again.probabilities_QC, prediction.probabilities_QC)
     assert again.note == "30 steps of 8 rows"  # All of them were done before.

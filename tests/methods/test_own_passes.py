@@ -13,7 +13,7 @@ from knnprompt_jax.tasks import catalogue
 from tests.methods import whole_texts
 
 TREC = catalogue.get("trec")
-OPTIONS = {"demonstration_upper_bound": {"num_prompts": 2}}
+OPTIONS = {"demonstration_upper_bound": {"num_prompts": 2}, "i2cl": {"rows": 2, "epochs": 2}}
 OWN = ["icl_multi_token", "icl_ensemble", "prompt_compose_bm25", "demonstration_upper_bound", "hidden_centroids_layer"]
 
 
@@ -50,7 +50,7 @@ def test_progress_is_shown(name, predict, monkeypatch):
     assert title.startswith("seed 1, ") and total == done > 0
 
 
-@pytest.mark.parametrize("name", [*OWN, "noisy_channel", "noisy_channel_ensemble", "icl_many_shot"])
+@pytest.mark.parametrize("name", [*OWN, "noisy_channel", "noisy_channel_ensemble", "icl_many_shot", "i2cl"])
 def test_the_cost_is_known_beforehand(name):
     """Its prompts exactly; its tokens within a factor: prefixes and common beginnings are read once."""
     problem, model, declared = make_problem(1, 2), whole_texts.model(), registry.get(name)
@@ -58,7 +58,7 @@ def test_the_cost_is_known_beforehand(name):
     reader = method.Reader(lambda texts: np.array([len(whole_texts.tokens(text)) for text in texts]), model.context)
     before = dataclasses.replace(model.statistics)
     prediction = declared.run(method.Context(problem, model, {method.queries: states}), settings)
-    read = model.statistics.tokens - before.tokens
+    read = model.statistics.tokens - before.tokens + prediction.tokens
     cost = declared.cost(problem, reader, settings)
     assert cost.prompts == prediction.prompts and 0.8 < cost.tokens / read < 4
 

@@ -51,7 +51,9 @@ def run(context: method.Context, settings: settings_lib.Settings) -> method.Pred
     losses = tuner.train(train_rows, y, checkpoints, described)
     probabilities_QC = tuner.predict_proba(queries)
     note = f"{config.steps} steps of {config.batch} rows" + (f", last loss {losses[-1]:.3f}" if losses else "")
-    return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC, note)
+    trained = 3 * config.steps * config.batch * train_rows.lengths_N.mean()
+    tokens = int(queries.lengths_N.sum() + trained)
+    return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC, note, prompts=len(queries), tokens=tokens)
 
 
 def cost(problem: method.Problem, reader: method.Reader, settings: settings_lib.Settings) -> method.Cost:
