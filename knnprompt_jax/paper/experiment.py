@@ -127,7 +127,7 @@ def tabulated(*axes: str, caption: str = SPREAD, tests: bool = True) -> Callable
         drawn = [accuracy_table.build(shown.name, shown.records, axes, caption, shown.paper, shown.marks)]
         if shown.records and tests:
             places = accuracy_table.axes_of(axes, shown.records, shown.paper)
-            drawn += filter(None, [paired.table(shown.name, shown.records, places)])
+            drawn += filter(None, [paired.table(shown.name, shown.records, places, shown.marks)])
         return ([table for table in drawn if table.rows], [])
 
     return draw

@@ -75,6 +75,6 @@ def _models(results: Mapping[str, Sequence[Any]]) -> str:
         return ""
     listed = ", ".join(names.model(model) for model in sorted(models))
     return (
-        f"These runs are of {listed}, which the paper has no results of: its numbers are shown as a reference, and no "
-        "difference is drawn."
+        f"These runs are of {listed}, which the paper has no results of: its accuracies are shown as a reference, without a "
+        "difference."
     )

@@ -73,10 +73,17 @@ class Planner:
                     yield from self._runs(settings, model, rows, cells)
         trained = list(cells_lib.trained_cells(settings))
         for name in dict.fromkeys(cell.method for cell in trained):
-            weights = getattr(settings.options, name).model
-            model = self._model(weights, families=tuple(models.FAMILIES), of_prompts=False)
+            model = self._trained(name, getattr(settings.options, name).model)
             for rows in all_rows:
                 yield from self._runs(settings, model, rows, [cell for cell in trained if cell.method == name])
+
+    def _trained(self, name: str, weights: str) -> material.Model:
+        """The model that a method trains."""
+        try:
+            return self._model(weights, families=tuple(models.FAMILIES), of_prompts=False)
+        except errors.UserError as error:
+            way_out = f"options.{name}.model takes a folder; without {name} among the methods it is not needed"
+            raise errors.UserError(f"{error}; {way_out}") from None
 
     def _load(self, settings: settings_lib.GridSettings, name: str) -> material.Rows:
         key = name, settings.split, settings.rows, settings.restore_dropped, settings.drop_duplicates

@@ -23,6 +23,7 @@ def facts(records: Sequence[Record], reductions: Sequence[str]) -> dict[str, str
         "Model": ", ".join(map(names.model, names.ordered("model", [record.model for record in records]))),
         "Tasks": ", ".join(map(names.task, names.ordered("task", [record.task for record in records]))),
         "m": names.span(shots) or "M_T",
+        "Demonstrations per class": names.span(_distinct(record.demo_shots for record in records)),
         "Seeds": names.span([record.seed for record in records]),
         "Test rows": f"{names.span(rows)} per task" if len(rows) < 4 else f"{min(rows)} to {max(rows)} per task",
         "KL direction": ", ".join(_distinct(filter(None, map(_direction, records)))),
@@ -47,7 +48,7 @@ def _other_rows(records: Sequence[Record]) -> str:
         return ""
     methods = ", ".join(map(names.method, names.ordered("method", apart)))
     return (
-        f"at m = {names.span(m)}, {methods} draw all m rows per class at once; kNN Prompting draws |D| first, then its anchors "
+        f"at m = {names.span(m)}, all m rows per class are drawn at once for {methods}; kNN Prompting draws |D| first, then its anchors "
         "from the other rows. As in the released code; in the paper's words both see T = D ∪ A"
     )
 

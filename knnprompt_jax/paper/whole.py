@@ -5,7 +5,7 @@ from typing import Any
 
 import ml_collections
 
-from knnprompt_jax import options
+from knnprompt_jax import errors, options
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import published
@@ -36,7 +36,10 @@ def settings_of(config: Any) -> type[settings_lib.GridSettings]:
 
 
 def grids(settings: WholeSettings) -> list[settings_lib.GridSettings]:
-    """The grids with something left to run, those of the gate first."""
+    """The grids with something left to run, those of the gate first, which is read in float32 as its expected numbers were.
+
+    Raises UserError where nothing is left of any.
+    """
     shared = {field.name for field in dataclasses.fields(settings_lib.GridSettings)} - {*_OWN, *_narrowing()}
     found, only_shots = [], bool(settings.shots or settings.few_shots)
     for experiment in experiments.EXPERIMENTS.values():
@@ -44,10 +47,15 @@ def grids(settings: WholeSettings) -> list[settings_lib.GridSettings]:
         narrowed = {name: _narrowed(name, getattr(settings, name), getattr(own, name)) for name in _narrowing()}
         narrowed |= {name: () for name in ("shots", "few_shots") if only_shots and not getattr(settings, name)}
         values = narrowed | {name: getattr(settings, name) for name in shared}
+        values |= {"dtype": own.dtype} if experiment.check else {}
         if all(narrowed[name] or not getattr(own, name) for name in ("tasks", "methods", "seeds")) and _has_shots(
             own, narrowed
         ):
             found.append(dataclasses.replace(own, **values))
+    if not found:
+        asked = {name: getattr(settings, name) for name in _narrowing()}
+        told = ", ".join(f"{name}={value!r}" for name, value in asked.items() if value)
+        raise errors.UserError(f"all: no table or figure has anything left to run with {told}")
     return found
 
 

@@ -1,5 +1,7 @@
 """Accuracies: a row for each place on the experiment's axes, ours or the paper's, a column for each task, and their average."""
 
+import dataclasses
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from knnprompt_jax.report import names, published, scores, tables, templates
@@ -9,6 +11,7 @@ from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 _TRUNCATED = 0.05  # The paper's rule for M_T: no more prompts than that are cut.
 _REUSED = ("re-use", "reuse")
+OVER_THESE = "the paper's average is over these tasks, from its rounded numbers; it prints that of more tasks"
 Marks = Callable[[Sequence[Record]], tuple[str, ...]]
 
 
@@ -83,22 +86,31 @@ def _cells(records: Sequence[Record], paper: dict[str, Printed], tasks: Sequence
 
 
 def _average(records: Sequence[Record], paper: Sequence[Printed], ran: set[str], tasks: Sequence[str]) -> Cell:
-    """Over the tasks of all our records, where this row has them all; the paper's as it is printed."""
-    printed = next((number for number in paper if number.task == published.AVERAGE), None)
+    """Over the tasks of all our records, where this row has them all, beside the paper's."""
+    printed, told = _printed_average(paper, tasks)
     complete = bool(records) and {record.task for record in records} == ran
     same = printed is not None and set(printed.tasks) == ran
-    fewer = (
-        (f"the average over the {len(ran)} of {len(tasks)} tasks that were run",)
-        if complete and len(ran) < len(tasks)
-        else ()
-    )
+    fewer = complete and len(ran) < len(tasks)
+    over = f"the average over the {len(ran)} of {len(tasks)} tasks that were run" if fewer else ""
     return Cell(
         scores.average(records) if complete else None,
         printed.score if printed else None,
         same and comparable(records, printed),
-        fewer,
+        tuple(filter(None, (over, told))),
         paper_digits=2,
     )
+
+
+def _printed_average(paper: Sequence[Printed], tasks: Sequence[str]) -> tuple[Printed | None, str]:
+    """The paper's average over these tasks, as it is printed or of its numbers, or that of other tasks; and its mark."""
+    whole = next((number for number in paper if number.task == published.AVERAGE), None)
+    if whole is None or set(whole.tasks) == {*tasks}:
+        return whole, ""
+    on_tasks = [number.score for number in paper if number.task in tasks]
+    if len(on_tasks) < len(tasks):
+        return whole, f"the paper's average is over {len(whole.tasks)} tasks"
+    score = scores.Score(statistics.fmean(score.mean for score in on_tasks), None, whole.score.count)
+    return dataclasses.replace(whole, tasks=tuple(tasks), score=score), OVER_THESE
 
 
 def comparable(records: Sequence[Record], printed: Printed | None) -> bool:

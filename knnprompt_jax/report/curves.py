@@ -91,8 +91,9 @@ def _panel(
         _line(panel, look, {x: points[x] for x in sorted(xs) if x in points})
         if None in points:
             panel.level("h", look, scores.average(points[None]))  # It does not move along the axis.
-        theirs = {scores.axis(number, plot.x): number.score for number in printed.get((value,), [])}
-        _paper(panel, look, {x: theirs[x] for x in sorted(xs) if x in theirs}, theirs.get(None))
+        for group in scores.pool(printed.get((value,), []), "model").values():
+            theirs = {scores.axis(number, plot.x): number.score for number in group}
+            _paper(panel, look, {x: theirs[x] for x in sorted(xs) if x in theirs}, theirs.get(None))
     if chance := _chance(records):
         panel.axes.axhline(chance, color=_CHANCE.colour, linestyle=_CHANCE.dash, linewidth=1)
     if xs:

@@ -1,7 +1,7 @@
 """kNN Prompting against each other method on the same rows with the same seeds: differences in pairs, and their tests."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from scipy import stats
@@ -17,10 +17,15 @@ _LEVEL = 0.05
 Pairs = Mapping[int, tuple[Record, Record]]  # By seed: kNN Prompting's record and the other method's.
 
 
-def table(name: str, records: Sequence[Record], axes: Sequence[str]) -> Table | None:
+def table(
+    name: str,
+    records: Sequence[Record],
+    axes: Sequence[str],
+    marks: Callable[[Sequence[Record]], tuple[str, ...]] = lambda records: (),
+) -> Table | None:
     """kNN Prompting's accuracy less each other method's, by the same axes; None where there are no pairs.
 
-    A method that sees demonstrations alone is compared at every m.
+    A method that sees demonstrations alone is compared at every m. `marks` gives the further marks of a cell's records.
     """
     places = tuple(axis for axis in axes if axis not in ("method", "m"))
     tasks = names.ordered("task", [record.task for record in records])
@@ -36,7 +41,7 @@ def table(name: str, records: Sequence[Record], axes: Sequence[str]) -> Table | 
             pairs = {task: _pairs(groups[place], theirs, task) for task in tasks}
             if any(pairs.values()):
                 headers = (*map(names.text, (*places, "m"), place), names.method(other))
-                rows.append(TableRow(headers, _cells(list(pairs.values()))))
+                rows.append(TableRow(headers, _cells(list(pairs.values()), marks)))
     header = tuple(names.HEADERS.get(axis, axis) for axis in (*places, "m"))
     average = (published.AVERAGE,) if len(tasks) > 1 else ()
     caption = "kNN Prompting's accuracy less each other method's in points, mean ± sample standard deviation of the pairs over seeds."
@@ -53,9 +58,12 @@ def _pairs(ours: Sequence[Record], theirs: Sequence[Record], task: str) -> Pairs
     return {seed: pair for seed, pair in found.items() if pair[0].true == pair[1].true}
 
 
-def _cells(by_task: Sequence[Pairs]) -> tuple[Cell, ...]:
+def _cells(by_task: Sequence[Pairs], marks: Callable[[Sequence[Record]], tuple[str, ...]]) -> tuple[Cell, ...]:
     """A cell for each task, then the average over tasks of the seeds that all have."""
-    cells = [_cell([_difference(pair) for pair in pairs.values()], list(pairs.values())) for pairs in by_task]
+    cells = []
+    for pairs in by_task:
+        told = marks([record for pair in pairs.values() for record in pair])
+        cells.append(_cell([_difference(pair) for pair in pairs.values()], list(pairs.values()), told))
     if len(by_task) > 1:
         seeds = set.intersection(*map(set, by_task))
         cells.append(
@@ -64,11 +72,13 @@ def _cells(by_task: Sequence[Pairs]) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-def _cell(differences: Sequence[float], pairs: Sequence[tuple[Record, Record]] = ()) -> Cell:
+def _cell(
+    differences: Sequence[float], pairs: Sequence[tuple[Record, Record]] = (), told: tuple[str, ...] = ()
+) -> Cell:
     if not differences:
         return Cell()
     differs = p_value(differences, pairs) < _LEVEL
-    return Cell(scores.of([float(each) for each in differences]), marks=(DIFFERS,) if differs else ())
+    return Cell(scores.of([float(each) for each in differences]), marks=((DIFFERS,) if differs else ()) + told)
 
 
 def _difference(pair: tuple[Record, Record]) -> float:

@@ -31,7 +31,6 @@ def of_comparison(done: Sequence[records.Record]) -> str:
         for number, (title, accuracies) in enumerate(_lines(name, own)):
             rows.append([title, tables.spread(accuracies), *(costs if number == 0 else [""] * len(costs))])
         notes += _notes(name, own)
-    seconds = np.mean([record.seconds["language_model"] for record in runs])
     stores = [record.datastore for record in done if record.datastore]
     return "\n".join(
         [
@@ -42,13 +41,21 @@ def of_comparison(done: Sequence[records.Record]) -> str:
             tables.render(header, rows),
             "",
             "Seconds and LM tokens are per seed: LM tokens as if the method ran alone, seconds without the shared pass.",
-            f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in runs]):.1f} prompts/s.",
+            _shared_pass(list(runs)),
             *_truncated(done),
             *_decided_by_rounding(done),
             *([of_datastore(stores[-1])] if stores else []),
             *notes,
         ]
     )
+
+
+def _shared_pass(runs: Sequence[records.Record]) -> str:
+    """How long the language model read what methods share."""
+    seconds = np.mean([record.seconds["language_model"] for record in runs])
+    if not seconds:
+        return "Shared pass: none; no method needs it, or its states were kept by earlier runs."
+    return f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in runs]):.1f} prompts/s."
 
 
 def _sizes(record: records.Record) -> str:

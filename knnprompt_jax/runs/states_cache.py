@@ -21,8 +21,8 @@ from knnprompt_jax.prompts import layout
 
 _FORMAT = 1  # Of the files, and of what a pass computes: raised where either changes.
 _KEY_BYTES = 32
-# NotImplementedError is zipfile's, of a method of compression that it does not know.
-_DAMAGED = (ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+# RuntimeError is zipfile's, of a file that seems encrypted, or compressed by a method that it does not know.
+_DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def keys_of(prompts: layout.Prompts, model: str) -> np.ndarray:

@@ -169,6 +169,15 @@ def test_mistakes_are_told_before_anything_is_written(grid, change, message):
     assert not folder(grid).exists()
 
 
+def test_a_method_whose_model_cannot_be_had_is_named(grid):
+    trained = dataclasses.replace(grid.options.fine_tuning_bert, model="./nowhere")
+    options = dataclasses.replace(grid.options, fine_tuning_bert=trained)
+    with pytest.raises(
+        errors.UserError, match=r"no such folder.*; options.fine_tuning_bert.model takes a folder; without"
+    ):
+        job.run(dataclasses.replace(grid, methods="icl,fine_tuning_bert", options=options))
+
+
 def test_a_record_file_holds_its_cell(grid):
     grid = dataclasses.replace(grid, experiment="split_strategy", methods="knn", demo_shots=(1,), anchor_shots=(1,))
     job.run(grid)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.paper import experiments, page
+from knnprompt_jax.paper import experiment, experiments, page
 from knnprompt_jax.report import drawing
 from knnprompt_jax.runs import records
 
@@ -45,9 +45,18 @@ def test_facts_say_what_ran_and_what_the_paper_has_more_of(found):
         "without m = 32; 2 of 6 tasks (without SUBJ, MPQA, CR, MR); 3 of 10 seeds"
     )
     assert (
-        "In-context learning, Contextual calibration, Noisy channel draw all m rows"
+        "all m rows per class are drawn at once for In-context learning, Contextual calibration, Noisy channel;"
         in facts["Other rows at equal seeds"]
     )
+
+
+def test_a_spread_over_fewer_tasks_is_marked(make_record):
+    records = [make_record("robustness", "mr", method, 128, seed) for method in ("icl", "knn") for seed in (1, 2)]
+    records += [make_record("robustness", "cr", "icl", 128, seed) for seed in (1, 2)]
+    with drawing.style():
+        *_, table = experiments.get("robustness").draw(experiment.Shown("robustness", records))[0]
+    marks = {row.headers[-1]: row.cells[0].marks for row in table.rows if row.cells[0].ours}
+    assert marks == {"In-context learning": (), "kNN Prompting": ("over 1 of 2 tasks",)}
 
 
 def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):

@@ -51,6 +51,19 @@ def test_curves_have_a_panel_a_task_and_one_for_the_average(make_record):
     assert "Hollow marks" in figure.caption
 
 
+def test_the_papers_models_have_a_line_each(make_record):
+    """Of the figure's two models, numbers at the same m must not hide each other."""
+    paper = experiments.get("fine_tuning").paper([])
+    knn = [number for number in paper if (number.method, number.task) == ("knn", "trec")]
+    records = [make_record("fine_tuning", "trec", "knn", m, 1) for m in (32, 128)]
+    lines = []
+    for models in ({"gpt2-large"}, {"opt-30b"}, {"gpt2-large", "opt-30b"}):
+        shown = [number for number in knn if number.model in models]
+        (panel,) = curves.figure("fine_tuning", "", records, curves.Plot("m", curves.SHOTS), shown).panels
+        lines.append(len(re.findall("stroke-dasharray", panel)))
+    assert lines[0] == lines[1] < lines[2]
+
+
 def test_an_average_leaves_out_points_that_some_task_lacks(make_record):
     records = [make_record("few_shot", task, "knn", m, 1) for task, m in (("sst2", 2), ("sst2", 8), ("trec", 2))]
     average, *_ = curves.figure("few_shot", "", records, curves.Plot("m", curves.SHOTS)).panels

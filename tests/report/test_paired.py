@@ -28,6 +28,14 @@ def test_differences_are_of_the_seeds_that_both_have(make_record):
     assert paired.p_value([20, 30, 25]) == pytest.approx(stats.ttest_rel([75, 85, 90], [55, 55, 65]).pvalue)
 
 
+def test_marks_are_those_of_both_records(make_record):
+    records = [made(make_record, "knn", 1, 15), made(make_record, "icl", 1, 15)]
+    table = paired.table(
+        "few_shot", records, ("m", "method"), lambda pair: tuple(sorted(record.method for record in pair))
+    )
+    assert table.rows[0].cells[0].marks == ("icl", "knn")
+
+
 def test_other_rows_are_no_pair(make_record):
     records = [made(make_record, "knn", 1, 15), made(make_record, "icl", 1, 11, true=("1",) * 20)]
     assert paired.table("few_shot", records, ("m", "method")) is None

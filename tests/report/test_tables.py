@@ -1,13 +1,14 @@
 """Tables: verdicts, marks, references, and what is written for spreadsheets and Markdown."""
 
 import csv
+import functools
 import io
 
 import numpy as np
 import pytest
 
 from knnprompt_jax.paper import experiments
-from knnprompt_jax.report import accuracy_table, scores, tables, templates
+from knnprompt_jax.report import accuracy_table, published, scores, tables, templates
 from knnprompt_jax.report.scores import Score
 from knnprompt_jax.report.tables import Cell, Table, TableRow
 
@@ -110,6 +111,22 @@ def test_an_average_needs_every_task_and_several_models_get_an_axis(make_record)
     assert table.headers == ("Model", "m", "Method")
     assert table.columns == ("CR", "MR", "average")
     assert [row.cells[-1].ours is None for row in table.rows] == [True, False]
+
+
+def test_the_papers_average_is_over_the_tasks_of_the_table(make_record):
+    """Its table of data scaling prints that of ten tasks; few shots has six, of which it prints the average."""
+    scaled = [number for number in published.numbers() if (number.table, number.m) == ("data_scaling", 1024)]
+    knn = [number for number in scaled if (number.model, number.method) == ("gpt2-xl", "knn")]
+    by_task = {number.task: number for number in knn}
+    made = [make_record("upper_bound", task, "knn", 1024, 1) for task in ("cr", "mr")]
+    build = functools.partial(accuracy_table.build, "upper_bound", made, ("method",), "caption")
+    two = build([by_task[task] for task in ("cr", "mr", "average")]).rows[0].cells[-1]
+    assert two.paper.mean == pytest.approx(np.mean([by_task[task].score.mean for task in ("cr", "mr")]))
+    assert two.marks == (accuracy_table.OVER_THESE,) and two.difference is not None
+    ten = build(knn).rows[0].cells[-1]
+    assert ten.paper == by_task["average"].score and ten.marks == ("the average over the 2 of 10 tasks that were run",)
+    one = build([by_task[task] for task in ("cr", "average")]).rows[0].cells[-1]
+    assert one.paper == by_task["average"].score and one.marks == ("the paper's average is over 10 tasks",)
 
 
 def test_the_best_of_several_templates_is_the_best_over_seeds(make_record):

@@ -59,6 +59,12 @@ def test_of_a_comparison():
     assert "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel." in text
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(3.0, "3.0 s per seed, "), (0.0, "none; ")])
+def test_a_pass_that_was_not_needed_has_no_speed(seconds, told):
+    made = dataclasses.replace(record("icl", 1, 0.25), seconds={"language_model": seconds, "method": 0.75})
+    assert f"Shared pass: {told}" in overview.of_comparison([made])
+
+
 @pytest.mark.parametrize("markdown", [False, True])
 def test_by_shots(markdown):
     done = [

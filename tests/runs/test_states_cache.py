@@ -81,6 +81,17 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path, known):
     assert states_cache.StatesCache(cache.folder, 2**20).find(keys_N, WIDTH)[0].all()
 
 
+def test_a_file_that_seems_encrypted_is_removed(tmp_path):
+    """One bit of the flags in the zip's directory."""
+    keys_N, rows_NF = made(2)
+    cache_in(tmp_path).keep(keys_N, rows_NF)
+    (path,) = (tmp_path / "states").iterdir()
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] ^= 1
+    path.write_bytes(content)
+    assert not cache_in(tmp_path).find(keys_N, WIDTH)[0].any() and not path.exists()
+
+
 def test_a_file_that_is_cut_or_of_another_width_is_removed(tmp_path):
     keys_N, rows_NF = made(3)
     for content in (b"", b"junk", None):

@@ -101,7 +101,7 @@ def _table(shown: experiment.Shown, paper: Sequence[Printed]) -> Table:
     return Table(
         name=_NAME,
         caption="Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test skewed; "
-        "C: both. Drop: the lowest less the balanced; the paper's averages and drops are of its unrounded numbers.",
+        "C: both. Drop: the lowest of the skewed less the balanced; the paper's averages and drops are of its unrounded numbers.",
         headers=tuple(names.HEADERS[axis] for axis in axes),
         columns=(*(f"λ = {ratio:g}" for ratio in ratios), "average", "drop"),
         rows=tuple(rows),
@@ -118,7 +118,7 @@ def _marks(shown: experiment.Shown, by_ratio: Mapping[float, Sequence[Record]], 
 
 
 def _summary(by_ratio: Mapping[float, Score]) -> tuple[Score | None, Score | None]:
-    """The average over ratios, and the lowest less the balanced."""
+    """The average over ratios, and the lowest of the skewed less the balanced."""
     if not by_ratio:
         return None, None
     means = {ratio: score.mean for ratio, score in by_ratio.items()}

@@ -32,7 +32,11 @@ def _spread(records: Sequence[Record]) -> Table:
     for place in names.ordered_places(axes, {**ours, **theirs}):
         measured, printed = _average(ours.get(place, [])), [number.score.std for number in theirs.get(place, [])]
         same = len(printed) == len(tasks)
-        cell = Cell(measured, Score(statistics.fmean(filter(None, printed))) if printed else None, same, digits=2)
+        ran = len({record.task for record in ours.get(place, [])})
+        fewer = (f"over {ran} of {len(tasks)} tasks",) if measured and ran < len(tasks) else ()
+        cell = Cell(
+            measured, Score(statistics.fmean(filter(None, printed))) if printed else None, same, fewer, digits=2
+        )
         rows.append(TableRow(tuple(map(names.text, axes, place)), (cell,)))
     caption = (
         "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "

@@ -92,6 +92,20 @@ def test_all_grids_are_narrowed_together():
         assert each.models == "smollm2"
 
 
+@pytest.mark.parametrize("narrowed", [{"methods": "tfidf", "shots": (32,)}, {"tasks": "demo"}])
+def test_where_nothing_is_left_of_any_grid_it_is_told(narrowed):
+    name, value = list(narrowed.items())[0]
+    with pytest.raises(
+        errors.UserError, match=f"all: no table or figure has anything left to run with .*{name}={value!r}"
+    ):
+        whole_grids(**narrowed)
+
+
+def test_the_gate_is_read_in_float32():
+    found = whole_grids(dtype="bfloat16")
+    assert {name for name, each in found.items() if each.dtype == "float32"} == {"sst2"}
+
+
 def test_models_of_the_paper_are_run_where_a_grid_has_them():
     found = whole_grids(models="gpt2-large,opt-30b", tasks="mr")
     assert found["data_scaling"].models == "gpt2-large,facebook/opt-30b"
