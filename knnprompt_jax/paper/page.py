@@ -6,6 +6,7 @@ from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments
+from knnprompt_jax.prompts import statistics
 from knnprompt_jax.report import drawing, names, page, published
 from knnprompt_jax.report.scores import Record
 from knnprompt_jax.report.sections import Section
@@ -76,5 +77,6 @@ def _models(results: Mapping[str, Sequence[Any]]) -> str:
     listed = ", ".join(names.model(model) for model in sorted(models))
     return (
         f"These runs are of {listed}, which the paper has no results of: its accuracies are shown as a reference, without a "
-        "difference."
+        f"difference. In a context of more than {statistics.LONGEST_PUBLISHED_CONTEXT:,} tokens, the paper's longest, M_T is "
+        f"{statistics.SHOTS_IN_LONG_CONTEXTS} demonstrations per class at most, though more would fit."
     )
