@@ -71,7 +71,8 @@ def model_axis(configs: Sequence[config_lib.DecoderConfig], dtype: str, step_tok
     devices = jax.devices()
     platform, limit = devices[0].platform, of_device()
     tokens = step_tokens or programs.step_tokens(platform)
-    return max(smallest_model_axis(config, dtype, tokens, len(devices), limit, platform) for config in configs)
+    sizes = (smallest_model_axis(config, dtype, tokens, len(devices), limit, platform) for config in configs)
+    return max(sizes, default=1)
 
 
 def of_device() -> float:

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax.methods import method
-from knnprompt_jax.paper import costs, experiments, paces, plan, planner, whole
+from knnprompt_jax.paper import costs, experiments, paces, per_model, plan, planner, whole
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.runs import engine, records
 
@@ -19,12 +19,14 @@ def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
 
     A dry run's plan has hours: it reads a few prompts with each model whose weights are here (see `paces`).
 
-    Of all grids, those that have something to check run first, on their own; the others share their passes.
+    Of all grids, those that have something to check run first, on their own; the others share their passes, where their models run
+    with the same dtype, batch and mesh.
 
     Raises UserError on anything that cannot work, before anything runs, and where a check fails.
     """
     grids = whole.grids(settings) if isinstance(settings, whole.WholeSettings) else [settings]
-    mesh = engine.start(settings, list(dict.fromkeys(name for grid in grids for name in grid.model_names)))
+    per_model.check(grids, settings.per_model)
+    engine.join(settings)
     counted = [grid for grid in grids if experiments.get(grid.experiment).count]
     checked = [grid for grid in grids if experiments.get(grid.experiment).check]
     others = [grid for grid in grids if grid not in counted and grid not in checked]
@@ -32,19 +34,27 @@ def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     if dry_run:
         for grid in counted:
             _say(f"{grid.experiment}: {len(grid.task_names)} tasks to count tokens of, no language model")
-        if checked or others or not counted:
-            planned = [*checked, *others] or grids
-            left = planned_by.plan(planned)
-            _say(costs.render(left, planned, paces.of_models(settings, left.whole, mesh)))
+        for part in per_model.split([*checked, *others], settings.per_model):
+            left = planned_by.plan(part)
+            _say(costs.render(left, part, paces.of_models(part[0], left.whole, _mesh(part))))
         return
     # All mistakes show before anything runs.
-    parts = [(part, planned_by.plan(part)) for part in (checked, others) if part]
-    for part, left in parts:
+    parts = [
+        (part, planned_by.plan(part), _mesh(part))
+        for kind in (checked, others)
+        for part in per_model.split(kind, settings.per_model)
+    ]
+    for part, left, mesh in parts:
         _say(costs.render(left, part))
         _carry_out(part, left, mesh)
         _check(part)
     for grid in counted:
         _count(grid)
+
+
+def _mesh(grids: Sequence[settings_lib.GridSettings]) -> Mesh:
+    """Of the devices, for all models of grids that run alike."""
+    return engine.make_mesh(grids[0], list(dict.fromkeys(name for grid in grids for name in grid.model_names)))
 
 
 def _carry_out(grids: Sequence[settings_lib.GridSettings], left: plan.Plan, mesh: Mesh) -> None:

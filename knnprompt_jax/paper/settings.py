@@ -33,6 +33,9 @@ class GridSettings(method_settings.SharedSettings):
     )
     tasks: str = options.option(TEN_TASKS, "Names with commas between them.")
     models: str = options.option("gpt2-xl", "With commas: Hub names, folders, .gguf files, smollm2, tiny.")
+    per_model: str = options.option(
+        "", "Options of single models: 'opt-30b mesh.model=8 dtype=bfloat16; gpt2-xl batch=8192'."
+    )
     methods: str = options.option("icl,knn", "Names with commas between them.")
     shots: tuple[int, ...] = options.option(SHOTS, "Train rows per class, m.", least=1)
     few_shots: tuple[int, ...] = options.option((), "More numbers of train rows, in the few-shot regime.", least=1)

@@ -30,14 +30,23 @@ Written = Callable[[records.Record, method.Context], None]
 
 
 def start(settings: method_settings.SharedSettings | settings_lib.BuildSettings, models: Sequence[str]) -> Mesh:
-    """Joins the processes of the run, before anything else touches a device, and gives the mesh of their devices for these models.
+    """As `join`, and gives the mesh of the devices for these models.
 
     Raises:
-        UserError: the processes cannot be joined, the devices not be laid out so, several search host memory, or no such model.
+        UserError: as `join`; the devices cannot be laid out so, or no such model.
+    """
+    join(settings)
+    return make_mesh(settings, models)
+
+
+def join(settings: method_settings.SharedSettings | settings_lib.BuildSettings) -> None:
+    """Joins the processes of the run, before anything else touches a device.
+
+    Raises:
+        UserError: the processes cannot be joined, or several search host memory.
     """
     parallel.start(**dataclasses.asdict(settings.distributed))
     store_lib.check_processes(settings.datastore)
-    return make_mesh(settings, models)
 
 
 def make_mesh(settings: settings_lib.ModelOptions, models: Sequence[str]) -> Mesh:
