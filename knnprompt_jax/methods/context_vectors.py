@@ -112,10 +112,8 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
             report(len(chosen), 0)
     probabilities_QC = np.asarray(jax.nn.softmax(logits_QC))
     told = f"vectors of {len(rows)} rows, read alone"
-    prompts, tokens = (
-        len(rows) + len(queries),
-        sum(map(len, shown + queries)) + 3 * settings.epochs * sum(map(len, asked)),
-    )
+    tokens = sum(map(len, shown + queries)) + 3 * settings.epochs * sum(map(len, asked))
+    prompts = len(rows) + len(queries)
     return method.Prediction(probabilities_QC.argmax(-1), probabilities_QC, told, prompts=prompts, tokens=tokens)
 
 
