@@ -140,7 +140,7 @@ def drawn(
 
     def draw(shown: Shown) -> Drawn:
         figures = [figure(shown.name, caption, shown.records, paper=shown.paper, **options)] if shown.records else []
-        return tabulated(*axes, caption=table)(shown)[0], figures
+        return tabulated(*axes, caption=table)(shown)[0], [each for each in figures if each.panels]
 
     return draw
 

@@ -67,17 +67,18 @@ def _whose(records: Sequence[Record], paper: Sequence[Printed]) -> str:
 def _parts(
     records: Sequence[Record], paper: Sequence[Printed], plot: Plot
 ) -> list[tuple[str, list[Record], list[Printed]]]:
-    """The panels: their titles, our records, and the paper's numbers on the same tasks."""
-    groups, printed = scores.pool(records, *plot.panel), scores.pool(paper, *plot.panel)
+    """The panels: their titles, our records, and the paper's numbers on the same tasks; a task that did not run has the paper's alone."""
+    groups, tasks = scores.pool(records, *plot.panel), {record.task for record in records}
+    printed = scores.pool([each for each in paper if each.task != published.AVERAGE], *plot.panel)
+    places = {**groups, **printed} if plot.panel == ("task",) else groups
     parts = [
-        (_title(plot.panel, place), groups[place], printed.get(place, []))
-        for place in names.ordered_places(plot.panel, groups)
+        (_title(plot.panel, place), groups.get(place, []), printed.get(place, []))
+        for place in names.ordered_places(plot.panel, places)
     ]
-    if plot.average and len(parts) > 1:
-        tasks = {record.task for record in records}
+    if plot.average and len(groups) > 1:
         averages = [each for each in paper if each.task == published.AVERAGE and set(each.tasks) == tasks]
         parts.insert(0, ("average over tasks", _in_every_task(records, plot), averages))
-    return [part for part in parts if part[1]]
+    return [part for part in parts if part[1] or part[2]]
 
 
 def _panel(
@@ -129,7 +130,8 @@ def _paper(panel: drawing.Panel, look: drawing.Look, points: dict[float, Score],
 def _chance(records: Sequence[Record]) -> float:
     """What guessing among the classes would reach in %, averaged over tasks; 0 where the records do not say."""
     classes = {record.task: len(record.class_counts) for record in records}
-    return sum(100 / count for count in classes.values()) / len(classes) if all(classes.values()) else 0.0
+    known = classes and all(classes.values())
+    return sum(100 / count for count in classes.values()) / len(classes) if known else 0.0
 
 
 def _in_every_task(records: Sequence[Record], plot: Plot) -> list[Record]:
