@@ -6,6 +6,7 @@ from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import registry
+from knnprompt_jax.paper import experiments
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import published
 
@@ -34,18 +35,23 @@ def split(grids: Sequence[settings_lib.GridSettings], text: str) -> list[list[se
 
 
 def _parts(grid: settings_lib.GridSettings, own: Mapping[str, dict[str, Any]]) -> Iterator[settings_lib.GridSettings]:
-    """The grid for all models without options of their own, then for each that has some; models that methods train are in the first."""
-    alike = [name for name in grid.model_names if published.model_of(name) not in own]
-    trained = any(registry.get(name).own_model for name in grid.method_names)
-    if alike or trained or not grid.model_names:
-        yield dataclasses.replace(grid, models=",".join(alike))
+    """The grid for all models without options of their own, then for each that has some; models that methods train are in the first.
+
+    What is held against expected numbers keeps its dtype.
+    """
     methods = ",".join(name for name in grid.method_names if not registry.get(name).own_model)
-    for name in grid.model_names if methods else ():
-        if (values := own.get(published.model_of(name))) is not None:
-            mesh = {option.removeprefix("mesh."): value for option, value in values.items() if "." in option}
-            others = {option: value for option, value in values.items() if "." not in option}
-            meshed = dataclasses.replace(grid.mesh, **mesh)
-            yield dataclasses.replace(grid, models=name, methods=methods, mesh=meshed, **others)
+    alike = [name for name in grid.model_names if published.model_of(name) not in own]
+    single = [name for name in grid.model_names if name not in alike] if methods else []
+    if alike or not single or methods != ",".join(grid.method_names):
+        yield dataclasses.replace(grid, models=",".join(alike))
+    for name in single:
+        values = own[published.model_of(name)]
+        mesh = {option.removeprefix("mesh."): value for option, value in values.items() if "." in option}
+        others = {option: value for option, value in values.items() if "." not in option}
+        if experiments.get(grid.experiment).check:
+            others.pop("dtype", None)
+        meshed = dataclasses.replace(grid.mesh, **mesh)
+        yield dataclasses.replace(grid, models=name, methods=methods, mesh=meshed, **others)
 
 
 def _read(text: str) -> dict[str, dict[str, Any]]:

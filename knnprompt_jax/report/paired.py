@@ -1,12 +1,12 @@
 """kNN Prompting against each other method on the same rows with the same seeds: differences in pairs, and their tests."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy import stats
 
-from knnprompt_jax.report import names, published, scores
+from knnprompt_jax.report import accuracy_table, names, published, scores
 from knnprompt_jax.report.scores import Record
 from knnprompt_jax.report.tables import Cell, Table, TableRow
 
@@ -21,7 +21,7 @@ def table(
     name: str,
     records: Sequence[Record],
     axes: Sequence[str],
-    marks: Callable[[Sequence[Record]], tuple[str, ...]] = lambda records: (),
+    marks: accuracy_table.Marks = lambda records: (),
 ) -> Table | None:
     """kNN Prompting's accuracy less each other method's, by the same axes; None where there are no pairs.
 
@@ -58,7 +58,7 @@ def _pairs(ours: Sequence[Record], theirs: Sequence[Record], task: str) -> Pairs
     return {seed: pair for seed, pair in found.items() if pair[0].true == pair[1].true}
 
 
-def _cells(by_task: Sequence[Pairs], marks: Callable[[Sequence[Record]], tuple[str, ...]]) -> tuple[Cell, ...]:
+def _cells(by_task: Sequence[Pairs], marks: accuracy_table.Marks) -> tuple[Cell, ...]:
     """A cell for each task, then the average over tasks of the seeds that all have."""
     cells = []
     for pairs in by_task:

@@ -34,6 +34,18 @@ def test_models_that_methods_train_run_once(grid):
     assert (part.models, part.methods, part.batch) == ("", "fine_tuning_bert", grid.batch)
 
 
+def test_a_gate_keeps_its_dtype(grid):
+    gate = dataclasses.replace(grid, experiment="sst2", models="gpt2-xl")
+    ((part,),) = per_model.split([gate], "gpt2-xl dtype=bfloat16 batch=8192")
+    assert (part.dtype, part.batch) == ("float32", 8192)
+
+
+def test_a_grid_without_methods_is_not_lost(grid):
+    """So that it is told that there is nothing to run."""
+    ((part,),) = per_model.split([dataclasses.replace(grid, models="gpt2-xl", methods="")], TEXT)
+    assert part.method_names == []
+
+
 def test_without_options_of_their_own_grids_stay_as_they_are(grid):
     assert per_model.split([grid, grid], "") == [[grid, grid]]
 
