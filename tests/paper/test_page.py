@@ -50,6 +50,12 @@ def test_facts_say_what_ran_and_what_the_paper_has_more_of(found):
     )
 
 
+def test_a_figure_without_panels_is_not_shown(make_record):
+    records = [make_record("upper_bound", "mr", "icl", 128, 1)]
+    with drawing.style():
+        assert not experiments.get("upper_bound").draw(experiment.Shown("upper_bound", records))[1]
+
+
 def test_a_spread_over_fewer_tasks_is_marked(make_record):
     records = [make_record("robustness", "mr", method, 128, seed) for method in ("icl", "knn") for seed in (1, 2)]
     records += [make_record("robustness", "cr", "icl", 128, seed) for seed in (1, 2)]
