@@ -13,8 +13,8 @@ from absl import logging
 
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.models import checkpoints, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import identity, registry, tokenizers
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.runs import method_settings
 from knnprompt_jax.runs import settings as settings_lib
@@ -65,7 +65,7 @@ class Model:
     def fingerprint(self) -> str:
         """That of the weights; empty where there are none and none are needed."""
         try:
-            return checkpoints.fingerprint(self.folder, self.config)
+            return identity.fingerprint(self.folder)
         except errors.UserError:
             if self.needs_weights:
                 raise
