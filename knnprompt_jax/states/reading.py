@@ -5,14 +5,12 @@ dtype and its deterministic mode. An interrupted job is started again with the s
 the cache; chunks are packed by themselves, so that it ends with the same bits as an uninterrupted job.
 """
 
-import collections
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import lm, parallel, progress
