@@ -159,7 +159,7 @@ def test_the_job_of_a_support_desk(folder):
 
 
 def test_configs_are_found_from_any_folder(folder):
-    plan = ("--config.models=tiny", "--config.tasks=demo", "--config.data_dir=", "--config.restore_dropped=False")
+    plan = ("--models=tiny", "--tasks=demo", "--data_dir=", "--restore_dropped=False")
     told = knnprompt(folder, "paper", "--config=configs/paper.py:distance", *plan, "--dry_run")
     assert "records" in told
     assert "Released" not in knnprompt(folder, "compare", "--help")
@@ -167,7 +167,7 @@ def test_configs_are_found_from_any_folder(folder):
 
 def test_the_command_by_itself(folder):
     assert knnprompt(folder, "--version") == "knnprompt_jax 0.2.0\n"
-    assert "\n  fit                Makes a classifier of a table" in knnprompt(folder, "--help")
+    assert "\n  fit        Fits a classifier to a table" in knnprompt(folder, "--help")
     assert knnprompt(folder, "fitt", status=2).startswith("error: unknown command 'fitt': choose from fit, evaluate,")
 
 

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any
 
-import ml_collections
-
 from knnprompt_jax import errors, options
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.paper import settings as settings_lib
@@ -25,14 +23,14 @@ class WholeSettings(settings_lib.GridSettings):
     seeds: tuple[int, ...] = options.option((), "Of each grid's own seeds these only; empty: all of them.", least=0)
 
 
-def config() -> ml_collections.ConfigDict:
-    """The options with their defaults."""
-    return options.config_of(WholeSettings, experiment=NAME, restore_dropped=True)
+def config() -> dict[str, Any]:
+    """The values that replace the defaults of the options."""
+    return {"experiment": NAME, "restore_dropped": True}
 
 
 def settings_of(config: Any) -> type[settings_lib.GridSettings]:
     """The declaration of a config's options; raises UserError where its experiment is none."""
-    return WholeSettings if config.experiment == NAME else experiments.get(config.experiment).settings
+    return WholeSettings if config["experiment"] == NAME else experiments.get(config["experiment"]).settings
 
 
 def grids(settings: WholeSettings) -> list[settings_lib.GridSettings]:

@@ -45,7 +45,7 @@ class JobSettings(settings.DrawOptions, SharedSettings):
     )
     store: str = options_lib.option(
         "",
-        "Folder of a saved classifier (build_datastore.py) whose demonstrations and anchors are used, and its model unless "
+        "Folder of a saved classifier (fit.py) whose demonstrations and anchors are used, and its model unless "
         "another is named; seeds and shots are not.",
         decisive=True,
     )

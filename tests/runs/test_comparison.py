@@ -272,8 +272,8 @@ def test_of_two_processes_on_the_same_records_one_works_and_the_other_says_so(jo
         "demo_shots": 2,
         "methods": "icl,knn",
     }
-    command = [sys.executable, str(ROOT / "experiments" / "compare.py"), f"--config.output={tmp_path / 'results'}"]
-    command += ["--config.seeds=1,2", *(f"--config.{name}={value}" for name, value in told.items())]
+    command = [sys.executable, str(ROOT / "experiments" / "compare.py"), f"--output={tmp_path / 'results'}"]
+    command += ["--seeds=1,2", *(f"--{name}={value}" for name, value in told.items())]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     shown = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = [subprocess.Popen(command, env=environment, **shown) for _ in range(2)]
