@@ -98,7 +98,6 @@ def folder(tmp_path_factory) -> pathlib.Path:
 def knnprompt(folder: pathlib.Path, *arguments: str, status: int = 0) -> str:
     """What the installed command prints."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment["KNNPROMPT_CACHE"] = str(folder.parent / "programs")
     command = [folder.parent / "environment" / "bin" / "knnprompt", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
