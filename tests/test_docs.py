@@ -84,7 +84,7 @@ def test_binaries_and_pages_of_the_readme_are_there():
 def test_commands_and_their_flags_exist(page):
     """Each flag of a command line is an option of its binary."""
     text = re.sub(r" *\\\n *", " ", (ROOT / page).read_text(encoding="utf-8"))
-    for file, command, rest in re.findall(r"(?:python experiments/(\w+)\.py|knnprompt (\w+) --)(.*)", text):
+    for file, command, rest in re.findall(r"(?:python experiments/(\w+)\.py|knnprompt (\w+)(?= --))(.*)", text):
         name, rest = file or console.COMMANDS[command], rest.partition("#")[0].partition("`")[0]
         config = re.search(r"--config=\S+:[a-z]\w+", rest)
         kind = test_options_all.begin(name, *([config[0]] if config else []), "--help")[2]

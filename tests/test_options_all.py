@@ -129,7 +129,7 @@ def test_values_from_python(data):
         assert isinstance(value, int | float | str | tuple | None) and value == value  # Neither NaN nor another type.
 
 
-@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(strategies.data())
 def test_values_from_the_command_line(data):
     binary = data.draw(strategies.sampled_from([path.stem for path in BINARIES]))
