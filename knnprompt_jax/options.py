@@ -126,7 +126,8 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     choices = ", ".join(prefix + name for name in sorted(fields))
     values: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
-    for name, value in config.items():
+    required = {name: getattr(kind, name) for name, declared in fields.items() if declared.get("needed")}
+    for name, value in {**required, **config}.items():
         first, _, rest = name.partition(".")
         declared: Mapping[str, Any] = fields.get(first, {})
         is_group = "group" in declared
