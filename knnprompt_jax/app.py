@@ -39,7 +39,7 @@ class Flags(Generic[Kind]):
             self._config = options.flattened(_read_config(config)) if config else {}
             self.kind = kind if isinstance(kind, type) else kind(self._config)
         for name, default, declared in options.listed(self.kind):
-            is_boolean, default = isinstance(default, bool), self._config.get(name, default)
+            default, is_boolean = self._config.get(name, default), declared["is_boolean"]
             flag = flags.Flag(_Text(), None, name, default, describe(declared), boolean=is_boolean)
             flags.DEFINE_flag(flag, module_name=sys.argv[0])
 

@@ -90,7 +90,8 @@ def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str
         if inner := field.metadata.get("group"):
             yield from listed(inner, f"{prefix}{field.name}.")
         elif "help" in field.metadata:
-            yield prefix + field.name, field.default, field.metadata
+            is_boolean = field.type is bool or bool in typing.get_args(field.type)
+            yield prefix + field.name, field.default, {**field.metadata, "is_boolean": is_boolean}
 
 
 def decisive(settings: Options) -> dict[str, Any]:

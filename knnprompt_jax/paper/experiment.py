@@ -13,7 +13,7 @@ from knnprompt_jax.paper import provenance, reductions
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import accuracy_table, curves, drawing, paired, published, scores, sections, tables, templates
 from knnprompt_jax.report.scores import Record
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import records as records_lib
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
@@ -68,7 +68,7 @@ class Experiment:
         """The options with which the paper's runs are repeated."""
         return options.from_config(self.settings, self.config())
 
-    def cells_of(self, settings: settings_lib.GridSettings, rows: material.Rows, most: int) -> list[cells_lib.GridCell]:
+    def cells_of(self, settings: settings_lib.GridSettings, rows: inputs.Rows, most: int) -> list[cells_lib.GridCell]:
         """The cells of one task and model, whose context holds `most` demonstrations per class, each once."""
         names = [name for name in settings.method_names if not registry.get(name).own_model]
         return list(dict.fromkeys(self.cells(settings, names, rows, most)))
@@ -89,7 +89,7 @@ class Experiment:
         records = records_lib.read_all(folder) if any(folder.glob("*.json")) else []
         for record in records:
             if record.experiment != self.name:
-                raise errors.UserError(f"{folder}/{record.name}: a record of {record.experiment or 'no experiment'!r}")
+                raise errors.UserError(f"{folder}/{record.file_name}: a record of {record.experiment or 'no experiment'!r}")
         return records
 
     def section(self, records: Sequence[Any], folder: pathlib.Path) -> sections.Section:

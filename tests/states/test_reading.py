@@ -166,7 +166,7 @@ def test_repeated_calls_share_programs_and_the_prefix():
         part = reading._select(prompts, np.arange(start, start + 12))
         check_close(states.read(model, part, repeated=True), expected[start : start + 12], atol=1e-4)
     assert model.statistics.prefix_tokens == 53
-    assert model.statistics.compilations <= 5, "two prefixes, and up to three packings of suffixes"
+    assert model.statistics.compilations <= 6, "prefixes and suffixes, with a shared prefix and without, in one row or two"
 
 
 def test_sets_share_one_packing(model):

@@ -12,7 +12,7 @@ from knnprompt_jax.methods import knn, method, registry
 from knnprompt_jax.paper import cells, draws, experiment
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import curves, scores
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 
 
 def _run(context: method.Context, settings: Any) -> method.Prediction:
@@ -26,7 +26,7 @@ _ANY_K = dataclasses.replace(registry.get("knn"), run=_run)
 
 
 def _cells(
-    settings: settings_lib.GridSettings, names: Sequence[str], rows: material.Rows, most: int
+    settings: settings_lib.GridSettings, names: Sequence[str], rows: inputs.Rows, most: int
 ) -> Iterator[cells.GridCell]:
     """kNN Prompting with every k, other methods as they are."""
     for cell in cells.regimes(settings, names, rows, most):

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import distributions
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 
 
 def _searched_once(
-    settings: settings_lib.GridSettings, names: Sequence[str], rows: material.Rows, most: int
+    settings: settings_lib.GridSettings, names: Sequence[str], rows: inputs.Rows, most: int
 ) -> Iterator[cells.GridCell]:
     """The cells of all regimes; the upper bound is searched for with the first seed only, as published."""
     for cell in cells.regimes(settings, names, rows, most):

@@ -12,7 +12,7 @@ from knnprompt_jax import options
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import curves
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Settings(settings_lib.GridSettings):
     )
 
 
-def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.GridCell]:
+def _cells(settings: Settings, names: Sequence[str], rows: inputs.Rows, most: int) -> Iterator[cells.GridCell]:
     for share, cell in itertools.product(settings.shares, cells.regimes(settings, names, rows, most)):
         drawn = dataclasses.replace(cell.draw, share=share)
         yield dataclasses.replace(cell, draw=drawn, axes=(*cell.axes, ("ratio", share)))

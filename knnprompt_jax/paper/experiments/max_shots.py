@@ -19,7 +19,7 @@ from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.report import names, published, sections
 from knnprompt_jax.report.scores import Score
 from knnprompt_jax.report.tables import Cell, Table, TableRow
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 
 _NAME = "max_shots"
 _FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_shots", "truncated", "m_t"}
@@ -75,7 +75,7 @@ def _count(settings: Settings) -> str:
 
 
 def _rows(settings: Settings, name: str, tokenize: layout.Tokenize) -> list[dict[str, Any]]:
-    rows = material.load_rows(settings, name)
+    rows = inputs.load_rows(settings, name)
     described = statistics.describe(rows.task, rows.train, rows.evaluation, tokenize, settings.contexts)
     shared = {"task": name} | {field: getattr(described, field) for field in ("num_classes", "average_template_tokens")}
     return [{**shared, "context": context, **limit._asdict()} for context, limit in described.limits.items()]

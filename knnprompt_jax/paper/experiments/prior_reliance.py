@@ -15,7 +15,7 @@ from knnprompt_jax.report import accuracy_table, curves, names, published, score
 from knnprompt_jax.report.published import Printed
 from knnprompt_jax.report.scores import Record, Score
 from knnprompt_jax.report.tables import Cell, Table, TableRow
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 
 _NAME = "prior_reliance"
 _BALANCED = 0.5
@@ -39,7 +39,7 @@ class Settings(settings_lib.GridSettings):
                 raise errors.UserError(f"prior_settings={self.prior_settings!r}: choose from {', '.join(_SETTINGS)}")
 
 
-def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.GridCell]:
+def _cells(settings: Settings, names: Sequence[str], rows: inputs.Rows, most: int) -> Iterator[cells.GridCell]:
     for setting, share, cell in itertools.product(
         settings_lib.split_names(settings.prior_settings), settings.shares, cells.regimes(settings, names, rows, most)
     ):

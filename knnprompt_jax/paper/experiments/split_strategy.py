@@ -8,7 +8,7 @@ from knnprompt_jax import options
 from knnprompt_jax.paper import cells, draws, experiment
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import heatmaps
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Settings(settings_lib.GridSettings):
     anchor_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "… and |A|; m is their sum.", least=1)
 
 
-def _cells(settings: Settings, names: Sequence[str], rows: material.Rows, most: int) -> Iterator[cells.GridCell]:
+def _cells(settings: Settings, names: Sequence[str], rows: inputs.Rows, most: int) -> Iterator[cells.GridCell]:
     del rows
     for name, seed, shown, kept in itertools.product(names, settings.seeds, settings.demo_shots, settings.anchor_shots):
         if shown + kept <= most:
