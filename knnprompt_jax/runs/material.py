@@ -106,7 +106,7 @@ def load_model(
     config.json and tokenizer are enough.
     """
     config, folder = registry.describe(name, revision or None, families, weights)
-    return Model(name, folder, config, tokenizers.load(folder, of_prompts), weights)
+    return Model(name, folder, config, tokenizers.load(folder, of_prompts, config.vocab_size), weights)
 
 
 def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
