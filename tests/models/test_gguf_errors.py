@@ -2,11 +2,8 @@
 
 import pathlib
 import struct
-import subprocess
-import sys
 import tracemalloc
 
-import gguf
 import numpy as np
 import pytest
 
@@ -28,8 +25,7 @@ def use(file):
     gguf_tokenizer.load(file)
     for tensor in gguf_tensors.read_tensors(file, []):
         tensor.view()
-    list(gguf_tensors.fingerprint_parts(file))
-    return [bytes_n.sum() for _, bytes_n in gguf_tensors.stored(file)]
+    return True
 
 
 def fails(file, function=use):
@@ -144,17 +140,14 @@ def test_huge_counts_cost_nothing(write, count):
         tracemalloc.stop()
 
 
-def test_huge_sizes_in_the_metadata(write):
-    for key in ("block_count", "embedding_length"):
-        assert f"llama.{key}=4294967295 is no size of a model" in fails(write({f"llama.{key}": 2**32 - 1}))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"llama.context_length": None}, "llama.context_length is missing"),
+        ({"llama.block_count": 2**32 - 1}, "llama.block_count=4294967295 is no size of a model"),
+        ({"llama.embedding_length": 2**32 - 1}, "llama.embedding_length=4294967295 is no size of a model"),
         ({"llama.block_count": None}, "llama.block_count is missing"),
-        ({"llama.block_count": 2}, "llama.block_count: 2 layers, and the tensors are of 3"),
+        ({"llama.block_count": 2}, "llama.block_count: 2 layers, but the tensors belong to 3"),
         ({"llama.embedding_length": 64}, "llama.embedding_length: 64, and token_embd has [96]"),
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "epsilon=-1.0 is not a positive number"),
         ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "epsilon=nan is not a positive number"),
@@ -230,21 +223,6 @@ def test_quantisation(write, number, message):
     assert message in fails(file)
 
 
-def test_every_type_that_gguf_dequantises_is_read():
-    for kind in gguf.GGMLQuantizationType:
-        block, size = gguf.GGML_QUANT_SIZES[kind]
-        entry = gguf_header.Entry("x", (1, block), kind, 0, size)
-        header = gguf_header.Header(pathlib.Path("f"), {}, {})
-        try:
-            gguf.quants.dequantize(np.zeros((1, size), np.uint8), kind)
-        except NotImplementedError:
-            if kind.name != "F64":
-                with pytest.raises(errors.UserError, match=f"has type {kind.name}"):
-                    gguf_tensors.dtype(header, entry)
-        else:
-            gguf_tensors.dtype(header, entry)
-
-
 @pytest.mark.parametrize(
     ("shape", "layers", "known"), [("gemma2", 3, "26, 42, 46 layers"), ("gemma3", 32, "18, 26, 34, 48, 62 layers")]
 )
@@ -256,7 +234,7 @@ def test_query_scales_that_nobody_published(tmp_path, shape, layers, known):
     arrays |= {f"blk.{layer}.attn_norm.weight": np.ones(96, np.float32) for layer in range(layers)}
     values = gguf_writer.metadata(shape) | {f"{arch}.block_count": layers}
     gguf_writer.write_file(tmp_path / "m.gguf", arch, values, arrays)
-    assert f"the query scale is known of models with {known} alone" in fails(tmp_path / "m.gguf")
+    assert f"the query scale is only known for models with {known}" in fails(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +261,7 @@ def test_half_a_longrope(tmp_path, which):
     arrays = gguf_writer.tensors("phi3", gguf_writer.make("phi3"))
     del arrays[f"rope_factors_{which}.weight"]
     gguf_writer.write_file(tmp_path / "m.gguf", "phi3", gguf_writer.metadata("phi3"), arrays)
-    assert "rope_factors_short and rope_factors_long must both be there" in fails(tmp_path / "m.gguf")
+    assert "rope_factors_short and rope_factors_long are both needed" in fails(tmp_path / "m.gguf")
 
 
 def test_an_attention_factor_of_its_own_is_kept(tmp_path):
@@ -306,21 +284,3 @@ def test_sliding_window_patterns_that_are_as_known(tmp_path):
 def test_a_changed_file_is_read_again(write):
     assert gguf_config.config_json(write())["rope_theta"] == 5e5
     assert gguf_config.config_json(write({"llama.rope.freq_base": 25.0, "general.more": "x"}))["rope_theta"] == 25.0
-
-
-WITHOUT_TORCH = """
-import pathlib, sys
-sys.modules["torch"] = None
-from knnprompt_jax.models.gguf import config as gguf_config  # noqa: E402
-from knnprompt_jax.models.gguf import tensors as gguf_tensors  # noqa: E402
-from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer  # noqa: E402
-file = pathlib.Path(sys.argv[1])
-print(gguf_config.config_json(file)["vocab_size"], len(gguf_tokenizer.load(file)))
-print(sum(tensor.view().size for tensor in gguf_tensors.read_tensors(file, [])))
-"""
-
-
-def test_no_pytorch_is_needed(write, arrays):
-    command = [sys.executable, "-c", WITHOUT_TORCH, str(write())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert list(map(int, done.stdout.split())) == [101, 294, sum(array.size for array in arrays.values())]

@@ -54,7 +54,8 @@ find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name.split(".")[0] == "torch" else find_spec(name, *rest)
 from knnprompt_jax.models import shipped, tokenizers
 from knnprompt_jax.prediction import job
-print(len(tokenizers.load(shipped.locate("tiny"))), *(name for name in sys.argv[1:] if name in sys.modules))
+print(*(len(tokenizers.load(shipped.locate(name))) for name in shipped.SHIPPED))
+print(*(name for name in sys.argv[1:] if name in sys.modules))
 import transformers
 assert not transformers.utils.is_torch_available()
 transformers.utils.logging.get_logger("transformers.tokenizers").warning("a real warning")
@@ -63,5 +64,5 @@ transformers.utils.logging.get_logger("transformers.tokenizers").warning("a real
 
 def test_loading_imports_nothing_slow_and_hides_only_the_advice_about_pytorch():
     done = subprocess.run([sys.executable, "-c", SCRIPT, *SLOW], capture_output=True, text=True, check=True)
-    assert done.stdout == "5120\n"
+    assert done.stdout == "49152 5120\n\n"
     assert "PyTorch" not in done.stderr and "a real warning" in done.stderr
