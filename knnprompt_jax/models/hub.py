@@ -20,8 +20,11 @@ def resolve(
 ) -> pathlib.Path:
     """Return the folder of a model, or the `.gguf` file that holds all of it.
 
-    The first that exists is used: a folder (or the only `.gguf` file of a folder without other weights), a `.gguf` file, a shipped
-    model, the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf".
+    The first that exists is used:
+    - a folder, or the only `.gguf` file of a folder without other weights;
+    - a `.gguf` file;
+    - a shipped model;
+    - the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf".
 
     A download fetches the config, the tokenizer and the weights in one format, resumes partial files and verifies checksums.
     If the Hub does not answer, the cache is used.

@@ -1,4 +1,4 @@
-"""New files and folders, with a fault at every call."""
+"""New files and folders with a fault at each call."""
 
 import pytest
 

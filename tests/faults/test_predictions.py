@@ -1,4 +1,4 @@
-"""Predictions, with a fault at every call, on a full disk, and killed again and again."""
+"""Predictions with a fault at each call, on a full disk, and killed repeatedly."""
 
 import os
 import pathlib
@@ -32,7 +32,7 @@ def predicted(folder):
 
 @pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.long)], ids=["once", "twice"])
 def test_predictions(folder, twice):
-    """ "Refused" means that the run died after the output was complete."""
+    """A refusal means that the run died after the output was complete."""
     tally = injection.every_fault(folder, predict, predicted, twice=twice)
     assert tally.survived + tally.refused == tally.tried > 100
     assert tally.refused < 0.2 * tally.tried

@@ -1,4 +1,4 @@
-"""GGUF files give the tensors and the config.json of the models of `transformers` that they were made from."""
+"""The tensors and config of GGUF files equal those of the `transformers` models that they were made from."""
 
 import functools
 
@@ -19,7 +19,7 @@ make = functools.cache(gguf_writer.make)
 
 
 def read(file, shape):
-    """All tensors by name, asked for under the names of `transformers`."""
+    """Return all tensors by their name in `transformers`."""
     found = list(gguf_tensors.read_tensors(file, gguf_writer.names(shape).values()))
     assert len({tensor.key for tensor in found}) == len(found)
     return {tensor.key: tensor for tensor in found}
@@ -60,7 +60,7 @@ def test_config_is_the_config(file, shape):
     assert set(different) <= IGNORED | DERIVED.get(shape, set()), different
 
 
-# Which `to_dict` repeats beside the scaling that has it, too.
+# `to_dict` repeats these, which the scaling contains too.
 DERIVED = {"phi3": {"partial_rotary_factor"}}
 
 

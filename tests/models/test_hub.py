@@ -41,7 +41,7 @@ def publish(server: hub_server.Hub, files: list[str], **options: object) -> None
 
 
 def message(*arguments: object, **options: object) -> str:
-    """The one line that `resolve` fails with."""
+    """Return the one-line error of `resolve`."""
     with pytest.raises(errors.UserError) as failure:
         hub.resolve(*arguments, **options)
     assert "\n" not in str(failure.value)
@@ -61,7 +61,7 @@ def test_one_format_is_fetched(server, weights, fetched):
     assert hub.resolve("owner/name") == folder and not server.asked(), "a complete cache is not fetched again"
 
 
-def test_revisions_have_folders_of_their_own(server):
+def test_revisions_have_separate_folders(server):
     publish(server, SMALL + SAFETENSORS, revisions=("main", "refs/pr/7", "v1.0"))
     main = hub.resolve("owner/name")
     assert hub.resolve("owner/name", "refs/pr/7") == hub.resolve("owner/name", "v1.0") == main
@@ -119,7 +119,7 @@ def test_one_file_of_a_repository(server, file):
     assert not server.asked()
 
 
-def test_one_file_that_is_not_there(server):
+def test_one_missing_file(server):
     publish(server, SMALL + GGUF)
     assert message("owner/name:other.gguf") == (
         f"model 'owner/name' cannot be used from the Hub: it has no file other.gguf; choices: {', '.join(GGUF)}"
@@ -151,7 +151,7 @@ def test_cache_serves_one_file(server, monkeypatch, with_list):
     file = hub.resolve(f"owner/name:{GGUF[1]}")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     if not with_list:
-        shutil.rmtree(file.parents[3] / "trees")  # As other programs fill the cache.
+        shutil.rmtree(file.parents[3] / "trees")  # Other programs fill the cache without it.
     assert hub.resolve(f"owner/name:{GGUF[1]}") == file
     assert "not in the cache, and HF_HUB_OFFLINE is set" in message(f"owner/name:{GGUF[0]}")
     assert "not in the cache, and HF_HUB_OFFLINE is set" in message("owner/name")
@@ -215,7 +215,7 @@ def test_a_hub_that_stays_busy_is_reported(server, request_, failure):
     assert error.endswith("fill the cache on a connected machine, or check the network")
 
 
-def test_a_broken_connection_is_taken_up_where_it_broke(server, monkeypatch):
+def test_a_broken_download_is_resumed(server, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
     server.fail("GET /stored/", send=30_000)
     assert (hub.resolve("owner/name") / "model.safetensors").read_bytes() == BYTES
@@ -223,7 +223,7 @@ def test_a_broken_connection_is_taken_up_where_it_broke(server, monkeypatch):
     assert ranges == [None, "bytes=30000-"]
 
 
-def test_a_partial_download_goes_on_with_what_is_missing(server):
+def test_only_missing_files_are_downloaded_again(server):
     publish(server, SMALL + TORCH)
     server.repositories["models/owner/name"].files[TORCH[2]] = BYTES[::-1]
     server.fail("HEAD .*/pytorch_model-00002", times=1000, status=404, headers={"X-Error-Code": "EntryNotFound"})
@@ -250,7 +250,7 @@ def test_cache_serves_where_the_hub_does_not(server, status, monkeypatch):
     else:
         server.fail("/api/", times=1000, status=status)
     assert hub.resolve("owner/name") == hub.resolve("owner/name", config_only=True) == folder
-    shutil.rmtree(folder.parents[1] / "trees")  # As other programs fill it.
+    shutil.rmtree(folder.parents[1] / "trees")  # Other programs fill the cache without it.
     assert hub.resolve("owner/name") == folder
     (folder / "model.safetensors").unlink()
     assert hub.resolve("owner/name", config_only=True) == folder

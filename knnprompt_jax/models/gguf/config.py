@@ -32,9 +32,9 @@ def config_json(file: pathlib.Path) -> Json:
     Raises:
         UserError: the file cannot be read, lacks metadata, has unsupported metadata, or does not determine its model.
     """
-    fields = gguf_fields.of_model(gguf_header.read(file))
+    fields = gguf_fields.model_fields(gguf_header.read(file))
     config = _BUILDERS[fields.arch](fields)
-    special = gguf_fields.of_tokenizer(fields.header)
+    special = gguf_fields.tokenizer_fields(fields.header)
     config |= {f"{role}_token_id": special.value(gguf_vocabulary.ROLES[role]) for role in ("bos", "eos", "pad")}
     fields.refuse_unread()
     return config

@@ -29,12 +29,12 @@ class Fields(hf_config.Fields):
         return key not in _HARMLESS and bool(value.any() if isinstance(value, np.ndarray) else value)
 
 
-def of_model(header: gguf_header.Header) -> Fields:
+def model_fields(header: gguf_header.Header) -> Fields:
     """Return the values under the architecture's prefix; raises UserError if the architecture is not supported."""
     return Fields(header, Fields(header, "general.").choice("architecture", None, ARCHITECTURES) + ".")
 
 
-def of_tokenizer(header: gguf_header.Header) -> Fields:
+def tokenizer_fields(header: gguf_header.Header) -> Fields:
     """Return the values that describe the tokenizer."""
     return Fields(header, "tokenizer.ggml.")
 

@@ -30,7 +30,7 @@ _CONV1D = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.w
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """How to restore Hugging Face's array: `restore` rearranges it or, if it `calculates`, makes float32 numbers."""
+    """The way to restore Hugging Face's array: `restore` rearranges it or, if it `calculates`, makes float32 numbers."""
 
     restore: Callable[[np.ndarray], np.ndarray]
     transposes: bool = False
@@ -48,7 +48,7 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
     Raises:
         UserError: as `gguf_header.read`, or an unsupported architecture, quantisation or number of heads.
     """
-    fields = gguf_fields.of_model(gguf_header.read(file))
+    fields = gguf_fields.model_fields(gguf_header.read(file))
     names = _translate(fields, hf_names)
     for entry in fields.header.tensors.values():
         if entry.name not in _ROPE_TENSORS:

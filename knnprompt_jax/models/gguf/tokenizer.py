@@ -32,7 +32,7 @@ def load(file: pathlib.Path) -> Any:
     import transformers
 
     header = gguf_header.read(file)
-    model = gguf_fields.of_tokenizer(header).choice("model", None, _BUILDERS)
+    model = gguf_fields.tokenizer_fields(header).choice("model", None, _BUILDERS)
     vocabulary = gguf_vocabulary.read(header)
     try:
         tokenizer, bos = _BUILDERS[model](vocabulary)

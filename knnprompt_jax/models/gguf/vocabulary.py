@@ -43,7 +43,7 @@ def read(header: gguf_header.Header) -> Vocabulary:
     Raises:
         UserError: the vocabulary is missing, has duplicate tokens, or its parts do not fit together.
     """
-    fields = gguf_fields.of_tokenizer(header)
+    fields = gguf_fields.tokenizer_fields(header)
     tokens, merges = _texts(fields, "tokens"), _texts(fields, "merges")
     if tokens is None:
         raise fields.wrong("tokens", "not in the file")
@@ -57,7 +57,7 @@ def read(header: gguf_header.Header) -> Vocabulary:
     kinds = _numbers(fields, "token_type", len(tokens))
     return Vocabulary(
         fields=fields,
-        arch=gguf_fields.of_model(header).arch,
+        arch=gguf_fields.model_fields(header).arch,
         tokens=tokens,
         kinds=[NORMAL] * len(tokens) if kinds is None else kinds.tolist(),
         merges=None if merges is None else [_split_merge(fields, merge) for merge in merges],
