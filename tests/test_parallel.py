@@ -173,7 +173,7 @@ def test_a_lost_process_ends_the_others_in_one_line(victim, state):
         _, told = processes[survivor].communicate(timeout=60)
         assert processes[survivor].returncode == 2
         last = (
-            f"error: process {survivor} of 2: process {victim} was lost; finished work is kept: the same commands go on"
+            f"error: process {survivor} of 2: process {victim} died; finished work is saved: rerun the same commands to resume"
         )
         assert told.splitlines()[-1] == last
         assert "Fatal Python error" not in told and "Traceback" not in told

@@ -286,7 +286,7 @@ def test_a_folder_without_tokenizer_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("$A x", "ends every text with 'x', after which no model says what comes next"),
+        ("$A x", "ends every text with 'x', so the model cannot predict what comes next"),
         ("b $A </s>", "ends every text with '</s>'"),
         ("b b $A", "begins every text with 'b' twice"),
         ("b $A", ""),

@@ -1,4 +1,4 @@
-"""Weights in another order of memory than the device's default, as on TPUs: the same states."""
+"""States do not depend on the memory order of weights, which differs on TPUs."""
 
 import types
 

@@ -140,10 +140,10 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
         ({"output": ""}, "output is required"),
         ({"output": f"{tmp_path}/{'x' * 250}.csv"}, "File name too long"),
         ({"output": f"{tmp_path}/{'x' * 242}.csv"}, "it has 246 bytes, and at most 230 are possible"),
-        ({"output": tmp_path / "nowhere"}, "is a link to missing, which is not there"),
+        ({"output": tmp_path / "nowhere"}, "is a link to missing, which does not exist"),
         ({"input": tmp_path / "nowhere"}, "nowhere: No such file or directory"),
-        ({"output": f"{table}/out.csv"}, "rows.csv is a file, and no folder"),
-        ({"output": "/", "output_format": "csv"}, "/: it is the root of all folders"),
+        ({"output": f"{table}/out.csv"}, "rows.csv is a file, not a folder"),
+        ({"output": "/", "output_format": "csv"}, "/: it is the root folder"),
         ({"output": table.with_suffix(".jsonl")}, "exists already"),
     ]:
         table.with_suffix(".jsonl").touch()
