@@ -75,7 +75,7 @@ class Distance:
         """
         assert self.terms is not None, self.name
         logs = [np.asarray(log, np.float64) for log in (logp_W, logk_NW)]
-        if representations.is_normalised(self.representation):  # To the last digit of float64.
+        if self.representation in representations.NORMALISED:  # To the last digit of float64.
             logs = [special.log_softmax(log, axis=-1) for log in logs]
         return self.terms(*logs), np.exp(logs[0]), np.exp(logs[1])
 

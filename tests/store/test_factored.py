@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.store import distances, rows
+from knnprompt_jax.store import distances, placement
 from tests.store import worlds
 
 WORST = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-1}  # Nats, by key_dtype.
@@ -74,7 +74,7 @@ def test_released_queries_cost_nothing_over_the_vocabulary(world, store):
         queries = jax.jit(lambda states: store.codec.queries(states, distances.get(direction)))
         return queries.lower(world.queries).compile().memory_analysis().temp_size_in_bytes
 
-    logits = 4 * min(rows.ROWS_PER_TILE, len(world.queries)) * len(world.head)
+    logits = 4 * min(placement.ROWS_PER_TILE, len(world.queries)) * len(world.head)
     assert temporary_bytes("released") < logits / 10
     assert temporary_bytes("forward") >= logits
 
