@@ -1,4 +1,4 @@
-"""Log-probabilities of continuations: those of whole texts read alone, whatever is shared, packed, tiled or cut."""
+"""Log-probabilities of continuations are those of whole texts read alone, however they are shared, packed or truncated."""
 
 import os
 import pathlib
@@ -190,17 +190,15 @@ def test_nothing_to_score(small_decoder):
     assert model.statistics.prompts == 0
 
 
-def test_a_target_too_long_is_told():
+def test_impossible_targets_are_refused():
     with pytest.raises(errors.UserError, match="31 tokens to score do not fit in 31 tokens"):
         likelihood.lay_out([make_family(3, [(1, 31)])], 31)
 
-
-def test_a_target_after_nothing_is_a_defect_of_the_caller():
     with pytest.raises(ValueError, match="text 1: nothing comes before"):
         likelihood.lay_out([make_family(0, [(1, 2), (0, 2)])], 31)
 
 
-@pytest.mark.parametrize("tile", [1, 7, 53, 210, 211, 4096])
+@pytest.mark.parametrize("tile", [7, 211, 4096])
 @pytest.mark.parametrize("scale", [1, 300])
 def test_any_tile(tile, scale):
     rng = np.random.default_rng(tile)
