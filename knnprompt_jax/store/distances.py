@@ -42,9 +42,9 @@ class Distance:
         prepare: maps keys [N, W] of a tile of anchors to the argument of `measure`; called once per tile.
         copies: the number of arrays as large as the keys that `prepare` makes; a search plans its memory with it.
         direction: the direction of a KL divergence, one of `DIRECTIONS`; empty for other distances.
-        mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head,
-            while the other side enters as a state (factored.py has the algebra); empty if the distance is no such product.
-        terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the distance;
+        mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head.
+            The remaining side enters as a state (factored.py has the algebra). Empty if the distance is no such product.
+        terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the distance.
             None if it is no sum over tokens.
         is_candidate: whether a classifier that chooses its distance tries this one.
     """
@@ -173,8 +173,5 @@ def turned(name: str, direction: str) -> str:
     distance = get(name)
     if not distance.direction or distance.direction == direction:
         return name
-    return next(
-        other.name
-        for other in DISTANCES.values()
-        if (other.representation, other.direction) == (distance.representation, direction)
-    )
+    wanted = distance.representation, direction
+    return next(name for name, each in DISTANCES.items() if (each.representation, each.direction) == wanted)

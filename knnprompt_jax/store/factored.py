@@ -1,7 +1,7 @@
 """The factored store: exact KL divergences as inner products in E dimensions instead of V.
 
 The head has no bias and no cap, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition. The gradient
-of A is the mean row of the head under k, e = Wᵀk. For a query p with state h_p and an anchor k_i with state h_i,
+of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h_p and an anchor k_i with state h_i:
 
     KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "forward", mean row of the query
     KL(k_i ‖ p) = Σ k_i log k_i − Σ k_i log p = −H(k_i) − e_i · h_p + A(h_p)    "released", mean row of the anchor

@@ -96,8 +96,8 @@ def plan_tiles(
 ) -> Tiles:
     """Return the tiles of a search: a single one if everything fits, or tiles of fixed size if it is deterministic.
 
-    Beside distances (top-k sorts a copy of them) a tile holds the copies of keys that the distance makes, float32 copies of
-    narrower keys, and a copy of the keys if there are several tiles.
+    A tile holds distances and a sorted copy of them, the copies of keys that the distance makes, and float32 copies of
+    narrower keys. If there are several tiles, each also holds a copy of its keys.
 
     Raises:
         UserError: `tile_bytes` does not hold one anchor, or one deterministic tile.

@@ -1,4 +1,4 @@
-"""What a distance compares: functions of a prompt's state and the head."""
+"""Representations that distances compare: functions of a prompt's state and the head."""
 
 from collections.abc import Sequence
 

@@ -27,7 +27,7 @@ class SearchPlan:
 
     Attributes:
         queries_per_block: queries that are encoded and searched at a time.
-        anchors_per_transfer: anchors that come from host memory at a time; 0 if they lie on the device.
+        anchors_per_transfer: anchors that come from host memory at a time; 0 if they are on the device.
         anchors_per_tile: anchors whose distances exist at a time.
         tile_bytes: the working memory of `kernel.search`.
         nbytes: all memory of the search, beside device-resident anchors, the head and the resulting neighbours.
