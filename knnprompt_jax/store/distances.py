@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from scipy import special
 
 from knnprompt_jax import errors
 from knnprompt_jax.store import representations
@@ -76,7 +75,7 @@ class Distance:
         assert self.terms is not None, self.name
         logs = [np.asarray(log, np.float64) for log in (logp_W, logk_NW)]
         if self.representation in representations.NORMALISED:  # To the last digit of float64.
-            logs = [special.log_softmax(log, axis=-1) for log in logs]
+            logs = [log - np.logaddexp.reduce(log, axis=-1, keepdims=True) for log in logs]
         return self.terms(*logs), np.exp(logs[0]), np.exp(logs[1])
 
 
@@ -107,7 +106,7 @@ def _inner_product(query: Affine, anchors: Affine) -> Array:
 
 AFFINE = Distance(
     "affine", "inner product", "nats", "distribution", _inner_product
-)  # Of both directions when factored.
+)  # For both directions in factored stores.
 _FORWARD = Distance(
     "forward",
     "KL(text ‖ anchor)",

@@ -128,10 +128,7 @@ def as_text(file: BinaryIO, encoding: str, kind: str) -> TextIO:
 
 
 def _text_rows(path: Traversable, encoding: str, kind: str) -> Iterator[Parsed]:
-    def message(error: UnicodeError) -> str:
-        return f"{_undecodable(path, encoding)}: {getattr(error, 'reason', error)}"
-
-    with _open(path) as file, decoding(encoding, message):
+    with _open(path) as file, decoding(encoding, lambda error: _undecodable(path, encoding, error)):
         yield from TEXT_FORMATS[kind](as_text(file, encoding, kind), str(path))
 
 
@@ -155,21 +152,20 @@ def decoding(encoding: str, message: Callable[[UnicodeError], str]) -> Iterator[
         raise errors.UserError(message(error)) from None
 
 
-def _undecodable(path: Traversable, encoding: str) -> str:
+def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
     """Describe the line and byte of the first undecodable character, by reading the file again."""
-    decoder, line, start = codecs.getincrementaldecoder(encoding)(), 1, 0
-    with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            try:
-                text = decoder.decode(chunk)
-            except UnicodeDecodeError as error:  # Its object begins with the rest of the previous chunk.
-                at = start + len(chunk) - len(error.object) + error.start
-                line += error.object[: error.start].decode(encoding, "ignore").count("\n")
-                return f"{path}:{line}: not {encoding.upper()}: byte {at} is 0x{error.object[error.start]:02x}"
-            except UnicodeError:  # The byte order mark is missing.
-                return f"{path}:{line}: not {encoding.upper()}"
-            line, start = line + text.count("\n"), start + len(chunk)
-    return f"{path}:{line}: not {encoding.upper()}: the file ends within a character, after {start} bytes"
+    kind, reason = encoding.upper(), getattr(error, "reason", error)
+    if not isinstance(error, UnicodeDecodeError):  # The byte order mark is missing.
+        return f"{path}:1: not {kind}: {reason}"
+    content = path.read_bytes()
+    try:
+        content.decode(encoding)
+    except UnicodeDecodeError as whole:
+        line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
+        end = f"the file ends within a character, after {len(content)} bytes"
+        byte = f"byte {whole.start} is 0x{content[whole.start]:02x}"
+        return f"{path}:{line}: not {kind}: {end if reason == 'unexpected end of data' else byte}: {reason}"
+    return f"{path}: not {kind}: {reason}"
 
 
 def _parquet(path: Traversable) -> Iterator[Row]:

@@ -60,13 +60,6 @@ def test_relabelling_by_id(world, store):
         store.relabel([7], [0])
 
 
-@pytest.mark.parametrize("kind", ["dense", "factored"])
-def test_stores_in_host_memory_are_those_on_the_device(world, kind):
-    on_host, on_device = (world.build(kind, placement=placement) for placement in ("host", "device"))
-    assert on_host.anchors.on_host and not on_device.anchors.on_host
-    jax.tree.map(np.testing.assert_array_equal, on_host.anchors, worlds.placed(on_device, on_host=True).anchors)
-
-
 USER_ERRORS = {
     "id 3 occurs more than once": lambda store, world: store.append(world.anchors[:1], [0], [3]),
     "2 labels for 3 anchors": lambda store, world: store.append(world.anchors[:3], [0, 1]),
