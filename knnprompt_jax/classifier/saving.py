@@ -239,12 +239,11 @@ def _provenance(
 
     `asked` may have another `truncation` and `label_token` than the classifier.
     """
-    name, fingerprint, tokenizer, dtype, deterministic = model
+    name, fingerprint, _, dtype, deterministic = model
     of_prompts = {option: content.parameters[option] for option in ("truncation", "label_token")} | asked
     return manifest_lib.Provenance(
         model=name,
         fingerprint=fingerprint,
-        tokenizer=manifest_lib.tokenizer_hash(tokenizer),
         dtype=dtype,
         deterministic=deterministic,
         task=task.name,

@@ -16,7 +16,7 @@ from tests.store import worlds
 NUM_ANCHORS, VOCABULARY, WIDTH = 19, 101, 13  # Neither eight nor four divides the anchors.
 MESHES = {"1x1": None, "8x1": (8, 1), "1x8": (1, 8), "2x4": (2, 4), "1x2": (1, 2)}
 PROVENANCE = manifest.Provenance(
-    **{"model": "m", "fingerprint": "f", "tokenizer": "t", "dtype": "float32", "task": "random", "template": "{x}"},
+    **{"model": "m", "fingerprint": "f", "dtype": "float32", "task": "random", "template": "{x}"},
     **{"labels": ("a", "b", "c"), "label_words": ("a", "b", "c"), "label_ids": (5, 7, 11)},
     **{
         "demonstrations": "d",

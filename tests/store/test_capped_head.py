@@ -1,4 +1,4 @@
-"""A head that caps its logits (Gemma 2): distributions are rebuilt from states, and what needs a linear head refuses it."""
+"""A head that caps its logits (Gemma 2): distributions follow from states, and methods that need a linear head refuse it."""
 
 import jax.numpy as jnp
 import numpy as np
