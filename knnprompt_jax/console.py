@@ -26,8 +26,6 @@ COMMANDS = {  # The files, in the order in which people come to need them.
     "report": "report",
     "plan": "plan",
     "benchmark": "benchmark",
-    "benchmark_loading": "benchmark_loading",
-    "pretrain": "pretrain",
 }
 _PACKAGE = pathlib.Path(__file__).parent
 

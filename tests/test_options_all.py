@@ -22,9 +22,6 @@ from knnprompt_jax import app, errors, lm, options
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.evaluation import job as evaluation
 from knnprompt_jax.prediction import job as prediction
-from knnprompt_jax.pretraining import job as pretraining
-from knnprompt_jax.pretraining import settings as pretraining_settings
-from knnprompt_jax.pretraining import trainer
 from knnprompt_jax.report import look
 from knnprompt_jax.runs import building, comparison, method_settings, tuning
 from knnprompt_jax.runs import settings as settings_lib
@@ -153,10 +150,9 @@ JOBS = {
     "predict": (prediction.PredictionSettings, prediction.run, {"store": "saved", "input": "rows.csv", "output": "out.csv"}),
     "evaluate": (evaluation.EvaluationSettings, evaluation.run, {"store": "saved", "input": "rows.csv", "output": "page"}),
     "look": (look.LookOptions, look.run, {"store": "saved", "output": "page"}),
-    "pretrain": (pretraining_settings.PretrainSettings, pretraining.run, {"text": "rows.txt", "output": "model"}),
 }  # fmt: skip
-# A Hub that is not here, other processes that are not, and the training itself.
-LEFT_OUT = {"model", "revision", "hub", "methods", "distributed.auto", "distributed.address", "vocab_size"}
+# A Hub that is not here, other processes that are not.
+LEFT_OUT = {"model", "revision", "hub", "methods", "distributed.auto", "distributed.address"}
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +181,6 @@ def test_values_in_the_jobs(job, material, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(material)
         patch.setattr(lm.LanguageModel, "from_files", functools.partial(_raise, Loaded))
-        patch.setattr(trainer, "train", functools.partial(_raise, Loaded))
         patch.setattr(jax.distributed, "initialize", functools.partial(_raise, ValueError))
         loose = loose.to_dict()
         *groups, last = name.split(".")
