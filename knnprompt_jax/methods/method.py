@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from knnprompt_jax.methods import base
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.states import AnyCache
+from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -33,6 +36,13 @@ class Problem:
     label_token: str = "last"
     truncation: str = "left"
     logit_cap: float | None = None
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the task and its rows: demonstrations, anchors and the rows to classify."""
+        rows = (self.split.demonstrations, self.split.anchors, self.evaluation)
+        parts = [self.task.digest, *map(splits.rows_digest, rows)]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     @property
     def train_rows(self) -> list[Example]:
@@ -85,6 +95,7 @@ class Context:
       states: for each set of prompts that the method needs, its states in the order of its examples.
       store_options: how a method that searches anchors keeps them.
       store: a saved store that stands for the anchors, whose states are then missing.
+      cache: where states of prompts are looked up and kept.
     """
 
     problem: Problem
@@ -92,6 +103,7 @@ class Context:
     states: Mapping[PromptSet, lm.States]
     store_options: store_lib.StoreOptions = store_lib.StoreOptions()
     store: store_lib.Store | None = None
+    cache: AnyCache | None = None
 
     @property
     def head(self) -> head_lib.Head:
