@@ -1,11 +1,11 @@
-"""Times building and searching a datastore, with random weights of a published shape or with a GGUF file's own.
+"""Measures the throughput of building and searching a datastore.
 
-    python experiments/benchmark.py                                    # GPT-2 small, drawn lengths; some minutes on 2 CPU cores
+    python experiments/benchmark.py                                    # SmolLM2 on the demo task; some minutes on 2 CPU cores
     python experiments/benchmark.py --config.mode=construction --config.task=trec --config.data_dir=data \
-        --config.tokenizer=tokenizers/gpt2 --config.restore_dropped --config.anchors=0    # TREC's whole anchor set
-    python experiments/benchmark.py --config.mode=construction --config.gguf=smollm2 --config.llama_python=llama/bin/python \
+        --config.restore_dropped --config.anchors=0    # TREC's whole anchor set
+    python experiments/benchmark.py --config.mode=construction --config.llama_python=llama/bin/python \
         --config.task=trec --config.data_dir=data --config.restore_dropped --config.anchors=0   # beside llama.cpp on the same file
-    python experiments/benchmark.py --config.mode=construction --config.model_shape=opt-6.7b --config.dtype=bfloat16 \
+    python experiments/benchmark.py --config.mode=construction --config.model=opt-6.7b --config.dtype=bfloat16 \
         --config.anchors=0 --config.peers=jax_one,jax_batched  # one GPU
 
 PyTorch peers share the device: on a GPU, start with XLA_PYTHON_CLIENT_PREALLOCATE=false to leave them room.

@@ -1,8 +1,8 @@
-"""Times building and searching a datastore: against the device's own peak, other procedures and other libraries.
+"""Measure the throughput of building and searching a datastore, beside the device's peak and other libraries.
 
 python experiments/benchmark.py
-python experiments/benchmark.py --config.mode=construction --config.model_shape=gpt2-xl --config.anchors=0
-python experiments/benchmark.py --config.mode=construction --config.gguf=smollm2 --config.llama_python=llama/bin/python
+python experiments/benchmark.py --config.mode=construction --config.model=gpt2-xl --config.anchors=0
+python experiments/benchmark.py --config.mode=construction --config.model=smollm2 --config.llama_python=llama/bin/python
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Plans a job on accelerators that need not be there: memory, time and the mesh to choose, from the compilers alone.
+"""Estimate the memory and time of a job on accelerators that you need not have, and the mesh to choose.
 
 python experiments/plan.py --config.model=tiny --config.topology=cpu:8
 python experiments/plan.py --config.model=facebook/opt-30b --config.dtype=bfloat16 --config.topology=v5e:4x4 --config.task=trec
@@ -15,7 +15,7 @@ _CONFIG = app.Config(__file__, "plan.py", settings.PlanSettings)
 
 
 def main() -> None:
-    jax.config.update("jax_platforms", "cpu")  # Planning takes no device from anybody who uses it.
+    jax.config.update("jax_platforms", "cpu")  # A plan uses no accelerator.
     plan = job.run(_CONFIG.value)
     print(report.render(plan))
     print(f"\nrecord: {report.write(pathlib.Path(_CONFIG.value.output), plan)}")
