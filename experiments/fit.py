@@ -1,23 +1,26 @@
-"""Makes a classifier of a table of texts and labels and saves it; started again after an interruption, it goes on.
+"""Fits a classifier to a table or the train rows of a task and saves it, or changes a saved classifier.
 
 python experiments/fit.py --train_file=train.csv --store=my_classifier
 python experiments/fit.py --train_file=train.csv --store=my_classifier --task=support.yaml --demo_shots=0 --knn.rule=probe
+python experiments/fit.py --task=trec --data_dir=data --shots=1024 --knn.rule=knn --store=stores/trec
 python experiments/fit.py --store=my_classifier --append=more.csv
 python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv --remove_ids=3,17
+
+Rerun the same command to resume after an interruption.
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import fitting
+from knnprompt_jax.runs import building, fitting
 
-_OPTIONS = app.Flags(fitting.FitSettings)
+FLAGS = app.Flags(fitting.FitSettings)
 
 
 def main() -> None:
-    result = fitting.building.run(_OPTIONS.value)
+    result = building.run(FLAGS.value)
     if parallel.is_main():
         print(fitting.summarize(result))
-        print(f"saved: {_OPTIONS.value.store}/")
+        print(f"saved: {FLAGS.value.store}/")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, FLAGS)

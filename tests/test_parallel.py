@@ -67,17 +67,18 @@ def test_saved_stores_on_meshes_of_eight_devices():
 def test_two_processes_build_one_store(tmp_path):
     """Two processes × two devices write the store that one process does, whole and once."""
     options = [
-        "--config.model=tiny",
-        "--config.shots=5",
-        "--config.demo_shots=2",
-        "--config.chunk=7",
-        "--config.datastore.kind=factored",
+        "--task=demo",
+        "--model=tiny",
+        "--knn.rule=knn",
+        "--shots=5",
+        "--demo_shots=2",
+        "--chunk=7",
+        "--datastore.kind=factored",
     ]
-    one = start(1, "experiments/build_datastore.py", *options, f"--config.store={tmp_path}/one")
-    joined = ["--config.mesh.model=2", f"--config.store={tmp_path}/two", *distributed_options()]
+    one = start(1, "experiments/fit.py", *options, f"--store={tmp_path}/one")
+    joined = ["--mesh.model=2", f"--store={tmp_path}/two", *distributed_options()]
     two = [
-        start(2, "experiments/build_datastore.py", *options, *joined, f"--config.distributed.process_id={process}")
-        for process in range(2)
+        start(2, "experiments/fit.py", *options, *joined, f"--distributed.process_id={process}") for process in range(2)
     ]
     outputs = [process.communicate() for process in (one, *two)]
     assert [process.returncode for process in (one, *two)] == [0, 0, 0], outputs
@@ -89,10 +90,10 @@ def test_two_processes_build_one_store(tmp_path):
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_four_killed_processes_build_one_store(kills, tmp_path):
     """Four processes × two devices, killed at random and started again."""
-    options = ["--config.model=tiny", "--config.shots=6", "--config.demo_shots=2", "--config.chunk=3"]
-    options += ["--config.datastore.kind=factored"]
-    program = "experiments/build_datastore.py"
-    one = start(1, program, *options, f"--config.store={tmp_path}/one")
+    options = ["--task=demo", "--model=tiny", "--knn.rule=knn", "--shots=6", "--demo_shots=2", "--chunk=3"]
+    options += ["--datastore.kind=factored"]
+    program = "experiments/fit.py"
+    one = start(1, program, *options, f"--store={tmp_path}/one")
     output, error = one.communicate()
     assert one.returncode == 0, (output, error)
     finish_despite_kills(
@@ -100,8 +101,8 @@ def test_four_killed_processes_build_one_store(kills, tmp_path):
         lambda: tmp_path.rglob("chunk-*"),
         program,
         *options,
-        "--config.mesh.model=2",
-        f"--config.store={tmp_path}/four",
+        "--mesh.model=2",
+        f"--store={tmp_path}/four",
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["four", "one"]
     check_same_stores(tmp_path / "one", tmp_path / "four")
@@ -112,18 +113,18 @@ def test_four_killed_processes_run_one_grid(tmp_path):
     """Each record of a table of the paper is there once, with the predictions of one process."""
     options = [
         "--config=configs/paper.py:robustness",
-        "--config.tasks=demo",
-        "--config.models=tiny",
-        "--config.methods=knn",
+        "--tasks=demo",
+        "--models=tiny",
+        "--methods=knn",
     ]
-    options += ["--config.seeds=1,2,3", "--config.shots=3,4", "--config.rows=23"]
+    options += ["--seeds=1,2,3", "--shots=3,4", "--rows=23"]
     program, found = "experiments/paper.py", {}
-    one = start(1, program, *options, f"--config.output={tmp_path}/one")
+    one = start(1, program, *options, f"--output={tmp_path}/one")
     output, error = one.communicate()
     assert one.returncode == 0, (output, error)
     finish_despite_kills(
         *(3, lambda: (tmp_path / "four").rglob("[!.]*.json"), program),
-        *(*options, "--config.mesh.model=2", f"--config.output={tmp_path}/four"),
+        *(*options, "--mesh.model=2", f"--output={tmp_path}/four"),
     )
     for name in ("one", "four"):
         records = [json.loads(path.read_text()) for path in (tmp_path / name / "robustness").glob("[!.]*.json")]
@@ -134,11 +135,11 @@ def test_four_killed_processes_run_one_grid(tmp_path):
 
 def test_two_processes_predict_what_one_does(tmp_path):
     """Two processes × two devices; the first alone prints and writes."""
-    options = ["--config.model=tiny", "--config.shots=3", "--config.demo_shots=1", "--config.seeds=(1,)"]
-    one = start(1, "experiments/knn_prompting.py", *options, f"--config.output={tmp_path}/one")
-    joined = ["--config.mesh.model=2", f"--config.output={tmp_path}/two", *distributed_options()]
+    options = ["--model=tiny", "--shots=3", "--demo_shots=1", "--seeds=(1,)"]
+    one = start(1, "experiments/knn_prompting.py", *options, f"--output={tmp_path}/one")
+    joined = ["--mesh.model=2", f"--output={tmp_path}/two", *distributed_options()]
     two = [
-        start(2, "experiments/knn_prompting.py", *options, *joined, f"--config.distributed.process_id={process}")
+        start(2, "experiments/knn_prompting.py", *options, *joined, f"--distributed.process_id={process}")
         for process in range(2)
     ]
     outputs = [process.communicate() for process in (one, *two)]
@@ -207,7 +208,7 @@ def finish_despite_kills(kills: int, written: Callable[[], Iterable[pathlib.Path
     rng = np.random.default_rng(kills)
     for least in [*np.sort(rng.choice(np.arange(1, 6), kills, replace=False)), None]:
         joined = distributed_options(4)
-        processes = [start(2, *command, *joined, f"--config.distributed.process_id={number}") for number in range(4)]
+        processes = [start(2, *command, *joined, f"--distributed.process_id={number}") for number in range(4)]
         while least is not None and len(list(written())) < least and not any(each.poll() for each in processes):
             time.sleep(0.01)
         if least is not None:
@@ -236,4 +237,4 @@ def distributed_options(processes: int = 2) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return [f"--config.distributed.address=127.0.0.1:{port}", f"--config.distributed.num_processes={processes}"]
+    return [f"--distributed.address=127.0.0.1:{port}", f"--distributed.num_processes={processes}"]

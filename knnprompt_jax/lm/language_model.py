@@ -14,7 +14,7 @@ import numpy as np
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution, programs
-from knnprompt_jax.models import checkpoints, decoder, registry, sharding, tokenizers
+from knnprompt_jax.models import checkpoints, decoder, identity, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import alone, layout, packing
@@ -80,7 +80,7 @@ class LanguageModel:
         """
         config_lib.dtype_of(dtype)
         config, path = registry.describe(str(name_or_path), revision)
-        fingerprint, tokenizer = checkpoints.fingerprint(path, config), tokenizers.load(path)
+        fingerprint, tokenizer = identity.fingerprint(path), tokenizers.load(path)
         name = str(name_or_path)
         return cls.from_files(path, config, tokenizer, name, fingerprint, dtype, step_tokens, mesh, deterministic)
 

@@ -6,8 +6,6 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import ml_collections
-
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells as cells_lib
@@ -61,9 +59,9 @@ class Experiment:
     count: Callable[[Any], str] | None = None
     check: Callable[[Sequence[Record]], str] | None = None
 
-    def config(self) -> ml_collections.ConfigDict:
-        """Its options with their defaults."""
-        return options.config_of(self.settings, experiment=self.name, restore_dropped=True, **self.defaults)
+    def config(self) -> dict[str, Any]:
+        """The values that replace the defaults of its options."""
+        return {"experiment": self.name, "restore_dropped": True, **self.defaults}
 
     @functools.cached_property
     def shipped(self) -> settings_lib.GridSettings:

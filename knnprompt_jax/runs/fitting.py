@@ -27,7 +27,7 @@ class FitSettings(settings_lib.BuildSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.train_file or self.changes):
+        if not (self.train_file or self.changes or self.task != settings_lib.OWN):
             raise errors.UserError(
                 "train_file='': it is needed, or a change of a saved classifier (append, relabel, remove_ids)"
             )

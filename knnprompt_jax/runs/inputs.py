@@ -14,8 +14,8 @@ from jax.sharding import Mesh
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.lm import memory
-from knnprompt_jax.models import checkpoints, registry, shipped, tokenizers
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import identity, registry, shipped, tokenizers
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
@@ -59,7 +59,7 @@ class Model:
     def fingerprint(self) -> str:
         """SHA-256 of the model's files; "" where there are no weights and none are needed."""
         try:
-            return checkpoints.fingerprint(self.path, self.config)
+            return identity.fingerprint(self.path)
         except errors.UserError:
             if self.needs_weights:
                 raise

@@ -68,7 +68,7 @@ def run(settings: TuningSettings) -> Result:
             tried = saved.tune(settings.metric, settings.k)
             if settings.apply:
                 saving.save(saved.use(tried.choice), folder, overwrite=True)
-        command = f"knnprompt tune --config.store={shlex.quote(settings.store)} --config.metric={settings.metric} --config.apply"
+        command = f"knnprompt tune --store={shlex.quote(settings.store)} --metric={settings.metric} --apply"
         anchors = list(saved.anchors_.values())
         tried = _with_baselines(_telling(tried, settings.k, len(anchors)), saved.task, anchors)
         return Result(tried, command, settings.apply)

@@ -5,14 +5,12 @@ dtype and its deterministic mode. An interrupted job is started again with the s
 the cache; chunks are packed by themselves, so that it ends with the same bits as an uninterrupted job.
 """
 
-import collections
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import lm, parallel, progress
@@ -211,9 +209,8 @@ def _common_shapes(model: lm.LanguageModel) -> _ShapeOf:
         width = shape.width if shape.width == packing.ROW_WIDTH else min(_next_power(shape.width), _room(model, group))
         rows = min(_next_power(shape.rows), max(1, model.step_tokens // width))
         reads = packing.most_reads(group, width, rows)
-        return dataclasses.replace(
-            shape, width=width, rows=rows, reads=packing.round_up(reads, max(8, _next_power(reads) // 8))
-        )
+        reads = packing.round_up(reads, max(32, _next_power(reads) // 8))
+        return dataclasses.replace(shape, width=width, rows=rows, reads=reads)
 
     return common_shape
 

@@ -78,8 +78,8 @@ def test_a_binary_that_is_killed_after_every_batch(tmp_path):
     """kill -9 after each batch; the last start ends in the bytes of a run that nobody killed."""
     store, table = tmp_path / "store", tmp_path / "rows.txt"
     table.write_text("".join(f"text number {number * number} of many\n" for number in range(997)))
-    build = ["--config.model=tiny", "--config.shots=5", "--config.demo_shots=1", f"--config.store={store}"]
-    assert start("build_datastore", *build).wait() == 0
+    build = ["--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--knn.rule=knn", f"--store={store}"]
+    assert start("fit", *build).wait() == 0
     options = [f"--store={store}", f"--input={table}", "--characters=4000"]
     assert start("predict", *options, f"--output={tmp_path}/whole.jsonl").wait() == 0
     kills, note = 0, tmp_path / ".killed.jsonl.progress"

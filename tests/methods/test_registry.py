@@ -98,7 +98,7 @@ def test_no_anchors(problem):
         ("icl", {"c": 1}, "unknown option 'icl.c'"),
         ("linc", {"k": 5}, "unknown option 'linc.k': choose from linc.epochs, linc.learning"),
         ("linc", {"rows": 0}, "rows=0: at least 1"),
-        ("linc", {"learning_rate": float("nan")}, "learning_rate=nan: it must be a number"),
+        ("linc", {"learning_rate": float("nan")}, "learning_rate=nan: it must be a finite number"),
         ("proca", {"restarts": 0}, "restarts=0: at least 1"),
         ("linear_probe", {"inverse_penalty": 0.0}, "inverse_penalty=0.0: at least 1e-06"),
         ("linear_probe", {"representation": "h"}, "representation='h': choose from hidden, log_probabilities"),

@@ -156,7 +156,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(grid, read, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": ()}, r"seeds=\(\): it is needed"),
+        ({"seeds": ()}, r"seeds is required"),
         ({"tasks": ""}, "robustness: nothing to run with tasks=''"),
         ({"models": "./nowhere"}, "no such folder"),
         ({"data_dir": "nowhere"}, "nowhere"),

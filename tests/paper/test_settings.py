@@ -10,13 +10,13 @@ from knnprompt_jax import errors
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"experiment": ""}, "experiment='': it is needed"),
+        ({"experiment": ""}, "experiment is required"),
         ({"tasks": "mr,poems"}, "unknown task 'poems'; choose from sst2"),
         ({"methods": "icl,bert"}, "unknown method 'bert': choose from icl"),
         ({"regime": "zero-shot"}, "choose from full, few-shot"),
         ({"direction": "sideways"}, "direction='sideways': choose from forward, released"),
-        ({"shots": (4, 0)}, "shots=.4, 0.: at least 1 is needed"),
-        ({"shares": (0.25, 0.75)}, "shares=.*: at most 0.5 is possible"),
+        ({"shots": (4, 0)}, "shots=.4, 0.: at least 1 is required"),
+        ({"shares": (0.25, 0.75)}, "shares=.*: at most 0.5 is allowed"),
         ({"shares": (0.0,)}, "shares=.*: at least"),
         ({"prior_settings": "A,D"}, "choose from A, B, C"),
         ({"rows": -1}, "rows=-1: at least 0"),

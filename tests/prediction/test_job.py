@@ -137,7 +137,7 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
             "keep='id,team': the input has no column 'team'; choose from ids, all, none, id, sentence",
         ),
         ({"on_bad": "ignore"}, "on_bad='ignore': choose from stop, skip"),
-        ({"output": ""}, "output='': it is needed"),
+        ({"output": ""}, "output is required"),
         ({"output": f"{tmp_path}/{'x' * 250}.csv"}, "File name too long"),
         ({"output": f"{tmp_path}/{'x' * 242}.csv"}, "it has 246 bytes, and at most 230 are possible"),
         ({"output": tmp_path / "nowhere"}, "is a link to missing, which is not there"),

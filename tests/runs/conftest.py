@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.models import decoder, registry
-from knnprompt_jax.runs import method_settings
+from knnprompt_jax.runs import settings
 from tools import pretrain_tiny
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
@@ -45,9 +45,15 @@ def world(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Give each test a states cache of its own, and share the compiled programs."""
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
-def job(world, tmp_path) -> method_settings.JobSettings:
-    return method_settings.JobSettings(
+def job(world, tmp_path) -> settings.JobSettings:
+    return settings.JobSettings(
         model=str(world / "model"),
         task="mr",
         data_dir=str(world / "data"),

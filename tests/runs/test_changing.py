@@ -169,8 +169,8 @@ def test_nothing_is_done_while_another_process_writes(job, change, tmp_path, mon
 
 def start(job, **options):
     told = {"model": job.model, "task": job.task, "data_dir": job.data_dir, "shots": 5, "demo_shots": 1, **options}
-    command = [sys.executable, str(ROOT / "experiments" / "build_datastore.py")]
-    command += [f"--config.{name}={value}" for name, value in told.items()]
+    command = [sys.executable, str(ROOT / "experiments" / "fit.py"), "--knn.rule=knn"]
+    command += [f"--{name}={value}" for name, value in told.items()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

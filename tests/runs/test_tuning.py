@@ -68,7 +68,7 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     fitting.building.run(fitting.FitSettings(model="tiny", **files, store=store, demo_shots=0, knn=PUBLISHED))
     done = tuning.run(tuning.TuningSettings(store=store))
     assert "k=15, 25, 51 left out: there are 12 other anchors" in tuning.summarize(done)
-    assert "--config.apply" in done.command and not kp.KNNPrompting.load(store).choice_.candidates
+    assert "--apply" in done.command and not kp.KNNPrompting.load(store).choice_.candidates
     applied = tuning.run(tuning.TuningSettings(store=store, apply=True))
     loaded = kp.KNNPrompting.load(store)
     assert "saved" in tuning.summarize(applied).splitlines()[-1]

@@ -17,7 +17,7 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.methods.fine_tuning import classifier, texts, trainer
 from knnprompt_jax.methods.fine_tuning import settings as settings_lib
 from knnprompt_jax.models import checkpoints as weights
-from knnprompt_jax.models import registry, tokenizers
+from knnprompt_jax.models import identity, registry, tokenizers
 
 
 def prepare(problem: method.Problem, settings: settings_lib.Settings) -> None:
@@ -42,7 +42,7 @@ def run(context: method.Context, settings: settings_lib.Settings) -> method.Pred
     y = context.classes(problem.train_rows)
     described = {
         "task": problem.task.name,
-        "model": weights.fingerprint(folder, shape),
+        "model": identity.fingerprint(folder),
         "rows": hashlib.sha256(repr((train_rows, y.tolist())).encode()).hexdigest(),
     }
     kept = f"{problem.task.name}-{pathlib.PurePath(name).name}-m{problem.split.shots}-seed{seed}"
