@@ -1,9 +1,9 @@
 """Measures the construction and search of a datastore, beside the device's peak and other programs.
 
-python experiments/benchmark.py    # GPT-2 small, random tokens; some minutes on two CPU cores
-python experiments/benchmark.py --mode=construction --task=trec --data_dir=data --tokenizer=tokenizers/gpt2 --anchors=0
-python experiments/benchmark.py --mode=construction --gguf=smollm2 --llama_python=llama/bin/python
-python experiments/benchmark.py --mode=construction --model_shape=opt-6.7b --dtype=bfloat16 --peers=jax_one,jax_batched
+python experiments/benchmark.py    # SmolLM2, demo task; some minutes on two CPU cores
+python experiments/benchmark.py --mode=construction --task=trec --data_dir=data --anchors=0
+python experiments/benchmark.py --mode=construction --model=smollm2 --llama_python=llama/bin/python
+python experiments/benchmark.py --mode=construction --model=opt-6.7b --dtype=bfloat16 --peers=jax_one,jax_batched
 
 PyTorch shares the device: on a GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false to leave memory for it.
 """

@@ -8,9 +8,9 @@ from knnprompt_jax import lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.methods.fine_tuning import settings
 from knnprompt_jax.models import decoder, registry
-from knnprompt_jax.pretraining import bpe, export
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
+from tools import pretrain_tiny
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
 OPTIONS = {"steps": 30, "batch": 8, "learning_rate": 1e-2}
@@ -27,10 +27,10 @@ def rows(count: int, seed: int) -> list[Example]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> lm.LanguageModel:
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = bpe.train([example.fields["sentence"] for example in rows(40, 1)] * 3, 290)
+    tokenizer = pretrain_tiny.train_tokenizer([example.fields["sentence"] for example in rows(40, 1)] * 3, 290)
     sizes = {"vocab_size": tokenizer.get_vocab_size(), "n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 44}
     config = registry.config_from_hf({"model_type": "gpt2", **sizes, "n_positions": 64})
-    export.export(folder, decoder.Decoder(config, nnx.Rngs(3)), tokenizer, "float32")
+    pretrain_tiny.export(folder, decoder.Decoder(config, nnx.Rngs(3)), tokenizer, "float32")
     return lm.LanguageModel.from_pretrained(str(folder))
 
 
