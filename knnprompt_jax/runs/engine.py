@@ -170,14 +170,12 @@ def _outcomes(
 def _outcome(run: passes_lib.Run, context: method.Context, prediction: method.Prediction) -> dict[str, Any]:
     """The fields of a record that a prediction gives."""
     task, classes_Q = run.problem.task, np.asarray(prediction.classes_Q)
-    by_rounding_Q = prediction.decided_by_rounding_Q
     return {
         "accuracy": float(np.mean(classes_Q == context.classes(run.problem.evaluation))),
         "predicted": tuple(task.labels[index] for index in classes_Q),
         "note": "; ".join(filter(None, (run.record.note, prediction.note))),
         "candidates": prediction.candidates,
         "datastore": prediction.datastore,
-        "decided_by_rounding": None if by_rounding_Q is None else tuple(np.flatnonzero(by_rounding_Q).tolist()),
     }
 
 

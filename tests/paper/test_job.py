@@ -169,13 +169,6 @@ def test_mistakes_are_told_before_anything_is_written(grid, change, message):
     assert not folder(grid).exists()
 
 
-def test_tokens_that_a_method_reads_by_itself_count(grid):
-    options = dataclasses.replace(grid.options, i2cl=dataclasses.replace(grid.options.i2cl, rows=1, epochs=1))
-    job.run(dataclasses.replace(grid, seeds=(1,), shots=(5,), methods="i2cl", options=options))
-    (record,) = records.read_all(folder(grid))
-    assert record.lm_tokens > 0 and record.seconds["language_model"] == 0
-
-
 def test_a_method_whose_model_cannot_be_had_is_named(grid):
     trained = dataclasses.replace(grid.options.fine_tuning_bert, model="./nowhere")
     options = dataclasses.replace(grid.options, fine_tuning_bert=trained)

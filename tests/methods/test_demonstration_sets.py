@@ -8,7 +8,7 @@ import pytest
 from scipy import special
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.methods import icl_ensemble, registry
+from knnprompt_jax.methods import demonstration_sets, method, registry
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue
 from tests.methods import whole_texts
@@ -27,7 +27,7 @@ def counts(rows):
 @pytest.mark.parametrize(("demo_shots", "anchor_shots", "sets"), [(1, 1, 2), (2, 5, 3), (3, 6, 3), (2, 3, 2)])
 def test_sets_are_disjoint_and_have_as_many_rows_a_class(demo_shots, anchor_shots, sets):
     split = make_problem(demo_shots, anchor_shots).split
-    made = icl_ensemble.demonstration_sets(split)
+    made = demonstration_sets.ensemble_sets(split)
     assert len(made) == sets and made[0] == list(split.demonstrations)
     rows = [row.row for own in made for row in own]
     assert len(set(rows)) == len(rows)
@@ -40,30 +40,30 @@ def test_a_class_that_runs_out_is_missing_from_later_sets():
     split = make_problem(2, 6).split
     scarce = [row for row in split.anchors if row.label == "2"]
     kept = tuple(row for row in split.anchors if row.label != "2" or row in scarce[:3])
-    made = icl_ensemble.demonstration_sets(dataclasses.replace(split, anchors=kept))
+    made = demonstration_sets.ensemble_sets(dataclasses.replace(split, anchors=kept))
     assert [counts(own)["2"] for own in made] == [2, 2, 1, 0]
     assert [counts(own)["1"] for own in made] == [2, 2, 2, 2]
     only = dataclasses.replace(split, anchors=tuple(scarce[:3]))
-    assert [len(own) for own in icl_ensemble.demonstration_sets(only)] == [12, 2, 1]
+    assert [len(own) for own in demonstration_sets.ensemble_sets(only)] == [12, 2, 1]
 
 
 def test_combinations():
     p_UQC = np.array([[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]], [[0.1, 0.4, 0.5], [0.2, 0.5, 0.3]]])
     log_p_UQC = np.log(p_UQC)
-    np.testing.assert_allclose(icl_ensemble.combine(log_p_UQC, "probability"), p_UQC.mean(0))
+    np.testing.assert_allclose(demonstration_sets.combine(log_p_UQC, "probability"), p_UQC.mean(0))
     product_QC = np.sqrt(p_UQC.prod(0))
     np.testing.assert_allclose(
-        icl_ensemble.combine(log_p_UQC, "log_probability"), product_QC / product_QC.sum(-1, keepdims=True)
+        demonstration_sets.combine(log_p_UQC, "log_probability"), product_QC / product_QC.sum(-1, keepdims=True)
     )
-    votes_QC = icl_ensemble.combine(log_p_UQC, "vote")
+    votes_QC = demonstration_sets.combine(log_p_UQC, "vote")
     np.testing.assert_allclose(votes_QC, [[0.5, 0, 0.5], [0, 1, 0]])
     assert votes_QC.argmax(-1).tolist() == [0, 1], "the lowest class wins a tie"
     certain_UQC = np.array([[[0.0, -800.0]], [[0.0, -900.0]]])
-    for combination in icl_ensemble.COMBINATIONS:
-        assert np.isfinite(icl_ensemble.combine(certain_UQC, combination)).all()
+    for combination in demonstration_sets.COMBINATIONS:
+        assert np.isfinite(demonstration_sets.combine(certain_UQC, combination)).all()
 
 
-@pytest.mark.parametrize("combination", icl_ensemble.COMBINATIONS)
+@pytest.mark.parametrize("combination", demonstration_sets.COMBINATIONS)
 def test_each_set_read_alone(combination, predict, monkeypatch):
     """Whole prompts through the plain pass; some are longer than the context and keep their last tokens."""
     problem = make_problem(2, 5)
@@ -74,7 +74,7 @@ def test_each_set_read_alone(combination, predict, monkeypatch):
     result = predict("icl_ensemble", problem, whole_texts.model(), combination=combination)
     label_ids = layout.label_ids(TREC, problem.tokenize)
     p_UQC, lengths = [], []
-    for rows in icl_ensemble.demonstration_sets(problem.split):
+    for rows in demonstration_sets.ensemble_sets(problem.split):
         head = "".join(TREC.render(row, row.label) + "\n" for row in rows)
         prompts = [whole_texts.tokens(head + TREC.render(query)) for query in problem.evaluation]
         lengths += map(len, prompts)
@@ -120,4 +120,44 @@ def test_no_anchors():
     problem = make_problem(2, 2)
     problem = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
     with pytest.raises(errors.UserError, match="no anchors to make a second set of"):
-        icl_ensemble.check(problem)
+        demonstration_sets.check(problem)
+
+
+@pytest.fixture
+def problem():
+    return whole_texts.make_problem(TREC, 1, 2, whole_texts.queries(TREC, 3))
+
+
+@pytest.mark.parametrize(
+    ("context", "most", "shown"),
+    # 18 rows of 10 tokens and one for the blank line, after 1 special token and before a query of 10.
+    [(11 + 4 * 11, 0, 4), (11 + 5 * 11 - 1, 0, 4), (1000, 0, 18), (1000, 7, 7), (12, 0, 0), (5, 0, 0)],
+)
+def test_as_many_as_leave_room(problem, monkeypatch, context, most, shown):
+    monkeypatch.setattr(method.Problem, "num_special", 1)
+    reader = method.Reader(lambda texts: np.full(len(texts), 10), context)
+    rows = demonstration_sets.many_shot_rows(problem, reader, demonstration_sets.ManyShotSettings(most=most))
+    # Where a query is too long even alone, the whole context is for demonstrations; here that holds none.
+    assert len(rows) == shown
+    every = demonstration_sets.many_shot_rows(
+        problem, method.Reader(reader.lengths, 1000), demonstration_sets.ManyShotSettings()
+    )
+    assert rows == every[:shown] and sorted(row.row for row in every) == sorted(row.row for row in problem.train_rows)
+    assert [row.row for row in every] != [row.row for row in problem.train_rows]
+
+
+def test_predicts_as_whole_texts_do(problem, predict):
+    model = whole_texts.model()
+    result = predict("icl_many_shot", problem, model)
+    shown = demonstration_sets.many_shot_rows(
+        problem, method.Reader(problem.lengths, model.context), demonstration_sets.ManyShotSettings()
+    )
+    assert 0 < len(shown) < 18 and result.note == f"{len(shown)} demonstrations"
+    text = layout.demonstration_text(TREC, shown)
+    prompts = [whole_texts.tokens(text + TREC.render(query)) for query in problem.evaluation]
+    one_more = layout.demonstration_text(TREC, [next(row for row in problem.train_rows if row not in shown)])
+    assert max(map(len, prompts)) <= model.context < max(map(len, prompts)) + 2 * len(whole_texts.tokens(one_more)) + 20
+    label_ids = layout.label_ids(TREC, problem.tokenize)
+    want_QC = special.softmax([[whole_texts.log_p(own, [label])[0] for label in label_ids] for own in prompts], axis=-1)
+    np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
+    assert (result.prompts, result.truncated) == (3, 0)
