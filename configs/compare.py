@@ -10,8 +10,8 @@ Every option can be given on the command line as --config.<option>=<value>; --he
 import ml_collections
 
 from knnprompt_jax import options
-from knnprompt_jax.runs import method_settings
+from knnprompt_jax.runs import settings
 
 
 def get_config() -> ml_collections.ConfigDict:
-    return options.config_of(method_settings.JobSettings)
+    return options.config_of(settings.JobSettings)

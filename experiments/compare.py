@@ -8,15 +8,15 @@ experiments/tabulate_records.py puts several runs into tables.
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import comparison, method_settings, overview
+from knnprompt_jax.runs import comparison, overview, settings
 
-_CONFIG = app.Config(__file__, "compare.py", method_settings.JobSettings)
+_CONFIG = app.Config(__file__, "compare.py", settings.JobSettings)
 
 
 def main() -> None:
     records = comparison.run(_CONFIG.value)
     if parallel.is_main():
-        print(overview.of_comparison(records))
+        print(overview.describe_comparison(records))
         print(f"records: {_CONFIG.value.output}/")
 
 

@@ -5,15 +5,15 @@ python experiments/knn_prompting.py --config.model=gpt2-xl --config.task=trec --
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import comparison, method_settings, overview
+from knnprompt_jax.runs import comparison, overview, settings
 
-_CONFIG = app.Config(__file__, "knn_prompting.py", method_settings.JobSettings)
+_CONFIG = app.Config(__file__, "knn_prompting.py", settings.JobSettings)
 
 
 def main() -> None:
     records = comparison.run(_CONFIG.value)
     if parallel.is_main():
-        print(overview.of_comparison(records))
+        print(overview.describe_comparison(records))
         print(f"records: {_CONFIG.value.output}/")
 
 

@@ -14,7 +14,8 @@ from importlib import metadata
 
 import filelock
 
-VARIABLE, OFF = "KNNPROMPT_CACHE", "off"
+from knnprompt_jax import files
+
 _MOST_BYTES = 2**30  # What was used longest ago goes first.
 
 
@@ -23,16 +24,15 @@ def use() -> None:
 
     KNNPROMPT_CACHE=folder moves it. Where the folder cannot be made, nothing is kept.
     """
-    chosen = os.environ.get(VARIABLE, "")
-    if chosen == OFF or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    cache = files.user_cache()
+    if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    place = (pathlib.Path(chosen) if chosen else _user_cache() / "knnprompt_jax") / "compiled" / _machine()
+    place = cache / "compiled" / _machine()
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)  # Programs are run: nobody else is to write them.
-        writable = os.access(place, os.W_OK)
-    except (OSError, ValueError):
-        writable = False
-    if not writable:
+    except OSError:
+        return
+    if not os.access(place, os.W_OK):
         return
     _drop_torn(place)
     settings = {
@@ -59,12 +59,6 @@ def _drop_torn(place: pathlib.Path) -> None:
         for entry in place.glob("*-cache"):
             if not entry.with_name(f"{entry.name.removesuffix('-cache')}-atime").exists():
                 entry.unlink()
-
-
-def _user_cache() -> pathlib.Path:
-    """The folder that the XDG Base Directory Specification names."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return pathlib.Path(given) if os.path.isabs(given) else pathlib.Path(os.path.expanduser("~/.cache"))
 
 
 def _machine() -> str:

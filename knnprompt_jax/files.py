@@ -143,6 +143,23 @@ def _check_names(path: pathlib.Path, nearest: pathlib.Path) -> None:
         os.lstat(place.with_name(f"...{place.name}.progress.writing.lock"))
 
 
+def user_cache() -> pathlib.Path | None:
+    """Return the folder for what can be computed again: KNNPROMPT_CACHE, or `knnprompt_jax` in the user's cache folder (XDG).
+
+    None if KNNPROMPT_CACHE=off or the folder cannot be made or written to.
+    """
+    given, base = os.environ.get("KNNPROMPT_CACHE", ""), os.environ.get("XDG_CACHE_HOME", "")
+    if given == "off":
+        return None
+    home = pathlib.Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"))
+    folder = pathlib.Path(given) if given else home / "knnprompt_jax"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
 @contextlib.contextmanager
 def refusals(path: pathlib.Path) -> Iterator[None]:
     """Raises UserError with the path and the reason where the system refuses what is done to `path`."""

@@ -41,10 +41,11 @@ def option(
     """A field that is an option; `least` and `most` bound a number, or each number of a tuple; what is `needed` is not empty. No number
     is beyond ± `LARGEST`. An outcome depends on what is `decisive`, beside the rows and the method's options.
 
-    `words` may be given in the place of a value: each stands for one, which need not lie within the bounds.
+    `words` may be given in the place of a value: each stands for one, which need not lie within the bounds. A default of None means
+    "not given"; the field's type is then `X | None`.
     """
     declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "words": words}
-    declared |= {"needed": needed, "decisive": decisive}
+    declared |= {"needed": needed, "decisive": decisive, "optional": default is None}
     return dataclasses.field(default=default, metadata=declared)
 
 
@@ -135,6 +136,10 @@ def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, agai
 
     `again` it may also be what a word stands for: options are also made of options.
     """
+    if declared["optional"]:
+        if value is None:
+            return None
+        hint = typing.get_args(hint)[0]
     several = typing.get_origin(hint) is tuple
     kind, told = typing.get_args(hint)[0] if several else hint, f"{name}={shown(value)}"
     if isinstance(value, str) and declared["words"]:

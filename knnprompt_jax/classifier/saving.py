@@ -60,6 +60,11 @@ class Saved:
         return made.use_store(self.load(model, options), *kept, self.states(model), content.choice)
 
     @property
+    def digest(self) -> str:
+        """SHA-256 of the whole folder: that of its manifest, which has a checksum of every other file."""
+        return manifest_lib.file_hash(self.folder / manifest_lib.FILE)
+
+    @property
     def store_options(self) -> store_lib.StoreOptions:
         """How the store was made; raises UserError on a value outside its choices."""
         return options_lib.from_config(store_lib.StoreOptions, self.content.parameters["store_options"])

@@ -1,4 +1,4 @@
-"""Packed prompts through a decoder's programs: compiled once per shape, enqueued ahead of what is waited for, checked for overflow."""
+"""Run packed prompts through a decoder's programs: compile once per shape, queue calls ahead, check for overflow."""
 
 import collections
 import dataclasses
@@ -23,78 +23,96 @@ Array = jax.Array
 
 @dataclasses.dataclass
 class PassStatistics:
-    """What the passes of a model have cost: prompts, tokens (prefixes, suffixes, packed slots), seconds, compilations."""
+    """The cost of all passes of a model.
+
+    Attributes:
+      prompts: prompts that were read.
+      prefix_tokens, suffix_tokens: tokens that were read, without padding.
+      slots: packed slots, padding included.
+      requested_tokens: tokens of all prompts that were asked for, those found in a cache included.
+      seconds, compile_seconds: wall time of passes and, as a part of it, of compilation.
+      compilations: compiled programs.
+    """
 
     prompts: int = 0
     prefix_tokens: int = 0
     suffix_tokens: int = 0
     slots: int = 0
+    requested_tokens: int = 0
     seconds: float = 0.0
     compile_seconds: float = 0.0
     compilations: int = 0
 
     @property
     def tokens(self) -> int:
-        """Tokens that were read, padding not counted."""
+        """Tokens that were read, without padding."""
         return self.prefix_tokens + self.suffix_tokens
 
     @property
     def fill(self) -> float:
+        """The share of packed slots that held a token."""
         return self.suffix_tokens / max(1, self.slots)
 
 
 class Execution:
-    """A decoder on a mesh, and what it has cost so far.
+    """A decoder on a mesh with its compiled programs and their cost so far.
 
     Attributes:
-      mesh: its devices, which hold the weights.
-      statistics: the sums over all passes; `seconds` are for the caller to count.
+      mesh: the devices that hold the weights.
+      statistics: sums over all passes; the caller counts `seconds`.
     """
 
     def __init__(self, model: decoder.Decoder, name: str, mesh: jax.sharding.Mesh, deterministic: bool):
-        """`name` is what messages call the model; a deterministic pass takes the stable softmax at once."""
+        """Place the weights on the mesh. Messages call the model `name`."""
         self.mesh, self.statistics = mesh, PassStatistics()
         self._name, self._deterministic = name, deterministic
         self._graph, params = nnx.split(model)
         self._params = sharding.place(params, model.config, mesh)
         self._compiled: dict[Any, Any] = {}
-        self._kept_prefix: tuple[Any, attention.Prefix] | None = None
+        self._prefix_in_memory: tuple[Any, attention.Prefix] | None = None
 
     @property
     def decoder(self) -> decoder.Decoder:
-        """The decoder, with its weights where they are."""
+        """The decoder with its weights on the mesh."""
         return nnx.merge(self._graph, self._params)
 
     @property
     def platform(self) -> str:
-        """Of the devices: cpu, gpu, tpu."""
+        """The platform of the devices: cpu, gpu or tpu."""
         return self.mesh.devices.flat[0].platform
 
-    def forget_prefix(self) -> None:
-        """Frees the prefix that a pass kept."""
-        self._kept_prefix = None
+    def free_prefix(self) -> None:
+        """Free the keys and values of the prefix that was read last."""
+        self._prefix_in_memory = None
 
     def pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
-        """The group's prompts as packed steps, of which step t belongs to the data shard t modulo their number; a process fills in the
-        steps of its shards."""
+        """Pack a group's prompts into steps. Step t belongs to data shard t modulo their number; a process fills its own."""
         data, local = self.mesh.shape[parallel.DATA], parallel.local_data_shards(self.mesh)
         return packing.pack(group, shape, lambda step: step % data in local)
 
-    def read(
+    def run(
         self,
         packed: packing.PackedPrompts,
         progress: progress_lib.Progress | None,
         name: str,
         function: Callable[..., Any],
         *extra_TJ: np.ndarray,
-        keep_prefix: bool = False,
     ) -> list[Any]:
-        """What a function of `programs` makes of all packed steps, call by call, each in the order [T, J].
+        """Apply a function of `programs` to all packed steps.
 
-        `name` is what the compiled program is kept by. With `keep_prefix` the prefix stays in the devices' memory for the next pass
-        that has the same. Raises UserError where an output is not finite.
+        The prefix stays in device memory for the next call that has the same, until `free_prefix`.
+
+        Args:
+          name: the key of the compiled program.
+          extra_TJ: further arguments of the function for each step.
+
+        Returns:
+          The function's outputs in the order [T, J], one entry per call into the devices.
+
+        Raises:
+          UserError: an output is not finite.
         """
-        prefix = self._prefix(packed, keep_prefix)
+        prefix = self._prefix(packed)
         prompts_T = np.bincount(packed.slot_N // packed.shape.reads, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
         arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.read_positions_TJ, *extra_TJ)
@@ -121,27 +139,27 @@ class Execution:
         self.statistics.slots += packed.tokens_TBS.size
         return outputs
 
-    def _prefix(self, packed: packing.PackedPrompts, keep: bool) -> attention.Prefix:
+    def _prefix(self, packed: packing.PackedPrompts) -> attention.Prefix:
         key = (packed.prefix_length, packed.prefix_P.tobytes())
-        if self._kept_prefix and self._kept_prefix[0] == key:
-            return self._kept_prefix[1]
+        if self._prefix_in_memory and self._prefix_in_memory[0] == key:
+            return self._prefix_in_memory[1]
         arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
         prefix = self._call("prefix", programs.read_prefix, *arrays)
-        if keep and packed.prefix_length:
-            self._kept_prefix = (key, prefix)
+        if packed.prefix_length:
+            self._prefix_in_memory = (key, prefix)
         self.statistics.prefix_tokens += packed.prefix_length
         return prefix
 
     def _put(self, array: np.ndarray | np.int32, *axes: str | None) -> Array:
-        """The array on the mesh, split over these axes of it."""
+        """Put an array on the mesh, split over these axes."""
         return parallel.put(np.asarray(array), self.mesh, P(*axes))
 
     def _enqueue(self, name: str, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        """Hands the devices a call; what comes back waits for its output, which is finite.
+        """Hand a call to the devices; the returned function waits for its output.
 
-        The quick softmax in attention comes first; where it overflows, the stable one instead (see `models.attention`). What an
-        earlier call needed does not matter, so that interrupted work ends as uninterrupted does. Another prompt's overflow does, so
-        that a deterministic model takes the stable one at once, as all do where a kernel makes softmax stable.
+        The quick softmax runs first; if it overflows, the stable one replaces its output (`models.attention`). An earlier
+        call's overflow does not matter, so that a resumed job ends as an uninterrupted one. Another prompt's overflow
+        does, so a deterministic model uses the stable softmax from the start, and so does a kernel that has no other.
         """
         is_stable = self._deterministic or attention.is_in_kernel(packing.ROW_WIDTH, self.platform)
 
@@ -157,7 +175,7 @@ class Execution:
                 output, is_finite = start(True)
             if not is_finite:
                 raise errors.UserError(
-                    f"{self._name}: some next-token distributions are not finite: the weights are damaged, or overflow in "
+                    f"{self._name}: some next-token distributions are not finite: the weights are damaged or overflow in "
                     f"{self.decoder.head.rows_VE.dtype}"
                 )
             return output
@@ -165,11 +183,11 @@ class Execution:
         return finish
 
     def _call(self, name: str, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
-        """Calls a jitted program, compiled ahead once per shape so that compile time is counted apart."""
+        """Call a jitted program. It is compiled ahead of time, once per shape, so that compile time is counted apart."""
         key = (name, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
         if key not in self._compiled:
             started = time.monotonic()
-            # Full float32 products: accelerators otherwise round the reference mode's operands to fewer bits.
+            # Full float32 products: accelerators would otherwise round the operands of the reference mode.
             with jax.default_matmul_precision("highest"):
                 lowered = program.lower(self._graph, self.mesh, self._params, *arguments, **static)
                 self._compiled[key] = lowered.compile()

@@ -1,4 +1,4 @@
-"""The language-model pass: prompts → states, the statistics from which every next-token distribution follows."""
+"""A frozen language model: a decoder, its tokenizer and its passes over prompts."""
 
 import functools
 import os
@@ -9,14 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution, programs
-from knnprompt_jax.lm import states as states_lib
-from knnprompt_jax.models import checkpoints, decoder, registry, sharding, tokenizers
+from knnprompt_jax.models import checkpoints, decoder, identity, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import alone, layout, packing
@@ -39,14 +37,18 @@ class LanguageModel:
         mesh: jax.sharding.Mesh | None = None,
         deterministic: bool = False,
     ):
-        """`step_tokens` is how many packed tokens go through the model at a time in each data shard; the default suits the device.
+        """Place the weights on the mesh.
 
-        Without a mesh the model runs on one device. If `deterministic`, the state of a prompt is the same to the bit whatever is read
-        beside it, and `step_tokens` do not count (docs/reliability.md has the cost).
+        Args:
+          fingerprint: SHA-256 of the files of weights, configuration and tokenizer; "" if the model has no files.
+          step_tokens: packed tokens per step in each data shard; the default suits the device.
+          mesh: the devices; by default one.
+          deterministic: make each state the same to the bit, whatever is read with it (docs/reliability.md has the cost).
+            `step_tokens` has no effect then.
         """
         if len(tokenizer) > model.config.vocab_size:
             raise errors.UserError(
-                f"{name}: the tokenizer has {len(tokenizer)} tokens, the model {model.config.vocab_size}: they do not belong together"
+                f"{name}: the tokenizer has {len(tokenizer)} tokens, the model {model.config.vocab_size}: use the model's tokenizer"
             )
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
         self.tokenize = layout.tokenize_with(tokenizer)
@@ -66,19 +68,19 @@ class LanguageModel:
         mesh: jax.sharding.Mesh | None = None,
         deterministic: bool = False,
     ) -> "LanguageModel":
-        """Loads a decoder of any family of `registry.LANGUAGE_MODELS`, in float32 (the reference), bfloat16 (for accelerators) or int8
-        (kernels in 8 bits, the rest in bfloat16).
+        """Load a decoder of any family of `registry.LANGUAGE_MODELS`. Each process reads only the slices of its devices.
 
-        The name is "smollm2" or "tiny", a Hugging Face folder, a GGUF file, a Hub name, or a Hub name with a file: "owner/name:file.gguf".
-        Each process reads only the slices of its devices of the mesh.
+        Args:
+          name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, a Hub name, or "owner/name:file.gguf".
+          dtype: float32 (the reference), bfloat16 (for accelerators) or int8 (8-bit kernels, the rest in bfloat16).
 
         Raises:
-            UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
-                mismatched weight files.
+          UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
+            mismatched weight files.
         """
         config_lib.dtype_of(dtype)
         config, path = registry.describe(str(name_or_path), revision)
-        fingerprint, tokenizer = checkpoints.fingerprint(path, config), tokenizers.load(path)
+        fingerprint, tokenizer = identity.fingerprint(path), tokenizers.load(path)
         name = str(name_or_path)
         return cls.from_files(path, config, tokenizer, name, fingerprint, dtype, step_tokens, mesh, deterministic)
 
@@ -95,7 +97,7 @@ class LanguageModel:
         mesh: jax.sharding.Mesh | None = None,
         deterministic: bool = False,
     ) -> "LanguageModel":
-        """As `from_pretrained`, where all but the weights is read already."""
+        """Load the weights of a model whose configuration, tokenizer and fingerprint are known."""
         jax_dtype, mesh = config_lib.dtype_of(dtype), parallel.make_mesh(1, 1) if mesh is None else mesh
         model = checkpoints.load(path, config, jax_dtype, sharding.placement(config, mesh))
         return cls(model, tokenizer, name, fingerprint, step_tokens, mesh, deterministic)
@@ -104,10 +106,10 @@ class LanguageModel:
     def by_reference(
         cls, name: str, fingerprint: str, dtype: str, step_tokens: int, deterministic: bool
     ) -> "LanguageModel":
-        """The model of that name with these weights: on one device of this process, where it is loaded unless it is there already.
+        """Return the model that a pickle names, on one device; it is loaded unless this process has it already.
 
         Raises:
-            UserError: it cannot be loaded, or has other weights now.
+          UserError: it cannot be loaded, or its files have changed.
         """
         asked = (name, fingerprint, dtype, step_tokens, deterministic)
         for model in list(_LIVE):
@@ -116,13 +118,13 @@ class LanguageModel:
         model = cls.from_pretrained(name, dtype, step_tokens=step_tokens, deterministic=deterministic)
         if model.fingerprint != fingerprint:
             raise errors.UserError(
-                f"{name}: its weights are others (fingerprint {model.fingerprint[:8]}) than those of the model that was "
-                f"pickled ({fingerprint[:8]})"
+                f"{name}: the files of this model have changed since it was pickled "
+                f"(fingerprint {model.fingerprint[:8]}, was {fingerprint[:8]})"
             )
         return model
 
     def __reduce__(self) -> Any:
-        """A pickle names the model, and holds no weights."""
+        """Pickle the name of the model without its weights."""
         if not self.fingerprint:
             raise errors.UserError(
                 "a model that was not loaded by from_pretrained cannot be pickled: nothing names its weights"
@@ -131,7 +133,7 @@ class LanguageModel:
 
     @property
     def _reference(self) -> tuple[str, str, str, int, bool]:
-        """What a pickle names it by."""
+        """The arguments of `by_reference`."""
         return self.name, self.fingerprint, self.dtype, self.step_tokens, self.deterministic
 
     def __repr__(self) -> str:
@@ -143,77 +145,83 @@ class LanguageModel:
 
     @property
     def context(self) -> int:
-        """Tokens the model can read."""
+        """The number of tokens that the model can read."""
         return self.config.num_positions
 
     @property
     def statistics(self) -> execution.PassStatistics:
-        """What all passes so far have cost."""
+        """The cost of all passes so far."""
         return self.execution.statistics
 
     @property
     def identity(self) -> tuple[str, str, Any, str, bool]:
-        """Name, fingerprint, tokenizer, dtype and whether it is deterministic: what states depend on beside their prompts."""
+        """Name, fingerprint, tokenizer, dtype and deterministic mode."""
         return self.name, self.fingerprint, self.tokenizer, self.dtype, self.deterministic
 
     @property
     def dtype(self) -> str:
-        """Of weights and activations, by its name in `config.DTYPES`."""
+        """The dtype of weights and activations, a key of `config.DTYPES`."""
         return self._dtype
 
     @functools.cached_property
     def head(self) -> head_lib.Head:
-        """What makes next-token logits of hidden states."""
+        """The output head, which turns states into next-token logits."""
         return self.execution.decoder.head
 
-    def states(
+    def run_pass(
         self,
         prompts: layout.Prompts,
-        shape: Callable[[layout.PromptGroup], packing.PackShape] | None = None,
+        shape_of: Callable[[layout.PromptGroup], packing.PackShape],
+        output: str = "states",
+        order: np.ndarray | None = None,
         progress: progress_lib.Progress | None = None,
-        keep_prefix: bool = False,
-    ) -> states_lib.States:
-        """The states of all prompts, in the order asked for, their rows split over every device (where their number divides).
+    ) -> Any:
+        """Read all prompts. `knnprompt_jax.states` calls this; everybody else calls `states.read`.
 
-        `shape` gives the packing of a group; by default the group's, which costs one compilation per call of `states`. A deterministic
-        model packs every prompt alone instead.
-        With `keep_prefix` the prefix stays in the devices' memory, and the next call with the same prefix does not read it again.
+        Args:
+          shape_of: the packing of each group; a deterministic model packs every prompt alone instead.
+          output: a key of `programs.OUTPUTS`: "states" or "layers".
+          order: the prompts whose rows are returned; by default each prompt once, in the order asked for.
+
+        Returns:
+          Arrays with one row per prompt, split over every device where their number divides.
 
         Raises:
-            UserError: distributions that are not finite, because weights are damaged or overflow.
+          UserError: a distribution is not finite, because weights are damaged or overflow.
         """
-        if not keep_prefix:
-            self.execution.forget_prefix()
-        shape = shape or (lambda group: packing.choose_shape([group], self.step_tokens, self.mesh.shape[parallel.DATA]))
-        function = programs.read_suffixes
+        function = programs.OUTPUTS[output][self.deterministic]
         if self.deterministic:
-            prompts, shape, function = alone.arrange(prompts), self._shape_alone, programs.read_suffixes_alone
-        outputs: list[tuple[Array, Array]] = []
-        slots, indices = [], []
+            prompts, shape_of = alone.arrange(prompts), self._shape_alone
+        outputs: list[Any] = []
+        slots, indices, num_slots = [], [], 0
         started = time.monotonic()
         for group in prompts.groups:
-            packed = self.execution.pack(group, shape(group))
-            slots.append(packed.slot_N + sum(log_z_TJ.size for _, log_z_TJ in outputs))
+            packed = self.execution.pack(group, shape_of(group))
+            slots.append(packed.slot_N + num_slots)
             indices.append(group.index)
-            outputs += self.execution.read(packed, progress, "suffixes", function, keep_prefix=keep_prefix)
-        if not outputs:
-            return states_lib.States(jnp.zeros((0, self.config.state_width)), jnp.zeros(0), self.deterministic)
+            calls = self.execution.run(packed, progress, output, function)
+            num_slots += sum(int(np.prod(jax.tree.leaves(call)[0].shape[:2])) for call in calls)
+            outputs += calls
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
-        hidden_NE, log_z_N = jax.block_until_ready(
-            programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N)))
-        )
+        slot_N = slot_N if order is None else slot_N[order]
+        rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
         self.statistics.seconds += time.monotonic() - started
-        return states_lib.States(hidden_NE, log_z_N, deterministic=self.deterministic)
+        return rows
+
+    def states(self, prompts: Any, shape: Any = None, progress: Any = None, keep_prefix: bool = False) -> Any:
+        from knnprompt_jax import states
+
+        return states.read(self, prompts, repeated=keep_prefix)
 
     def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None
     ) -> continuations_lib.Scores:
-        """How likely every target token of each text is, predicted from all tokens before it. Sums and means are the caller's.
+        """Return the log-probability of every target token given all tokens before it.
 
-        Costs four compilations at most: texts with a shared prefix and without, the prefix's and theirs.
+        Texts with and without a shared prefix cost one compilation each, and the prefixes as many.
 
         Raises:
-            UserError: as `states`.
+          UserError: a log-probability is not finite, because weights are damaged or overflow.
         """
         shapes = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
         scores = continuations_lib.Scores.empty(continuations.num_texts)
@@ -222,16 +230,18 @@ class LanguageModel:
             packed = self.execution.pack(group, shapes[bool(len(group.prefix_P))])
             tokens_TJ = continuations_lib.place(targets, packed)
             calls = parallel.replicate(
-                self.execution.read(packed, progress, "score", programs.score_suffixes, tokens_TJ)
+                self.execution.run(packed, progress, "score", programs.score_suffixes, tokens_TJ)
             )
             log_p, is_greatest = (
                 np.concatenate([np.asarray(part).ravel() for part in parts]) for parts in zip(*calls, strict=True)
             )
-            for index, slots in zip(group.index, continuations_lib.slots(targets, packed), strict=True):
-                scores.log_p[index], scores.is_greatest[index] = log_p[slots], is_greatest[slots]
+            for index, places in zip(group.index, continuations_lib.slots(targets, packed), strict=True):
+                scores.log_p[index], scores.is_greatest[index] = log_p[places], is_greatest[places]
+            self.statistics.requested_tokens += packed.num_tokens + packed.prefix_length
+        self.execution.free_prefix()
         self.statistics.seconds += time.monotonic() - started
         return scores
 
     def _shape_alone(self, group: layout.PromptGroup) -> packing.PackShape:
-        """Steps of half the tokens, so that a few texts do not cost as much as many."""
+        """Return a packing with half the tokens per step, so that a few texts do not cost as much as many."""
         return alone.shape(group, programs.step_tokens(self.execution.platform) // 2)

@@ -26,7 +26,7 @@ def states(
     for group in prompts.groups:
         packed = model.execution.pack(group, shapes[bool(len(group.prefix_P))])
         slots.append(packed.slot_N + sum(call.shape[0] * call.shape[1] for call in calls))
-        calls += model.execution.read(packed, progress, "layers", inside.layers_of_suffixes)
+        calls += model.execution.run(packed, progress, "layers", inside.layers_of_suffixes)
     index = np.concatenate([group.index for group in prompts.groups])
     slot_N = np.concatenate(slots)[np.argsort(index)]
     rows = programs.select(calls, slot_N, parallel.by_rows(model.mesh, len(slot_N)))

@@ -1,4 +1,4 @@
-"""The jitted programs of the language-model pass: the prefix, the packed steps of the suffixes, the choice of their rows."""
+"""The jitted programs of the language-model pass: the prefix, the packed steps of suffixes, the selection of rows."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import attention, decoder, sharding
+from knnprompt_jax.models import attention, decoder, inside, sharding
 
 Array = jax.Array
 STEPS_PER_CALL = 4
@@ -19,12 +19,12 @@ _STEP_TOKENS_ON_CPU, _STEP_TOKENS = 2560, 16384
 
 
 def step_tokens(platform: str) -> int:
-    """How many packed tokens go through the model at a time in each data shard, by default."""
+    """The default number of packed tokens per step in each data shard."""
     return _STEP_TOKENS_ON_CPU if platform == "cpu" else _STEP_TOKENS
 
 
 def calls_ahead(platform: str) -> int:
-    """How many calls devices are given before the first of them is waited for and looked at; a CPU would run them side by side."""
+    """The number of calls queued before the first is waited for; a CPU would run them at the same time."""
     return 0 if platform == "cpu" else 1
 
 
@@ -40,7 +40,7 @@ def read_prefix(
 
 
 def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Array, Array]:
-    """Hidden states [J, E] and log-partitions [J] of a step's tokens that are read."""
+    """Return the hidden states [J, E] and log-partitions [J] at a step's read positions."""
     with jax.named_scope("suffixes"):
         hidden_JE = model.read_suffixes(*step, **options)
     with jax.named_scope("log_partition"):
@@ -52,19 +52,28 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
 def read_suffixes_alone(
     model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any
 ) -> tuple[Array, Array]:
-    """As `read_suffixes`; the last block too sums over a row's own tokens alone, whichever row that is."""
+    """Call `read_suffixes` so that the last block, too, sums over the tokens of each row alone."""
     return read_suffixes(model, mesh, *step, **options, whole_last_block=True)
 
 
 def score_suffixes(
     model: decoder.Decoder, mesh: jax.sharding.Mesh, *step_and_targets: Array, **options: Any
 ) -> tuple[Array, Array]:
-    """log p [J] (float32, nats) that a step's target tokens, given last, follow the tokens that are read; whether none is likelier."""
+    """Return log p [J] (float32, nats) of a step's target tokens (the last argument) and whether each is the likeliest."""
     del mesh
     *step, targets_J = step_and_targets
     with jax.named_scope("score"):
         hidden_JE = model.read_suffixes(*step, **options, whole_last_block=True)
         return model.head.log_probabilities(hidden_JE, targets_J)
+
+
+def read_layers(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> Array:
+    """Return the hidden states [J, L, D] after every block at a step's read positions."""
+    return inside.layers_of_suffixes(model, mesh, *step, **options)
+
+
+# The function of a pass by its output; the second one is for deterministic models.
+OUTPUTS = {"states": (read_suffixes, read_suffixes_alone), "layers": (read_layers, read_layers)}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "stable_softmax"))
@@ -78,10 +87,10 @@ def each_step(
     function: Callable[..., Any],
     stable_softmax: bool,
 ) -> Any:
-    """What `read_suffixes` or `score_suffixes` gives for each packed step, as [T, J, …].
+    """Apply `function` to each packed step and return its outputs as [T, J, …].
 
-    B and J are those of all data shards, side by side. Each data shard takes its steps one after the other, independently; steps
-    that are active in none cost nothing.
+    B and J count the rows and reads of all data shards. Each data shard runs its steps one after the other; inactive steps
+    cost nothing.
     """
 
     def each(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
@@ -108,23 +117,20 @@ def each_step(
 
 @jax.jit
 def all_finite(outputs: Any) -> Array:
-    """Whether no number of some arrays is infinite or NaN; the same on every device."""
+    """Return whether all numbers of some arrays are finite; the same on every device."""
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(outputs)]).all()
 
 
 @functools.partial(jax.jit, static_argnames="sharding")
 def select(outputs: Sequence[Any], slot_N: Array, sharding: jax.NamedSharding) -> Any:
-    """The rows at some slots of all outputs [T, J, …], one output after the other."""
+    """Select rows by slot from the outputs [T, J, …] of several calls, concatenated."""
     flat = [jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), output) for output in outputs]
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[slot_N], *flat)
     return jax.lax.with_sharding_constraint(rows, sharding)
 
 
 def deal(array_T: np.ndarray, data: int) -> np.ndarray:
-    """The steps [B, …] of one call, with empty ones after them: [STEPS_PER_CALL, data · B, …], all data shards' side by side.
-
-    There may be fewer steps than STEPS_PER_CALL · data, but no more.
-    """
+    """Pad at most STEPS_PER_CALL · data steps [B, …] with empty ones and deal them to the shards: [STEPS_PER_CALL, data · B, …]."""
     steps, size, *rest = array_T.shape
     padding = [(0, STEPS_PER_CALL * data - steps)] + [(0, 0)] * (array_T.ndim - 1)
     return np.pad(array_T, padding).reshape(STEPS_PER_CALL, data * size, *rest)

@@ -1,4 +1,4 @@
-"""What a pass of the language model leaves of each prompt: the statistics from which every next-token distribution follows."""
+"""States: the sufficient statistics of next-token distributions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,11 @@ Array = jax.Array
 
 @struct.dataclass
 class States:
-    """One row per prompt: the head's input `hidden_NE` and the log-partition `log_z_N` in nats, both float32.
+    """The head's input `hidden_NE` and the log-partition `log_z_N` (nats) of N prompts, both float32.
 
-    log p(v) = w_v · h − log Z, with w_v the rows of the head (`models.head`). A pass leaves its rows split over the devices of the mesh;
-    a selection of rows lies whole on each of them. `deterministic` says that no state depends on what was read beside its prompt, and
-    asks as much of a store of them.
+    log p(v) = w_v · h − log Z, where w_v are the rows of the head (`models.head`). A pass leaves its rows split over the
+    devices of the mesh; a selection of rows is whole on every device. `deterministic` means that no state depends on the
+    prompts read with it, and requires the same of a store made of these states.
     """
 
     hidden_NE: Array
@@ -33,5 +33,5 @@ class States:
 
 
 def concatenate(parts: Sequence[States]) -> States:
-    """States of several sets of prompts, one after the other."""
+    """Concatenate states by row."""
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax.methods import method, trainer
 from knnprompt_jax.models import checkpoints as weights
-from knnprompt_jax.models import registry, tokenizers
+from knnprompt_jax.models import identity, registry, tokenizers
 from knnprompt_jax.tasks.task import Example, Task
 
 
@@ -60,7 +60,7 @@ def run(context: method.Context, settings: trainer.Settings) -> method.Predictio
     y = context.classes(problem.train_rows)
     described = {
         "task": problem.task.name,
-        "model": weights.fingerprint(folder, shape),
+        "model": identity.fingerprint(folder),
         "rows": hashlib.sha256(repr((train_rows, y.tolist())).encode()).hexdigest(),
     }
     subfolder = f"{problem.task.name}-{pathlib.PurePath(name).name}-m{problem.split.shots}-seed{seed}"

@@ -2,18 +2,20 @@
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import errors, lm, parallel, progress
+from knnprompt_jax import errors, lm, progress
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.lm import layers
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.prompts import continuations, layout, packing
+from knnprompt_jax.prompts import continuations, layout
 from knnprompt_jax.store import representations
 from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -35,6 +37,13 @@ class Problem:
     label_token: str = "last"
     truncation: str = "left"
     logit_cap: float | None = None
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the task and its rows: demonstrations, anchors and the rows to classify."""
+        rows = (self.split.demonstrations, self.split.anchors, self.evaluation)
+        parts = [self.task.digest, *map(splits.rows_digest, rows)]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
     @property
     def train_rows(self) -> list[Example]:
@@ -95,7 +104,7 @@ class Context:
     states: Mapping[PromptSet, lm.States]
     store_options: store_lib.StoreOptions = store_lib.StoreOptions()
     store: store_lib.Store | None = None
-    cache: Any = None
+    cache: states_lib.AnyCache | None = None
 
     @property
     def head(self) -> head_lib.Head:
@@ -129,21 +138,16 @@ class Context:
 
     def read(self, prompts: layout.Prompts, title: str) -> lm.States:
         """Return the states of the prompts, in order and replicated over the devices."""
-        (states,) = self.read_each([prompts], title)
-        return states
+        return states_lib.read(self.model, prompts, self.cache, title=self._title(title))[:]
 
     def read_each(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
         """Yield the states of each set of prompts, as `read`; all sets share their compiled programs."""
-        groups = (group for prompts in sets for group in prompts.groups)
-        shapes = packing.choose_shapes(groups, self.model.step_tokens, self.model.mesh.shape[parallel.DATA])
-        with progress.bar(sum(prompts.num_prompts for prompts in sets), self._title(title)) as report:
-            for prompts in sets:
-                yield self.model.states(prompts, lambda group: shapes[bool(len(group.prefix_P))], report)[:]
+        for states in states_lib.read_each(self.model, sets, self.cache, title=self._title(title)):
+            yield states[:]
 
     def read_layers(self, prompts: layout.Prompts, title: str) -> np.ndarray:
         """Return the hidden states after every block [N, L, D], in the order of the prompts."""
-        with progress.bar(prompts.num_prompts, self._title(title)) as report:
-            return layers.states(self.model, prompts, report)
+        return states_lib.read_layers(self.model, prompts, self.cache, title=self._title(title))
 
     def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:
         """Return log p of every target token, one array per text."""

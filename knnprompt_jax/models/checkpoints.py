@@ -2,11 +2,10 @@
 
 import collections
 import functools
-import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 import jax
 import jax.numpy as jnp
@@ -85,32 +84,6 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
         safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
     with files_lib.new_file(folder / "config.json") as path:
         path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-
-
-def fingerprint(path: pathlib.Path, config: config_lib.DecoderConfig) -> str:
-    """SHA-256 (hex) over the configuration and every tensor's name, shape, type and some bytes; of a GGUF file, its tokenizer too.
-
-    The bytes are the first and last 1,024 and up to 61 between: another training step changes them all, a change to
-    a few weights by hand may go unseen.
-    """
-    digest = hashlib.sha256(repr(config).encode())
-    for described, bytes_n in _stored(path):
-        digest.update(described)
-        for sample in (bytes_n[:1024], bytes_n[-1024:], bytes_n[:: len(bytes_n) // 61 + 1]):
-            digest.update(sample.tobytes())
-    for part in gguf_tensors.fingerprint_parts(path) if _is_gguf(path) else ():
-        digest.update(part)
-    _release()
-    return digest.hexdigest()
-
-
-def _stored(path: pathlib.Path) -> Iterator[tuple[bytes, np.ndarray]]:
-    """What each tensor is, in words, and its bytes, by name."""
-    if _is_gguf(path):
-        yield from gguf_tensors.stored(path)
-        return
-    for tensor in sorted(tensor_files.read(tensor_files.find(path)), key=lambda tensor: tensor.key):
-        yield f"{tensor.key} {tensor.shape} {tensor.dtype}".encode(), tensor.view().reshape(-1).view(np.uint8)
 
 
 def _is_gguf(path: pathlib.Path) -> bool:

@@ -61,6 +61,11 @@ class Prompts:
     dropped_demonstrations: int = 0
     demonstrations: tuple[int, ...] = ()
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all prompts. The prefix of a group counts once."""
+        return sum(len(group.prefix_P) + sum(map(len, group.suffixes)) for group in self.groups)
+
 
 def tokenize_with(tokenizer: Any) -> Tokenize:
     """The `Tokenize` of a `transformers` tokenizer, with the special tokens it adds by default."""

@@ -2,120 +2,94 @@
 
 import contextlib
 import dataclasses
+import datetime
 import functools
 import itertools
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
 import numpy as np
+import tqdm
 from absl import logging
 from jax.sharding import Mesh
 
-from knnprompt_jax import errors, files, lm, parallel, progress
-from knnprompt_jax.lm import memory
+from knnprompt_jax import errors, files, lm, parallel, states
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import registry, sharding
-from knnprompt_jax.runs import clock as clock_lib
-from knnprompt_jax.runs import material, method_settings, records, states_cache
-from knnprompt_jax.runs import passes as passes_lib
-from knnprompt_jax.runs import reading as reading_lib
+from knnprompt_jax.models import sharding
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.runs import inputs, records
+from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
 
-StoreOf = Callable[[lm.LanguageModel], store_lib.Store]
-STATES = "states"  # The folder of states, beside the records.
-Written = Callable[[records.Record, method.Context], None]
-
-
-def start(settings: method_settings.SharedSettings | settings_lib.BuildSettings, models: Sequence[str]) -> Mesh:
-    """As `join`, and gives the mesh of the devices for these models.
-
-    Raises:
-        UserError: as `join`; the devices cannot be laid out so, or no such model.
-    """
-    join(settings)
-    return make_mesh(settings, models)
-
-
-def join(settings: method_settings.SharedSettings | settings_lib.BuildSettings) -> None:
-    """Joins the processes of the run, before anything else touches a device.
-
-    Raises:
-        UserError: the processes cannot be joined, or several search host memory.
-    """
-    parallel.start(**dataclasses.asdict(settings.distributed))
-    store_lib.check_processes(settings.datastore)
-
-
-def make_mesh(settings: settings_lib.ModelOptions, models: Sequence[str]) -> Mesh:
-    """The mesh of the settings; where they leave its axis `model` open, the smallest on which all these models fit."""
-    size = settings.mesh.model
-    if not size:
-        configs = [registry.describe(name, settings.revision or None, weights=False)[0] for name in models]
-        size = memory.model_axis(configs, settings.dtype, settings.batch)
-    return parallel.make_mesh(settings.mesh.data, size)
-
-
-def load(settings: settings_lib.ReadingOptions, model: material.Model, mesh: Mesh) -> lm.LanguageModel:
-    """The weights of a model, over the mesh."""
-    described = (model.folder, model.config, model.tokenizer, model.name, model.fingerprint)
-    return lm.LanguageModel.from_files(*described, settings.dtype, settings.batch or None, mesh, settings.deterministic)
+LoadStore = Callable[[lm.LanguageModel], store_lib.Store]
+BeforeWriting = Callable[[records.Record, method.Context], None]
 
 
 def run(
-    settings: method_settings.SharedSettings,
-    passes: Sequence[passes_lib.Pass],
+    settings: settings_lib.SharedSettings,
+    passes: Sequence[run_lib.Pass],
     mesh: Mesh,
-    folder: pathlib.Path,
     *,
-    store_of: StoreOf | None = None,
-    before_writing: Written | None = None,
+    load_store: LoadStore | None = None,
+    before_writing: BeforeWriting | None = None,
 ) -> Iterator[records.Record]:
-    """Runs passes model by model and yields each record as soon as it is there; of several processes, the first has written it.
+    """Run passes model by model and yield each record as soon as it is written to the output folder.
 
-    The records of an experiment stand in a folder of its name within, the states of prompts in `STATES`: those that are there are
-    not read again. Prompts are laid out before weights load. `store_of`
-    gives the saved store that stands for anchors; `before_writing` is called with a record before it is written.
+    The records of an experiment are in a subfolder of its name. Prompts are laid out before weights load.
 
-    Raises UserError on prompts that cannot be laid out, on a model that cannot be loaded or split over the mesh, on a folder
-    that cannot be written to, and where another process makes the same records.
+    Args:
+      load_store: loads the store of a saved classifier, which replaces the anchors.
+      before_writing: is called with each record before it is written.
+
+    Raises:
+      UserError: prompts that cannot be laid out, a model that cannot be loaded or split over the mesh, a folder that
+        cannot be written, or another process that makes the same records.
     """
+    folder = pathlib.Path(settings.output)
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
     earlier = {path.name for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern)}
-    cache = states_cache.StatesCache(folder / STATES, int(settings.states_gb * 2**30))
-    clock = clock_lib.Clock(passes)
+    cache = states.user_cache(settings.cache_gb)
+    clock = _Clock(passes)
     for planned in passes:
         if planned.reads_prompts:
             sharding.check(planned.model.config, mesh)
     for model, of_model in itertools.groupby(passes, lambda planned: planned.model):
-        loaded: reading_lib.CachedModel | None = None
+        loaded: lm.LanguageModel | None = None
         store: store_lib.Store | None = None
-        for _, alike in itertools.groupby(of_model, _shares_compilations):
-            readings = [passes_lib.lay_out(planned) for planned in alike]
-            _warn(readings[0])
-            if loaded is None and readings[0].planned.reads_prompts:
-                loaded = reading_lib.CachedModel(load(settings, model, mesh), cache)
-                store = store_of(loaded) if store_of else None
-            shape = passes_lib.shape_of(readings, loaded) if loaded else None
-            for reading in readings:
-                with parallel.by_main(_alone(folder, reading.planned, earlier)):
-                    for record, context in _outcomes(settings, reading, loaded, shape, store, clock):
+        # Passes of a task with as many demonstrations share one packing, and so their compiled programs.
+        for (_, _, reads_prompts), group in itertools.groupby(of_model, _packing_key):
+            planned_passes = list(group)
+            laid_out = [planned.lay_out() for planned in planned_passes]
+            _warn(planned_passes[0], laid_out[0])
+            if loaded is None and reads_prompts:
+                loaded = inputs.load_weights(settings, model, mesh)
+                store = load_store(loaded) if load_store else None
+            titles = [clock.title(planned, number) for number, planned in enumerate(planned_passes)]
+            reads: Iterator[lm.States | None] = itertools.repeat(None)
+            if loaded and reads_prompts:
+                reads = states.read_each(loaded, laid_out, cache, titles=titles)
+            for planned, prompts in zip(planned_passes, laid_out, strict=True):
+                with parallel.by_main(_exclusive(folder, planned, earlier)):
+                    for record, context in _records(planned, prompts, reads, loaded, store, cache):
                         parallel.call_in_main(functools.partial(_write, folder, record, context, before_writing))
                         yield record
-                clock.done(reading.planned)
+                clock.finish(planned)
     parallel.wait_for_all("records")
 
 
 @contextlib.contextmanager
-def _alone(folder: pathlib.Path, planned: passes_lib.Pass, earlier: Collection[str]) -> Iterator[None]:
-    """Holds the records of a pass; raises UserError where another process makes one of them, or has since the start.
+def _exclusive(folder: pathlib.Path, planned: run_lib.Pass, earlier: Collection[str]) -> Iterator[None]:
+    """Lock the records of a pass. Shards and runs with other settings share a folder.
 
-    `earlier` are the files that were there at the start. Shards, and runs with other settings, share a folder.
+    Raises:
+      UserError: another process makes one of the records, or has written it since the start; `earlier` are the names of
+        the files at the start.
     """
     with contextlib.ExitStack() as stack:
-        for path in (folder / run.record.experiment / run.record.name for run in planned.runs):
+        for path in (folder / run.experiment / run.file_name for run in planned.runs):
             files.check_writable(path)
             stack.enter_context(files.lock(path))
             if path.exists() and path.name not in earlier:
@@ -123,77 +97,103 @@ def _alone(folder: pathlib.Path, planned: passes_lib.Pass, earlier: Collection[s
         yield
 
 
-def _write(folder: pathlib.Path, record: records.Record, context: method.Context, before: Written | None) -> None:
-    if before:
-        before(record, context)
+def _write(
+    folder: pathlib.Path, record: records.Record, context: method.Context, before_writing: BeforeWriting | None
+) -> None:
+    if before_writing:
+        before_writing(record, context)
     records.write(folder / record.experiment, record)
 
 
-def _shares_compilations(planned: passes_lib.Pass) -> tuple[str, int, bool]:
+def _packing_key(planned: run_lib.Pass) -> tuple[str, int, bool]:
     return planned.runs[0].problem.task.name, len(planned.demonstrations), planned.reads_prompts
 
 
-def _outcomes(
-    settings: method_settings.SharedSettings,
-    reading: passes_lib.Reading,
-    model: reading_lib.CachedModel | None,
-    shape: Any,
+def _records(
+    planned: run_lib.Pass,
+    prompts: layout.Prompts,
+    reads: Iterator[lm.States | None],
+    model: lm.LanguageModel | None,
     store: store_lib.Store | None,
-    clock: clock_lib.Clock,
+    cache: states.AnyCache | None,
 ) -> Iterator[tuple[records.Record, method.Context]]:
-    """The records of a pass, as each run is over."""
-    before = dataclasses.replace(model.statistics) if model else lm.PassStatistics()
-    with progress.bar(reading.prompts.num_prompts, clock.title(reading.planned)) as report:
-        states = model.states(reading.prompts, shape, report) if model else None
-    after = model.statistics if model else before
-    seconds, prompts = after.seconds - before.seconds, after.prompts - before.prompts
-    for run in reading.planned.runs:
-        context = reading.context(run, model, states, settings.datastore, store)
-        started, tokens_before = time.monotonic(), _tokens_read(model)
-        prediction = run.method.run(context, run.settings)
-        taken = {"language_model": round(seconds, 3), "method": round(time.monotonic() - started, 3)}
-        costs: dict[str, Any] = reading.costs(run)
-        costs["lm_tokens"] += _tokens_read(model) - tokens_before + prediction.tokens
-        costs["truncated_prompts"] += prediction.truncated
-        costs["prompts"] += prediction.prompts
-        rate = round(prompts / max(1e-9, seconds), 2)
-        outcome = _outcome(run, context, prediction)
-        dropped = reading.prompts.dropped_demonstrations
-        yield (
-            dataclasses.replace(
-                run.record, seconds=taken, prompts_per_second=rate, dropped_demonstrations=dropped, **costs, **outcome
-            ),
-            context,
+    """Read the prompts of a pass, then yield the record of each run with the context of its method."""
+    model = model if planned.reads_prompts else None
+    statistics = model.statistics if model else lm.PassStatistics()
+    before = dataclasses.replace(statistics)
+    read_states = next(reads)
+    seconds, num_read = statistics.seconds - before.seconds, statistics.prompts - before.prompts
+    for run in planned.runs:
+        context = planned.context(run, model, read_states, store, cache)
+        started, tokens_before = time.monotonic(), statistics.requested_tokens
+        prediction = run.method.run(context, run.options)
+        method_seconds = time.monotonic() - started
+        shared = np.unique(np.concatenate([planned.places(run, needed) for needed in planned.needs(run)] or [[]]))
+        classes_Q = np.asarray(prediction.classes_Q)
+        outcome = records.Outcome(
+            accuracy=float(np.mean(classes_Q == context.classes(run.problem.evaluation))),
+            predicted=tuple(run.problem.task.labels[index] for index in classes_Q),
+            prompts=len(shared) + prediction.prompts,
+            truncated_prompts=_num_truncated(prompts, shared) + prediction.truncated,
+            dropped_demonstrations=prompts.dropped_demonstrations,
+            seconds={"language_model": round(seconds, 3), "method": round(method_seconds, 3)},
+            prompts_per_second=round(num_read / max(1e-9, seconds), 2),
+            lm_tokens=_num_tokens(prompts, shared) + statistics.requested_tokens - tokens_before + prediction.tokens,
+            note="; ".join(filter(None, (run.note, prediction.note))),
+            datastore=prediction.datastore,
+            candidates=prediction.candidates,
         )
+        yield records.Record.of(run, outcome), context
 
 
-def _outcome(run: passes_lib.Run, context: method.Context, prediction: method.Prediction) -> dict[str, Any]:
-    """The fields of a record that a prediction gives."""
-    task, classes_Q = run.problem.task, np.asarray(prediction.classes_Q)
-    return {
-        "accuracy": float(np.mean(classes_Q == context.classes(run.problem.evaluation))),
-        "predicted": tuple(task.labels[index] for index in classes_Q),
-        "note": "; ".join(filter(None, (run.record.note, prediction.note))),
-        "candidates": prediction.candidates,
-        "datastore": prediction.datastore,
-    }
+def _num_tokens(prompts: layout.Prompts, members: np.ndarray) -> int:
+    """Count the tokens of some of the prompts, the prefix of a group once."""
+    tokens = 0
+    for group in prompts.groups:
+        is_member = np.isin(group.index, members)
+        suffixes = sum(len(suffix) for suffix, counts in zip(group.suffixes, is_member, strict=True) if counts)
+        tokens += suffixes + (len(group.prefix_P) if is_member.any() else 0)
+    return tokens
 
 
-def _tokens_read(model: reading_lib.CachedModel | None) -> int:
-    """Tokens of all passes so far, those of prompts that the cache had among them."""
-    if not model:
-        return 0
-    return model.statistics.tokens + model.spared_tokens
+def _num_truncated(prompts: layout.Prompts, members: np.ndarray) -> int:
+    """Count those of some prompts that were truncated; these are the last group."""
+    return int(np.isin(prompts.groups[-1].index, members).sum()) if prompts.num_truncated else 0
 
 
-def _warn(reading: passes_lib.Reading) -> None:
-    """Logs which classes have too few rows, and how many queries do not fit even alone."""
-    for warning in reading.planned.runs[0].problem.split.warnings:
+def _warn(planned: run_lib.Pass, prompts: layout.Prompts) -> None:
+    """Log which classes have too few rows, and how many queries alone exceed the context."""
+    for warning in planned.runs[0].problem.split.warnings:
         logging.warning(warning)
-    if reading.prompts.num_oversized:
+    if prompts.num_oversized:
         logging.warning(
             "%d queries alone are longer than the context of %d tokens: their beginning is cut off, as published; "
-            "truncation='error' refuses them",
-            reading.prompts.num_oversized,
-            reading.planned.model.config.num_positions,
+            "--truncation=error refuses them",
+            prompts.num_oversized,
+            planned.model.config.num_positions,
         )
+
+
+class _Clock:
+    """Progress over passes, with the time left at the pace so far."""
+
+    def __init__(self, passes: Sequence[run_lib.Pass]):
+        self._total, self._finished, self._work = len(passes), 0, 0.0
+        self._work_left = sum(planned.work for planned in passes) if len(passes) > 1 else 0.0
+        self._started = time.monotonic()
+
+    def title(self, planned: run_lib.Pass, ahead: int = 0) -> str:
+        """Describe the pass that is `ahead` of the next one."""
+        number = f"{self._finished + ahead + 1}/{self._total} " if self._total > 1 else ""
+        task, seed = planned.runs[0].problem.task.name, planned.runs[0].problem.split.seed
+        return f"{number}{planned.model.short_name} {task} seed {seed}, {len(planned.demonstrations)} demonstrations"
+
+    def finish(self, planned: run_lib.Pass) -> None:
+        """Count a pass and print the time left to standard error."""
+        title = self.title(planned)
+        self._finished += 1
+        if parallel.is_main() and self._total > 1:
+            self._work, self._work_left = self._work + planned.work, self._work_left - planned.work
+            spent = time.monotonic() - self._started
+            left = datetime.timedelta(seconds=round(spent * max(0.0, self._work_left) / max(1.0, self._work)))
+            tqdm.tqdm.write(f"{title}: {len(planned.runs)} records; {left} left", file=sys.stderr)

@@ -1,9 +1,11 @@
-"""What jobs are told: options declared once, frozen and checked at the border."""
+"""The options of all jobs, declared once. `inputs` reads them at the border; functions below take what they need."""
 
 import dataclasses
 
+from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier.options import KNNOptions, PromptOptions, RuleOptions
+from knnprompt_jax.classifier.options import PromptOptions
+from knnprompt_jax.methods import registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import shipped
 from knnprompt_jax.store.store import StoreOptions
@@ -11,149 +13,170 @@ from knnprompt_jax.tasks import catalogue
 
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file."
 OWN = "own"
-TASK_HELP = f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: by the columns of train_file."
+TASK_HELP = (
+    f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: the columns of train_file."
+)
+SEEDS = (1, 2, 3, 4, 5)
+SHOTS = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshOptions(options_lib.Options):
-    """How a job's devices are laid out."""
+    """The layout of a job's devices."""
 
-    data: int = options_lib.option(0, "Devices over which rows of prompts are split; 0: all / mesh.model.", least=0)
+    data: int = options_lib.option(
+        0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0
+    )
     model: int = options_lib.option(
-        1, "Devices over which each copy of the weights is split; 0: the fewest on which they fit with a pass.", least=0
+        1, "Devices that each copy of the weights is split over; 0: the fewest that hold them and a pass.", least=0
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class DistributedOptions(options_lib.Options):
-    """How the processes of a run on several hosts find each other."""
+    """The processes of a run on several hosts."""
 
-    auto: bool = options_lib.option(
-        False, "Several processes that Slurm, Open MPI or the TPU's own records know; otherwise give an address."
-    )
-    address: str = options_lib.option("", "host:port of process 0, where nothing knows the processes.")
-    num_processes: int = options_lib.option(0, "How many processes there are, with an address.", least=0)
-    process_id: int = options_lib.option(0, "Which of them this is, from 0, with an address.", least=0)
+    auto: bool = options_lib.option(False, "Let Slurm, Open MPI or the TPU environment name the processes.")
+    address: str = options_lib.option("", "host:port of process 0, where there is no such environment.")
+    num_processes: int = options_lib.option(0, "The number of processes, with an address.", least=0)
+    process_id: int = options_lib.option(0, "The index of this process, from 0, with an address.", least=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ComputeOptions(options_lib.Options):
-    """How a language model runs, whichever it is."""
+    """The dtype, batch and mesh of a language model. A dtype that is not given is float32, or a saved classifier's."""
 
-    dtype: str = options_lib.option(
-        "float32",
-        "float32 is the reference, bfloat16 for accelerators; int8: kernels in 8 bits, the rest in bfloat16.",
+    dtype: str | None = options_lib.option(
+        None,
+        "float32 (default): the reference; bfloat16: for accelerators; int8: 8-bit kernels, the rest in bfloat16.",
         choices=config_lib.DTYPES,
-        decisive=True,
     )
-    batch: int = options_lib.option(
-        0, "Packed tokens that go through the model at a time in each data shard; 0: what suits the device.", least=0
-    )
+    batch: int = options_lib.option(0, "Packed tokens per step in each data shard; 0: what suits the device.", least=0)
     mesh: MeshOptions = options_lib.group(MeshOptions)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions(ComputeOptions):
-    """How a language model is loaded and run."""
+    """The revision of a language model, and how it runs."""
 
-    revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.", decisive=True)
+    revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.")
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedOptions(options_lib.Options):
-    """Which saved classifier answers, and how its model is laid out."""
+    """A saved classifier, and the mesh of its model."""
 
     store: str = options_lib.option("", "Folder of a saved classifier.", needed=True)
-    mesh_model: int = options_lib.option(1, "Devices that the weights are split over.", least=1)
+    mesh_model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadingOptions(PromptOptions, ModelOptions):
-    """How a language model reads prompts."""
+    """The prompts of a language model, and how it reads them."""
 
-    deterministic: bool = options_lib.option(
-        False,
-        "State and distances of a text are the same to the bit whatever is read beside it, on any number of data shards; batch does not "
-        "count then, and more tokens are read (docs/reliability.md).",
-        decisive=True,
+    deterministic: bool | None = options_lib.option(
+        None,
+        "Make the state and distances of a text the same to the bit, whatever is read with it, on any number of data "
+        "shards; batch has no effect then, and more tokens are read (docs/reliability.md).",
+    )
+    cache_gb: float = options_lib.option(
+        2.0,
+        "GiB in the user's cache folder for states of prompts, which no other run reads again; 0: no cache, and an "
+        "interrupted job starts anew.",
+        least=0,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskOptions(options_lib.Options):
-    """Which model answers which task after which train rows."""
+    """The model, the task and its train rows. A model that is not given is smollm2, or a saved classifier's."""
 
-    model: str = options_lib.option(shipped.DEFAULT, MODEL_HELP, needed=True)
+    model: str | None = options_lib.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
     task: str = options_lib.option("demo", TASK_HELP, needed=True)
-    train_file: str = options_lib.option(
-        "", "Train rows from a CSV, TSV, JSONL or Parquet file instead.", decisive=True
-    )
+    train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
 
 
 @dataclasses.dataclass(frozen=True)
 class DrawOptions(TaskOptions):
-    """Options of the task, and how many of its rows are drawn."""
+    """The task and the numbers of train rows drawn."""
 
-    shots: int = options_lib.option(32, "Train rows per class, or all.", least=1, words={"all": 0})
+    shots: int | None = options_lib.option(
+        None, f"Train rows per class, or all; by default {SHOTS}.", least=1, words={"all": 0}
+    )
     demo_shots: int = options_lib.option(
-        -1, "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long ones.", least=-1
+        -1,
+        "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long contexts.",
+        least=-1,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions(options_lib.Options):
-    """How files of rows are read."""
+    """The encoding of files of rows."""
 
     encoding: str = options_lib.option("utf-8", "Encoding of files of rows.", needed=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledFileOptions(FileOptions):
-    """How files of labelled rows are read."""
+    """The columns of files of labelled rows."""
 
-    label_column: str = options_lib.option("label", "What files of rows call the column of the labels.", needed=True)
+    label_column: str = options_lib.option("label", "The column of the labels.", needed=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class RowOptions(LabelledFileOptions):
-    """Where a task's rows come from, whichever task it is."""
+    """The source of a task's rows."""
 
     data_dir: str = options_lib.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
     text_columns: tuple[str, ...] = options_lib.option(
-        (), f"The columns of texts, for task {OWN}; by default all that hold texts, but for ids, numbers and dates."
+        (), f"The columns of texts, for task {OWN}; by default all columns of texts except ids, numbers and dates."
     )
-    hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.", decisive=True)
+    hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.")
     restore_dropped: bool = options_lib.option(
-        False,
-        "Put the rows of train_dropped.jsonl back: the train file as published.",
-        decisive=True,
+        False, "Put the rows of train_dropped.jsonl back into the train file, as published."
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class BuildSettings(DrawOptions, ReadingOptions, RowOptions):
-    """Building a saved classifier from a task's train rows, or changing a saved one."""
+class SharedSettings(ReadingOptions, RowOptions):
+    """The options of every job that runs methods on the rows of tasks."""
 
-    store: str = options_lib.option("", "Folder of the classifier; its parent exists or is made.", needed=True)
-    overwrite: bool = options_lib.option(False, "Replace another classifier, or a damaged one, in that folder.")
-    chunk: int = options_lib.option(1024, "Save what is finished after every so many anchors.", least=1)
-    append: str = options_lib.option(
-        "", "Change the saved classifier, whose model it keeps: append the rows of this file, new classes too."
+    split: str = options_lib.option("dev_subsample", "The split whose rows are classified.", needed=True)
+    drop_duplicates: bool = options_lib.option(
+        False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
     )
-    relabel: str = options_lib.option(
-        "",
-        "Change the saved classifier: give anchors the labels of this file, as suggestions.csv of look.py or with id and label.",
-    )
-    remove_ids: tuple[int, ...] = options_lib.option(
-        (), "Change the saved classifier: remove the anchors of these ids, rows of the train file from 0."
-    )
-    drop_duplicates: bool = options_lib.option(False, "Leave out train rows that repeat or contradict each other.")
-    seed: int = options_lib.option(1, "Seed of the draw of train rows.", least=0)
+    output: str = options_lib.option("results", "Folder of the JSON records.", needed=True)
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)
-    knn: KNNOptions | RuleOptions = options_lib.group(KNNOptions)
+    options: options_lib.Options = options_lib.group(registry.options_kind())
+
+
+@dataclasses.dataclass(frozen=True)
+class JobSettings(DrawOptions, SharedSettings):
+    """Any set of methods on one task with one model."""
+
+    eval_file: str = options_lib.option("", "Rows to classify from a file; train_file is needed too.")
+    methods: str = options_lib.option(
+        registry.ALL, "Names with commas between them (docs/methods.md), or all that apply."
+    )
+    seeds: tuple[int, ...] | None = options_lib.option(
+        None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
+    )
+    store: str = options_lib.option(
+        "",
+        "Folder of a saved classifier. Its model, demonstrations and anchors are used; seeds and shots cannot be given.",
+    )
+    resume: bool = options_lib.option(False, "Skip runs whose records are in the output folder.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.train_file) != bool(self.eval_file):
+            raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        if self.store and (self.seeds is not None or self.shots is not None):
+            given = "--seeds" if self.seeds is not None else "--shots"
+            raise errors.UserError(f"{given}: has no effect with --store, whose rows are drawn already; leave it out")
 
     @property
-    def changes(self) -> bool:
-        """Whether a saved classifier is to be changed."""
-        return bool(self.append or self.relabel or self.remove_ids)
+    def method_names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.methods.split(",") if name.strip())

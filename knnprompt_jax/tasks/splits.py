@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import hashlib
+import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -80,6 +82,15 @@ def _check_shots(shots: int | None, demo_shots: int) -> None:
             f"demo_shots={demo_shots} of shots={shots} per class leaves no anchors: choose demo_shots < shots "
             "(the paper reports in-context learning alone where the two are equal)"
         )
+
+
+def rows_digest(rows: Iterable[Example]) -> str:
+    """SHA-256 of rows in their order: the texts, the label and all other columns of each, but not where they come from."""
+    digest = hashlib.sha256()
+    for example in rows:
+        content = json.dumps([example.fields, example.label, example.other], sort_keys=True, default=str)
+        digest.update(content.encode() + b"\n")
+    return digest.hexdigest()
 
 
 def sample_by_class(

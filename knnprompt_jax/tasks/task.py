@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import functools
+import hashlib
+import json
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -171,6 +173,11 @@ class Task:
         unused = set(self.fields) - {field for field, _, _ in used}
         if unused:
             raise self._error(f"{what} does not use the field {min(unused)!r}")
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the whole declaration: two tasks that can give different results have different digests."""
+        return hashlib.sha256(json.dumps(dataclasses.astuple(self)).encode()).hexdigest()
 
     @property
     def num_classes(self) -> int:

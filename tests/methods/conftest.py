@@ -101,6 +101,7 @@ def predict() -> Callable[..., method.Prediction]:
         (chosen,), _ = registry.select([name], problem)
         settings, states = chosen.settings(**options), {}
         chosen.prepare(problem, settings)
+        context = method.Context(problem, model, states)
         for needed in chosen.needs:
             prompts = layout.lay_out(
                 problem.task,
@@ -110,8 +111,8 @@ def predict() -> Callable[..., method.Prediction]:
                 model.context,
                 problem.truncation,
             )
-            states[needed] = model.states(prompts)[:]
-        return chosen.run(method.Context(problem, model, states), settings)
+            states[needed] = context.read(prompts, "shared pass")
+        return chosen.run(context, settings)
 
     return run
 

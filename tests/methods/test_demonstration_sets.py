@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors
 from knnprompt_jax.methods import demonstration_sets, method, registry
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue
@@ -64,13 +64,9 @@ def test_combinations():
 
 
 @pytest.mark.parametrize("combination", demonstration_sets.COMBINATIONS)
-def test_each_set_read_alone(combination, predict, monkeypatch):
+def test_each_set_read_alone(combination, predict):
     """Whole prompts through the plain pass; some are longer than the context and keep their last tokens."""
     problem = make_problem(2, 5)
-    passes, states = [], lm.LanguageModel.states
-    monkeypatch.setattr(
-        lm.LanguageModel, "states", lambda self, prompts, *args: passes.append(1) or states(self, prompts, *args)
-    )
     result = predict("icl_ensemble", problem, whole_texts.model(), combination=combination)
     label_ids = layout.label_ids(TREC, problem.tokenize)
     p_UQC, lengths = [], []
@@ -93,7 +89,6 @@ def test_each_set_read_alone(combination, predict, monkeypatch):
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
     np.testing.assert_array_equal(result.classes_Q, want_QC.argmax(-1))
     assert result.note == "3 sets of 12 demonstrations"
-    assert len(passes) == 3, "the shared pass reads the first set's prompts"
     others = lengths[len(problem.evaluation) :]
     assert (result.prompts, result.truncated) == (len(others), sum(length > whole_texts.CONTEXT for length in others))
 

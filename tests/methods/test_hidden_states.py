@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors
-from knnprompt_jax.lm import layers
+from knnprompt_jax import errors, states
 from knnprompt_jax.methods import hidden_states, registry
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue
@@ -45,7 +44,7 @@ def test_states_of_every_layer_are_those_of_whole_texts(demo_shots):
     model, problem = whole_texts.model(), whole_texts.make_problem(TREC, demo_shots, 1, whole_texts.queries(TREC, 3))
     shown = problem.split.demonstrations
     prompts = layout.lay_out(TREC, shown, problem.evaluation, problem.tokenize, model.context)
-    found_NLD = layers.states(model, prompts)
+    found_NLD = states.read_layers(model, prompts)
     decoder, head = model.execution.decoder, layout.demonstration_text(TREC, shown)
     assert found_NLD.shape == (3, 2, 14)
     for query, found_LD in zip(problem.evaluation, found_NLD, strict=True):

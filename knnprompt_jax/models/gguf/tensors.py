@@ -49,24 +49,6 @@ def release() -> None:
     _compute.cache_clear()
 
 
-def stored(file: pathlib.Path) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Of each tensor its name, shape and type in words, and its bytes as stored, mapped: enough for a fingerprint."""
-    header = gguf_header.read(file)
-    for entry in sorted(header.tensors.values(), key=lambda entry: entry.name):
-        yield f"{entry.name} {entry.shape} {entry.type.name}".encode(), stored_bytes(header, entry)
-
-
-def fingerprint_parts(file: pathlib.Path) -> Iterator[bytes]:
-    """What decides the tokens beside the tensors: the tokenizer's metadata, and how many rows the vocabulary has."""
-    header = gguf_header.read(file)
-    for key in sorted(key for key in header.metadata if key.startswith("tokenizer.ggml.")):
-        value = header.metadata[key]
-        told = f"{value.dtype} {value.tolist()}" if isinstance(value, np.ndarray) else repr(value)
-        yield f"{key} {told}".encode()
-    rows = header.tensors["token_embd.weight"].shape if "token_embd.weight" in header.tensors else ()
-    yield f"token_embd.weight {rows}".encode()
-
-
 def _names(fields: gguf_fields.Fields, hf_names: Iterable[str]) -> dict[str, str]:
     """From names in the file to those expected."""
     arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == fields.arch)

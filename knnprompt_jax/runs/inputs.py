@@ -1,0 +1,218 @@
+"""Read what settings name, except the weights: rows, and models by configuration and tokenizer. Most mistakes show here."""
+
+import collections
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from absl import logging
+from jax.sharding import Mesh
+
+from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax.classifier import saving
+from knnprompt_jax.lm import memory
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import identity, registry, shipped, tokenizers
+from knnprompt_jax.prompts import layout, statistics
+from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.tasks import catalogue, defects, sources
+from knnprompt_jax.tasks.task import Example, Task
+
+Settings = TypeVar("Settings", bound=settings_lib.ReadingOptions)
+_PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """A task's train rows and the rows to classify."""
+
+    task: Task
+    train: Sequence[Example]
+    evaluation: Sequence[Example]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A model without its weights. `needs_weights` is false for a dry run, which works without weight files."""
+
+    name: str
+    path: pathlib.Path
+    config: config_lib.DecoderConfig
+    tokenizer: Any
+    needs_weights: bool = True
+    _lengths: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def short_name(self) -> str:
+        """The last part of the name."""
+        return pathlib.PurePath(self.name).name
+
+    @functools.cached_property
+    def tokenize(self) -> layout.Tokenize:
+        return layout.tokenize_with(self.tokenizer)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the model's files; "" where there are no weights and none are needed."""
+        try:
+            return identity.fingerprint(self.path)
+        except errors.UserError:
+            if self.needs_weights:
+                raise
+            return ""
+
+    def identity(self, dtype: str, deterministic: bool) -> tuple[str, str, Any, str, bool]:
+        """Return the `identity` that the `LanguageModel` would have."""
+        return self.name, self.fingerprint, self.tokenizer, dtype, deterministic
+
+    def lengths(self, texts: Sequence[str]) -> np.ndarray:
+        """Count the tokens of each text [N], special tokens excluded. Each distinct text is tokenized once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._lengths]
+        special = len(self.tokenize([""])[0])
+        for text, tokens in zip(new, self.tokenize(new), strict=True):
+            self._lengths[text] = len(tokens) - special
+        return np.array([self._lengths[text] for text in texts], int)
+
+
+def resolved(settings: Settings, saved: saving.Saved | None = None) -> Settings:
+    """Fill in the model, dtype and deterministic mode that are not given: a saved classifier's, or the defaults.
+
+    Raises:
+      UserError: a given dtype or deterministic mode is not the saved classifier's. (Its manifest checks the model.)
+    """
+    defaults: dict[str, Any] = {"model": shipped.DEFAULT, "dtype": "float32", "deterministic": False}
+    if saved:
+        made = saved.manifest.provenance
+        defaults = {name: getattr(made, name) for name in defaults}
+        for name in ("dtype", "deterministic"):
+            given = getattr(settings, name)
+            if given not in (None, defaults[name]):
+                raise errors.UserError(
+                    f"--{name}={given}: {saved.folder} was made with {name}={defaults[name]}; leave it out or fit again"
+                )
+    fields = {field.name for field in dataclasses.fields(settings)}
+    values = {name: value for name, value in defaults.items() if name in fields and getattr(settings, name) is None}
+    return dataclasses.replace(settings, **values)
+
+
+def join(distributed: settings_lib.DistributedOptions, datastore: store_lib.StoreOptions) -> None:
+    """Join the processes of the run, before anything else uses a device.
+
+    Raises:
+      UserError: the processes cannot be joined, or several would search host memory.
+    """
+    parallel.start(**dataclasses.asdict(distributed))
+    store_lib.check_processes(datastore)
+
+
+def make_mesh(settings: settings_lib.ModelOptions, models: Sequence[str]) -> Mesh:
+    """Make the mesh of the settings. Where they leave its axis `model` open, it is the smallest that holds all models."""
+    size = settings.mesh.model
+    if not size:
+        configs = [registry.describe(name, settings.revision or None, weights=False)[0] for name in models]
+        size = memory.model_axis(configs, settings.dtype or "float32", settings.batch)
+    return parallel.make_mesh(settings.mesh.data, size)
+
+
+def load_model(
+    name: str,
+    revision: str = "",
+    families: Collection[str] = registry.LANGUAGE_MODELS,
+    of_prompts: bool = True,
+    weights: bool = True,
+) -> Model:
+    """Describe the model of that name without loading its weights.
+
+    Args:
+      of_prompts: the tokenizer has to make prompts, as for `tokenizers.load`.
+      weights: weight files are needed; without them config.json and the tokenizer are enough.
+
+    Raises:
+      UserError: there is no such model, or it cannot be read.
+    """
+    config, path = registry.describe(name, revision or None, families, weights)
+    return Model(name, path, config, tokenizers.load(path, of_prompts), weights)
+
+
+def load_weights(settings: settings_lib.ReadingOptions, model: Model, mesh: Mesh) -> lm.LanguageModel:
+    """Load the weights of a model onto the mesh."""
+    files = (model.path, model.config, model.tokenizer, model.name, model.fingerprint)
+    return lm.LanguageModel.from_files(
+        *files, settings.dtype, settings.batch or None, mesh, bool(settings.deterministic)
+    )
+
+
+def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
+    """Load a task and its train rows, from the file at `path` if there is one. The task "own" is made of its columns.
+
+    Raises:
+      UserError: the task or its rows cannot be read (`sources.load_rows`).
+    """
+    if name == settings_lib.OWN and path:
+        task = sources.infer(path, settings.encoding, settings.label_column, settings.text_columns)
+    elif name == settings_lib.OWN:
+        raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
+    else:
+        task = catalogue.get(name)
+    rows = sources.load_rows(
+        task, "train", path=path or None, restore_dropped=settings.restore_dropped, **_source(settings, name)
+    )
+    return task, rows
+
+
+def load_rows(
+    settings: settings_lib.SharedSettings, name: str, train_file: str = "", eval_file: str = "", count: int = 0
+) -> Rows:
+    """Load a task's train rows and the rows to classify, the first `count` of these if it is not 0.
+
+    Defects of the rows are logged; `drop_duplicates` removes them.
+
+    Raises:
+      UserError: the task or its rows cannot be read (`sources.load_rows`).
+    """
+    task, train = load_train(settings, name, train_file)
+    evaluation = sources.load_rows(task, settings.split, path=eval_file or None, **_source(settings, name))
+    if found := defects.find(train, evaluation):
+        logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
+    train = defects.remove(train, evaluation) if settings.drop_duplicates else train
+    return Rows(task, train, evaluation[: count or None])
+
+
+def max_demo_shots(rows: Rows, model: Model) -> int:
+    """Return M_T: the paper's for its contexts and vocabularies, otherwise by the same rule, or 2 in long contexts."""
+    published = None
+    if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
+        published = statistics.max_shots_in_context(rows.task.name, model.config.num_positions)
+    counted = (rows.task, rows.train, model.tokenize, model.config.num_positions, rows.evaluation or None)
+    return published or statistics.compute_m_t(*counted).m_t
+
+
+def demo_shots(asked: int, shots: int | None, rows: Rows, model: Model) -> int:
+    """Return the number of demonstrations per class; -1 asks for M_T, reduced until at least one anchor per class remains.
+
+    Raises:
+      UserError: fewer than 2 shots leave no room for both a demonstration and an anchor.
+    """
+    if asked >= 0:
+        return asked
+    shots = shots or max(collections.Counter(row.label for row in rows.train).values())
+    if shots < 2:
+        raise errors.UserError(
+            f"shots={shots}: at least 2 are needed, one demonstration and one anchor per class (or --demo_shots=0)"
+        )
+    most = max_demo_shots(rows, model)
+    return most if most < shots else max(shot for shot in statistics.DEMO_SHOTS if shot < shots)
+
+
+def _source(settings: settings_lib.RowOptions, name: str) -> dict[str, Any]:
+    """Return the arguments of `sources.load_rows` that say where the rows of a task are."""
+    return {
+        "data_dir": settings.data_dir or None,
+        "encoding": settings.encoding,
+        "label_column": settings.label_column,
+        "hub_source": catalogue.hub_source(name) if settings.hub else None,
+    }

@@ -1,0 +1,192 @@
+"""Runs and the passes that serve them. Everything here is known before any weight is loaded."""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from knnprompt_jax import lm, options
+from knnprompt_jax.methods import method as method_lib
+from knnprompt_jax.models import registry as models
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.runs import inputs
+from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.states import AnyCache
+from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.tasks.task import Example
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A method with its options on a problem, with a model.
+
+    Attributes:
+      name: the name by which the method was asked for; a grid may run another method in its place.
+      compute: how the model runs: dtype, deterministic mode, batch and mesh.
+      saved: the digest of a saved classifier whose anchors are used; "" without one.
+      experiment: the grid of the run; "" without one.
+      cell: the place of the run on those axes of the grid that are not fields of a record.
+      note: a remark for the record.
+    """
+
+    name: str
+    method: method_lib.Method
+    options: options.Options
+    problem: method_lib.Problem
+    model: inputs.Model
+    compute: Mapping[str, Any]
+    datastore: store_lib.StoreOptions
+    saved: str = ""
+    experiment: str = ""
+    cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    note: str = ""
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that the outcome depends on, in JSON's types: rows, task, model, method and options, each by content."""
+        problem, split = self.problem, self.problem.split
+        return {
+            "task": problem.digest,
+            "shots": split.shots,
+            "demo_shots": split.demo_shots,
+            "seed": split.seed,
+            "truncation": problem.truncation,
+            "label_token": problem.label_token,
+            "model": self.model.fingerprint,
+            **self.compute,
+            "runs": self.method.name,
+            "options": self.options.to_dict(),
+            "datastore": self.datastore.to_dict(),
+            "saved": self.saved,
+        }
+
+    @functools.cached_property
+    def key(self) -> str:
+        """SHA-256 of the settings: runs that can give different results have different keys."""
+        return hashlib.sha256(json.dumps(self.settings, sort_keys=True, default=str).encode()).hexdigest()
+
+    @functools.cached_property
+    def file_name(self) -> str:
+        """The name of the record's file: readable parts, then a digest of the key, the name and the place in the grid."""
+        place = json.dumps([self.key, self.name, self.experiment, dict(self.cell)], sort_keys=True, default=str)
+        digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+        split = self.problem.split
+        return (
+            f"{self.problem.task.name}-{self.model.short_name}-{self.name}-m{split.shots}-d{split.demo_shots}"
+            f"-seed{split.seed}-{digest}.json"
+        )
+
+
+def compute_of(settings: settings_lib.ReadingOptions) -> dict[str, Any]:
+    """Return how a model runs, for `Run.compute`. Batch and mesh change no result of a deterministic model."""
+    compute = {"dtype": settings.dtype, "deterministic": bool(settings.deterministic)}
+    if not settings.deterministic:
+        compute |= {"batch": settings.batch, "mesh": settings.mesh.to_dict()}
+    return compute
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """Runs with the same task, model and demonstrations. Each prompt of theirs is read once.
+
+    `anchors_are_stored` means that the store of a saved classifier replaces the anchors of methods that can search it.
+    """
+
+    model: inputs.Model
+    runs: tuple[Run, ...]
+    anchors_are_stored: bool = False
+
+    @property
+    def demonstrations(self) -> Sequence[Example]:
+        return self.runs[0].problem.split.demonstrations
+
+    @property
+    def reads_prompts(self) -> bool:
+        """Whether any method uses the language model. Some train a model of their own instead."""
+        return not all(run.method.own_model for run in self.runs)
+
+    @functools.cached_property
+    def queries(self) -> dict[str, Example]:
+        """The shared prompts: an example for each distinct text."""
+        # Runs of the same problem ask for the same sets.
+        sets = {
+            (id(run.problem), prompt_set): (run.problem, prompt_set)
+            for run in self.runs
+            for prompt_set in self.needs(run)
+        }
+        return {
+            problem.task.render(example): example
+            for problem, prompt_set in sets.values()
+            for example in prompt_set(problem)
+        }
+
+    def needs(self, run: Run) -> tuple[method_lib.PromptSet, ...]:
+        """Return the sets of prompts that the pass reads for a run."""
+        stored = self.anchors_are_stored and run.method.searches
+        return tuple(needed for needed in run.method.needs if not (stored and needed is method_lib.anchors))
+
+    @functools.cached_property
+    def cost(self) -> method_lib.Cost:
+        """Prompts and, to within a few per prompt, tokens. A prefix counts once; a prompt that is too long, a context."""
+        task, model = self.runs[0].problem.task, self.model
+        lengths = model.lengths(list(self.queries))
+        context = model.config.num_positions
+        reader = method_lib.Reader(model.lengths, context)
+        prefix = reader.demonstration_tokens(task, self.demonstrations)
+        fits = prefix + lengths <= context
+        tokens = int(lengths[fits].sum()) + prefix * bool(fits.any()) + context * int((~fits).sum())
+        own = np.array([run.method.cost(run.problem, reader, run.options) for run in self.runs])
+        return method_lib.Cost(len(lengths) + int(own[:, 0].sum()), tokens + int(own[:, 1].sum()))
+
+    @property
+    def work(self) -> float:
+        """Parameters × tokens."""
+        return self.cost.tokens * float(models.num_parameters(self.model.config))
+
+    def lay_out(self) -> layout.Prompts:
+        """Tokenize the shared prompts, in the order of `queries`; raises UserError as `layout.lay_out`."""
+        problem = self.runs[0].problem
+        context = self.model.config.num_positions
+        queries = list(self.queries.values())
+        tokenize = self.model.tokenize
+        return layout.lay_out(problem.task, self.demonstrations, queries, tokenize, context, problem.truncation)
+
+    def places(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
+        """Return the places of a set's prompts among the shared prompts."""
+        task = run.problem.task
+        return np.array([self._place[task.render(example)] for example in prompt_set(run.problem)], int)
+
+    def context(
+        self,
+        run: Run,
+        model: lm.LanguageModel | None,
+        states: lm.States | None,
+        store: store_lib.Store | None,
+        cache: AnyCache | None,
+    ) -> method_lib.Context:
+        """Return what a run's method predicts from. A method that trains a model of its own gets no states."""
+        needs = self.needs(run) if states is not None else ()
+        needed = {prompt_set: states[self.places(run, prompt_set)] for prompt_set in needs}  # type: ignore[index]
+        return method_lib.Context(run.problem, model, needed, run.datastore, store, cache=cache)  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def _place(self) -> dict[str, int]:
+        return {text: place for place, text in enumerate(self.queries)}
+
+
+def passes_of(model: inputs.Model, runs: Iterable[Run], anchors_are_stored: bool = False) -> list[Pass]:
+    """Group the runs of one task and model into passes, those with fewer demonstrations first.
+
+    A run whose method trains a model of its own is a pass by itself.
+    """
+    groups = collections.defaultdict(list)
+    for run in runs:
+        alone = (run.file_name,) if run.method.own_model else ()
+        groups[(*(row.row for row in run.problem.split.demonstrations), *alone)].append(run)
+    passes = [Pass(model, tuple(members), anchors_are_stored) for members in groups.values()]
+    return sorted(passes, key=lambda planned: len(planned.demonstrations))

@@ -1,0 +1,140 @@
+"""Caches of states by key: in memory, or on disk for all commands of a user."""
+
+import collections
+import contextlib
+import hashlib
+import os
+import pathlib
+import time
+import zipfile
+import zlib
+
+import numpy as np
+from absl import logging
+
+from knnprompt_jax import errors, files
+
+KEY = np.dtype("V32")  # A SHA-256.
+# zipfile raises RuntimeError for a file that seems encrypted or compressed in an unknown way.
+_DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+
+def user_cache(gigabytes: float) -> "Cache | None":
+    """Return the disk cache in the user's cache folder with at most `gigabytes` GiB; None if that is 0 or there is no folder."""
+    folder = files.user_cache()
+    return Cache(folder / "states", int(gigabytes * 2**30)) if gigabytes and folder else None
+
+
+class MemoryCache:
+    """Rows in host memory. The rows used longest ago are dropped where all would take more than `max_bytes`."""
+
+    is_durable = False
+
+    def __init__(self, max_bytes: int):
+        self.max_bytes = max_bytes
+        self._rows: collections.OrderedDict[bytes, np.ndarray] = collections.OrderedDict()
+        self._num_bytes = 0
+
+    def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
+        is_cached_N, rows = np.zeros(len(keys_N), bool), []
+        for place, key in enumerate(keys_N):
+            row = self._rows.get(key.tobytes())
+            if row is not None and len(row) == width:
+                self._rows.move_to_end(key.tobytes())
+                is_cached_N[place] = True
+                rows.append(row)
+        return is_cached_N, np.stack(rows) if rows else np.zeros((0, width), np.float32)
+
+    def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
+        """Keep rows [N, F]."""
+        for key, row in zip(keys_N, rows_NF, strict=True):
+            old = self._rows.pop(key.tobytes(), None)
+            self._num_bytes -= 0 if old is None else old.nbytes
+            self._rows[key.tobytes()] = np.array(row, np.float32)
+            self._num_bytes += 4 * len(row)
+        while self._num_bytes > self.max_bytes:
+            _, row = self._rows.popitem(last=False)
+            self._num_bytes -= row.nbytes
+
+
+class Cache:
+    """Rows in the files of a folder, together at most `max_bytes`.
+
+    A file holds the rows of one chunk of prompts and never changes, so processes and hosts share a folder without a lock.
+    Files that nobody has used for the longest time are removed first, and never those that this process has used.
+    """
+
+    is_durable = True
+
+    def __init__(self, folder: pathlib.Path, max_bytes: int):
+        self.folder, self.max_bytes = folder, max_bytes
+        self._started_ns = time.time_ns()
+        self._known_files: set[pathlib.Path] = set()
+        self._places: dict[bytes, tuple[pathlib.Path, int]] = {}
+
+    def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which keys are cached [N], and the rows of these [n, `width`] (float32). Damaged files are removed."""
+        for path in sorted({*self.folder.glob("*.npz")} - self._known_files):
+            self._known_files.add(path)
+            keys_n = _read_array(path, "keys_N", (np.uint8, KEY.itemsize))
+            for row, key in enumerate(keys_n if keys_n is not None else ()):
+                self._places[key.tobytes()] = path, row
+        rows_by_path: dict[pathlib.Path, list[tuple[int, int]]] = collections.defaultdict(list)
+        for place, key in enumerate(keys_N):
+            if found := self._places.get(key.tobytes()):
+                rows_by_path[found[0]].append((place, found[1]))
+        is_cached_N, rows_NF = np.zeros(len(keys_N), bool), np.zeros((len(keys_N), width), np.float32)
+        for path, wanted in rows_by_path.items():
+            cached_NF = _read_array(path, "rows_NF", (np.float32, width))
+            if cached_NF is not None:
+                places, rows = map(list, zip(*wanted, strict=True))
+                is_cached_N[places], rows_NF[places] = True, cached_NF[rows]
+                with contextlib.suppress(OSError):
+                    os.utime(path)  # The time of its last use.
+        return is_cached_N, rows_NF[is_cached_N]
+
+    def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
+        """Write rows [N, F] to a new file. A refusal by the system is a warning, since the job needs none of them."""
+        keys_NB = np.frombuffer(keys_N.tobytes(), np.uint8).reshape(len(keys_N), KEY.itemsize)
+        path = self.folder / f"{hashlib.sha256(keys_N.tobytes()).hexdigest()}.npz"
+        try:
+            with files.refusals(path):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            with files.new_file(path) as draft, draft.open("wb") as file:
+                np.savez(file, allow_pickle=False, keys_N=keys_NB, rows_NF=rows_NF.astype(np.float32))
+            self._remove_oldest()
+        except errors.UserError as error:
+            logging.warning("states are not cached: %s", error)
+
+    def _remove_oldest(self) -> None:
+        entries = []
+        for path in self.folder.glob("*.npz"):
+            with contextlib.suppress(FileNotFoundError):  # Another process has removed it.
+                entries.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+        total = sum(size for _, size, _ in entries)
+        for used_ns, size, path in sorted(entries):
+            if total <= self.max_bytes or used_ns >= self._started_ns:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+AnyCache = Cache | MemoryCache
+
+
+def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int]) -> np.ndarray | None:
+    """Return an array of this dtype and number of columns from a file, or None. A damaged file is removed."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            array = arrays[name]
+        if (array.dtype, *array.shape[1:]) != kind:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}")
+        return array
+    except OSError:
+        return None
+    except _DAMAGED as error:
+        logging.warning("%s: damaged, and removed: %s", path, error)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        return None

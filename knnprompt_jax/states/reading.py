@@ -1,0 +1,254 @@
+"""Read prompts with a language model: each distinct prompt once, none that a cache holds, in durable chunks.
+
+A cache holds rows of float32 numbers by key. The key of a prompt is the SHA-256 of its tokens, the files of the model, its
+dtype and its deterministic mode. An interrupted job is started again with the same prompts and finds its finished chunks in
+the cache; chunks are packed by themselves, so that it ends with the same bits as an uninterrupted job.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from knnprompt_jax import lm, parallel, progress
+from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.states import cache as cache_lib
+
+FORMAT = 2  # The version of cached rows: raise it when a pass computes something else.
+_CHUNK_STEPS = {"cpu": 16}
+_CHUNK_STEPS_ON_ACCELERATORS = 64
+_ShapeOf = Callable[[layout.PromptGroup], packing.PackShape]
+
+
+def read(
+    model: lm.LanguageModel,
+    prompts: layout.Prompts,
+    cache: cache_lib.AnyCache | None = None,
+    *,
+    title: str = "",
+    repeated: bool = False,
+) -> lm.States:
+    """Return the states of all prompts, in order, their rows split over every device.
+
+    Args:
+      cache: where states are looked up and kept; by default all prompts are read.
+      title: the title of the progress bar.
+      repeated: more calls with the same demonstrations follow. The prefix then stays in device memory, and calls of about
+        the same size share their compiled programs, at the cost of a few percent of padding.
+
+    Raises:
+      UserError: a distribution is not finite, because weights are damaged or overflow.
+    """
+    [states] = read_each(model, [prompts], cache, titles=[title], repeated=repeated)
+    return states
+
+
+def read_each(
+    model: lm.LanguageModel,
+    sets: Sequence[layout.Prompts],
+    cache: cache_lib.AnyCache | None = None,
+    *,
+    title: str = "",
+    titles: Sequence[str] = (),
+    repeated: bool = False,
+) -> Iterator[lm.States]:
+    """Yield the states of each set of prompts; all sets share one packing and its compiled programs.
+
+    `titles` has one title per set; `title` serves for all. The other arguments are those of `read`.
+    """
+    for rows in _read_each(model, sets, cache, "states", titles or [title] * len(sets), repeated):
+        if isinstance(rows, np.ndarray):
+            rows = tuple(_put(model, part) for part in (rows[:, :-1], rows[:, -1]))
+        yield lm.States(*rows, deterministic=model.deterministic)
+
+
+def read_layers(
+    model: lm.LanguageModel, prompts: layout.Prompts, cache: cache_lib.AnyCache | None = None, *, title: str = ""
+) -> np.ndarray:
+    """Return the hidden states [N, L, D] (float32, on the host) after each of L blocks, in the order of the prompts."""
+    [rows] = _read_each(model, [prompts], cache, "layers", [title], repeated=False)
+    layers_NLD = rows if isinstance(rows, np.ndarray) else np.asarray(parallel.replicate(rows))
+    return layers_NLD.reshape(len(layers_NLD), model.config.num_layers, model.config.width)
+
+
+def _read_each(
+    model: lm.LanguageModel,
+    sets: Sequence[layout.Prompts],
+    cache: cache_lib.AnyCache | None,
+    output: str,
+    titles: Sequence[str],
+    repeated: bool,
+) -> Iterator[Any]:
+    """Yield the rows of each set: arrays on the devices without a cache, or one array on the host with a cache."""
+    if repeated:
+        sets = [_after_demonstrations(prompts) for prompts in sets]
+    shape_of = _common_shapes(model) if repeated else _fitted_shapes(model, sets)
+    try:
+        for prompts, title in zip(sets, titles, strict=True):
+            model.statistics.requested_tokens += prompts.num_tokens
+            with progress.bar(prompts.num_prompts, title) as report:
+                yield _read_set(model, prompts, shape_of, cache, output, report)
+    finally:
+        if not repeated:
+            model.execution.free_prefix()
+
+
+def _read_set(
+    model: lm.LanguageModel,
+    prompts: layout.Prompts,
+    shape_of: _ShapeOf,
+    cache: cache_lib.AnyCache | None,
+    output: str,
+    report: progress.Progress,
+) -> Any:
+    """Return the rows of one set of prompts. Process 0 alone looks into the cache and writes to it."""
+    if not prompts.num_prompts:
+        return np.zeros((0, _width(model, output)), np.float32)
+    identity = f"{FORMAT} {output} {model.fingerprint} {model.dtype} {model.deterministic}"
+    keys_U, first_U, order_N = np.unique(_keys(prompts, identity), return_index=True, return_inverse=True)
+    report(prompts.num_prompts - len(first_U), 0)
+    if not cache or not model.fingerprint:
+        return model.run_pass(_select(prompts, first_U), shape_of, output, order_N, report)
+    is_cached_U, rows_UF = _look_up(cache, keys_U, _width(model, output))
+    report(int(is_cached_U.sum()), 0)
+    for chunk in _chunks(model, prompts, first_U, cache.is_durable):
+        missing = chunk[~is_cached_U[chunk]]
+        if missing.size:
+            part = _select(prompts, first_U[missing])
+            fits = len(missing) == len(first_U)
+            arrays = model.run_pass(part, shape_of if fits else _with_room(shape_of), output, progress=report)
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(arrays))]
+            rows_UF[missing] = np.concatenate([leaf.reshape(len(missing), -1) for leaf in leaves], -1)
+            if parallel.is_main():
+                cache.keep(keys_U[missing], rows_UF[missing])
+    return rows_UF[order_N]
+
+
+def _look_up(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which prompts process 0 finds in the cache [U], and rows [U, `width`] that are zero where it finds none."""
+    is_cached_U, rows_UF = np.zeros(len(keys_U), bool), np.zeros((len(keys_U), width), np.float32)
+    if parallel.is_main():
+        is_cached_U, found_nF = cache.find(keys_U, width)
+        rows_UF[is_cached_U] = found_nF
+    is_cached_U = parallel.from_main(is_cached_U)
+    return is_cached_U, np.array(parallel.from_main(rows_UF)) if is_cached_U.any() else rows_UF
+
+
+def _keys(prompts: layout.Prompts, identity: str) -> np.ndarray:
+    """Return the SHA-256 of `identity` and each prompt's tokens, [N] (32 bytes each)."""
+    keys_N = np.zeros(prompts.num_prompts, cache_lib.KEY)
+    for group in prompts.groups:
+        prefix_digest = hashlib.sha256(identity.encode() + b" " + np.asarray(group.prefix_P, np.int32).tobytes())
+        for index, suffix in zip(group.index, group.suffixes, strict=True):
+            digest = prefix_digest.copy()
+            digest.update(np.asarray(suffix, np.int32).tobytes())
+            keys_N[index] = digest.digest()
+    return keys_N
+
+
+def _chunks(
+    model: lm.LanguageModel, prompts: layout.Prompts, first_U: np.ndarray, is_durable: bool
+) -> Iterator[np.ndarray]:
+    """Yield the places in `first_U` of the prompts of each chunk, in the order of the prompts.
+
+    Chunks depend on all prompts, not on those that are cached. Without a durable cache there is one chunk.
+    """
+    order = np.argsort(first_U)
+    if not is_durable:
+        yield order
+        return
+    lengths_N = np.zeros(prompts.num_prompts, np.int64)
+    for group in prompts.groups:
+        lengths_N[group.index] = [len(suffix) for suffix in group.suffixes]
+    steps = _CHUNK_STEPS.get(model.execution.platform, _CHUNK_STEPS_ON_ACCELERATORS)
+    chunk_tokens = steps * model.step_tokens * model.mesh.shape[parallel.DATA]
+    chunk_U = np.cumsum(lengths_N[first_U[order]]) // chunk_tokens
+    yield from np.split(order, np.flatnonzero(np.diff(chunk_U)) + 1)
+
+
+def _select(prompts: layout.Prompts, members: np.ndarray) -> layout.Prompts:
+    """Return some of the prompts, numbered in the order of `members`."""
+    place_N = np.full(prompts.num_prompts, -1)
+    place_N[members] = np.arange(len(members))
+    groups = []
+    for group in prompts.groups:
+        places = place_N[group.index]
+        if (places >= 0).any():
+            part = group.take(np.flatnonzero(places >= 0))
+            groups.append(dataclasses.replace(part, index=places[places >= 0]))
+    return dataclasses.replace(prompts, groups=tuple(groups), num_prompts=len(members))
+
+
+def _fitted_shapes(model: lm.LanguageModel, sets: Sequence[layout.Prompts]) -> _ShapeOf:
+    """Choose one packing for all groups with a shared prefix and one for those without."""
+    groups = [group for prompts in sets for group in prompts.groups]
+    shapes = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
+    return lambda group: shapes[bool(len(group.prefix_P))]
+
+
+def _with_room(shape_of: _ShapeOf) -> _ShapeOf:
+    """Let a packing read more tokens per step where a part of its prompts, packed more densely, needs that."""
+
+    def shape_with_room(group: layout.PromptGroup) -> packing.PackShape:
+        shape = shape_of(group)
+        reads = packing.round_up(packing.most_reads(group, shape.width, shape.rows), 8)
+        return dataclasses.replace(shape, reads=max(shape.reads, reads))
+
+    return shape_with_room
+
+
+def _common_shapes(model: lm.LanguageModel) -> _ShapeOf:
+    """Choose from few packings, so that calls of about the same size share their compiled programs."""
+    data = model.mesh.shape[parallel.DATA]
+
+    def common_shape(group: layout.PromptGroup) -> packing.PackShape:
+        shape = packing.choose_shape([group], model.step_tokens, data)
+        width = shape.width if shape.width == packing.ROW_WIDTH else min(_next_power(shape.width), _room(model, group))
+        rows = min(_next_power(shape.rows), max(1, model.step_tokens // width))
+        reads = packing.most_reads(group, width, rows)
+        return dataclasses.replace(
+            shape, width=width, rows=rows, reads=packing.round_up(reads, max(8, _next_power(reads) // 8))
+        )
+
+    return common_shape
+
+
+def _room(model: lm.LanguageModel, group: layout.PromptGroup) -> int:
+    """Return the width of the longest suffix that a context holds after the group's prefix."""
+    return packing.round_up(model.context - len(group.prefix_P), 64)
+
+
+def _after_demonstrations(prompts: layout.Prompts) -> layout.Prompts:
+    """Move all tokens after the demonstrations into the suffixes, and separate suffixes that need wider rows.
+
+    The prefix is then the same in every call, whatever else the prompts of one call share.
+    """
+    demonstrations_P = np.array(prompts.demonstrations, np.int32)
+    groups = []
+    for group in prompts.groups:
+        shared = packing.num_shared(group.prefix_P, demonstrations_P)
+        suffixes = tuple(np.concatenate([group.prefix_P[shared:], suffix]) for suffix in group.suffixes)
+        whole = dataclasses.replace(group, prefix_P=group.prefix_P[:shared], suffixes=suffixes)
+        is_wide_N = np.array([len(suffix) > packing.ROW_WIDTH for suffix in suffixes])
+        groups += [whole.take(np.flatnonzero(is_wide_N == wide)) for wide in (False, True) if (is_wide_N == wide).any()]
+    return dataclasses.replace(prompts, groups=tuple(groups))
+
+
+def _width(model: lm.LanguageModel, output: str) -> int:
+    """Return the number of floats per prompt of an output."""
+    if output == "layers":
+        return model.config.num_layers * model.config.width
+    return model.config.state_width + 1
+
+
+def _put(model: lm.LanguageModel, array_N: np.ndarray) -> jax.Array:
+    """Split a host array by row over every device."""
+    return parallel.put(array_N, model.mesh, parallel.by_rows(model.mesh, len(array_N)).spec)
+
+
+def _next_power(number: int) -> int:
+    """Return the smallest power of two that is at least `number`."""
+    return 1 << (number - 1).bit_length()

@@ -1,0 +1,134 @@
+"""The fingerprint follows the content of a model's files, and nothing else."""
+
+import json
+import os
+import shutil
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from knnprompt_jax import errors, files
+from knnprompt_jax.models import identity, shipped
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder; files count as settled at once."""
+    monkeypatch.setattr(identity, "_SETTLED_NS", -1)
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(cache, tmp_path):
+    return shutil.copytree(shipped.locate("tiny"), tmp_path / "model")
+
+
+def change_six_rows(folder):
+    file = folder / "model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    name = next(name for name in tensors if name.endswith("wte.weight"))
+    tensors[name][1000:1006] += np.asarray(0.5, tensors[name].dtype)
+    safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
+
+
+def add_normalizer(folder):
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"normalizer": {"type": "Lowercase"}}))
+
+
+def add(name, content="{}"):
+    def change(folder):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+
+    return change
+
+
+def flip_a_bit_and_keep_size_and_time(folder):
+    file = folder / "model.safetensors"
+    stat, data = file.stat(), bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_six_rows,
+        add_normalizer,
+        flip_a_bit_and_keep_size_and_time,
+        add("config.json"),
+        add("tokenizer_config.json"),
+        add("added_tokens.json"),
+        add("spiece.model"),
+        add("1_Pooling/config.json"),
+    ],
+)
+def test_content_that_decides_results_changes_it(folder, change):
+    before = identity.fingerprint(folder)
+    time.sleep(0.01)  # The time of change moves on by ticks of a few milliseconds.
+    change(folder)
+    assert identity.fingerprint(folder) != before and len(before) == 64
+
+
+def test_what_decides_nothing_does_not_change_it(folder, tmp_path):
+    before = identity.fingerprint(folder)
+    (folder / "README.md").write_text("other")
+    os.utime(folder / "model.safetensors", (1, 1))
+    assert identity.fingerprint(folder) == before
+    assert identity.fingerprint(shutil.copytree(folder, tmp_path / "elsewhere" / "copy")) == before
+    (tmp_path / "link").symlink_to(folder)
+    assert identity.fingerprint(tmp_path / "link") == before
+
+
+def test_a_gguf_file_is_hashed_whole(cache, tmp_path):
+    for name, content in {"a": b"GGUF1", "b": b"GGUF1", "c": b"GGUF2"}.items():
+        (tmp_path / f"{name}.gguf").write_bytes(content)
+    a, b, c = (identity.fingerprint(tmp_path / f"{name}.gguf") for name in "abc")
+    assert a == b != c
+
+
+def test_hashes_are_remembered(folder, monkeypatch):
+    before = identity.fingerprint(folder)
+    monkeypatch.setattr(identity.hashlib, "file_digest", lambda *_: pytest.fail("a file was read again"))
+    assert identity.fingerprint(folder) == before
+
+
+def test_files_that_just_changed_are_not_remembered(folder, cache, monkeypatch):
+    monkeypatch.setattr(identity, "_SETTLED_NS", 10**12)
+    identity.fingerprint(folder)
+    assert not list(cache.iterdir())
+
+
+def test_the_memory_is_bounded(folder, cache, monkeypatch):
+    monkeypatch.setattr(identity, "_MAX_REMEMBERED", 2)
+    before = identity.fingerprint(folder)
+    assert len(json.loads((cache / "file_hashes.json").read_text())) == 2
+    assert identity.fingerprint(folder) == before
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{", '{"a": 3}', '{"a": [1, 2, 3, "x"]}'])
+def test_a_damaged_memory_is_replaced(folder, cache, content):
+    before = identity.fingerprint(folder)
+    (cache / "file_hashes.json").write_text(content)
+    assert identity.fingerprint(folder) == before
+
+
+@pytest.mark.parametrize("cache_folder", ["off", "/proc/none", "{}/held"])
+def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, monkeypatch, cache_folder):
+    before = identity.fingerprint(folder)
+    place = tmp_path / "held"
+    monkeypatch.setenv("KNNPROMPT_CACHE", cache_folder.format(tmp_path))
+    with files.new_file(place / "file_hashes.json"):  # As if another process were writing there.
+        assert identity.fingerprint(folder) == before
+
+
+def test_models_without_weights_have_none(tmp_path):
+    with pytest.raises(errors.UserError, match="no weights"):
+        identity.fingerprint(tmp_path)
+    with pytest.raises(errors.UserError, match="No such file"):
+        identity.fingerprint(tmp_path / "none.gguf")
