@@ -32,9 +32,9 @@ def label_tokens(problem: method.Problem) -> list[np.ndarray]:
     """Return the tokens of each label word; raises UserError if two label words have the same tokens."""
     first: dict[tuple[int, ...], str] = {}
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
-        if (other := first.setdefault(tuple(tokens), word)) != word:
+        if (duplicate := first.setdefault(tuple(tokens), word)) != word:
             raise errors.UserError(
-                f"task {problem.task.name!r}: the label words {other!r} and {word!r} have the same tokens, so their "
+                f"task {problem.task.name!r}: the label words {duplicate!r} and {word!r} have the same tokens, so their "
                 "classes cannot be told apart: use other label words"
             )
     return [np.array(tokens, np.int32) for tokens in problem.word_tokens]
@@ -65,8 +65,8 @@ def run_whole_labels(context: method.Context, _: options.Options) -> method.Pred
     # The last token of a label is scored but not read.
     texts = continuations.lay_out(families, context.model.context + 1)
     rest = [log_p.sum(dtype=np.float64) for log_p in context.score(texts, "whole labels")]
-    row_of_query_Q = np.argsort(np.concatenate([group.index for group in prompts.groups]))
-    log_p_QC[:, longer] += np.array(rest).reshape(-1, len(longer))[row_of_query_Q]
+    rows_Q = np.argsort(np.concatenate([group.index for group in prompts.groups]))
+    log_p_QC[:, longer] += np.array(rest).reshape(-1, len(longer))[rows_Q]
     return method.Prediction(
         log_p_QC.argmax(-1),
         special.softmax(log_p_QC, axis=-1),

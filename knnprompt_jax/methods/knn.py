@@ -48,9 +48,9 @@ def run_chosen(context: method.Context, settings: Any) -> method.Prediction:
     classifier = KNNPrompting(context.model, problem.task, **chosen, random_state=split.seed)
     classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
     answers = classifier.answer_states(context.states[method.queries])
-    column_of_class_C = np.array([classifier.classes_.tolist().index(label) for label in problem.task.labels])
+    columns_C = np.array([classifier.classes_.tolist().index(label) for label in problem.task.labels])
     classes_Q = np.array([problem.task.class_index(label) for label in answers.labels.tolist()], int)
-    return method.Prediction(classes_Q, answers.probabilities[:, column_of_class_C], note=classifier.choice_.line)
+    return method.Prediction(classes_Q, answers.probabilities[:, columns_C], note=classifier.choice_.line)
 
 
 def _with_distances(base: type[options.Options], names: Sequence[str]) -> type[options.Options]:

@@ -89,7 +89,7 @@ def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, con
         limit,
     )
     log_p = context.score(texts, f"noisy channel, {settings.variant}")
-    means = np.array([each.mean(dtype=np.float64) for each in log_p])
+    means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
     means = means.reshape(len(settings.templates), len(contexts), len(queries), context.num_classes)
     if settings.variant == "direct++":
         means = means[:, :, :-1] - means[:, :, -1:]

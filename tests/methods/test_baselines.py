@@ -86,19 +86,6 @@ def test_is_logistic_regression_on_tfidf(predict, ngrams, inverse_penalty):
     assert len(pool) == 9 and len(set(prediction.classes_Q)) == 3
 
 
-@pytest.mark.parametrize("labels", ["xzxzxzxzxz", "yzyzyzyzyz"])
-def test_class_without_rows_is_never_predicted(predict, labels):
-    prediction, missing = predict("tfidf", make_problem(labels)), "xyz".index(*(set("xyz") - set(labels)))
-    assert (prediction.probabilities_QC[:, missing] == 0).all() and missing not in prediction.classes_Q
-    assert len(set(prediction.classes_Q)) == 2
-    np.testing.assert_allclose(prediction.probabilities_QC.sum(-1), 1)
-
-
-def test_one_class_only(predict):
-    prediction = predict("tfidf", make_problem("yyyyy"))
-    np.testing.assert_array_equal(prediction.probabilities_QC, np.tile([0.0, 1.0, 0.0], (12, 1)))
-
-
 def test_rows_without_a_word():
     problem = make_problem()
     rows = tuple(dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors)

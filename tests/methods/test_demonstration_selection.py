@@ -68,14 +68,6 @@ def okapi(pool: list[str], query: str) -> list[float]:
     return scores
 
 
-def test_bm25():
-    queries = ["the warm sun", "The the the", "unseen words", "grey grey day"]
-    want_QN = [okapi(SENTENCES, query) for query in queries]
-    got_QN = demonstration_selection.bm25_scores(SENTENCES, queries)
-    np.testing.assert_allclose(got_QN, want_QN, atol=1e-12)
-    assert any("the" in text.split() for text in SENTENCES) and got_QN[1].argmax() == 1  # Case is kept.
-
-
 def test_idf_below_zero_is_floored():
     pool = ["common rare", "common", "common other", "common last one"]
     np.testing.assert_allclose(

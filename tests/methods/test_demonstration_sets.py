@@ -1,4 +1,4 @@
-"""The ensemble of in-context learners: disjoint sets, and what each of them says read alone and combined in NumPy."""
+"""The ensemble and many shots: their sets of demonstrations, and predictions from whole texts read one at a time."""
 
 import collections
 import dataclasses
@@ -63,11 +63,10 @@ def test_combinations():
         assert np.isfinite(demonstration_sets.combine(certain_UQC, combination)).all()
 
 
-@pytest.mark.parametrize("combination", demonstration_sets.COMBINATIONS)
-def test_each_set_read_alone(combination, predict):
+def test_each_set_read_alone(predict):
     """Whole prompts through the plain pass; some are longer than the context and keep their last tokens."""
     problem = make_problem(2, 5)
-    result = predict("icl_ensemble", problem, whole_texts.model(), combination=combination)
+    result = predict("icl_ensemble", problem, whole_texts.model())
     label_ids = layout.label_ids(TREC, problem.tokenize)
     p_UQC, lengths = [], []
     for rows in demonstration_sets.ensemble_sets(problem.split):
@@ -79,13 +78,7 @@ def test_each_set_read_alone(combination, predict):
         ]
         p_UQC.append(special.softmax(scores, axis=-1))
     assert min(lengths) < whole_texts.CONTEXT < max(lengths) or min(lengths) > whole_texts.CONTEXT
-    p_UQC = np.array(p_UQC)
-    if combination == "probability":
-        want_QC = p_UQC.mean(0)
-    elif combination == "vote":
-        want_QC = np.stack([np.bincount(p_UC.argmax(-1), minlength=6) / 3 for p_UC in p_UQC.swapaxes(0, 1)])
-    else:
-        want_QC = p_UQC.prod(0) ** (1 / 3) / (p_UQC.prod(0) ** (1 / 3)).sum(-1, keepdims=True)
+    want_QC = np.mean(p_UQC, axis=0)
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
     np.testing.assert_array_equal(result.classes_Q, want_QC.argmax(-1))
     assert result.note == "3 sets of 12 demonstrations"
@@ -96,12 +89,9 @@ def test_each_set_read_alone(combination, predict):
 @pytest.mark.parametrize(
     ("shots", "message"),
     [
-        (
-            (2, 1),
-            "shots=3 of which demo_shots=2 make a set: two sets need 4 shots or more, or demo_shots of 1 or fewer",
-        ),
-        ((0, 3), "demo_shots=0: there are no sets"),
-        ((0, 0), "demo_shots=0: there are no sets"),
+        ((2, 1), "shots=3: two sets of demo_shots=2 need 4 shots or more, or demo_shots of 1 or fewer"),
+        ((0, 3), "demo_shots=0: an ensemble needs sets"),
+        ((0, 0), "demo_shots=0: an ensemble needs sets"),
     ],
 )
 def test_too_few_shots(shots, message):
@@ -114,8 +104,8 @@ def test_too_few_shots(shots, message):
 def test_no_anchors():
     problem = make_problem(2, 2)
     problem = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
-    with pytest.raises(errors.UserError, match="no anchors to make a second set of"):
-        demonstration_sets.check(problem)
+    with pytest.raises(errors.UserError, match="no anchors for a second set"):
+        demonstration_sets.check_ensemble(problem)
 
 
 @pytest.fixture

@@ -13,12 +13,6 @@ from tests.methods import whole_texts
 TREC = catalogue.get("trec")
 
 
-def test_leave_one_out_by_hand():
-    """Class 0 at 0, 2 and 7, class 1 at 8 and 10. Left out, 0, 2, 8 and 10 are nearest the mean of their class's others; 7 is nearer 9."""
-    hidden_NE = np.array([[0.0], [2.0], [7.0], [8.0], [10.0]])
-    assert hidden_states.leave_one_out(hidden_NE, np.array([0, 0, 0, 1, 1])) == 4 / 5
-
-
 def test_leave_one_out_against_a_loop():
     rng = np.random.default_rng(1)
     hidden_NE, y = rng.normal(size=(23, 3)), np.array([4, 1, 2] * 7 + [1, 0])

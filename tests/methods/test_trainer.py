@@ -15,7 +15,6 @@ from flax import nnx
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import trainer
-from knnprompt_jax.models import training
 
 RNG = np.random.default_rng(0)
 LENGTHS = (23, 7, 1, 30, 12, 5, 9)
@@ -35,7 +34,6 @@ def classifiers(tmp_path_factory) -> Callable:
     import jax
     import jax.numpy as jnp
     import transformers
-    from flax import nnx
 
     from knnprompt_jax.methods import trainer
     from knnprompt_jax.models import checkpoints, registry
@@ -134,16 +132,6 @@ def test_epochs():
     assert len({tuple(epoch) for epoch in stream.tolist()}) > 3
     assert not np.array_equal(trainer.batch_rows(7, 7, 0, 5), trainer.batch_rows(7, 7, 0, 6))
     assert sorted(trainer.batch_rows(3, 6, 0, 0).tolist()) == [0, 0, 1, 1, 2, 2]
-
-
-def test_what_decays(classifiers, name):
-    _, ours = classifiers(name)
-    params = nnx.state(ours)
-    paths = [".".join(path) for path, _ in nnx.to_flat_state(params)]
-    mask = dict(zip(paths, jax.tree.leaves(training.decays(params)), strict=True))
-    kept = {path for path, decays in mask.items() if not decays}
-    assert kept == {path for path in mask if path.rsplit(".")[-1] in ("scale", "bias") or path.endswith("_bias")}
-    assert "head_kernel" not in kept and "backbone.tokens" not in kept
 
 
 def test_interrupted_run_goes_on(classifiers, tmp_path, monkeypatch):
