@@ -65,7 +65,9 @@ def read(path: pathlib.Path) -> CaseStudy:
 def _make(record: records.Record, context: method.Context) -> CaseStudy:
     problem, task = context.problem, context.problem.task
     anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
-    icl = in_context.InContextLearning(context.head, context.label_ids)
+    anchors_icl, icl = (
+        in_context.predict_proba(context.head, states, context.label_ids) for states in (anchors, queries)
+    )
     classifier = knn.fitted(context, knn_options.KNNOptions(**record.settings["options"]))
     nearest = classifier.search(queries, min(NEIGHBOURS, len(anchors)))
     words = np.array(task.labels)
@@ -74,11 +76,11 @@ def _make(record: records.Record, context: method.Context) -> CaseStudy:
         label_words=np.array(task.label_words),
         anchor_texts=np.array([task.retrieval_text(row) for row in problem.split.anchors]),
         anchor_labels=np.array([row.label for row in problem.split.anchors]),
-        anchors_icl=words[icl.predict(anchors)],
+        anchors_icl=words[anchors_icl.argmax(-1)],
         texts=np.array([task.retrieval_text(row) for row in problem.evaluation]),
         true=np.array(record.true),
         knn=np.array(record.predicted),
-        icl=words[icl.predict(queries)],
+        icl=words[icl.argmax(-1)],
         neighbours_Qk=np.asarray(nearest.indices_Qk),
         distances_Qk=np.asarray(nearest.distances_Qk),
         points=_points(context, lm.concatenate([anchors, queries])),

@@ -11,7 +11,7 @@ import numpy as np
 from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, estimator, inputs, saving, trials, tuning
-from knnprompt_jax.methods import tfidf
+from knnprompt_jax.methods import baselines
 from knnprompt_jax.runs import engine, fitting, material
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks.task import Example, Task
@@ -111,13 +111,13 @@ def _with_baselines(tried: tuning.Tuning, task: Task, anchors: Sequence[Example]
     shares_C = np.bincount(y_N, minlength=task.num_classes) / len(y_N)
     commonest = choosing.Outcome.of(np.tile(shares_C, (len(y_N), 1)), y_N).score
     beside = {"commonest class": commonest}
-    texts, folds_N = np.array(tfidf.bare_texts(task, anchors), object), choosing.folds(y_N)
+    texts, folds_N = np.array(baselines.bare_texts(task, anchors), object), choosing.folds(y_N)
     p_NC = np.zeros((len(y_N), task.num_classes))
     try:
         for fold in np.unique(folds_N):
             out = folds_N == fold
             given = task.num_classes, texts[~out].tolist(), y_N[~out], texts[out].tolist()
-            p_NC[out] = tfidf.predict_proba(tfidf.Settings(), *given)
+            p_NC[out] = baselines.predict_proba(baselines.Settings(), *given)
     except ValueError:  # No text of the other folds has a word.
         return dataclasses.replace(tried, beside=beside)
     beside["TF-IDF, logistic regression"] = choosing.Outcome.of(p_NC, y_N).score

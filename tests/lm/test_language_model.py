@@ -76,7 +76,7 @@ def predictions(model, read):
     """What each method says of the queries when the first states are anchors."""
     labels_N = np.arange(NUM_ANCHORS) % len(LABEL_IDS)
     anchors, queries = read[:NUM_ANCHORS], read[NUM_ANCHORS:]
-    said = {"icl": in_context.InContextLearning(model.head, LABEL_IDS).predict(queries).tolist()}
+    said = {"icl": in_context.predict_proba(model.head, queries, LABEL_IDS).argmax(-1).tolist()}
     for direction in distances.DIRECTIONS:
         options = store_lib.StoreOptions("dense")
         store = store_lib.build(options, direction, model.head, anchors, labels_N, LABEL_IDS)

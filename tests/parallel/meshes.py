@@ -110,7 +110,7 @@ def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[in
     store = store_lib.build(store_lib.StoreOptions(), "", model.head, anchors, classes_N, small.LABEL_IDS)
     nearest = store.search(queries, search.SearchOptions(3)).labels_Qk
     return {
-        "icl": in_context.InContextLearning(model.head, small.LABEL_IDS).fit().predict(queries).tolist(),
+        "icl": in_context.predict_proba(model.head, queries, small.LABEL_IDS).argmax(-1).tolist(),
         "knn": kernel.majority(nearest, num_classes=len(small.LABEL_IDS)).tolist(),
     }
 

@@ -1,4 +1,4 @@
-"""TF-IDF regression against a case solved by hand, and against its definition with scikit-learn's plain regression."""
+"""The majority baseline on splits counted by hand, and TF-IDF regression against its definition."""
 
 import collections
 import dataclasses
@@ -10,7 +10,7 @@ from scipy import optimize, special
 from sklearn import linear_model
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import method, registry, tfidf
+from knnprompt_jax.methods import baselines, method, registry
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 from tests.methods import whole_texts
@@ -63,8 +63,8 @@ def test_two_texts_by_hand():
     w = optimize.brentq(lambda w: w - 2.0 * x * special.expit(-w * x), 0, 9)  # Minimises w² + 2 · 2 ln(1 + exp(−w x)).
     doubled = (1 + math.log(2)) * idf
     logits_Q = [-w, 0, 0, w * doubled / math.hypot(1, doubled), 0]
-    settings, queries = tfidf.Settings(inverse_penalty=2.0, ngrams=1), ["bb bb bb", "aa", "zz b", "cc aa cc", ""]
-    p_QC = tfidf.predict_proba(settings, 2, ["aa bb", "Aa cc!"], np.array([0, 1]), queries)
+    settings, queries = baselines.Settings(inverse_penalty=2.0, ngrams=1), ["bb bb bb", "aa", "zz b", "cc aa cc", ""]
+    p_QC = baselines.predict_proba(settings, 2, ["aa bb", "Aa cc!"], np.array([0, 1]), queries)
     np.testing.assert_allclose(p_QC, special.expit(np.stack([np.negative(logits_Q), logits_Q], -1)), atol=1e-6)
 
 
@@ -86,22 +86,58 @@ def test_is_logistic_regression_on_tfidf(predict, ngrams, inverse_penalty):
     assert len(pool) == 9 and len(set(prediction.classes_Q)) == 3
 
 
-@pytest.mark.parametrize("labels", ["xzxzxzxzxz", "yzyzyzyzyz"])
-def test_class_without_rows_is_never_predicted(predict, labels):
-    prediction, missing = predict("tfidf", make_problem(labels)), "xyz".index(*(set("xyz") - set(labels)))
-    assert (prediction.probabilities_QC[:, missing] == 0).all() and missing not in prediction.classes_Q
-    assert len(set(prediction.classes_Q)) == 2
-    np.testing.assert_allclose(prediction.probabilities_QC.sum(-1), 1)
-
-
-def test_one_class_only(predict):
-    prediction = predict("tfidf", make_problem("yyyyy"))
-    np.testing.assert_array_equal(prediction.probabilities_QC, np.tile([0.0, 1.0, 0.0], (12, 1)))
-
-
 def test_rows_without_a_word():
     problem = make_problem()
     rows = tuple(dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors)
     split = dataclasses.replace(problem.split, demonstrations=(), anchors=rows)
     with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):
         registry.select(["tfidf"], dataclasses.replace(problem, split=split))
+
+
+@pytest.fixture
+def predicted(problem, predict):
+    """What the method makes of a split with demonstrations and anchors of these labels, without a model."""
+
+    def run(demonstrations, anchors):
+        row = problem.split.anchors[0]
+        rows = [
+            tuple(dataclasses.replace(row, label=label) for label in labels) for labels in (demonstrations, anchors)
+        ]
+        split = dataclasses.replace(problem.split, demonstrations=rows[0], anchors=rows[1])
+        return predict("commonest_class", dataclasses.replace(problem, split=split))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("demonstrations", "anchors", "shares", "want"),
+    [
+        ("012", "0112", [2 / 7, 3 / 7, 2 / 7], 1),
+        ("2211", "0001", [3 / 8, 3 / 8, 2 / 8], 0),  # Neither demonstrations nor anchors alone say so.
+        ("221", "1", [0, 1 / 2, 1 / 2], 1),  # Of equally common classes the lowest, not the first to appear.
+        ("001", "1", [1 / 2, 1 / 2, 0], 0),
+        ("2", "", [0, 0, 1], 2),
+    ],
+)
+def test_commonest_of_demonstrations_and_anchors(predicted, demonstrations, anchors, shares, want):
+    prediction = predicted(demonstrations, anchors)
+    np.testing.assert_array_equal(prediction.classes_Q, [want] * 3)
+    np.testing.assert_allclose(prediction.probabilities_QC, [shares] * 3, rtol=1e-12)
+
+
+def test_note_tells_a_tie(predicted):
+    assert predicted("012", "0112").note == "always 'b', the class of 3 of 7 train rows in the split"
+    tied = predicted("012", "120").note
+    assert tied.startswith("always 'a', the class of 2 of 6 ") and "; 3 classes are equally common" in tied
+
+
+def test_a_drawn_split(problem, predict):
+    """Of 4 shots a class, the third class has a single row: two classes are equally common."""
+    prediction = predict("commonest_class", problem)
+    np.testing.assert_allclose(prediction.probabilities_QC[0], [4 / 9, 4 / 9, 1 / 9])
+    np.testing.assert_array_equal(prediction.classes_Q, [0, 0, 0])
+
+
+def test_no_rows(predicted):
+    with pytest.raises(errors.UserError, match="'commonest_class' does not apply: the split has no train rows"):
+        predicted("", "")

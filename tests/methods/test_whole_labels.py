@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import multi_token_icl, registry
+from knnprompt_jax.methods import in_context, registry
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
 
@@ -39,7 +39,7 @@ def by_definition(problem):
 def test_sums_over_tokens(demo_shots, predict):
     """Labels share first tokens, one is the beginning of another; with 5 demonstrations prompts exceed the context."""
     problem = make_problem(demo_shots=demo_shots)
-    lengths = [len(tokens) for tokens in multi_token_icl.label_tokens(problem)]
+    lengths = [len(tokens) for tokens in in_context.label_tokens(problem)]
     assert min(lengths) >= 1 and max(lengths) > min(lengths)
     want_QC = by_definition(problem)
     result = predict("icl_multi_token", problem, whole_texts.model())
@@ -68,7 +68,7 @@ def test_label_words_of_the_same_tokens(problem):
         task=dataclasses.replace(problem.task, label_words=("Yes", "no", "yes")),
         tokenize=lambda texts: [[ord(c) for c in text.lower()] for text in texts],
     )
-    with pytest.raises(errors.UserError, match="does not apply: .* 'Yes' and 'yes' are the same tokens"):
+    with pytest.raises(errors.UserError, match="does not apply: .* 'Yes' and 'yes' have the same tokens"):
         registry.select(["icl_multi_token"], folded)
 
 

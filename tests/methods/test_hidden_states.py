@@ -4,20 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors
-from knnprompt_jax.lm import layers
-from knnprompt_jax.methods import chosen_layer, registry
+from knnprompt_jax import errors, states
+from knnprompt_jax.methods import hidden_states, registry
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue
 from tests.methods import whole_texts
 
 TREC = catalogue.get("trec")
-
-
-def test_leave_one_out_by_hand():
-    """Class 0 at 0, 2 and 7, class 1 at 8 and 10. Left out, 0, 2, 8 and 10 are nearest the mean of their class's others; 7 is nearer 9."""
-    hidden_NE = np.array([[0.0], [2.0], [7.0], [8.0], [10.0]])
-    assert chosen_layer.leave_one_out(hidden_NE, np.array([0, 0, 0, 1, 1])) == 4 / 5
 
 
 def test_leave_one_out_against_a_loop():
@@ -30,13 +23,13 @@ def test_leave_one_out_against_a_loop():
             label: hidden_NE[others & (y == label)].mean(0) for label in np.unique(y) if (others & (y == label)).any()
         }
         right += min(means, key=lambda label: ((hidden_NE[row] - means[label]) ** 2).sum()) == y[row]
-    assert chosen_layer.leave_one_out(hidden_NE, y) == right / 23 > 0
+    assert hidden_states.leave_one_out(hidden_NE, y) == right / 23 > 0
 
 
 def test_of_equally_good_layers_the_last():
     good_NE, bad_NE = np.array([[0.0], [1], [9], [8]]), np.zeros((4, 1))
     layers_NLE = np.stack([bad_NE, good_NE, good_NE, bad_NE], axis=1)
-    assert chosen_layer.choose(layers_NLE, np.array([0, 0, 1, 1])) == (2, 1.0)
+    assert hidden_states.choose_layer(layers_NLE, np.array([0, 0, 1, 1])) == (2, 1.0)
 
 
 @pytest.mark.parametrize("demo_shots", [0, 1])
@@ -45,7 +38,7 @@ def test_states_of_every_layer_are_those_of_whole_texts(demo_shots):
     model, problem = whole_texts.model(), whole_texts.make_problem(TREC, demo_shots, 1, whole_texts.queries(TREC, 3))
     shown = problem.split.demonstrations
     prompts = layout.lay_out(TREC, shown, problem.evaluation, problem.tokenize, model.context)
-    found_NLD = layers.states(model, prompts)
+    found_NLD = states.read_layers(model, prompts)
     decoder, head = model.execution.decoder, layout.demonstration_text(TREC, shown)
     assert found_NLD.shape == (3, 2, 14)
     for query, found_LD in zip(problem.evaluation, found_NLD, strict=True):
