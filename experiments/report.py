@@ -3,23 +3,14 @@
 python experiments/report.py --records=results --output=report
 """
 
-import dataclasses
-
-from knnprompt_jax import app, options
+from knnprompt_jax import app
 from knnprompt_jax.paper import page
 
-
-@dataclasses.dataclass(frozen=True)
-class ReportOptions(options.Options):
-    records: str = options.option("results", "Folder in which each experiment has a folder of records.", needed=True)
-    output: str = options.option("report", "Folder to write index.html and tables/ to.", needed=True)
-
-
-_OPTIONS = app.Flags(ReportOptions)
+_OPTIONS = app.Flags(page.ReportSettings)
 
 
 def main() -> None:
-    print(f"page: {page.run(**_OPTIONS.value.to_dict())}")
+    print(page.run(_OPTIONS.value))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results as the paper's grids would leave them, with drawn accuracies: what every section of the page is made from."""
+"""Records of every experiment with random accuracies, and the page of them."""
 
 import json
 import pathlib
@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knnprompt_jax.paper import case_study, page
+from knnprompt_jax.paper import page
+from knnprompt_jax.paper.experiments import case_study
+from knnprompt_jax.report import drawing
 from knnprompt_jax.runs import records
 
 TASKS = ("sst2", "trec")
@@ -155,9 +157,30 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def page_path(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def page_and_sections(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list]:
+    """The page of those results, and its sections."""
+    drawn, draw = [], page.sections
+
+    def remember(*arguments: Any) -> list:
+        drawn.extend(draw(*arguments))
+        return drawn
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "sections", remember)
+        return page.write(results, tmp_path_factory.mktemp("page")), drawn
+
+
+@pytest.fixture(scope="session")
+def page_path(page_and_sections: tuple[pathlib.Path, list]) -> pathlib.Path:
     """The page of those results."""
-    return page.run(str(results), str(tmp_path_factory.mktemp("page")))
+    return page_and_sections[0]
+
+
+@pytest.fixture
+def style() -> Iterator[None]:
+    """The style of figures."""
+    with drawing.style():
+        yield
 
 
 @pytest.fixture(scope="session")
