@@ -74,8 +74,8 @@ def _other_rows(ours: pd.DataFrame) -> str:
         return ""
     methods = ", ".join(map(names.method, names.ordered("method", apart.method)))
     return (
-        f"at m = {names.span(apart.shots)}, {methods} draw all m rows per class at once; kNN Prompting draws |D| first, then its "
-        "anchors from the other rows. This follows the released code; in the paper's words both use T = D ∪ A"
+        f"at m = {names.span(apart.shots)}, all m rows per class are drawn at once for {methods}; kNN Prompting draws |D| first, "
+        "then its anchors from the other rows. This follows the released code; in the paper's words both use T = D ∪ A"
     )
 
 

@@ -41,13 +41,16 @@ def build(
     ran = set(ours.task)
     tasks = names.ordered("task", {*ran, *paper.task} - {published.AVERAGE})
     measured, printed = results.groups(ours, axes), results.groups(paper, axes)
+    by_task, printed_by_task = results.groups(ours, [*axes, "task"]), results.groups(paper, [*axes, "task"])
+    no_records, no_numbers = ours[:0], paper[:0]
     cells: dict[tuple, dict[str, Cell]] = {}
     for place in _models_with_records_first(names.ordered_places(axes, measured | printed), axes, ours):
-        records, numbers = measured.get(place, ours[:0]), printed.get(place, paper[:0])
-        cells[place] = {
-            task: _cell(records[records.task == task], numbers[numbers.task == task], marks) for task in tasks
-        }
+        cells[place] = {}
+        for task in tasks:
+            records = by_task.get((*place, task), no_records)
+            cells[place][task] = _cell(records, printed_by_task.get((*place, task), no_numbers), marks)
         if len(tasks) > 1:
+            records, numbers = measured.get(place, no_records), printed.get(place, no_numbers)
             cells[place][published.AVERAGE] = _average(records, numbers, ran, tasks)
     return tables.build(name, caption, axes, _columns(tasks), cells, [*_reference(cells), *seeds(name, paper)])
 

@@ -42,7 +42,7 @@ def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
         "without m = 32; 2 of 6 tasks (without SUBJ, MPQA, CR, MR); 3 of 10 seeds"
     )
     methods = "In-context learning, Contextual calibration, Noisy channel"
-    assert f"{methods} draw all m rows per class at once" in facts["Other rows at equal seeds"]
+    assert f"all m rows per class are drawn at once for {methods};" in facts["Other rows at equal seeds"]
 
 
 def draw(name, records):
