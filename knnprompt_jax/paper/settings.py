@@ -5,11 +5,12 @@ import re
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import registry
+from knnprompt_jax.report import results
 from knnprompt_jax.runs import settings
 from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import catalogue
 
-FULL, FEW_SHOT = REGIMES = ("full", "few-shot")
+FULL, FEW_SHOT = REGIMES = (results.FULL, results.FEW_SHOT)
 TEN_TASKS = ",".join(catalogue.PAPER_TASKS)
 SIX_TASKS = "sst2,subj,mpqa,cr,mr,trec"  # Those with M_T ≥ 8 in 1,024 tokens.
 BINARY_TASKS = "sst2,subj,mpqa,cr,mr"

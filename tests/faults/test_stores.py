@@ -102,6 +102,6 @@ def test_records(folder):
     tally = injection.every_fault(
         folder,
         lambda folder: records.write(folder / "results", record),
-        lambda folder: records.read(folder / "results" / record.name),
+        lambda folder: records.read(folder / "results" / record.file_name),
     )
     assert tally.survived == tally.tried > 10

@@ -11,7 +11,7 @@ from knnprompt_jax import lm
 from knnprompt_jax.paper import experiments, settings
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.tasks.task import Example, Task
-from tests.report.conftest import make_record, page_path, results  # noqa: F401
+from tests.report.conftest import make_record, page_and_sections, page_path, results  # noqa: F401
 from tests.runs.conftest import own_cache, world  # noqa: F401
 
 _KINDS = {each.settings for each in experiments.EXPERIMENTS.values()} - {settings.GridSettings}

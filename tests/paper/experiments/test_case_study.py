@@ -1,4 +1,4 @@
-"""The case study's file: written with its record, read back with what a map needs."""
+"""The case study: a file beside each kNN record with the content of a map."""
 
 import dataclasses
 import pathlib
@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.paper import case_study, job, planner
+from knnprompt_jax.paper import job, planner
+from knnprompt_jax.paper.experiments import case_study
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import records
 from knnprompt_jax.store import representations
 
 
-def test_the_file_says_what_the_record_and_the_states_say(grid):
+def test_the_file_agrees_with_the_record_and_the_states(grid):
     grid = dataclasses.replace(grid, experiment="case_study", shots=(6,), seeds=(1,))
     job.run(grid)
     folder = pathlib.Path(grid.output) / "case_study"
@@ -37,11 +38,13 @@ def test_the_file_says_what_the_record_and_the_states_say(grid):
 
 
 def _distributions(planned, problem):
-    """Next-token distributions of anchors, then rows to classify, float64, from whole prompts without a shared prefix."""
+    """Return float64 next-token distributions of anchors, then test rows, from whole prompts without a shared prefix."""
     model = lm.LanguageModel.from_pretrained(str(planned.model.folder))
     task = problem.task
-    shown = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
-    tokens = model.tokenize([shown + task.render(row) for row in [*problem.split.anchors, *problem.evaluation]])
+    demonstrations = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
+    tokens = model.tokenize(
+        [demonstrations + task.render(row) for row in [*problem.split.anchors, *problem.evaluation]]
+    )
     suffixes = tuple(np.array(each, np.int32) for each in tokens)
     group = layout.PromptGroup(np.zeros(0, np.int32), suffixes, np.arange(len(tokens)))
     states = model.states(layout.Prompts((group,), len(tokens)))
