@@ -69,14 +69,16 @@ def test_published_numbers(task, shots, steps, batch):
 
 ONE = Task("one", ("sentence",), "{sentence}:", ("0", "1"), ("no", "yes"))
 TWO = Task("two", ("a", "b"), "{a} {b}:", ("0", "1"), ("no", "yes"), "first: {a}. second: {b}")
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]", "x", "y", "first", "second", ":", "."]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]", "x", "y", "first", "second", ":", "."]
 PAD, UNK, CLS, SEP, EOS, X, Y, FIRST, SECOND, COLON, DOT = range(11)
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> transformers.PreTrainedTokenizerFast:
     """BERT's way: [CLS] a [SEP] b [SEP]."""
-    built = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    built = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(VOCABULARY)}, unk_token="[UNK]")
+    )
     built.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     built.post_processor = tokenizers.processors.BertProcessing(("[SEP]", SEP), ("[CLS]", CLS))
     return transformers.PreTrainedTokenizerFast(tokenizer_object=built, pad_token="[PAD]")
@@ -85,7 +87,9 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
 @pytest.fixture(scope="module")
 def plain() -> transformers.PreTrainedTokenizerFast:
     """GPT-2's way: the words alone."""
-    built = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    built = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(VOCABULARY)}, unk_token="[UNK]")
+    )
     built.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     return transformers.PreTrainedTokenizerFast(tokenizer_object=built, eos_token="[EOS]")
 
