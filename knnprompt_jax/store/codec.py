@@ -141,7 +141,8 @@ class Dense(Codec):
         cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
     ) -> DenseKeys:
         numbers = {"distribution": vocabulary, "hidden": width}.get(_kept(built_for), num_classes)
-        return DenseKeys(jax.ShapeDtypeStruct((count, numbers), key_dtype))
+        values: Any = jax.ShapeDtypeStruct((count, numbers), key_dtype)
+        return DenseKeys(values)
 
     @property
     def keeps_label_words(self) -> bool:

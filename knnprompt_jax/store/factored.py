@@ -83,7 +83,7 @@ class Codec(codec.Codec):
     def abstract_keys(
         cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
     ) -> Keys:
-        rows = jax.ShapeDtypeStruct((count, width), key_dtype), jax.ShapeDtypeStruct((count,), "float32")
+        rows: Any = jax.ShapeDtypeStruct((count, width), key_dtype), jax.ShapeDtypeStruct((count,), "float32")
         return Keys(*rows, *rows) if _keeps_mean_rows(built_for) else Keys(*rows)
 
     @staticmethod

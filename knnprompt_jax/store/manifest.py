@@ -59,6 +59,16 @@ class Provenance:
                 raise errors.UserError(f"{place}: made with {words}: {made} there, {wanted} here")
 
 
+@functools.cache
+def versions() -> Mapping[str, str]:
+    """Return the versions of Python and of the libraries that can change a result."""
+    installed = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed
+
+
 @dataclasses.dataclass(frozen=True)
 class Manifest:
     """The content of manifest.json; `arrays` is a tree of abstract arrays, `files` maps paths to bytes and SHA-256."""
@@ -69,7 +79,7 @@ class Manifest:
     class_counts: Mapping[str, int]
     arrays: Mapping[str, Any]
     files: Mapping[str, tuple[int, str]]
-    versions: Mapping[str, str] = dataclasses.field(default_factory=lambda: versions())
+    versions: Mapping[str, str] = dataclasses.field(default_factory=versions)
     format: int = FORMAT
 
 
@@ -82,16 +92,6 @@ def file_hash(path: pathlib.Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@functools.cache
-def versions() -> Mapping[str, str]:
-    """Return the versions of Python and of the libraries that can change a result."""
-    installed = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed[name] = importlib.metadata.version(name)
-    return installed
 
 
 def write(folder: pathlib.Path, manifest: Manifest) -> None:

@@ -24,7 +24,7 @@ def arguments(distance):
     return queries, keys, jnp.arange(NUM_ANCHORS) % 7
 
 
-@pytest.mark.parametrize("tile_bytes, k", [(5_000, NUM_ANCHORS), (100_000, 3)])
+@pytest.mark.parametrize("tile_bytes, k", [(5_000, NUM_ANCHORS), (60_000, 3)])
 @pytest.mark.parametrize("distance", ALL)
 def test_tiles_change_no_result(distance, tile_bytes, k):
     queries, keys, labels_N = arguments(distance)
