@@ -3,12 +3,13 @@
 import time
 from typing import Any
 
+import jax
 import numpy as np
 
 from knnprompt_jax import parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import language_model, programs
-from knnprompt_jax.models import inside
+from knnprompt_jax.models import decoder
 from knnprompt_jax.prompts import layout, packing
 
 
@@ -26,10 +27,14 @@ def states(
     for group in prompts.groups:
         packed = model.execution.pack(group, shapes[bool(len(group.prefix_P))])
         slots.append(packed.slot_N + sum(call.shape[0] * call.shape[1] for call in calls))
-        calls += model.execution.read(packed, progress, "layers", inside.layers_of_suffixes)
+        calls += model.execution.read(packed, progress, "layers", _read_layers)
     index = np.concatenate([group.index for group in prompts.groups])
     slot_N = np.concatenate(slots)[np.argsort(index)]
     rows = programs.select(calls, slot_N, parallel.by_rows(model.mesh, len(slot_N)))
     x_NLD = np.asarray(parallel.replicate(rows))
     model.statistics.seconds += time.monotonic() - started
     return x_NLD
+
+
+def _read_layers(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: jax.Array, **options: Any) -> jax.Array:
+    return model.read_layers(*step, **options)

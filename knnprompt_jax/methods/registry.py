@@ -12,7 +12,7 @@ ALL = "all"
 _FILES = (
     *("in_context", "knn", "multi_token_icl", "icl_ensemble", "contextual_calibration", "noisy_channel"),
     *("demonstration_selection", "demonstration_upper_bound", "fine_tuning.method", "commonest_class", "tfidf"),
-    *("many_shot", "context_vectors", "chosen_layer", "chosen"),
+    *("many_shot", "chosen_layer", "chosen"),
     *("domain_context_calibration", "batch_calibration", "proca", "linc", "supervised_calibration"),
     *("hidden_centroids", "linear_probe"),
 )
