@@ -87,7 +87,7 @@ def write_checkpoint(folder: pathlib.Path, gigabytes: float, kind: str) -> int:
     config, family = registry.config_from_hf(hf), registry.FAMILIES["opt"]
     state = nnx.state(registry.abstract(config, np.dtype(np.float32)))
     leaves = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(state)}
-    table = family.FLAX_TABLE if kind == "msgpack" else family.TABLE
+    table = family.flax_table if kind == "msgpack" else family.table
     pieces = {piece.theirs: piece for piece in conversion.expand(table, config, leaves)}
     shards = huggingface_hub.split_state_dict_into_shards_factory(
         pieces,

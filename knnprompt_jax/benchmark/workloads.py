@@ -75,7 +75,7 @@ def random_model(config: config_lib.DecoderConfig, dtype: jnp.dtype, mesh: jax.s
 def _same_tensor(config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, str]:
     """From each weight to the first that is the same tensor of a published file (Phi's norm serves attention and MLP)."""
     first: dict[tuple[str, int], str] = {}
-    pieces = conversion.expand(registry.FAMILIES[config.family].TABLE, config, leaves)
+    pieces = conversion.expand(registry.FAMILIES[config.family].table, config, leaves)
     return {piece.ours: first.setdefault((piece.theirs, piece.segment.start), piece.ours) for piece in pieces}
 
 

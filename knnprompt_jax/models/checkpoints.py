@@ -76,9 +76,9 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
         raise ValueError("the config.json to be written does not describe the model")
     leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
-    tensors = dict(conversion.export(conversion.expand(family.TABLE, model.config, arrays), arrays))
+    tensors = dict(conversion.export(conversion.expand(family.table, model.config, arrays), arrays))
     described = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
-    described |= {"architectures": [registry.ARCHITECTURES[model.config.family]], "model_type": model.config.family}
+    described |= {"architectures": [family.architecture], "model_type": model.config.family}
     described |= {"torch_dtype": jnp.dtype(dtype).name}
     folder.mkdir(parents=True, exist_ok=True)
     with files_lib.new_file(folder / "model.safetensors") as path:
@@ -148,9 +148,11 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
 
 def _table(config: config_lib.DecoderConfig, file: pathlib.Path) -> conversion.NameTable:
     family = registry.FAMILIES[config.family]
-    if file.suffix == ".msgpack" and not hasattr(family, "FLAX_TABLE"):
+    if file.suffix != ".msgpack":
+        return family.table
+    if not family.flax_table:
         raise errors.UserError(f"{file}: Flax files of {config.family} models were never published; use safetensors")
-    return family.FLAX_TABLE if file.suffix == ".msgpack" else family.TABLE
+    return family.flax_table
 
 
 def _problems(

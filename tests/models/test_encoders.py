@@ -104,13 +104,13 @@ def test_published_pooling_goes_by_name(bare, tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no modules.json that says how this encoder pools: choose pooling mean or cls"),
+        ({}, "no modules.json with the pooling of this encoder: choose pooling mean or cls"),
         (
             {"modules.json": [*MODULES, {"type": "x.Dense", "path": "2_Dense"}]},
             "module Dense is not supported; choices: Tr",
         ),
         ({"modules.json": MODULES}, "1_Pooling: no config.json"),
-        ({"modules.json": {"a": 1}}, "modules.json: no list of modules"),
+        ({"modules.json": {"a": 1}}, "modules.json: not a list of modules"),
         (
             {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode": "max"}},
             r"pooling \['max'\] is not supported",
