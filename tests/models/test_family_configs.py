@@ -23,17 +23,18 @@ def test_published_config(name, tmp_path):
     assert registry.config_from_hf(hf_config.read(tmp_path)) == config
 
 
-# Keys without effect, because a key for each layer or a switch overrides them.
+# Keys without effect, because another key overrides them.
 MEANINGLESS = {
-    "qwen2-windows": {"max_window_layers"},
-    "qwen3-windows": {"max_window_layers"},
+    "qwen2-tied": {"max_window_layers"},
+    "qwen3-tied": {"max_window_layers"},
     "gemma3": {"_sliding_window_pattern", "sliding_window_pattern"},
-    "smollm3-windows": {"no_rope_layer_interval"},
+    "phi3-tied": {"partial_rotary_factor"},
+    "smollm3-untied": {"no_rope_layer_interval"},
     "gpt_neox": {"is_decoder"},
     "llama": {"pretraining_tp"},
 }
-WIDE_SHAPES = ["llama", "mistral", "qwen2-windows", "qwen3-windows", "gemma2", "gemma3", "gpt_neox", "olmo2", "phi"]
-WIDE_SHAPES += ["phi3-long", "smollm3-windows", "gpt2", "opt"]
+WIDE_SHAPES = ["llama", "mistral", "qwen2-tied", "qwen3-tied", "gemma2", "gemma3", "gpt_neox", "olmo2", "phi"]
+WIDE_SHAPES += ["phi3-tied", "smollm3-untied", "gpt2", "opt"]
 
 
 @pytest.mark.parametrize("shape", WIDE_SHAPES)
