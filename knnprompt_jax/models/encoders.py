@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, parallel
 from knnprompt_jax.models import bert, checkpoints, hf_config, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import padding
@@ -54,7 +54,7 @@ class SentenceEncoder:
     def __init__(self, model: bert.Encoder, tokenizer: Any, recipe: Recipe):
         self.config, self.tokenizer, self.recipe = model.config, tokenizer, recipe
         self._graph, self._params = nnx.split(model)
-        self._batch_tokens = 1024 if jax.default_backend() == "cpu" else 16384
+        self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
 
     @classmethod
     def from_pretrained(cls, name_or_folder: str, pooling: str = "", dtype: str = "float32") -> "SentenceEncoder":

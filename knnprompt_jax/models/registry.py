@@ -22,9 +22,11 @@ _MODULES = (gpt2, opt, llama, gemma, gpt_neox, phi, bert)
 FAMILIES = {family.name: family for module in _MODULES for family in module.FAMILIES}
 ENCODERS = tuple(family.name for family in bert.FAMILIES)
 LANGUAGE_MODELS = tuple(name for name in FAMILIES if name not in ENCODERS)
-# The keys of config.json that describe the shape of published models, by Hub name.
-_PUBLISHED = json.loads((pathlib.Path(__file__).parent / "families" / "published.json").read_text(encoding="utf-8"))
-PUBLISHED = {name: hf for name, hf in _PUBLISHED.items() if hf["model_type"] not in ENCODERS}
+# The keys of config.json that describe the shape of published models, by Hub name: all of them, and the language models.
+PUBLISHED_CONFIGS = json.loads(
+    (pathlib.Path(__file__).parent / "families" / "published.json").read_text(encoding="utf-8")
+)
+PUBLISHED = {name: hf for name, hf in PUBLISHED_CONFIGS.items() if hf["model_type"] not in ENCODERS}
 
 
 def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODELS) -> config_lib.DecoderConfig:

@@ -10,7 +10,7 @@ from flax import nnx
 from knnprompt_jax.models import conversion, registry
 
 PARAMETERS = json.loads(pathlib.Path(__file__).with_name("published_parameters.json").read_text(encoding="utf-8"))
-PUBLISHED = registry._PUBLISHED
+PUBLISHED = registry.PUBLISHED_CONFIGS
 
 
 def test_every_size_is_counted():
