@@ -14,6 +14,7 @@ setuptools.setup(
             "demo/task/*",
             "demo/model/*",
             "tasks/published/*",
+            "models/families/*.json",
             "report/*.json",
             "report/page/*",
         ]

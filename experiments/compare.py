@@ -9,7 +9,7 @@ Each record is written when its run ends; --resume continues after an interrupti
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import comparison, settings, overview
+from knnprompt_jax.runs import comparison, overview, settings
 
 FLAGS = app.Flags(settings.JobSettings)
 

@@ -88,9 +88,7 @@ def test_predictions_equal_those_of_whole_prompts(ours, theirs, train, rows, tmp
 
     files = {"train_file": write(tmp_path / "train.jsonl", train), "eval_file": write(tmp_path / "rows.jsonl", rows)}
     files["output"] = str(tmp_path / "records")
-    icl, knn = comparison.run(
-        settings.JobSettings(methods="icl,knn", shots=4, demo_shots=2, seeds=(1,), **files)
-    )
+    icl, knn = comparison.run(settings.JobSettings(methods="icl,knn", shots=4, demo_shots=2, seeds=(1,), **files))
     assert [TASK.labels.index(label) for label in icl.predicted] == logp_QV[:, label_ids].argmax(-1).tolist()
     got_Q = np.array([TASK.labels.index(label) for label in knn.predicted])
     assert got_Q[decided_Q].tolist() == np.array(votes_Q)[decided_Q].tolist()

@@ -76,9 +76,9 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
         raise ValueError("the config.json to be written does not describe the model")
     leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
-    tensors = dict(conversion.export(conversion.expand(family.TABLE, model.config, arrays), arrays))
+    tensors = dict(conversion.export(conversion.expand(family.table, model.config, arrays), arrays))
     written = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
-    written |= {"architectures": [registry.ARCHITECTURES[model.config.family]], "model_type": model.config.family}
+    written |= {"architectures": [family.architecture], "model_type": model.config.family}
     written |= {"torch_dtype": jnp.dtype(dtype).name}
     folder.mkdir(parents=True, exist_ok=True)
     with files_lib.new_file(folder / "model.safetensors") as path:
@@ -92,11 +92,11 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
     is_gguf, family = path.suffix == ".gguf", registry.FAMILIES[config.family]
     files = [path] if is_gguf else tensor_files.find(path)
     is_flax = files[0].suffix == ".msgpack"
-    if is_flax and not hasattr(family, "FLAX_TABLE"):
+    if is_flax and not family.flax_table:
         raise errors.UserError(
             f"{files[0]}: Flax files of {config.family} models were never published; use safetensors"
         )
-    table = family.FLAX_TABLE if is_flax else family.TABLE
+    table = family.flax_table if is_flax else family.table
     pieces = conversion.expand(table, config, {*leaves, "head_rows"})
     expected = collections.defaultdict(list)
     for piece in pieces:

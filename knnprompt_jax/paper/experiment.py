@@ -89,7 +89,9 @@ class Experiment:
         records = records_lib.read_all(folder) if any(folder.glob("*.json")) else []
         for record in records:
             if record.experiment != self.name:
-                raise errors.UserError(f"{folder}/{record.file_name}: a record of {record.experiment or 'no experiment'!r}")
+                raise errors.UserError(
+                    f"{folder}/{record.file_name}: a record of {record.experiment or 'no experiment'!r}"
+                )
         return records
 
     def section(self, records: Sequence[Any], folder: pathlib.Path) -> page.Section:

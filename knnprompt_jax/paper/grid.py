@@ -136,9 +136,7 @@ def plan(settings: settings_lib.GridSettings, weights: bool = True) -> Plan:
     return Plan(shard, left, equal_runs, copies, finished, num_all - len(runs))
 
 
-def _runs(
-    settings: settings_lib.GridSettings, weights: bool
-) -> Iterator[tuple[inputs.Model, list[run_lib.Run]]]:
+def _runs(settings: settings_lib.GridSettings, weights: bool) -> Iterator[tuple[inputs.Model, list[run_lib.Run]]]:
     """Yield the runs of each model and task, then those of each model that a method trains."""
     experiment = experiments.get(settings.experiment)
     load = functools.partial(inputs.load_rows, settings, count=settings.rows)

@@ -89,15 +89,6 @@ def rows_digest(rows: Iterable[Example]) -> str:
     return digest.hexdigest()
 
 
-def rows_digest(rows: Iterable[Example]) -> str:
-    """SHA-256 of rows in their order: the texts, the label and all other columns of each, but not where they come from."""
-    digest = hashlib.sha256()
-    for example in rows:
-        content = json.dumps([example.fields, example.label, example.other], sort_keys=True, default=str)
-        digest.update(content.encode() + b"\n")
-    return digest.hexdigest()
-
-
 def sample_by_class(
     classes: Iterable[Sequence[T]], per_class: int, generator: random.Random, share: float = 1.0
 ) -> list[T]:

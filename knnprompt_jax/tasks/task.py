@@ -175,11 +175,6 @@ class Task:
         """SHA-256 of the whole declaration: two tasks that can give different results have different digests."""
         return hashlib.sha256(json.dumps(dataclasses.astuple(self)).encode()).hexdigest()
 
-    @functools.cached_property
-    def digest(self) -> str:
-        """SHA-256 of the whole declaration: two tasks that can give different results have different digests."""
-        return hashlib.sha256(json.dumps(dataclasses.astuple(self)).encode()).hexdigest()
-
     @property
     def num_classes(self) -> int:
         return len(self.labels)

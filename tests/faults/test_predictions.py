@@ -78,7 +78,12 @@ def test_a_binary_that_is_killed_after_every_batch(tmp_path):
     """After kill -9 in each batch, the last run ends in the same bytes as an undisturbed run."""
     store, table = tmp_path / "store", tmp_path / "rows.txt"
     table.write_text("".join(f"text number {number * number} of many\n" for number in range(997)))
-    assert start("fit", "--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--rule=knn", f"--store={store}").wait() == 0
+    assert (
+        start(
+            "fit", "--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--rule=knn", f"--store={store}"
+        ).wait()
+        == 0
+    )
     options = [f"--store={store}", f"--input={table}", "--characters=4000"]
     assert start("predict", *options, f"--output={tmp_path}/whole.jsonl").wait() == 0
     kills, note = 0, tmp_path / ".killed.jsonl.progress"

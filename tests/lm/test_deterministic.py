@@ -50,7 +50,9 @@ def models(request, small_decoder):
 def test_states_are_those_of_the_ordinary_pass(models):
     _, ordinary, all_states = models
     for ours, theirs in zip(
-        jax.tree.leaves(all_states), jax.tree.leaves(states_lib.read(ordinary, prompts(range(len(TEXTS)), 53))), strict=True
+        jax.tree.leaves(all_states),
+        jax.tree.leaves(states_lib.read(ordinary, prompts(range(len(TEXTS)), 53))),
+        strict=True,
     ):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
 

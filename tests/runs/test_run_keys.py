@@ -16,7 +16,18 @@ from knnprompt_jax.tasks import splits
 
 # Options that change no result by themselves. Those of the first line act through rows, task or model, which are compared by content.
 NEUTRAL = {
-    *("model", "task", "train_file", "eval_file", "data_dir", "hub", "restore_dropped", "drop_duplicates", "split", "revision"),
+    *(
+        "model",
+        "task",
+        "train_file",
+        "eval_file",
+        "data_dir",
+        "hub",
+        "restore_dropped",
+        "drop_duplicates",
+        "split",
+        "revision",
+    ),
     *("encoding", "label_column", "text_columns", "store"),
     *("output", "cache_gb", "resume", "methods", "options", "distributed"),
 }
@@ -103,7 +114,10 @@ def test_every_field_of_the_task_changes_the_key(job, rows, model):
         {"label_words": ("bad", "good")},
         {"retrieval_template": "x {sentence}"},
     ]
-    keys += [run_of(job, dataclasses.replace(rows, task=dataclasses.replace(task, **change)), model).key for change in changes]
+    keys += [
+        run_of(job, dataclasses.replace(rows, task=dataclasses.replace(task, **change)), model).key
+        for change in changes
+    ]
     turned = dataclasses.replace(task, labels=task.labels[::-1])
     keys.append(run_of(job, dataclasses.replace(rows, task=turned), model).key)
     for part, other in (("train", 0), ("evaluation", 3)):
@@ -150,7 +164,9 @@ def test_the_content_of_the_model_counts_and_not_its_folder(job, rows, model, wo
 def test_batch_and_mesh_do_not_count_in_deterministic_mode(job, rows, model):
     job = dataclasses.replace(job, deterministic=True)
     mesh = dataclasses.replace(job.mesh, data=1)
-    keys = {run_of(dataclasses.replace(job, **change), rows, model).key for change in ({}, {"batch": 512}, {"mesh": mesh})}
+    keys = {
+        run_of(dataclasses.replace(job, **change), rows, model).key for change in ({}, {"batch": 512}, {"mesh": mesh})
+    }
     assert len(keys) == 1
 
 

@@ -46,7 +46,9 @@ def whole(model, tmp_path_factory):
 
 
 @pytest.mark.parametrize("prefix", [(), (3, 1, 4)], ids=["whole", "shared prefix"])
-@pytest.mark.parametrize("make_cache", [lambda folder: states.Cache(folder, 2**20), lambda _: states.MemoryCache(2**20)])
+@pytest.mark.parametrize(
+    "make_cache", [lambda folder: states.Cache(folder, 2**20), lambda _: states.MemoryCache(2**20)]
+)
 def test_only_new_prompts_are_read_and_rows_keep_their_order(model, tmp_path, prefix, make_cache):
     expected, cache = states.read(model, prompts_of(TOKENS, prefix)), make_cache(tmp_path)
     for tokens, num_new in ((TOKENS[:2], 2), (TOKENS[::-1], 3), (TOKENS, 0), ([*TOKENS[2:], TOKENS[0]], 0)):
@@ -166,7 +168,9 @@ def test_repeated_calls_share_programs_and_the_prefix():
         part = reading._select(prompts, np.arange(start, start + 12))
         check_close(states.read(model, part, repeated=True), expected[start : start + 12], atol=1e-4)
     assert model.statistics.prefix_tokens == 53
-    assert model.statistics.compilations <= 6, "prefixes and suffixes, with a shared prefix and without, in one row or two"
+    assert model.statistics.compilations <= 6, (
+        "prefixes and suffixes, with a shared prefix and without, in one row or two"
+    )
 
 
 def test_sets_share_one_packing(model):

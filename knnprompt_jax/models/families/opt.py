@@ -1,27 +1,25 @@
-"""OPT: what its config.json means, its published sizes and the names of its weights."""
-
-from typing import Any
+"""OPT: learned positions that start at row 2, ReLU; OPT-350m normalises after each part and has narrower embeddings."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers, names
+from knnprompt_jax.models import conversion, hf_config, layers
 from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models.families import Family, names
 
-# Rows of the position table that stand before position 0; a padding row and its successor in the original code.
+# Rows of the position table before position 0; a padding row and its successor in the original code.
 POSITION_OFFSET = 2
 
 
-def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("enable_bias", True)
     hf.require("layer_norm_elementwise_affine", True)
     width = hf.size("hidden_size", 768)
-    heads = hf.divisor("num_attention_heads", width, 12)
     norm_first = hf.switch("do_layer_norm_before", True)
     return config_lib.DecoderConfig.of_equal_heads(
         family="opt",
         vocab_size=hf.size("vocab_size", 50272),
         width=width,
         num_layers=hf.size("num_hidden_layers", 12),
-        num_heads=heads,
+        num_heads=hf.divisor("num_attention_heads", width, 12),
         mlp_width=hf.size("ffn_dim", 3072),
         num_positions=hf.size("max_position_embeddings", 2048),
         embed_width=hf.size("word_embed_proj_dim", width),
@@ -33,25 +31,9 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     )
 
 
-def _published(width: int, num_layers: int, num_heads: int, **others: Any) -> hf_config.Json:
-    widths = {"model_type": "opt", "hidden_size": width, "ffn_dim": 4 * width}
-    return {**widths, "num_hidden_layers": num_layers, "num_attention_heads": num_heads, **others}
-
-
-PUBLISHED = {
-    "facebook/opt-125m": _published(768, 12, 12),
-    "facebook/opt-350m": _published(1024, 24, 16, do_layer_norm_before=False, word_embed_proj_dim=512),
-    "facebook/opt-1.3b": _published(2048, 24, 32),
-    "facebook/opt-2.7b": _published(2560, 32, 32),
-    "facebook/opt-6.7b": _published(4096, 32, 32),
-    "facebook/opt-13b": _published(5120, 40, 40),
-    "facebook/opt-30b": _published(7168, 48, 56),
-    "facebook/opt-66b": _published(9216, 64, 72),
-}
-
 _LAYER = "layers.{layer}."
 _SELF = _LAYER + "self_attn."
-TABLE = conversion.NameTable(
+_TABLE = conversion.NameTable(
     prefixes=("model.decoder.", "decoder."),
     buffers=r"version",
     rules=(
@@ -68,4 +50,4 @@ TABLE = conversion.NameTable(
         names.HEAD,
     ),
 )
-FLAX_TABLE = names.flax(TABLE)
+FAMILIES = (Family("opt", "OPTForCausalLM", _config_from_hf, _TABLE, names.flax(_TABLE)),)

@@ -1,15 +1,16 @@
-"""Phi-1, 1.5 and 2: the same LayerNorm for attention and MLP side by side, rotary positions on a part of the head, a bias on the head."""
+"""Phi-1, 1.5 and 2: one LayerNorm for attention and MLP side by side, partly turned heads, a bias on the head."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, layers, llama_like, names, rope_config
+from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models.families import Family, llama, names, rope
 
 
-def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     width = hf.size("hidden_size")
     heads = hf.divisor("num_attention_heads", width)
-    parameters = rope_config.parameters(hf, 1e4, 0.5)
-    table, context = rope_config.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
+    parameters = rope.parameters(hf, 1e4, 0.5)
+    table, context = rope.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     hf.require("qk_layernorm", False)
     return config_lib.DecoderConfig.of_equal_heads(
         family="phi",
@@ -31,14 +32,8 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     )
 
 
-PUBLISHED = {
-    "microsoft/phi-1_5": llama_like.shape("phi", 2048, 24, 32, 32, 8192, 51200, 2048, partial_rotary_factor=0.5),
-    "microsoft/phi-2": llama_like.shape("phi", 2560, 32, 32, 32, 10240, 51200, 2048, partial_rotary_factor=0.4),
-}
-
-_LAYER = "layers.{layer}."
-_SELF = _LAYER + "self_attn."
-TABLE = llama_like.table(
+_LAYER, _SELF = llama.LAYER, llama.SELF
+_TABLE = llama.table(
     NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
     *names.attention(_SELF + "q_proj", _SELF + "k_proj", _SELF + "v_proj", _SELF + "dense"),
     *names.norm(_LAYER + "input_layernorm", "blocks.input_norm"),
@@ -48,3 +43,4 @@ TABLE = llama_like.table(
     names.HEAD,
     NameRule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
 )
+FAMILIES = (Family("phi", "PhiForCausalLM", _config_from_hf, _TABLE),)

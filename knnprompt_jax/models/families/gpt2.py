@@ -1,11 +1,12 @@
-"""GPT-2: what its config.json means, its published sizes and the names of its weights."""
+"""GPT-2: LayerNorm, learned positions, a plain MLP."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers, names
+from knnprompt_jax.models import conversion, hf_config, layers
 from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models.families import Family, names
 
 
-def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("add_cross_attention", False)
     width = hf.size("n_embd", 768)
     heads = hf.divisor("n_head", width, 12)
@@ -25,21 +26,9 @@ def config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     )
 
 
-def _published(width: int, num_layers: int, num_heads: int) -> hf_config.Json:
-    return {"model_type": "gpt2", "n_embd": width, "n_layer": num_layers, "n_head": num_heads}
-
-
-PUBLISHED = {
-    "distilgpt2": _published(768, 6, 12),
-    "gpt2": _published(768, 12, 12),
-    "gpt2-medium": _published(1024, 24, 16),
-    "gpt2-large": _published(1280, 36, 20),
-    "gpt2-xl": _published(1600, 48, 25),
-}
-
 _LAYER = "h.{layer}."
-# PyTorch's Conv1D keeps its kernels (in, out). Queries, keys and values lie one after the other, as many heads of each.
-TABLE = conversion.NameTable(
+# PyTorch's Conv1D stores kernels as (in, out). Queries, keys and values follow one another, with equally many heads.
+_TABLE = conversion.NameTable(
     prefixes=("transformer.",),
     buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
     rules=(
@@ -55,4 +44,4 @@ TABLE = conversion.NameTable(
         names.HEAD,
     ),
 )
-FLAX_TABLE = names.flax(TABLE)
+FAMILIES = (Family("gpt2", "GPT2LMHeadModel", _config_from_hf, _TABLE, names.flax(_TABLE)),)
