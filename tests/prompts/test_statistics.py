@@ -29,7 +29,7 @@ TRAIN = [Example({"sentence": "abc"}, label) for label in "0" * 7 + "1" * 3]
         (37, (2, 0.0, 2)),
         (53, (3, 0.0, 2)),
         (61, (4, 0.0, 4)),
-        (10**6, (7, 0.0, 4)),
+        (10**6, (7, 0.0, 2)),
     ],
 )
 def test_limits_by_hand(context, expected):
