@@ -49,10 +49,7 @@ def _mean(store: store_lib.Store, members_n: np.ndarray, kind: str, distance: st
     total_V = jnp.array(-jnp.inf if kind == "arithmetic" else 0.0)
     for start in range(0, len(members_n), _BLOCK):
         keys = placement.take(store.unpadded.keys, np.resize(members_n[start : start + _BLOCK], _BLOCK))
-        if distances.get(distance).reads_label_words:
-            logk_nV = store.codec.references(keys, distances.get(distance))
-        else:
-            logk_nV = store.codec.distributions(keys)
+        logk_nV = store.codec.log_probabilities(keys, distances.get(distance))
         total_V = _add(total_V, logk_nV, np.arange(_BLOCK) < len(members_n) - start, kind=kind)
     if kind == "arithmetic":
         return total_V - np.log(len(members_n))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import jax
 
-from knnprompt_jax import lm
+from knnprompt_jax import errors, lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import distances, placement
 
@@ -44,10 +44,12 @@ class Codec(abc.ABC):
     def serves(built_for: str) -> tuple[str, ...]:
         """Names of the distances by which a store that was built for this one can be searched."""
 
-    @staticmethod
+    @classmethod
     @abc.abstractmethod
-    def numbers_per_anchor(built_for: str, vocabulary: int, width: int, num_classes: int) -> int:
-        """Of an anchor's keys, for a model with so many tokens and states so wide."""
+    def abstract_keys(
+        cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
+    ) -> Any:
+        """Return the shapes and dtypes of the keys of `count` anchors, for states of this width."""
 
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
@@ -92,6 +94,14 @@ class Codec(abc.ABC):
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
         """What `kernel.search` takes as distance: this one, or `distances.AFFINE` in its place."""
         return distance
+
+    def log_probabilities(self, keys: Any, distance: distances.Distance) -> Array:
+        """Return the anchors' log-probabilities as the distance compares them: [N, V], or [N, C] for label words."""
+        return self.references(keys, distance) if distance.reads_label_words else self.distributions(keys)
+
+    def states(self, keys: Any) -> lm.States:
+        """Return the states of anchors; raise UserError if the keys do not hold them."""
+        raise errors.UserError(f"a {self.kind} store keeps no states of its anchors: fit with kind='factored'")
 
     @abc.abstractmethod
     def distributions(self, keys: Any) -> Array:

@@ -34,10 +34,12 @@ class Codec(codec.Codec):
         readable = (kept, *representations.OF_LABEL_WORDS) if kept == "distribution" else (kept,)
         return tuple(name for name, each in distances.DISTANCES.items() if each.representation in readable)
 
-    @staticmethod
-    def numbers_per_anchor(built_for: str, vocabulary: int, width: int, num_classes: int) -> int:
-        kept = _kept(built_for)
-        return {"distribution": vocabulary, "hidden": width}.get(kept, num_classes)
+    @classmethod
+    def abstract_keys(
+        cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
+    ) -> Keys:
+        numbers = {"distribution": vocabulary, "hidden": width}.get(_kept(built_for), num_classes)
+        return Keys(jax.ShapeDtypeStruct((count, numbers), key_dtype))
 
     @property
     def keeps_label_words(self) -> bool:

@@ -1,7 +1,7 @@
-"""The distances by which anchors are near a query. Each is one object of `DISTANCES`, and adding one touches this file alone.
+"""Distances between a query and anchors. Each is one object of `DISTANCES` that carries everything about it.
 
-A dense store searches by every distance. A factored store needs no distribution in memory, and so it serves the KL divergences
-over all tokens, which are inner products of states, and distances between label words or hidden states.
+A dense store searches by every distance. A factored store keeps no distribution in memory. It serves the KL divergences over
+all tokens, which are inner products of states, and distances between label words or hidden states.
 """
 
 import dataclasses
@@ -10,7 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
+from scipy import special
 
 from knnprompt_jax import errors
 from knnprompt_jax.store import representations
@@ -21,7 +23,7 @@ DIRECTIONS = ("forward", "released")
 
 @struct.dataclass
 class Affine:
-    """Queries [Q, W] or anchors [N, W] with offsets, whose distance is query.offset + anchor.offset − anchor.vector · query.vector."""
+    """Vectors [Q, W] of queries or [N, W] of anchors with offsets; distance = both offsets − the inner product of the vectors."""
 
     vector: Array
     offset: Array
@@ -29,17 +31,22 @@ class Affine:
 
 @dataclasses.dataclass(frozen=True)
 class Distance:
-    """A distance between a query and anchors, which are compared in the same representation, in float32.
+    """A distance between a query and anchors in the same representation, in float32.
 
     Attributes:
-        name: the option by which it is chosen.
-        title: what it is called in tables.
-        unit: what it is measured in.
+        name: the option value that selects it.
+        title: the name in tables.
+        unit: the unit of its values.
         representation: what is compared, one of `representations.REPRESENTATIONS`.
-        measure: a query [W] and prepared anchors → their distances [N].
-        prepare: keys [N, W] of a tile of anchors → what `measure` takes; done once per tile.
-        copies: how many arrays as large as the keys `prepare` makes; the search plans its memory with them.
-        direction: of a KL divergence, one of `DIRECTIONS`; empty for other distances.
+        measure: maps a query [W] and prepared anchors to distances [N].
+        prepare: maps keys [N, W] of a tile of anchors to the argument of `measure`; called once per tile.
+        copies: the number of arrays as large as the keys that `prepare` makes; a search plans its memory with it.
+        direction: the direction of a KL divergence, one of `DIRECTIONS`; empty for other distances.
+        mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head,
+            while the other side enters as a state (factored.py has the algebra); empty if the distance is no such product.
+        terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the distance;
+            None if it is no sum over tokens.
+        is_candidate: whether a classifier that chooses its distance tries this one.
     """
 
     name: str
@@ -50,10 +57,27 @@ class Distance:
     prepare: Callable[[Any], Any] = lambda keys: keys
     copies: int = 0
     direction: str = ""
+    mean_row: str = ""
+    terms: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    is_candidate: bool = False
 
     @property
     def reads_label_words(self) -> bool:
+        """Whether it compares label words alone, so that two classes need different ones."""
         return self.representation in representations.OF_LABEL_WORDS
+
+    def explain(self, logp_W: Any, logk_NW: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the terms [N, W] that add up to each anchor's distance, and the probabilities [W] and [N, W], in float64.
+
+        Args:
+            logp_W: log-probabilities of the query, for all tokens or for the label words, as the distance compares them.
+            logk_NW: the same for anchors.
+        """
+        assert self.terms is not None, self.name
+        logs = [np.asarray(log, np.float64) for log in (logp_W, logk_NW)]
+        if representations.is_normalised(self.representation):  # To the last digit of float64.
+            logs = [special.log_softmax(log, axis=-1) for log in logs]
+        return self.terms(*logs), np.exp(logs[0]), np.exp(logs[1])
 
 
 def _forward_kl(logp_V: Array, logk_NV: Array) -> Array:
@@ -83,17 +107,44 @@ def _inner_product(query: Affine, anchors: Affine) -> Array:
 
 AFFINE = Distance(
     "affine", "inner product", "nats", "distribution", _inner_product
-)  # Between `Affine`s, in factored stores.
-_FORWARD = Distance("forward", "KL(text ‖ anchor)", "nats", "distribution", _forward_kl, direction="forward")
+)  # Of both directions when factored.
+_FORWARD = Distance(
+    "forward",
+    "KL(text ‖ anchor)",
+    "nats",
+    "distribution",
+    _forward_kl,
+    direction="forward",
+    mean_row="query",
+    terms=lambda logp_W, logk_NW: np.exp(logp_W) * (logp_W - logk_NW),
+    is_candidate=True,
+)
 _RELEASED = Distance(
-    *("released", "KL(anchor ‖ text)", "nats", "distribution", _released_kl, _released_anchors),
+    "released",
+    "KL(anchor ‖ text)",
+    "nats",
+    "distribution",
+    _released_kl,
+    prepare=_released_anchors,
     copies=1,
     direction="released",
+    mean_row="anchor",
+    terms=lambda logp_W, logk_NW: np.exp(logk_NW) * (logk_NW - logp_W),
+    is_candidate=True,
 )
 
 
-def _between_label_words(distance: Distance, name: str, words: str, representation: str) -> Distance:
-    return dataclasses.replace(distance, name=name, title=f"{words}, {distance.title}", representation=representation)
+def _between_label_words(
+    divergence: Distance, name: str, words: str, representation: str, is_candidate: bool = False
+) -> Distance:
+    return dataclasses.replace(
+        divergence,
+        name=name,
+        title=f"{words}, {divergence.title}",
+        representation=representation,
+        mean_row="",
+        is_candidate=is_candidate,
+    )
 
 
 DISTANCES: dict[str, Distance] = {
@@ -101,24 +152,24 @@ DISTANCES: dict[str, Distance] = {
     for distance in (
         _FORWARD,
         _RELEASED,
-        _between_label_words(_FORWARD, "partial", "label words", "partial"),
+        _between_label_words(_FORWARD, "partial", "label words", "partial", is_candidate=True),
         _between_label_words(_RELEASED, "partial_released", "label words", "partial"),
         _between_label_words(_FORWARD, "partial_raw", "label words, raw", "partial_raw"),
         _between_label_words(_RELEASED, "partial_raw_released", "label words, raw", "partial_raw"),
-        Distance("hidden", "hidden state, L2", "Euclidean", "hidden", _euclidean),
+        Distance("hidden", "hidden state, L2", "Euclidean", "hidden", _euclidean, is_candidate=True),
     )
 }
 
 
 def get(name: str) -> Distance:
-    """The distance of this name; raises UserError, with the choices, where there is none."""
+    """Return the distance of this name; raise UserError with the choices if there is none."""
     if name not in DISTANCES:
         raise errors.UserError(f"distance={name!r}: choose from {', '.join(DISTANCES)}")
     return DISTANCES[name]
 
 
 def turned(name: str, direction: str) -> str:
-    """The KL divergence of the same representation in this direction; a distance that has no direction stays as it is."""
+    """Return the name of the same divergence in this direction; a distance without a direction keeps its name."""
     distance = get(name)
     if not distance.direction or distance.direction == direction:
         return name

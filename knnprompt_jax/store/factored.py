@@ -72,16 +72,19 @@ class Codec(codec.Codec):
 
     @staticmethod
     def serves(built_for: str) -> tuple[str, ...]:
-        inner_products = ("forward", "released") if _keeps_mean_rows(built_for) else ("forward",)
+        sides = ("query", "anchor") if _keeps_mean_rows(built_for) else ("query",)
         return tuple(
             name
-            for name, each in distances.DISTANCES.items()
-            if name in inner_products or each.representation != "distribution"
+            for name, distance in distances.DISTANCES.items()
+            if distance.mean_row in sides or distance.representation != "distribution"
         )
 
-    @staticmethod
-    def numbers_per_anchor(built_for: str, vocabulary: int, width: int, num_classes: int) -> int:
-        return (width + 1) * (2 if _keeps_mean_rows(built_for) else 1)
+    @classmethod
+    def abstract_keys(
+        cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
+    ) -> Keys:
+        rows = jax.ShapeDtypeStruct((count, width), key_dtype), jax.ShapeDtypeStruct((count,), "float32")
+        return Keys(*rows, *rows) if _keeps_mean_rows(built_for) else Keys(*rows)
 
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
@@ -110,17 +113,17 @@ class Codec(codec.Codec):
         return keys
 
     def queries(self, states: lm.States, distance: distances.Distance) -> Any:
-        if distance.name == "forward":
+        if distance.mean_row == "query":
             return rows.map_rows(_mean_row_query, self.frame, states.hidden_NE)
         keys = rows.map_rows(_state_key, self.frame, states)
-        if distance.name == "released":
+        if distance.mean_row == "anchor":
             return distances.Affine(keys.hidden_NE, keys.log_z_N)
         return self.references(keys, distance)
 
     def references(self, keys: Keys, distance: distances.Distance) -> Any:
-        if distance.name == "forward":
+        if distance.mean_row == "query":
             return distances.Affine(keys.hidden_NE, keys.log_z_N)
-        if distance.name == "released":
+        if distance.mean_row == "anchor":
             assert keys.mean_row_NE is not None and keys.divergence_N is not None  # By what the store serves.
             return distances.Affine(keys.mean_row_NE, keys.divergence_N)
         if distance.representation == "hidden":
@@ -129,14 +132,20 @@ class Codec(codec.Codec):
         return representations.of_label_words(logk_NC, distance.representation)
 
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
-        return distances.AFFINE if distance.representation == "distribution" else distance
+        return distances.AFFINE if distance.mean_row else distance
+
+    def states(self, keys: Keys) -> lm.States:
+        hidden_NE = jnp.asarray(keys.hidden_NE).astype(jnp.float32)
+        log_z_N = jnp.asarray(keys.log_z_N) + self.frame.log_z
+        log_z_N += jnp.matmul(hidden_NE, self.frame.shift_E, precision="highest")
+        return lm.States(hidden_NE + self.frame.centre_E, log_z_N, self.deterministic)
 
     def distributions(self, keys: Keys) -> Array:
         return rows.map_rows(_log_probabilities, self.frame, keys)
 
 
 def _keeps_mean_rows(built_for: str) -> bool:
-    return built_for in ("", "released")
+    return not built_for or distances.get(built_for).mean_row == "anchor"
 
 
 @jax.jit

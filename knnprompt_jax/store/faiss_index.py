@@ -44,9 +44,10 @@ class Index:
             raise errors.UserError("FAISS is not installed: pip install 'knnprompt_jax[faiss]'")
         compared = distances.get(distance)
         if distance not in store.distances or store.codec.measured_by(compared) is not distances.AFFINE:
+            products = " or ".join(name for name, each in distances.DISTANCES.items() if each.mean_row)
             raise errors.UserError(
                 f"distance={distance!r}: this {store.codec.kind} store has no inner products for it; "
-                f"choose {' or '.join(distances.DIRECTIONS)} and a factored store that was built for it"
+                f"choose {products} and a factored store that was built for it"
             )
         if not 0 <= lists <= len(store) or read < 1:
             raise errors.UserError(

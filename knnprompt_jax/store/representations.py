@@ -29,6 +29,11 @@ def represent(head: head_lib.Head, states: lm.States, representation: str, label
     return of_label_words(label_log_probabilities(head, states, label_ids), representation)
 
 
+def is_normalised(representation: str) -> bool:
+    """Whether its exponentials add up to one."""
+    return representation in ("distribution", "partial")
+
+
 def of_label_words(logp_NC: Array, representation: str) -> Array:
     """ "partial" or "partial_raw" of the label words' log-probabilities, which are not renormalised yet."""
     return jax.nn.log_softmax(logp_NC) if representation == "partial" else logp_NC

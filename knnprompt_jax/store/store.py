@@ -204,8 +204,7 @@ def anchor_bytes(
 ) -> int:
     """Bytes of the keys of an anchor at most, before there is any; raises UserError as `kind_of`."""
     codec_type = KINDS[kind_of(options, distance, logit_cap)]
-    numbers = codec_type.numbers_per_anchor(distance, vocabulary, width, num_classes)
-    return numbers * (4 if options.key_dtype == "float32" else 2)
+    return placement.row_bytes(codec_type.abstract_keys(1, distance, options.key_dtype, vocabulary, width, num_classes))
 
 
 def build(

@@ -1,11 +1,12 @@
 """Distances by name; adding one is one object, by which dense stores then search."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.store import distances
+from knnprompt_jax.store import distances, representations
 from tests.store import worlds
 
 PAIRS = [("forward", "released"), ("partial", "partial_released"), ("partial_raw", "partial_raw_released")]
@@ -41,3 +42,26 @@ def test_a_new_distance_is_one_object(world, monkeypatch):
         world.build("factored", "total_variation")
     with pytest.raises(errors.UserError, match="distance='total_variation': choose from forward, released, partial"):
         world.search(old, 5, "total_variation")
+
+
+@pytest.mark.parametrize("name", [name for name, each in distances.DISTANCES.items() if each.terms])
+@pytest.mark.parametrize("kind", ["dense", "factored"])
+def test_terms_add_up_to_the_distance(world, kind, name):
+    store, distance = world.build(kind, rows=slice(0, 23)), distances.get(name)
+    logp_QW = representations.represent(world.head, world.queries, distance.representation, worlds.LABEL_IDS)
+    logk_NW = store.codec.log_probabilities(store.anchors.keys, distance)
+    want_QN = world.distances(name)[:, :23]
+    for logp_W, want_N in zip(logp_QW[:5], want_QN[:5], strict=True):
+        terms_NW, p_W, k_NW = distance.explain(logp_W, logk_NW)
+        np.testing.assert_allclose(terms_NW.sum(-1), want_N, atol=1e-4)
+        assert k_NW.shape == terms_NW.shape and p_W.shape == terms_NW.shape[1:]
+        assert (abs(k_NW.sum(-1) - 1) < 1e-12).all() or distance.representation == "partial_raw"
+
+
+@pytest.mark.parametrize("built_for", ["", *distances.DISTANCES])
+@pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
+def test_abstract_keys_are_those_of_a_store(world, key_dtype, built_for):
+    for kind in ("dense", "factored"):
+        store = world.build(kind, built_for, rows=slice(0, 7), key_dtype=key_dtype)
+        keys = jax.eval_shape(lambda keys: keys, store.anchors.keys)
+        assert store.codec.abstract_keys(7, built_for, key_dtype, *world.head.rows_VE.shape, 5) == keys

@@ -76,3 +76,19 @@ def test_examples_are_equal_when_their_rows_are_wherever_they_stand():
     assert example == twin and hash(example) == hash(twin)
     for change in ({"label": "1"}, {"other": {"idx": 8}}, {"fields": {"a": "x", "b": "z"}}):
         assert example != dataclasses.replace(example, **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "moods"},
+        {"fields": ("text",), "template": "Text: {text}\nMood:"},
+        {"template": "{sentence}\nMood:"},
+        {"labels": ("1", "0")},
+        {"label_words": ("bad", "great")},
+        {"retrieval_template": "Text: {sentence}"},
+    ],
+)
+def test_digest_covers_every_field(change):
+    assert Task(**MOOD).digest == Task(**MOOD, retrieval_template="{sentence}").digest
+    assert Task(**MOOD | change).digest != Task(**MOOD).digest
