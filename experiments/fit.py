@@ -1,7 +1,8 @@
-"""Makes a classifier of a table of texts and labels and saves it; started again after an interruption, it goes on.
+"""Fit a classifier to a table of texts and labels, or to a task's rows, and save it. An interrupted run resumes.
 
 python experiments/fit.py --train_file=train.csv --store=my_classifier
-python experiments/fit.py --train_file=train.csv --store=my_classifier --task=support.yaml --demo_shots=0 --knn.rule=probe
+python experiments/fit.py --train_file=train.csv --store=my_classifier --task=support.yaml --demo_shots=0 --rule=probe
+python experiments/fit.py --rule=knn --task=trec --data_dir=data --shots=32 --store=stores/trec
 python experiments/fit.py --store=my_classifier --append=more.csv
 python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv --remove_ids=3,17
 """
@@ -9,14 +10,14 @@ python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv -
 from knnprompt_jax import app, parallel
 from knnprompt_jax.runs import fitting
 
-_OPTIONS = app.Flags(fitting.FitSettings)
+FLAGS = app.Flags(fitting.FitSettings)
 
 
 def main() -> None:
-    result = fitting.building.run(_OPTIONS.value)
+    result = fitting.run(FLAGS.value)
     if parallel.is_main():
         print(fitting.summarize(result))
-        print(f"saved: {_OPTIONS.value.store}/")
+        print(f"saved: {FLAGS.value.store}/")
 
 
 if __name__ == "__main__":

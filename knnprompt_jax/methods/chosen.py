@@ -3,17 +3,16 @@
 import functools
 from typing import Any
 
-import numpy as np
-
+from knnprompt_jax import parallel
 from knnprompt_jax.classifier import options as knn_options
-from knnprompt_jax.classifier.estimator import KNNPrompting
+from knnprompt_jax.classifier.estimator import AutoClassifier
 from knnprompt_jax.methods import method
 
 
 def run(context: method.Context, settings: Any) -> method.Prediction:
     """Predicts by the chosen rule, which the note tells; the split's demonstrations stand."""
     problem, split = context.problem, context.problem.split
-    classifier = KNNPrompting(
+    classifier = AutoClassifier(
         context.model,
         problem.task,
         **settings.to_dict(),
@@ -22,15 +21,8 @@ def run(context: method.Context, settings: Any) -> method.Prediction:
         store_options=context.store_options,
     )
     classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
-    said = classifier.answer_states(context.states[method.queries])
-    places_C = np.array([classifier.classes_.tolist().index(label) for label in problem.task.labels])
-    classes_Q = np.array([problem.task.class_index(label) for label in said.labels.tolist()], int)
-    return method.Prediction(
-        classes_Q,
-        said.probabilities[:, places_C],
-        note=classifier.choice_.line,
-        decided_by_rounding_Q=said.decided_by_rounding,
-    )
+    classes_Q, p_QC, _ = classifier.classify(parallel.replicate(context.states[method.queries]))
+    return method.Prediction(classes_Q, p_QC, note=classifier.choice_.line)
 
 
 _declare = functools.partial(
@@ -45,7 +37,7 @@ METHODS = (
         "knn_chosen",
         "kNN Prompting, tuned votes",
         "leave-one-out",
-        settings=method.with_defaults(knn_options.RuleOptions, rule="knn"),
+        settings=method.with_defaults(knn_options.RuleOptions, rule="votes"),
         look=2,
     ),
 )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from knnprompt_jax import options, parallel
-from knnprompt_jax.classifier import answering, predictions
 from knnprompt_jax.classifier import options as knn_options
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.methods import method
@@ -34,7 +33,6 @@ def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting
         context.model,
         problem.task,
         **chosen,
-        calibrated=False,
         label_token=problem.label_token,
         store_options=context.store_options,
     )
@@ -47,10 +45,9 @@ def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting
 def run(context: method.Context, settings: Any, **fixed: Any) -> method.Prediction:
     """Predictions with the classes' shares of the vote, and what the anchors took."""
     classifier, states = fitted(context, settings, **fixed), context.states[method.queries]
-    nearest, by_rounding_Q = answering.voters(classifier, parallel.replicate(states))
-    classes_Q, shares_QC = predictions.vote(nearest, context.num_classes, classifier.tie_break)
+    classes_Q, shares_QC, _ = classifier.classify(parallel.replicate(states))
     described = classifier.searched_.describe(len(states), classifier.search_options(classifier.rule_.k))
-    return method.Prediction(classes_Q, shares_QC, decided_by_rounding_Q=by_rounding_Q, datastore=described)
+    return method.Prediction(classes_Q, shares_QC, datastore=described)
 
 
 def _declare(

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import rounding
 from knnprompt_jax.methods import base
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.states import AnyCache
+from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -263,9 +262,7 @@ def on_states(
 
     def run(context: Context, chosen: options_lib.Options) -> Prediction:
         classifier, states = fitted(context, chosen), context.states[queries]
-        p_QC, moves = classifier.predict_proba(states), classifier.log_ratio_moves
-        by_rounding_Q = rounding.by_scores(p_QC, context.model, parallel.replicate(states), moves) if moves else None
-        return Prediction(classifier.predict(states), p_QC, decided_by_rounding_Q=by_rounding_Q)
+        return Prediction(classifier.predict(states), classifier.predict_proba(states))
 
     return Method(name, title, run=run, needs=(queries, *needs), settings=settings, **declared)
 

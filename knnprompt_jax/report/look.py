@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import files, options, parallel
-from knnprompt_jax.classifier import estimator, leave_one_out, passes
+from knnprompt_jax.classifier import base, estimator, evidence
 from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page, suggestions
 from knnprompt_jax.report.neighbourhood import ClassifiedAnchors
 from knnprompt_jax.report.sections import Section
@@ -58,12 +58,12 @@ class Written:
 def run(chosen: LookOptions) -> Written:
     """Writes the page of a saved classifier; raises UserError where there is none, or too few anchors."""
     place = page.folder(chosen.output)
-    classifier = estimator.KNNPrompting.load(chosen.store, mesh=parallel.make_mesh(0, chosen.mesh_model))
+    classifier = estimator.load(chosen.store, mesh=parallel.make_mesh(0, chosen.mesh_model))
     anchors = read(classifier)
     with drawing.style():
         sections = build(anchors, chosen.points)
     text = (
-        f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.lm.name} after "
+        f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} after "
         f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by the others, as a "
         f"new text would be: {100 * anchors.accuracy:.1f} % are right."
     )
@@ -73,13 +73,13 @@ def run(chosen: LookOptions) -> Written:
     return Written(written, place / suggestions.FILE)
 
 
-def read(classifier: estimator.KNNPrompting) -> ClassifiedAnchors:
+def read(classifier: base.Classifier) -> ClassifiedAnchors:
     """A fitted classifier's anchors and their neighbours; raises UserError where there are no more than k anchors."""
     store, task, rule = classifier.store_, classifier.task, classifier.rule_
     k = min(rule.k, len(store) - 1)
-    states = passes.on_devices(classifier.kept_states(), classifier.lm.mesh)
+    states = classifier.device_states()
     most = max(k, min(_NEIGHBOURHOOD, len(store) - 1))
-    nearest = leave_one_out.neighbours(store, search.SearchOptions(most, rule.distance), states)
+    nearest = evidence.neighbours(store, search.SearchOptions(most, rule.distance), states)
     predicted_N, shares_NC = classifier.left_out()
     examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
     return ClassifiedAnchors(
@@ -95,7 +95,7 @@ def read(classifier: estimator.KNNPrompting) -> ClassifiedAnchors:
         hidden_NE=np.asarray(states.hidden_NE, np.float32),
         k=k,
         unit=distances.get(rule.distance).unit,
-        has_probabilities=not classifier.options_.is_plain,
+        has_probabilities=isinstance(classifier, estimator.AutoClassifier),
     )
 
 

@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 import pytest
-
 from knnprompt_jax.classifier.predictions import Predictions
+
 from knnprompt_jax.prediction import writing
 from knnprompt_jax.tasks.task import Example
 from tests.prediction.conftest import failure

@@ -10,7 +10,7 @@ from flax import nnx
 
 from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.pretraining import bpe, export
-from knnprompt_jax.runs import method_settings
+from knnprompt_jax.runs import settings
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
 
@@ -46,8 +46,8 @@ def world(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture
-def job(world, tmp_path) -> method_settings.JobSettings:
-    return method_settings.JobSettings(
+def job(world, tmp_path) -> settings.JobSettings:
+    return settings.JobSettings(
         model=str(world / "model"),
         task="mr",
         data_dir=str(world / "data"),

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from knnprompt_jax.classifier import predictions
+from knnprompt_jax.classifier import rules
 from knnprompt_jax.methods import knn, method, registry
 from knnprompt_jax.paper import cells, draws, experiment
 from knnprompt_jax.paper import settings as settings_lib
@@ -19,7 +19,7 @@ def _run(context: method.Context, settings: Any) -> method.Prediction:
     """kNN Prompting without the published rule by which k is never more than a class has anchors."""
     classifier = knn.fitted(context, settings)
     nearest = classifier.search(context.states[method.queries], settings.k)
-    return method.Prediction(*predictions.vote(nearest, context.num_classes, settings.tie_break))
+    return method.Prediction(*rules.vote(nearest, context.num_classes, settings.tie_break))
 
 
 _ANY_K = dataclasses.replace(registry.get("knn"), run=_run)
