@@ -3,11 +3,12 @@
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from sklearn import base
 
 from knnprompt_jax import errors, parallel
@@ -39,6 +40,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
       choice_: the chosen rule and the reasons for it; `rule_` is the rule in use.
     """
 
+    _options_kind: type[Any]
     model: lm_lib.LanguageModel
     task: Task
     truncation: str
@@ -52,7 +54,8 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
     @property
     def options_(self) -> Any:
         """The options, checked: raises UserError on an invalid one."""
-        raise NotImplementedError
+        kind = self._options_kind
+        return kind(**{field.name: getattr(self, field.name) for field in dataclasses.fields(kind)})
 
     @property
     def rule_(self) -> Rule:
@@ -64,17 +67,42 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         """The distance in use, or, before `fit`, the given one; empty if it will be chosen."""
         raise NotImplementedError
 
+    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
+        """Draw demonstrations and anchors for each candidate number of demonstrations, preferred numbers first."""
+        raise NotImplementedError
+
+    def choose(
+        self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None
+    ) -> choosing.Choice:
+        """Choose by these draws, whose anchors are read unless `states` has them."""
+        raise NotImplementedError
+
     def classify(self, states: lm_lib.States) -> tuple[np.ndarray, np.ndarray, kernel.Neighbours]:
         """Return classes [Q], probabilities [Q, C] in class order, and the neighbours, of states replicated on every device."""
         raise NotImplementedError
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return each anchor's class [N] by all other anchors, and the classes' probabilities [N, C], in class order.
+        """Return each anchor's class [N] by all other anchors, and the classes' probabilities [N, C], in class order."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose what is not given, draw the demonstrations, and read all other rows as anchors.
+
+        Args:
+          X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
+          y: their labels, as the task writes them; integers and booleans stand for the same as strings.
 
         Raises:
-          UserError: there is no other anchor, or the states are missing.
+          UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
         """
-        raise NotImplementedError
+        self.check()
+        y = list(y)
+        examples = inputs.labelled(self.task, X, y)
+        draws = self.draws(examples)
+        choice = self.choose(draws)
+        demonstrations, anchors = draws[choice.rule.demo_shots]
+        states, labels_C = self.read(anchors, demonstrations), inputs.classes_like(self.task, y)
+        return self.fit_states(states, demonstrations, anchors, choice, len(examples), labels_C)
 
     def fit_states(
         self,
@@ -86,7 +114,13 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         labels_C: np.ndarray | None = None,
     ) -> Self:
         """Fit to anchors whose states are known; the arguments are as in `use_store`."""
-        raise NotImplementedError
+        self.check(anchors)
+        shots = trials.shots_of(demonstrations)
+        self.choice_ = choice or self.choose({shots: (demonstrations, anchors)}, {shots: states})
+        ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
+        kept, head = (self.store_options, self.choice_.rule.distance), self.model.head
+        store = store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
+        return self.use_store(store, demonstrations, anchors, self.choice_, num_rows, labels_C, states)
 
     def use_store(
         self,
@@ -101,13 +135,13 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         """Take an existing store of the anchors.
 
         Args:
-          choice: the chosen rule; by default the current one, or the rule of the options.
+          choice: the chosen rule; by default the current one.
           num_rows: the number of rows given so far, from which new rows are numbered.
           labels_C: the labels as in y, in class order; by default the task's strings.
           states: of the anchors, in the store's order, if they are known.
         """
         if choice or not hasattr(self, "choice_"):
-            self.choice_ = choice or self._default_choice(demonstrations, anchors)
+            self.choice_ = choice or self.choose({trials.shots_of(demonstrations): (demonstrations, anchors)})
         self.states_ = None if states is None else on_host(states)
         self.demonstrations_, self.store_ = tuple(demonstrations), store
         self.searched_ = centroids.of(store, getattr(self, "centroid", "none"), self.model.head, self.rule_.distance)
@@ -219,6 +253,16 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         with saving.lock(pathlib.Path(folder)):
             saving.save(self, pathlib.Path(folder), overwrite)
 
+    @classmethod
+    def load(
+        cls, folder: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
+    ) -> Self:
+        """Load a saved classifier of this class; see `estimator.load`."""
+        saved = saving.read(pathlib.Path(folder))
+        if saved.content.kind != cls.__name__:
+            raise errors.UserError(f"{folder}: holds {saved.content.kind}, not {cls.__name__}: use load(folder)")
+        return saved.classifier(cls, model or saved.load_model(mesh))
+
     def read(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> lm_lib.States:
         """Return the states of the examples' prompts, after the fitted demonstrations or the given ones."""
         prompts = self.lay_out(examples, demonstrations)
@@ -288,26 +332,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
     def __repr__(self) -> str:
         parameters = {name: getattr(value, "name", value) for name, value in self.get_params(deep=False).items()}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
-
-    def _default_choice(self, demonstrations: Sequence[Example], anchors: Sequence[Example]) -> choosing.Choice:
-        raise NotImplementedError
-
-    def _build(
-        self,
-        states: lm_lib.States,
-        demonstrations: Sequence[Example],
-        anchors: Sequence[Example],
-        choice: choosing.Choice,
-        num_rows: int | None,
-        labels_C: np.ndarray | None,
-    ) -> Self:
-        """Build the store of the anchors' states and use it."""
-        self.check(anchors)
-        self.choice_ = choice
-        ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
-        kept, head = (self.store_options, choice.rule.distance), self.model.head
-        store = store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
-        return self.use_store(store, demonstrations, anchors, choice, num_rows, labels_C, states)
 
     def _store_for(self, task: Task) -> store_lib.Store:
         """Return the store for a task with more labels; raise UserError if two label words must differ and do not."""

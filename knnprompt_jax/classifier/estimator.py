@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +29,8 @@ class KNNPrompting(base.Classifier):
     Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba` returns
     shares of the vote. The attributes are those of `base.Classifier`.
     """
+
+    _options_kind = options_lib.PublishedOptions
 
     def __init__(
         self,
@@ -59,47 +61,20 @@ class KNNPrompting(base.Classifier):
         self.random_state, self.store_options = random_state, store_options
 
     @property
-    def options_(self) -> options_lib.PublishedOptions:
-        return _options(options_lib.PublishedOptions, self)
-
-    @property
     def rule_(self) -> rules.Rule:
-        options, shots = self.options_, trials.shots_of(self.demonstrations_)
-        return rules.Rule("votes", shots, options.k, options.distance, options.weights)
+        return self._rule(trials.shots_of(self.demonstrations_))
 
     @property
     def distance_(self) -> str:
         return self.distance
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Draw the demonstrations and read all other rows as anchors, in one pass of the model.
+    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
+        return trials.draws(self, examples, [self.demo_shots])
 
-        Args:
-          X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
-          y: their labels, as the task writes them; integers and booleans stand for the same as strings.
-
-        Raises:
-          UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
-        """
-        self.check()
-        y = list(y)
-        examples = inputs.labelled(self.task, X, y)
-        shown, anchors = trials.draw(self.task, examples, self.model, self.demo_shots, self.random_state)
-        self.check(anchors)
-        labels_C = inputs.classes_like(self.task, y)
-        return self.fit_states(self.read(anchors, shown), shown, anchors, None, len(examples), labels_C)
-
-    def fit_states(
-        self,
-        states: lm_lib.States,
-        demonstrations: Sequence[Example],
-        anchors: Sequence[Example],
-        choice: choosing.Choice | None = None,
-        num_rows: int | None = None,
-        labels_C: np.ndarray | None = None,
-    ) -> Self:
-        choice = choice or self._default_choice(demonstrations, anchors)
-        return self._build(states, demonstrations, anchors, choice, num_rows, labels_C)
+    def choose(
+        self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None
+    ) -> choosing.Choice:
+        return choosing.Choice(self._rule(next(iter(draws))))
 
     def classify(self, states: lm_lib.States) -> tuple[np.ndarray, np.ndarray, kernel.Neighbours]:
         near = self.search(states, self.k)
@@ -111,25 +86,17 @@ class KNNPrompting(base.Classifier):
 
     def use(self, choice: choosing.Choice) -> "AutoClassifier":
         """Return an `AutoClassifier` of the same anchors that follows a choice, for example one from `tune`."""
-        kept = {
-            name: getattr(self, name) for name in self.get_params(deep=False) if name in AutoClassifier.parameters()
-        }
+        names = {*self.get_params(deep=False)} & {*saving.parameter_names(AutoClassifier), "model", "task"}
+        kept = {name: getattr(self, name) for name in names}
         return _following(AutoClassifier(**{**kept, "k": AUTO, "distance": AUTO, "weights": AUTO}), self, choice)
-
-    @classmethod
-    def load(
-        cls, folder: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
-    ) -> "KNNPrompting":
-        """Load a saved classifier of this class; see `load`."""
-        return _load_as(cls, folder, model, mesh)
 
     def _vote(self, near: kernel.Neighbours) -> tuple[np.ndarray, np.ndarray]:
         options = self.options_
         return rules.vote(near, self.task.num_classes, options.tie_break, options.weights)
 
-    def _default_choice(self, demonstrations: Sequence[Example], anchors: Sequence[Example]) -> choosing.Choice:
-        options, shots = self.options_, trials.shots_of(demonstrations)
-        return choosing.Choice(rules.Rule("votes", shots, options.k, options.distance, options.weights))
+    def _rule(self, demo_shots: int) -> rules.Rule:
+        options = self.options_
+        return rules.Rule("votes", demo_shots, options.k, options.distance, options.weights)
 
 
 class AutoClassifier(base.Classifier):
@@ -138,6 +105,8 @@ class AutoClassifier(base.Classifier):
     Probabilities are calibrated. `choice_` has all candidates with their scores. The other attributes are those of
     `base.Classifier`.
     """
+
+    _options_kind = options_lib.AutoOptions
 
     def __init__(
         self,
@@ -175,10 +144,6 @@ class AutoClassifier(base.Classifier):
         self.random_state, self.store_options = random_state, store_options
 
     @property
-    def options_(self) -> options_lib.AutoOptions:
-        return _options(options_lib.AutoOptions, self)
-
-    @property
     def rule_(self) -> rules.Rule:
         """The chosen rule, with the `k` and `distance` that are given."""
         options = self.options_
@@ -194,29 +159,7 @@ class AutoClassifier(base.Classifier):
             return self.distance
         return self.choice_.rule.distance if hasattr(self, "choice_") else ""
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Choose what is not given, and read all rows but the demonstrations as anchors.
-
-        A line on standard error reports the choice.
-
-        Args:
-          X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
-          y: their labels, as the task writes them; integers and booleans stand for the same as strings.
-
-        Raises:
-          UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
-        """
-        self.check()
-        y = list(y)
-        examples = inputs.labelled(self.task, X, y)
-        draws = self.draws(examples)
-        choice = self.choose(draws)
-        shown, anchors = draws[choice.rule.demo_shots]
-        labels_C = inputs.classes_like(self.task, y)
-        return self.fit_states(self.read(anchors, shown), shown, anchors, choice, len(examples), labels_C)
-
     def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
-        """Draw demonstrations and anchors for each candidate number of demonstrations, preferred numbers first."""
         shots: Any = self.demo_shots if isinstance(self.demo_shots, list | tuple) else [self.demo_shots]
         if self.demo_shots == AUTO:
             most = trials.most_shots(self.task, examples, self.model) if examples else 0
@@ -224,26 +167,16 @@ class AutoClassifier(base.Classifier):
         return trials.draws(self, examples, shots)
 
     def choose(
-        self, draws: dict[int, trials.Draw], states: dict[int, lm_lib.States] | None = None, grid: Any = None
+        self,
+        draws: Mapping[int, trials.Draw],
+        states: Mapping[int, lm_lib.States] | None = None,
+        grid: choosing.Grid | None = None,
     ) -> choosing.Choice:
-        """Choose by these draws, whose anchors are read unless `states` has them, and report it on standard error."""
+        """Choose among the candidates of the options, or of `grid`. A line on standard error reports the choice."""
         choice = trials.choose(self, draws, grid or self.options_.grid(), self.metric, states)
         if choice.candidates and parallel.is_main():
             print(choice.line, file=sys.stderr, flush=True)
         return choice
-
-    def fit_states(
-        self,
-        states: lm_lib.States,
-        demonstrations: Sequence[Example],
-        anchors: Sequence[Example],
-        choice: choosing.Choice | None = None,
-        num_rows: int | None = None,
-        labels_C: np.ndarray | None = None,
-    ) -> Self:
-        shots = trials.shots_of(demonstrations)
-        choice = choice or self.choose({shots: (demonstrations, anchors)}, {shots: states})
-        return self._build(states, demonstrations, anchors, choice, num_rows, labels_C)
 
     def use_store(self, store: store_lib.Store, *arguments: Any, **options: Any) -> Self:
         super().use_store(store, *arguments, **options)
@@ -279,21 +212,6 @@ class AutoClassifier(base.Classifier):
         given = {name: getattr(choice.rule, name) for name in _CHOSEN if getattr(self, name) != AUTO}
         return _following(AutoClassifier(**{**self.get_params(deep=False), **given}), self, choice)
 
-    @classmethod
-    def parameters(cls) -> list[str]:
-        """Return the names of the constructor's parameters."""
-        return cls._get_param_names()
-
-    @classmethod
-    def load(
-        cls, folder: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
-    ) -> "AutoClassifier":
-        """Load a saved classifier of this class; see `load`."""
-        return _load_as(cls, folder, model, mesh)
-
-    def _default_choice(self, demonstrations: Sequence[Example], anchors: Sequence[Example]) -> choosing.Choice:
-        return choosing.Choice(self.options_.grid().default(len(anchors), trials.shots_of(demonstrations)))
-
 
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (KNNPrompting, AutoClassifier)}
 
@@ -320,20 +238,7 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel, options: Any = Non
     return saved.classifier(CLASSES[saved.content.kind], model, options)
 
 
-def _load_as(kind: type, folder: str | pathlib.Path, model: Any, mesh: Mesh | None) -> Any:
-    saved = saving.read(pathlib.Path(folder))
-    if saved.content.kind != kind.__name__:
-        raise errors.UserError(
-            f"{folder}: holds a {saved.content.kind}, not a {kind.__name__}: load it with load(folder)"
-        )
-    return restore(saved, model or saved.load_model(mesh))
-
-
 def _following(classifier: AutoClassifier, fitted: base.Classifier, choice: choosing.Choice) -> AutoClassifier:
     """Fit the classifier to the anchors of another by a choice."""
     anchors, kept = list(fitted.anchors_.values()), (fitted.num_rows_, fitted.labels_)
     return classifier.fit_states(fitted.device_states(), fitted.demonstrations_, anchors, choice, *kept)
-
-
-def _options(kind: Any, classifier: base.Classifier) -> Any:
-    return kind(**{field.name: getattr(classifier, field.name) for field in dataclasses.fields(kind)})

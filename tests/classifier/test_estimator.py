@@ -164,11 +164,6 @@ def test_bad_options_and_labels_are_refused_before_the_model_reads(model, option
     [
         ({"rule": "guess"}, ["no", "yes"], "probe, blend, votes"),
         ({"k": "few"}, ["no", "yes"], "a whole number or auto"),
-        (
-            {"weights": "distance"},
-            ["no", "yes"],
-            "calibrated=False: is for rule='knn' with weights='uniform'",
-        ),
         ({"class_prior": "even"}, ["no", "yes"], "class_prior='even': choose 'uniform'"),
         ({"class_prior": [1, 2, 3]}, ["no", "yes"], "give 2 shares"),
         ({"class_prior": {"no": 1}}, ["no", "yes"], "give a share for each of no, yes"),
