@@ -1,8 +1,8 @@
-"""Fits a classifier to a table or the train rows of a task and saves it, or changes a saved classifier.
+"""Fit a classifier to a table of texts and labels, or to a task's rows, and save it. An interrupted run resumes.
 
 python experiments/fit.py --train_file=train.csv --store=my_classifier
-python experiments/fit.py --train_file=train.csv --store=my_classifier --task=support.yaml --demo_shots=0 --knn.rule=probe
-python experiments/fit.py --task=trec --data_dir=data --shots=1024 --knn.rule=knn --store=stores/trec
+python experiments/fit.py --train_file=train.csv --store=my_classifier --task=support.yaml --demo_shots=0 --rule=probe
+python experiments/fit.py --rule=knn --task=trec --data_dir=data --shots=32 --store=stores/trec
 python experiments/fit.py --store=my_classifier --append=more.csv
 python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv --remove_ids=3,17
 
@@ -10,13 +10,13 @@ Rerun the same command to resume after an interruption.
 """
 
 from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import building, fitting
+from knnprompt_jax.runs import fitting
 
 FLAGS = app.Flags(fitting.FitSettings)
 
 
 def main() -> None:
-    result = building.run(FLAGS.value)
+    result = fitting.run(FLAGS.value)
     if parallel.is_main():
         print(fitting.summarize(result))
         print(f"saved: {FLAGS.value.store}/")

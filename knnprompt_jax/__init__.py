@@ -16,23 +16,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from knnprompt_jax.classifier.estimator import KNNPrompting
-    from knnprompt_jax.classifier.models import demo_model
+    from knnprompt_jax.classifier.estimator import AutoClassifier, KNNPrompting, load
     from knnprompt_jax.errors import UserError
     from knnprompt_jax.lm import LanguageModel
     from knnprompt_jax.tasks.task import Task
 
 __version__: str
-__all__ = ["KNNPrompting", "LanguageModel", "Task", "UserError", "demo_model"]
+__all__ = ["AutoClassifier", "KNNPrompting", "LanguageModel", "Task", "UserError", "demo_model", "load"]
 
-# Imported when first asked for, so that the package itself is quick to import and starts no device.
+# Imported on first use, so that the package itself is quick to import and starts no device.
 _MODULES = {
+    "AutoClassifier": "classifier.estimator",
     "KNNPrompting": "classifier.estimator",
     "LanguageModel": "lm",
     "Task": "tasks.task",
     "UserError": "errors",
-    "demo_model": "classifier.models",
+    "load": "classifier.estimator",
 }
+
+
+def demo_model(name: str = "smollm2", **options: Any) -> "LanguageModel":
+    """Return a model that needs no download: "smollm2", or "tiny", which comes with this package.
+
+    Args:
+        options: as for `LanguageModel.from_pretrained`.
+
+    Raises:
+        UserError: another name, or the package that has the model is not installed.
+    """
+    from knnprompt_jax import lm
+    from knnprompt_jax.models import shipped
+
+    shipped.locate(name)
+    return lm.LanguageModel.from_pretrained(name, **options)
 
 
 def __getattr__(name: str) -> Any:

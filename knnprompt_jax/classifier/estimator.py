@@ -1,223 +1,244 @@
-"""kNN Prompting: the label of the anchors about whose prompts the model says the same (Xu et al., ICLR 2023, Section 3)."""
+"""The two classifiers: `KNNPrompting` as published (Xu et al., ICLR 2023, Section 3), and `AutoClassifier`, which chooses its rule."""
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from jax.sharding import Mesh
-from sklearn import base
 
+from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax import parallel
-from knnprompt_jax.classifier import (
-    anchors,
-    answering,
-    choosing,
-    core,
-    explanation,
-    inputs,
-    leave_one_out,
-    passes,
-    pickling,
-    predictions,
-    saving,
-    trials,
-    tuning,
-)
-from knnprompt_jax.classifier.options import AUTO, DEFAULTS
+from knnprompt_jax.classifier import base, choosing, evidence, inputs, rules, saving, trials
+from knnprompt_jax.classifier import options as options_lib
+from knnprompt_jax.classifier.options import AUTO
 from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.search import SearchOptions
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.tasks.task import Example, Task
 
+_STORE_OPTIONS = store_lib.StoreOptions()
 _CHOSEN = ("rule", "k", "distance", "weights", "penalty")
 
 
-class KNNPrompting(core.Classifier, base.ClassifierMixin, base.BaseEstimator):
-    """Labels a text by the anchors about whose prompts a frozen language model says the same.
+class KNNPrompting(base.Classifier):
+    """kNN Prompting: the majority label of the k anchors whose next-token distributions are nearest.
 
-    A few rows of each class become demonstrations, which begin every prompt; all others become anchors.
-
-    Attributes:
-      classes_: the labels [C] as they stood in y, sorted; the columns of `predict_proba`.
-      demonstrations_: the examples that begin every prompt.
-      anchors_: the example of each anchor by its id, which is the number of its row in X, counted on by `partial_fit`.
-      labels_: the labels [C] as they stood in y, in the task's order.
-      num_rows_: how many rows were given so far.
-      choice_: what was chosen and why: a table of all that was tried; `rule_` is the rule itself.
-      store_, searched_: the anchors' store, with the same ids; and what is searched, of class means where there is a `centroid`.
-      states_: what the model said of the anchors' prompts, in the store's order, in host memory: whatever is fitted again to
-        them needs no pass. None where a store alone was given.
+    Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba` returns
+    shares of the vote. The attributes are those of `base.Classifier`.
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Chooses what is not named, draws the demonstrations and reads all other rows as anchors, in one pass of the model.
+    _options_kind = options_lib.PublishedOptions
 
-        A line on standard error says what was chosen.
+    def __init__(
+        self,
+        model: lm_lib.LanguageModel,
+        task: Task,
+        k: int = 3,
+        *,
+        distance: str = "forward",
+        weights: str = "uniform",
+        demo_shots: int | None = None,
+        tie_break: str = "lowest",
+        centroid: str = "none",
+        approximate_recall: float = 0.0,
+        truncation: str = "left",
+        label_token: str = "last",
+        random_state: int = 0,
+        store_options: store_lib.StoreOptions = _STORE_OPTIONS,
+    ):
+        """Args are as in `options.KNNOptions` and `options.PromptOptions`; the defaults are those of the paper.
 
         Args:
-          X: texts, rows as mappings, or a table of pandas that has the task's fields as columns.
-          y: their labels, as the task writes them; numbers and truth values stand for the same as strings.
-
-        Raises:
-          UserError: on a row without its fields, an unknown label, an option outside its choices, fewer than k anchors.
+          demo_shots: demonstrations per class, at most half of its rows; None: as many as the context holds.
+          store_options: what is kept of the anchors, and where.
         """
-        self.check()
-        y = list(y)
-        examples = inputs.labelled(self.task, X, y)
-        draws = trials.draws(self, examples)
-        choice = trials.choose(self, draws)
-        shown, kept = draws[choice.rule.demo_shots]
-        labels_C = inputs.classes_like(self.task, y)
-        return self._use_states(self.read(kept, shown), choice, shown, kept, labels_C, len(examples))
+        self.model, self.task, self.k, self.demo_shots = model, task, k, demo_shots
+        self.distance, self.weights, self.tie_break, self.centroid = distance, weights, tie_break, centroid
+        self.approximate_recall, self.truncation, self.label_token = approximate_recall, truncation, label_token
+        self.random_state, self.store_options = random_state, store_options
 
-    def fit_states(
-        self,
-        states: lm_lib.States,
-        shown: Sequence[Example],
-        anchors: Sequence[Example],
-        choice: choosing.Choice | None = None,
-        num_rows: int | None = None,
-    ) -> Self:
-        """As `fit`, with demonstrations drawn already, the states of the anchors' prompts, and perhaps what was chosen and, as for
-        `use_store`, how many rows there were."""
-        shots = trials.shots_of(shown)
-        choice = choice or trials.choose(self, {shots: (shown, anchors)}, {shots: states})
-        return self._use_states(states, choice, shown, anchors, num_rows=num_rows)
+    @property
+    def rule_(self) -> rules.Rule:
+        return self._rule(trials.shots_of(self.demonstrations_))
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
-        """Adds rows as anchors to those there are; the demonstrations stay. The first call is `fit`.
+    @property
+    def distance_(self) -> str:
+        return self.distance
 
-        A label that the task lacks becomes a class after the others, with the label word that `Task.infer` would give it.
-        """
-        if not hasattr(self, "store_"):
-            return self.fit(X, y)
-        y = list(y)
-        task = self.task.with_labels(inputs.label_strings(y))
-        return self.append(inputs.labelled(task, X, y, self.num_rows_))
+    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
+        return trials.draws(self, examples, [self.demo_shots])
 
-    def append(self, new: Sequence[Example]) -> Self:
-        """Adds examples, numbered on from `num_rows_`, as anchors; of new classes too, as `partial_fit`."""
-        anchors.append(self, new)
-        return self
+    def choose(
+        self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None
+    ) -> choosing.Choice:
+        return choosing.Choice(self._rule(next(iter(draws))))
 
-    def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
-        """Gives anchors other labels, those of new classes too, without a pass of the model.
-
-        Raises:
-          UserError: an id twice or that no anchor has, a demonstration's among them; not as many labels as ids.
-        """
-        anchors.relabel(self._fitted(), ids, labels)
-        return self
-
-    def remove(self, ids: Sequence[int]) -> Self:
-        """Takes anchors away by their ids; raises UserError on an id that there is not, or where none would be left."""
-        anchors.remove(self._fitted(), ids)
-        return self
-
-    def answer(self, X: Any) -> predictions.Predictions:
-        """Labels, probabilities and neighbours, from one search."""
-        self._fitted()
-        return self.answer_states(self.read(inputs.queries(self.task, X)))
-
-    def answer_states(self, states: lm_lib.States) -> predictions.Predictions:
-        """As `answer`, for texts whose prompts the model has read already."""
-        return answering.of_states(self, states)
-
-    def predict(self, X: Any, abstain: float = 0.0) -> np.ndarray:
-        """Labels [Q], of y's type; None for a text whose label has a lower probability than `abstain`."""
-        return self.answer(X).abstaining(abstain).labels
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes [Q, C], in the order of `classes_`."""
-        return self.answer(X).probabilities
+    def classify(self, states: lm_lib.States) -> tuple[np.ndarray, np.ndarray, kernel.Neighbours]:
+        near = self.search(states, self.k)
+        return *self._vote(near), near
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Each anchor's class [N] by all others and the classes' probabilities [N, C], in class order; see `answering.left_out`."""
-        return answering.left_out(self._fitted())
+        options = SearchOptions(min(self.k, len(self.store_) - 1), self.distance)
+        return self._vote(evidence.neighbours(self.store_, options, self.device_states()))
 
-    def kneighbors(
-        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
-    ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
-        """Distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first; without X, of each anchor's, itself left out."""
-        self._fitted()
-        near = self._neighbours(X, self.rule_.k if n_neighbors is None else n_neighbors)
-        ids_Qk = self.searched_.ids_N[np.asarray(near.indices_Qk)]
-        return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
+    def use(self, choice: choosing.Choice) -> "AutoClassifier":
+        """Return an `AutoClassifier` of the same anchors that follows a choice, for example one from `tune`."""
+        names = {*self.get_params(deep=False)} & {*saving.parameter_names(AutoClassifier), "model", "task"}
+        kept = {name: getattr(self, name) for name in names}
+        return _following(AutoClassifier(**{**kept, "k": AUTO, "distance": AUTO, "weights": AUTO}), self, choice)
 
-    def tune(self, metric: str = DEFAULTS.metric, ks: Sequence[int] = tuning.KS) -> tuning.Tuning:
-        """All rules tried on the anchors, each classified by the others, without a pass of the model; see `tuning.tune`."""
-        return tuning.tune(self._fitted(), ks, metric)
+    def _vote(self, near: kernel.Neighbours) -> tuple[np.ndarray, np.ndarray]:
+        options = self.options_
+        return rules.vote(near, self.task.num_classes, options.tie_break, options.weights)
 
-    def use(self, choice: choosing.Choice) -> Self:
-        """Takes what was chosen, by `tune` perhaps, in the place of what there is, named settings too; no pass of the model."""
-        named = {name: getattr(choice.rule, name) for name in _CHOSEN if getattr(self, name) != AUTO}
-        self.set_params(**named, calibrated=True, centroid="none")
-        states, kept = passes.on_devices(self.kept_states(), self.lm.mesh), (self.labels_, self.num_rows_)
-        return self._use_states(states, choice, self.demonstrations_, list(self.anchors_.values()), *kept)
+    def _rule(self, demo_shots: int) -> rules.Rule:
+        options = self.options_
+        return rules.Rule("votes", demo_shots, options.k, options.distance, options.weights)
 
-    def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
-        """What the words of one text or row contribute, and its neighbours with what makes them near; see `explanation.explain`."""
-        return explanation.explain(self._fitted(), text, num_tokens)
 
-    def save(self, folder: str | pathlib.Path, overwrite: bool = False) -> None:
-        """Writes everything but the model into a folder.
+class AutoClassifier(base.Classifier):
+    """A classifier that chooses by leave-one-out what is not given: votes, a linear probe or a blend, and their settings.
 
-        Raises:
-          UserError: it exists and is not to be overwritten, another process is writing to it, or the system refuses.
-        """
-        with saving.lock(pathlib.Path(folder)):
-            saving.save(self._fitted(), pathlib.Path(folder), overwrite)
+    Probabilities are calibrated. `choice_` has all candidates with their scores. The other attributes are those of
+    `base.Classifier`.
+    """
 
-    @classmethod
-    def load(
-        cls, folder: str | pathlib.Path, lm: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
-    ) -> "KNNPrompting":
-        """A saved classifier with its model, which is loaded by the name or folder that it had (over `mesh`) unless given.
+    _options_kind = options_lib.AutoOptions
 
-        Raises:
-          UserError: there is none; a file is missing or altered; the model cannot be had, or is another than the anchors'.
-        """
-        saved = saving.read(pathlib.Path(folder))
-        return saved.classifier(cls, lm or saved.load_model(mesh))
-
-    def __sklearn_clone__(self) -> Self:
-        """An unfitted copy, which shares the model: a copy of that would be as large."""
-        return type(self)(**self.get_params(deep=False))
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """A pickle holds what `save` writes, and names the model."""
-        return pickling.reduce(self) if hasattr(self, "store_") else super().__reduce_ex__(protocol)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inputs_tags = dataclasses.replace(tags.input_tags, one_d_array=True, two_d_array=False, string=True)
-        return dataclasses.replace(tags, input_tags=inputs_tags)
-
-    def __repr__(self) -> str:
-        parameters = {name: getattr(value, "name", value) for name, value in self.get_params(deep=False).items()}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
-
-    def _neighbours(self, X: Any, k: int) -> kernel.Neighbours:
-        if X is None:
-            return leave_one_out.neighbours(self.store_, SearchOptions(k, self.rule_.distance))
-        return self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
-
-    def _use_states(
+    def __init__(
         self,
-        states: lm_lib.States,
-        choice: choosing.Choice,
-        shown: Sequence[Example],
-        anchors: Sequence[Example],
-        labels_C: np.ndarray | None = None,
-        num_rows: int | None = None,
-    ) -> Self:
-        """The store of the states by the choice, and all that follows."""
-        self.check(anchors)
-        self.choice_ = choice
-        ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
-        kept, head = (self.store_options, self.rule_.distance), self.lm.head
-        store = store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
-        return self.use_store(store, shown, anchors, labels_C, num_rows, states)
+        model: lm_lib.LanguageModel,
+        task: Task,
+        *,
+        rule: str = AUTO,
+        k: int | str = AUTO,
+        distance: str = AUTO,
+        weights: str = AUTO,
+        penalty: float | str = AUTO,
+        demo_shots: int | str | Sequence[int | None] | None = AUTO,
+        metric: str = choosing.METRICS[0],
+        class_prior: Any = None,
+        approximate_recall: float = 0.0,
+        truncation: str = "left",
+        label_token: str = "last",
+        random_state: int = 0,
+        store_options: store_lib.StoreOptions = _STORE_OPTIONS,
+    ):
+        """Args are as in `options.RuleOptions` and `options.PromptOptions`.
+
+        Args:
+          demo_shots: demonstrations per class, at most half of its rows; None: as many as the context holds; several numbers:
+            candidates, each of which costs a pass over at most 1,024 anchors; "auto": as many as the context holds (or a quarter
+            of the largest class), 2 and 0 are candidates.
+          class_prior: the share of each class among the texts to classify: "uniform", a share for each label, or None, the
+            shares of the anchors. It may be changed after `fit`, as may k and a distance that the store serves.
+          store_options: what is kept of the anchors, and where.
+        """
+        self.model, self.task, self.rule, self.k = model, task, rule, k
+        self.distance, self.weights, self.penalty, self.demo_shots = distance, weights, penalty, demo_shots
+        self.metric, self.class_prior, self.approximate_recall = metric, class_prior, approximate_recall
+        self.truncation, self.label_token = truncation, label_token
+        self.random_state, self.store_options = random_state, store_options
+
+    @property
+    def rule_(self) -> rules.Rule:
+        """The chosen rule, with the `k` and `distance` that are given."""
+        options = self.options_
+        given: dict[str, Any] = {
+            name: getattr(options, name) for name in ("k", "distance") if getattr(options, name) != AUTO
+        }
+        given.setdefault("k", min(self.choice_.rule.k, len(self.store_)))  # Anchors may have been removed.
+        return dataclasses.replace(self.choice_.rule, **given)
+
+    @property
+    def distance_(self) -> str:
+        if self.distance != AUTO:
+            return self.distance
+        return self.choice_.rule.distance if hasattr(self, "choice_") else ""
+
+    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
+        shots: Any = self.demo_shots if isinstance(self.demo_shots, list | tuple) else [self.demo_shots]
+        if self.demo_shots == AUTO:
+            most = trials.most_shots(self.task, examples, self.model) if examples else 0
+            shots = trials.candidate_shots(most, examples) if examples else [0]
+        return trials.draws(self, examples, shots)
+
+    def choose(
+        self,
+        draws: Mapping[int, trials.Draw],
+        states: Mapping[int, lm_lib.States] | None = None,
+        grid: choosing.Grid | None = None,
+    ) -> choosing.Choice:
+        """Choose among the candidates of the options, or of `grid`. A line on standard error reports the choice."""
+        choice = trials.choose(self, draws, grid or self.options_.grid(), self.metric, states)
+        if choice.candidates and parallel.is_main():
+            print(choice.line, file=sys.stderr, flush=True)
+        return choice
+
+    def use_store(self, store: store_lib.Store, *arguments: Any, **options: Any) -> Self:
+        super().use_store(store, *arguments, **options)
+        hidden_NE = None if self.states_ is None else np.asarray(self.states_.hidden_NE)
+        self.fitted_ = rules.Fitted.to(self.choice_.rule, hidden_NE, store.labels_N, self.task.num_classes)
+        return self
+
+    def classify(self, states: lm_lib.States) -> tuple[np.ndarray, np.ndarray, kernel.Neighbours]:
+        rule, near = self.rule_, self.search(states, self.rule_.k)
+        fitted, prior_C = dataclasses.replace(self.fitted_, rule=rule), inputs.prior(self.class_prior, self.labels_)
+        p_QC = fitted.probabilities(
+            np.asarray(near.labels_Qk), np.asarray(near.distances_Qk), np.asarray(states.hidden_NE), prior_C
+        )
+        return p_QC.argmax(-1), p_QC, near
+
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        store, rule = self.store_, self.rule_
+        options = SearchOptions(min(rule.k, len(store) - 1), rule.distance)
+        near = evidence.neighbours(store, options, self.device_states())
+        fitted, hidden_NE = dataclasses.replace(self.fitted_, rule=rule), np.asarray(self.kept_states().hidden_NE)
+        p_NC = fitted.left_out(np.asarray(near.labels_Qk), np.asarray(near.distances_Qk), hidden_NE, store.labels_N)
+        return p_NC.argmax(-1), p_NC
+
+    def check(self, anchors: Sequence[Example] | None = None) -> None:
+        inputs.prior(self.class_prior, np.array(self.task.labels))
+        super().check(anchors)
+
+    def use(self, choice: choosing.Choice) -> "AutoClassifier":
+        """Return a classifier of the same anchors that follows a choice, for example one from `tune`.
+
+        Given settings are replaced by those of the choice.
+        """
+        given = {name: getattr(choice.rule, name) for name in _CHOSEN if getattr(self, name) != AUTO}
+        return _following(AutoClassifier(**{**self.get_params(deep=False), **given}), self, choice)
+
+
+CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (KNNPrompting, AutoClassifier)}
+
+
+def load(
+    folder: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
+) -> KNNPrompting | AutoClassifier:
+    """Load a saved classifier, of the class that it was saved with.
+
+    Args:
+      model: the model of the anchors; by default loaded by the name or folder that it had, over `mesh`.
+
+    Raises:
+      UserError: no classifier there; a missing or altered file; a model that cannot be loaded or is not that of the anchors.
+    """
+    saved = saving.read(pathlib.Path(folder))
+    return restore(saved, model or saved.load_model(mesh))
+
+
+def restore(saved: saving.Saved, model: lm_lib.LanguageModel, options: Any = None) -> Any:
+    """Return the classifier of a saved folder; `options` replace its store's placement and memory."""
+    if saved.content.kind not in CLASSES:
+        raise errors.UserError(f"{saved.folder}: class {saved.content.kind!r}: choose from {', '.join(CLASSES)}")
+    return saved.classifier(CLASSES[saved.content.kind], model, options)
+
+
+def _following(classifier: AutoClassifier, fitted: base.Classifier, choice: choosing.Choice) -> AutoClassifier:
+    """Fit the classifier to the anchors of another by a choice."""
+    anchors, kept = list(fitted.anchors_.values()), (fitted.num_rows_, fitted.labels_)
+    return classifier.fit_states(fitted.device_states(), fitted.demonstrations_, anchors, choice, *kept)

@@ -1,31 +1,32 @@
-"""Distances between all anchors, and their hidden states, from states that are there."""
+"""Evidence to choose a rule by: distances between all pairs of anchors, from states that exist already."""
 
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import lm
-from knnprompt_jax.classifier import probe
+from knnprompt_jax import errors, lm
+from knnprompt_jax.classifier import rules
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import distances as distances_lib
-from knnprompt_jax.store import search
+from knnprompt_jax.store import kernel, search
 from knnprompt_jax.store import store as store_lib
 
-LIMIT = 1024  # Anchors: distances are between all pairs of them.
+LIMIT = 1024  # The most anchors for which all pairs are measured.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evidence:
-    """N anchors that were read after the same demonstrations.
+    """N anchors whose prompts begin with the same demonstrations.
 
     Attributes:
       demo_shots: demonstrations per class.
-      ids_N: numbers of the anchors, by which they are the same after other demonstrations.
+      ids_N: the anchors' ids, which identify them across numbers of demonstrations.
       y_N: their classes.
       hidden_NE: their states.
-      distances_NN: by the name of each distance, of every anchor as a text (rows) from every anchor (columns).
+      distances_NN: by the name of each distance, from every anchor as a text (rows) to every anchor (columns).
     """
 
     demo_shots: int
@@ -38,13 +39,13 @@ class Evidence:
         return len(self.y_N)
 
     def take(self, places_n: np.ndarray) -> "Evidence":
-        """Some of the anchors alone."""
+        """Return the evidence of some of the anchors alone."""
         pairs = np.ix_(places_n, places_n)
         between = {name: distances_NN[pairs] for name, distances_NN in self.distances_NN.items()}
         return Evidence(self.demo_shots, self.ids_N[places_n], self.y_N[places_n], self.hidden_NE[places_n], between)
 
     def nearest_left_out(self, distance: str) -> tuple[np.ndarray, np.ndarray]:
-        """The other anchors of each [N, N], nearest first, and their distances, which are infinite where one is left out."""
+        """Return the other anchors of each [N, N], nearest first, and their distances, infinite for those left out."""
         if distance not in self._nearest:
             distances_NN = np.where(self._left_out_NN, np.inf, self.distances_NN[distance])
             places_NN = np.argsort(distances_NN, -1, kind="stable")
@@ -52,14 +53,14 @@ class Evidence:
         return self._nearest[distance]
 
     @functools.cached_property
-    def rows(self) -> probe.Rows:
-        """What a probe is fitted on; its classes are those of the present ones, 0 … P − 1."""
+    def rows(self) -> rules.ProbeRows:
+        """The rows of a probe; its classes are those that occur, numbered from 0 to P − 1."""
         present, places_N = np.unique(self.y_N, return_inverse=True)
-        return probe.Rows(self.hidden_NE, places_N, len(present))
+        return rules.ProbeRows(self.hidden_NE, places_N, len(present))
 
     @property
     def shares_P(self) -> np.ndarray:
-        """How common the present classes are."""
+        """The share of each class that occurs."""
         return np.bincount(self.rows.y_N) / len(self)
 
     @functools.cached_property
@@ -68,7 +69,7 @@ class Evidence:
 
     @functools.cached_property
     def _left_out_NN(self) -> np.ndarray:
-        """Each anchor leaves itself out, and one of every other class that has several: its own would else be rarer for it alone."""
+        """Each anchor leaves out itself and one of every other class, or else its own class would be rarer for it alone."""
         generator, left_out_NN = np.random.default_rng(0), np.eye(len(self), dtype=bool)
         for label, count in zip(*np.unique(self.y_N, return_counts=True), strict=True):
             if count > 1:
@@ -77,7 +78,7 @@ class Evidence:
         return left_out_NN
 
 
-def of(
+def gather(
     states: lm.States,
     y_N: np.ndarray,
     ids_N: Sequence[int] | np.ndarray,
@@ -86,21 +87,39 @@ def of(
     label_ids: Sequence[int],
     names: Iterable[str],
 ) -> Evidence:
-    """The evidence of anchors' states, whole on every device, by the distances of these names; classes are read by `label_ids`."""
-    between, kind = {}, store_lib.kind_of(store_lib.StoreOptions(), "", head.cap)
+    """Measure the distances of these names between all anchors; `states` are replicated on every device."""
+    kind = store_lib.kind_of(store_lib.StoreOptions(), "", head.cap)
+    options, between = store_lib.StoreOptions(kind=kind), {}
     stores: dict[str, store_lib.Store] = {}
     for name in names:
-        built_for = "" if kind == "factored" or distances_lib.get(name).representation != "hidden" else name
+        built_for = "" if name in store_lib.KINDS[kind].serves("") else name
         if built_for not in stores:
-            stores[built_for] = store_lib.build(
-                store_lib.StoreOptions(kind=kind), built_for, head, states, y_N, label_ids
-            )
-        between[name] = _all_pairs(stores[built_for], states, name)
+            stores[built_for] = store_lib.build(options, built_for, head, states, y_N, label_ids)
+        store = stores[built_for]
+        near = store.search(states, search.SearchOptions(len(store), name))
+        between[name] = np.empty((len(store), len(store)), np.float32)
+        np.put_along_axis(between[name], np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
     return Evidence(demo_shots, np.asarray(ids_N), np.asarray(y_N), np.asarray(states.hidden_NE), between)
 
 
-def _all_pairs(store: store_lib.Store, states: lm.States, distance: str) -> np.ndarray:
-    near = store.search(states, search.SearchOptions(len(store), distance))
-    distances_NN = np.empty((len(store), len(store)), np.float32)
-    np.put_along_axis(distances_NN, np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
-    return distances_NN
+def neighbours(
+    store: store_lib.Store, options: search.SearchOptions, states: lm.States | None = None
+) -> kernel.Neighbours:
+    """Return the k nearest anchors of each anchor, without itself.
+
+    k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k are kept.
+
+    Args:
+        states: of the anchors; by default read from the store.
+
+    Raises:
+        UserError: there are fewer than k other anchors, or the store keeps no states.
+    """
+    if options.k >= len(store):
+        raise errors.UserError(f"k={options.k}: choose from 1 to {len(store) - 1}, the number of other anchors")
+    states = store.codec.states(store.unpadded.keys) if states is None else states
+    nearest = store.search(states, dataclasses.replace(options, k=options.k + 1))
+    itself_Nk = nearest.indices_Qk == jnp.arange(len(store))[:, None]
+    # Sort the places of other anchors first, in their order, and the place of the anchor itself last.
+    places_Nk = jnp.argsort(itself_Nk, -1, stable=True)[:, : options.k]
+    return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Nk, -1), nearest)

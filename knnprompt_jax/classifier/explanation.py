@@ -1,57 +1,102 @@
-"""Why a text got its label: what its words contribute, and its neighbours with what makes them near."""
+"""Why a text got its label: the contributions of its words, and its neighbours with the largest terms of their distance."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import math
+import re
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import errors, parallel
-from knnprompt_jax.classifier import answering, contributions, explanation_text, inputs, reasons
-from knnprompt_jax.classifier.core import Classifier
-from knnprompt_jax.store import distances
+from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax.classifier import explanation_text, inputs
+from knnprompt_jax.store import distances, placement, representations
+from knnprompt_jax.tasks.task import Example
+
+if TYPE_CHECKING:
+    from knnprompt_jax.classifier.base import Classifier
+
+MOST_PARTS = 64  # A longer text is split into parts of several words.
+_vocabularies: "weakref.WeakKeyDictionary[lm.LanguageModel, tuple[np.ndarray, np.ndarray]]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A word of a text, or a few consecutive words.
+
+    Attributes:
+      field: the name of its field.
+      start, stop: its place there, in characters.
+      contribution: the probability of the label minus the probability without this part.
+    """
+
+    field: str
+    start: int
+    stop: int
+    contribution: float = 0.0
+
+    def of(self, fields: Mapping[str, str]) -> str:
+        """Return the part's text."""
+        return fields[self.field][self.start : self.stop]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    """A term of a distance; all terms add up to it.
+
+    Attributes:
+      text: what follows the prompt: a label word, or tokens that differ only in case and blanks.
+      nats: the sum of these tokens' terms.
+      after_text, after_anchor: their probability after the text and after the anchor.
+    """
+
+    text: str
+    nats: float
+    after_text: float
+    after_anchor: float
+
+    def __str__(self) -> str:
+        here, there = (f"{100 * share:.2g} %" for share in (self.after_text, self.after_anchor))
+        return f"{self.text!r} {self.nats:z.4f} ({here} here, {there} there)"
 
 
 @dataclasses.dataclass(frozen=True)
 class Neighbour:
-    """An anchor near the text.
-
-    Attributes:
-      id: its number in `anchors_`.
-      label: its label, as it stood in y.
-      fields: its texts by field name.
-      distance: what it was ranked by, in the unit of the classifier's distance.
-      reasons: the largest parts of that distance; none where it is no divergence.
-    """
+    """An anchor near the text: its id in `anchors_`, its label as in y, its fields, its distance and its largest terms."""
 
     id: int
     label: Any
     fields: Mapping[str, str]
     distance: float
-    reasons: tuple[reasons.Reason, ...]
+    reasons: tuple[Reason, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Why a text got its label; printed with colours in a terminal, and shown with them in a notebook.
+    """Why a text got its label; printed with colours in a terminal and in a notebook.
 
     Attributes:
       fields: its texts by field name.
-      label: the label.
+      label: the predicted label.
       shares: the classes' probabilities.
-      parts: its words with what they contribute to the label's probability.
+      parts: its words with their contributions to the label's probability.
       neighbours: the nearest anchors, nearest first.
-      measure: the distance by which they are near, with its unit.
-      voted: whether the neighbours had a say: to a linear probe alone they are examples.
+      measure: the name and unit of the distance.
+      has_votes: whether the neighbours vote; a linear probe does not use them.
     """
 
     fields: Mapping[str, str]
     label: Any
     shares: Mapping[Any, float]
-    parts: tuple[contributions.Part, ...]
+    parts: tuple[Part, ...]
     neighbours: tuple[Neighbour, ...]
     measure: str
-    voted: bool
+    has_votes: bool
 
     def __str__(self) -> str:
         return explanation_text.to_terminal(self)
@@ -60,41 +105,95 @@ class Explanation:
         return explanation_text.to_html(self)
 
 
-def explain(classifier: Classifier, text: Any, num_tokens: int) -> Explanation:
-    """Why a fitted classifier gives one text or row its label, with the `num_tokens` largest parts of each neighbour's distance.
+def explain(classifier: "Classifier", text: Any, num_tokens: int) -> Explanation:
+    """Explain the label of one text or row, with the `num_tokens` largest terms of each neighbour's distance.
 
     Raises:
-      UserError: class means are searched.
+      UserError: the anchors are class means.
     """
     (query,) = inputs.queries(classifier.task, [text])
-    if classifier.centroid != "none":
+    if getattr(classifier, "centroid", "none") != "none":
         raise errors.UserError(f"centroid={classifier.centroid!r}: class means have no texts to explain by")
-    parts = contributions.parts(query.fields)
-    states = parallel.replicate(classifier.read([query, *contributions.without(query, parts)]))
-    said = answering.of_states(classifier, states)
-    place = classifier.classes_.tolist().index(said.labels[0].item())
-    shares = dict(zip(classifier.classes_.tolist(), said.probabilities[0].tolist(), strict=True))
+    parts = split(query.fields)
+    states = parallel.replicate(classifier.read([query, *without(query, parts)]))
+    predictions = classifier.answer_states(states)
+    classes, label = classifier.classes_.tolist(), predictions.labels[0].item()
+    shares_Q = predictions.probabilities[:, classes.index(label)].tolist()
+    contributions = [shares_Q[0] - share for share in shares_Q[1:]]
+
+    ids_k, distances_k = predictions.ids[0], predictions.distances[0].tolist()
+    places_k = (classifier.store_.ids_N == ids_k[:, None]).argmax(-1)
+    terms = reasons(classifier, states[:1], places_k, num_tokens)
+    neighbours = []
+    for number, near, largest in zip(ids_k.tolist(), distances_k, terms, strict=True):
+        anchor = classifier.anchors_[number]
+        own = classifier.labels_[classifier.task.class_index(anchor.label)].item()
+        neighbours.append(Neighbour(number, own, anchor.fields, near, largest))
     distance = distances.get(classifier.rule_.distance)
     return Explanation(
         fields=query.fields,
-        label=said.labels[0].item(),
-        shares=shares,
-        parts=contributions.of(parts, float(said.probabilities[0, place]), said.probabilities[1:, place]),
-        neighbours=_neighbours(classifier, states[:1], said.ids[0], said.distances[0], num_tokens),
+        label=label,
+        shares=dict(zip(classes, predictions.probabilities[0].tolist(), strict=True)),
+        parts=tuple(
+            dataclasses.replace(part, contribution=each) for part, each in zip(parts, contributions, strict=True)
+        ),
+        neighbours=tuple(neighbours),
         measure=f"{distance.title}, {distance.unit}",
-        voted=classifier.rule_.rule != "probe",
+        has_votes=classifier.rule_.rule != "probe",
     )
 
 
-def _neighbours(
-    classifier: Classifier, states: Any, ids_k: np.ndarray, distances_k: np.ndarray, num_tokens: int
-) -> tuple[Neighbour, ...]:
-    """The anchors of these ids, at these distances from the text whose states are given."""
-    places_k = (classifier.store_.ids_N == ids_k[:, None]).argmax(-1)
-    told = reasons.of(classifier, states, places_k, num_tokens)
-    neighbours = []
-    for number, distance, each in zip(ids_k.tolist(), distances_k.tolist(), told, strict=True):
-        anchor = classifier.anchors_[number]
-        label = classifier.labels_[classifier.task.class_index(anchor.label)].item()
-        neighbours.append(Neighbour(number, label, anchor.fields, distance, each))
-    return tuple(neighbours)
+def split(fields: Mapping[str, str]) -> list[Part]:
+    """Split texts into words, or into parts of several words where there are more than `MOST_PARTS`."""
+    words = {field: list(re.finditer(r"\S+", text)) for field, text in fields.items()}
+    count = math.ceil(sum(map(len, words.values())) / MOST_PARTS)
+    return [
+        Part(field, members[at].start(), members[min(at + count, len(members)) - 1].end())
+        for field, members in words.items()
+        for at in range(0, len(members), count)
+    ]
+
+
+def without(example: Example, parts: Sequence[Part]) -> Iterator[Example]:
+    """Yield the example without each of the parts."""
+    for part in parts:
+        text = example.fields[part.field]
+        before, after = text[: part.start], text[part.stop :]
+        left = before + after.lstrip() if after.strip() else before.rstrip()
+        yield dataclasses.replace(example, fields={**example.fields, part.field: left})
+
+
+def reasons(classifier: "Classifier", states: lm.States, places_k: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
+    """Return the `most` largest terms of the distance between a text, of which `states` has one row, and each anchor.
+
+    Terms of tokens that differ only in case and blanks are added up. A distance that is no sum over tokens has no terms.
+
+    Args:
+      places_k: the anchors' places in the store.
+    """
+    distance, codec = distances.get(classifier.rule_.distance), classifier.store_.codec
+    if distance.terms is None:
+        return [()] * len(places_k)
+    keys = jax.tree.map(jnp.asarray, placement.take(classifier.store_.unpadded.keys, places_k))
+    head = classifier.model.head
+    logp_W = representations.represent(head, states, distance.representation, codec.label_ids)[0]
+    terms_kW, p_W, k_kW = distance.explain(logp_W, codec.log_probabilities(keys, distance))
+    if distance.reads_label_words:
+        texts, groups_W = np.array(classifier.task.label_words), np.arange(classifier.task.num_classes)
+    else:
+        texts, groups_W = _vocabulary(classifier.model)
+    found = []
+    for terms_W, k_W in zip(terms_kW, k_kW, strict=True):
+        sums = [np.bincount(groups_W, each_W, len(texts)) for each_W in (terms_W, p_W, k_W)]
+        order = np.argsort(-sums[0], kind="stable")[:most].tolist()
+        found.append(tuple(Reason(str(texts[at]), *(float(each[at]) for each in sums)) for at in order))
+    return found
+
+
+def _vocabulary(model: lm.LanguageModel) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct texts of tokens without case and outer blanks, and the index [V] of each token's text."""
+    if model not in _vocabularies:
+        texts = model.tokenizer.batch_decode([[token] for token in range(len(model.head))])
+        plain = [text.strip().casefold() or text for text in texts]
+        _vocabularies[model] = tuple(np.unique(plain, return_inverse=True))  # type: ignore[assignment]
+    return _vocabularies[model]

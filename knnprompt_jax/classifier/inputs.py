@@ -1,8 +1,9 @@
-"""What users give as X and y: texts or rows and labels, as a list, an array or a table of pandas."""
+"""What a classifier takes (X, y, a prior) and what it returns (`Predictions`)."""
 
 import collections
+import dataclasses
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,36 +12,50 @@ from knnprompt_jax import errors
 from knnprompt_jax.tasks import sources, tables
 from knnprompt_jax.tasks.task import Example, Task
 
+UNIFORM = "uniform"
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """Predictions for Q texts.
+
+    Attributes:
+      labels: [Q], of y's type; None where the classifier abstains.
+      probabilities: of the classes [Q, C], in the order of `classes_`.
+      distances: of the neighbours [Q, k], nearest first, in the unit of the classifier's distance.
+      ids: of the neighbours [Q, k], as in `anchors_`.
+    """
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+    distances: np.ndarray
+    ids: np.ndarray
+
+    def abstaining(self, least: float) -> "Predictions":
+        """Replace each label of a lower probability than `least` by None; raise UserError unless `least` is 0 to 1."""
+        if not isinstance(least, numbers.Real) or not 0 <= least <= 1:
+            raise errors.UserError(f"abstain={least!r}: choose a probability from 0 to 1")
+        if not least:
+            return self
+        labels = self.labels.astype(object)
+        labels[self.probabilities.max(-1, initial=0) < least] = None
+        return dataclasses.replace(self, labels=labels)
+
 
 def queries(task: Task, X: Any) -> list[Example]:
-    """Examples without labels; raises UserError, with the row, on one that lacks a field or has an empty text."""
+    """Return examples without labels; raise UserError, with the row, where a field is missing or empty."""
     return [
         Example(sources.fields_of(task, f"row {index}", row), "", index, f"row {index}")
         for index, row in enumerate(tables.rows_of(X, task.fields))
     ]
 
 
-def label_strings(labels: Iterable[Any]) -> list[str]:
-    """Labels as tasks write them; raises UserError, with the place, on one that is no text, whole number or truth value."""
-    return [tables.label_string(f"label {index}", label) for index, label in enumerate(labels)]
-
-
-def labels_by_id(shown: Iterable[Example], ids: Iterable[Any], labels: Iterable[Any]) -> dict[int, str]:
-    """The labels that anchors are to have; raises UserError on a repeated id, a demonstration's, or not as many labels as ids."""
-    numbers, names = [int(number) for number in ids], label_strings(labels)
-    if len(numbers) != len(names):
-        raise errors.UserError(f"{len(numbers)} ids, {len(names)} labels: each anchor needs one")
-    if repeated := [number for number, count in collections.Counter(numbers).items() if count > 1]:
-        raise errors.UserError(f"id {repeated[0]} is given {numbers.count(repeated[0])} times")
-    if demonstrations := {example.row for example in shown} & set(numbers):
-        raise errors.UserError(
-            f"id {min(demonstrations)} is a demonstration's, whose label stands in every prompt: correct the row and fit again"
-        )
-    return dict(zip(numbers, names, strict=True))
-
-
 def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
-    """Examples numbered from `first`; raises UserError as `queries`, on an unknown label, or not as many labels as rows."""
+    """Return labelled examples, numbered from `first`.
+
+    Raises:
+      UserError: as `queries`; an unknown label; X and y of different lengths.
+    """
     examples, labels = queries(task, X), list(y)
     if len(examples) != len(labels):
         raise errors.UserError(f"X has {len(examples)} rows, y {len(labels)} labels: each row needs one")
@@ -50,20 +65,76 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     ]
 
 
+def label_strings(labels: Iterable[Any]) -> list[str]:
+    """Convert labels to strings as a task writes them; raise UserError on one that is no text, integer or boolean."""
+    return [tables.label_string(f"label {index}", label) for index, label in enumerate(labels)]
+
+
+def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: Iterable[Any]) -> dict[int, str]:
+    """Return the new label of each anchor id.
+
+    Raises:
+      UserError: a repeated id, the id of a demonstration, or not one label per id.
+    """
+    anchors, names = [int(number) for number in ids], label_strings(labels)
+    if len(anchors) != len(names):
+        raise errors.UserError(f"{len(anchors)} ids, {len(names)} labels: each anchor needs one")
+    if repeated := [number for number, count in collections.Counter(anchors).items() if count > 1]:
+        raise errors.UserError(f"id {repeated[0]} is given {anchors.count(repeated[0])} times")
+    if shared := {example.row for example in demonstrations} & set(anchors):
+        raise errors.UserError(
+            f"id {min(shared)} is a demonstration, whose label is part of every prompt: correct the row and fit again"
+        )
+    return dict(zip(anchors, names, strict=True))
+
+
 def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:
-    """The task's labels [C], in class order, as values of y's type: numbers where y has numbers, truth values where it has those."""
+    """Return the task's labels [C], in class order, as values of y's type: integers, booleans or strings."""
     values = list(y)
     if all(isinstance(value, bool | np.bool_) for value in values) and set(task.labels) <= {"False", "True"}:
         return np.array([label == "True" for label in task.labels])
-    if all(isinstance(value, numbers.Integral) for value in values) and all(map(_is_number, task.labels)):
+    are_numbers = all(label.lstrip("-").isdecimal() and str(int(label)) == label for label in task.labels)
+    if are_numbers and all(isinstance(value, numbers.Integral) for value in values):
         return np.array([int(label) for label in task.labels])
     return np.array(task.labels)
 
 
 def classes_of(task: Task, examples: Iterable[Example]) -> np.ndarray:
-    """Classes [N] of examples."""
+    """Return the class index [N] of each example."""
     return np.array([task.class_index(example.label) for example in examples], int)
 
 
-def _is_number(label: str) -> bool:
-    return label.lstrip("-").isdecimal() and str(int(label)) == label
+def label_order(labels_C: np.ndarray) -> np.ndarray:
+    """Return the classes [C] in the order of their sorted labels, which is scikit-learn's."""
+    return np.argsort(labels_C, kind="stable")
+
+
+def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
+    """Return the share of each class [C], in class order, from a `class_prior`.
+
+    Args:
+      given: None, "uniform", a mapping from label to share, or shares in the order of the sorted labels.
+
+    Raises:
+      UserError: another number of shares than classes, a negative share, or only zeros.
+    """
+    if given is None:
+        return None
+    message = f"class_prior={given!r}"
+    if isinstance(given, str):
+        if given != UNIFORM:
+            raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
+        return np.full(len(labels_C), 1 / len(labels_C))
+    if isinstance(given, Mapping):
+        by_label = {str(label): share for label, share in given.items()}
+        if set(by_label) != set(map(str, labels_C.tolist())):
+            raise errors.UserError(f"{message}: give a share for each of {', '.join(map(str, labels_C.tolist()))}")
+        shares_C = np.array([by_label[str(label)] for label in labels_C.tolist()], float)
+    else:
+        if np.shape(given) != (len(labels_C),):
+            raise errors.UserError(f"{message}: give {len(labels_C)} shares, one per class")
+        shares_C = np.empty(len(labels_C))
+        shares_C[label_order(labels_C)] = np.asarray(given, float)
+    if not (np.isfinite(shares_C).all() and (shares_C >= 0).all() and shares_C.sum() > 0):
+        raise errors.UserError(f"{message}: each share must be 0 or more, and at least one above 0")
+    return shares_C / shares_C.sum()

@@ -1,47 +1,42 @@
-"""How texts are classified: the options of kNN Prompting as published, for the registry of methods, and those of people's classifiers,
-where what is not named is chosen."""
+"""Options of classifiers: how texts become prompts, and how anchors classify them."""
 
 import dataclasses
 from typing import Any
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.classifier import choosing, rules, votes
+from knnprompt_jax.classifier import choosing, rules
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import centroids, distances
 
 TIE_BREAKS = ("lowest", "nearest")
-AUTO: Any = "auto"  # Stands for a value that is chosen by leave-one-out.
-_WORDS = {AUTO: AUTO}
+AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
+_DISTANCE_HELP = (
+    "forward is KL(text ‖ anchor), Eq. 5 of the paper; released is KL(anchor ‖ text), its code; partial distances compare label "
+    "words only; hidden is Euclidean between states."
+)
+_RECALL = options.option(
+    0.0, "Recall that TPUs aim at in approximate search; 0: exact search, as on other devices.", least=0, most=1
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchedOptions(options.Options):
-    """How anchors are searched and ties broken."""
+class VoteOptions(options.Options):
+    """How many anchors vote, and how ties are broken."""
 
+    k: int = options.option(3, "Neighbours that vote.", least=1)
     tie_break: str = options.option(
         "lowest", "Of equal votes, the lowest class index or the class of the nearest neighbour.", choices=TIE_BREAKS
     )
-    approximate_recall: float = options.option(
-        0.0, "Recall that TPUs aim at in approximate search; 0: exact, as elsewhere.", least=0, most=1
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class VoteOptions(SearchedOptions):
-    """How many anchors vote, and how."""
-
-    k: int = options.option(3, "Neighbours that vote.", least=1)
+    approximate_recall: float = _RECALL
 
 
 @dataclasses.dataclass(frozen=True)
 class KNNOptions(VoteOptions):
-    """How many anchors vote, by which distance they are near, and whether class means stand for them."""
+    """How anchors vote in `KNNPrompting`."""
 
-    distance: str = options.option(
-        "forward",
-        "forward is KL(text ‖ anchor), Eq. 5 of the paper; released KL(anchor ‖ text), its code; partial ones compare "
-        "label words alone; hidden is Euclidean between states.",
-        choices=distances.DISTANCES,
+    distance: str = options.option("forward", _DISTANCE_HELP, choices=distances.DISTANCES)
+    weights: str = options.option(
+        "uniform", "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.", choices=rules.WEIGHTS
     )
     centroid: str = options.option(
         "none", "One anchor per class, its mean, instead of all anchors.", choices=centroids.CENTROIDS
@@ -53,98 +48,72 @@ class KNNOptions(VoteOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class RuleOptions(SearchedOptions):
-    """What answers; each setting is chosen unless it is named."""
+class RuleOptions(options.Options):
+    """How `AutoClassifier` classifies; each setting that is auto is chosen by leave-one-out."""
 
     rule: str = options.option(
         AUTO,
-        "knn: the votes of the nearest anchors; probe: a linear probe of the states; blend: both. auto leaves out what a named "
-        "setting has no part in.",
+        "votes of the nearest anchors, a linear probe of the states, or a blend of both. auto tries those that use all given settings.",
         choices=(AUTO, *rules.RULES),
     )
-    k: int = options.option(AUTO, "Neighbours that vote, or auto.", least=1, words=_WORDS)
-    distance: str = options.option(
-        AUTO,
-        "forward is KL(text ‖ anchor), released KL(anchor ‖ text); partial ones compare label words alone; hidden is "
-        "Euclidean between states.",
-        choices=(AUTO, *distances.DISTANCES),
-    )
+    k: int = options.option(AUTO, "Neighbours that vote, or auto.", least=1, words={AUTO: AUTO})
+    distance: str = options.option(AUTO, _DISTANCE_HELP, choices=(AUTO, *distances.DISTANCES))
     weights: str = options.option(
-        AUTO, "Votes count the same, or less with the distance.", choices=(AUTO, *votes.WEIGHTS)
+        AUTO, "Weights of the votes: all equal, or decreasing with the distance.", choices=(AUTO, *rules.WEIGHTS)
     )
-    penalty: float = options.option(AUTO, "Ridge penalty of the probe, or auto.", least=1e-6, words=_WORDS)
+    penalty: float = options.option(AUTO, "Ridge penalty of the probe, or auto.", least=1e-6, words={AUTO: AUTO})
     metric: str = options.option(
-        choosing.METRICS[0], "What is compared where something is chosen.", choices=choosing.METRICS
+        choosing.METRICS[0], "Metric that candidates are compared by.", choices=choosing.METRICS
     )
-    calibrated: bool = options.option(
-        True,
-        "Probabilities by leave-one-out; False: the shares of the plain vote, as published (k=3, distance=forward).",
-    )
-    centroid: str = options.option(
-        "none", "One anchor per class, its mean, instead of all anchors; as published.", choices=centroids.CENTROIDS
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        centroids.check(self.centroid, "forward" if self.distance == AUTO else self.distance)
-        if self.is_plain and (self.rule not in (AUTO, "knn") or self.weights not in (AUTO, "uniform")):
-            told = "calibrated=False" if not self.calibrated else f"centroid={self.centroid!r}"
-            raise errors.UserError(f"{told}: is for rule='knn' with weights='uniform'")
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether labels and probabilities are those of the plain vote."""
-        return not self.calibrated or self.centroid != "none"
+    approximate_recall: float = _RECALL
 
     def grid(self) -> choosing.Grid:
-        """The values among which each setting is chosen."""
-        unused = {"probe": {self.k, self.distance, self.weights} != {AUTO}, "knn": self.penalty != AUTO}
-        tried = choosing.Grid()
-        if self.is_plain:
-            tried = dataclasses.replace(tried, rules=("knn",), weights=("uniform",))
-        elif self.rule != AUTO:
-            tried = dataclasses.replace(tried, rules=(self.rule,))
+        """Return the candidate values of each setting."""
+        grid = choosing.Grid()
+        if self.rule != AUTO:
+            names: tuple[str, ...] = (self.rule,)
         else:
-            tried = dataclasses.replace(tried, rules=tuple(name for name in tried.rules if not unused.get(name)))
-        named: dict[str, Any] = {
-            "ks": self.k,
-            "distances": self.distance,
-            "weights": self.weights,
-            "penalties": self.penalty,
-        }
-        values: dict[str, Any] = {name: (value,) for name, value in named.items() if value != AUTO}
-        return dataclasses.replace(tried, **values)
+            excluded = {"probe": {self.k, self.distance, self.weights} != {AUTO}, "votes": self.penalty != AUTO}
+            names = tuple(name for name in grid.rules if not excluded.get(name))
+        given = {"ks": self.k, "distances": self.distance, "weights": self.weights, "penalties": self.penalty}
+        values: dict[str, Any] = {name: (value,) for name, value in given.items() if value != AUTO}
+        return dataclasses.replace(grid, rules=names, **values)
 
 
 @dataclasses.dataclass(frozen=True)
 class PromptOptions(options.Options):
-    """How texts become prompts and label words are read."""
+    """How texts become prompts and how label words are read."""
 
     truncation: str = options.option(
         "left",
-        "Of prompts longer than the context: their last tokens stay (left, as published), they are refused (error), "
-        "or whole demonstrations go (drop).",
+        "Prompts longer than the context: keep their last tokens (left, as published), refuse them (error), or leave out whole "
+        "demonstrations (drop).",
         choices=layout.TRUNCATIONS,
         decisive=True,
     )
     label_token: str = options.option(
         "last",
-        "The token of a label word by which its class is read: last (released code) or first (paper).",
+        "Token of a label word that stands for its class: last (released code) or first (paper).",
         choices=layout.LABEL_TOKENS,
         decisive=True,
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierOptions(PromptOptions, RuleOptions):
-    """Options of rules and of prompts, and the seed."""
-
+class _ClassifierOptions(PromptOptions):
     random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.truncation == "drop":  # Texts would be read after other demonstrations than the anchors were.
+        if self.truncation == "drop":  # Texts would follow other demonstrations than the anchors did.
             raise errors.UserError("truncation='drop': choose from left, error")
 
 
-DEFAULTS = ClassifierOptions()
+@dataclasses.dataclass(frozen=True)
+class PublishedOptions(_ClassifierOptions, KNNOptions):
+    """Options of `KNNPrompting`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoOptions(_ClassifierOptions, RuleOptions):
+    """Options of `AutoClassifier`."""

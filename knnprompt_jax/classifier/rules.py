@@ -1,73 +1,81 @@
-"""What a classifier answers by: the nearest anchors' votes, a linear probe of their states, or both; chosen, and fitted to anchors."""
+"""Rules: votes of the nearest anchors, a linear probe of their states, or a blend of both, with calibrated probabilities.
+
+The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each dimension of the states is
+standardised over the anchors and divided by √E, so that rows x have a mean square norm of 1 and a penalty means the same for every
+model. With X the rows [N, E], Y the classes as ones and zeros less the classes' shares, and X Xᵀ = U S Uᵀ, fitted scores are
+F = U S (S + λ)⁻¹ Uᵀ Y. The scores of anchor i by a probe of all others, which have means of their own, are
+
+    y_i − (y_i − f_i) / (1 − h_ii),    h_ii = 1/N + Σ_j U_ij² S_j / (S_j + λ)    (Allen's PRESS, 1974).
+"""
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
+from scipy import special
 
 from knnprompt_jax import options
-from knnprompt_jax.classifier import calibration, probe, votes
-from knnprompt_jax.store import distances
+from knnprompt_jax.store import distances, kernel
 
-_VOTING, _PROBING = ("k", "distance", "weights"), ("penalty",)
-RULES = ("probe", "blend", "knn")  # Of those that are as good, the first is taken.
+WEIGHTS = ("uniform", "distance")
+RULES = ("probe", "blend", "votes")  # The first is chosen where several are equally good.
+_SETTINGS = {
+    "votes": ("k", "distance", "weights"),
+    "probe": ("penalty",),
+    "blend": ("k", "distance", "weights", "penalty"),
+}
+_NEWTON_STEPS, _DAMPING, _LEAST_PRIOR = 12, 1e-6, 1e-300
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule(options.Options):
-    """Every setting by which texts are classified; those of votes stand beside a probe, too, for who asks for neighbours."""
+    """All settings of a rule. A probe keeps the best settings of votes too, so that `kneighbors` still works."""
 
-    rule: str = options.option("knn", "What answers.", choices=RULES)
+    rule: str = options.option("votes", "What classifies.", choices=RULES)
     demo_shots: int = options.option(0, "Demonstrations per class.", least=0)
     k: int = options.option(1, "Neighbours that vote.", least=1)
-    distance: str = options.option("forward", "By which they are near.", choices=distances.DISTANCES)
-    weights: str = options.option("uniform", "What a vote counts.", choices=votes.WEIGHTS)
-    bandwidth: float = options.option(0.0, "How fast votes fade, in the distance's unit; 0: not at all.", least=0)
-    penalty: float = options.option(1.0, "Of the probe.", least=0)
-    vote_count: float = options.option(1.0, "How far the votes' scores count.", least=0)
-    probe_count: float = options.option(0.0, "How far the probe's scores count.", least=0)
+    distance: str = options.option("forward", "Distance to the anchors.", choices=distances.DISTANCES)
+    weights: str = options.option("uniform", "Weights of the votes.", choices=WEIGHTS)
+    bandwidth: float = options.option(0.0, "Distance over which a vote decays by 1/e; 0: no decay.", least=0)
+    penalty: float = options.option(1.0, "Ridge penalty of the probe.", least=0)
+    vote_count: float = options.option(1.0, "Factor of the votes' scores.", least=0)
+    probe_count: float = options.option(0.0, "Factor of the probe's scores.", least=0)
 
     @property
     def named(self) -> dict[str, Any]:
-        """The settings that matter to it, as a classifier is given them, but for the demonstrations."""
-        parts = {"knn": _VOTING, "probe": _PROBING, "blend": (*_VOTING, *_PROBING)}
-        return {name: getattr(self, name) for name in ("rule", *parts[self.rule])}
+        """The settings that matter to this rule, as arguments of a classifier, without `demo_shots`."""
+        return {name: getattr(self, name) for name in ("rule", *_SETTINGS[self.rule])}
 
     @property
     def words(self) -> str:
-        """The settings that matter to it, in one line."""
-        told = {**self.named, "demo_shots": self.demo_shots}
+        """The settings that matter to this rule, in one line."""
+        values = {**self.named, "demo_shots": self.demo_shots}
         return ", ".join(
-            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in told.items()
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items()
         )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted:
-    """A rule with what it keeps of the anchors: their classes `present_P`, how common these are, and the probe."""
+    """A rule fitted to anchors: their classes `present_P`, the share of each, and the probe."""
 
     rule: Rule
     num_classes: int
     present_P: np.ndarray
     shares_P: np.ndarray
-    probe: probe.Probe | None
-
-    def weights_of_probe(self) -> np.ndarray:
-        """What its scores change by with each dimension of a state, [E, C]."""
-        assert self.probe is not None
-        weights_EC = np.zeros((len(self.probe.scale_E), self.num_classes))
-        weights_EC[:, self.present_P] = self.probe.weights_EC / self.probe.scale_E[:, None]
-        return weights_EC
+    probe: "Probe | None"
 
     @classmethod
     def to(cls, rule: Rule, hidden_NE: np.ndarray | None, y_N: np.ndarray, num_classes: int) -> Self:
-        """The rule for N anchors with these states, which votes alone do not need, and classes."""
+        """Fit the rule to N anchors of classes `y_N`; `hidden_NE`, their states, are not needed for votes."""
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
-        fitted = None
-        if rule.rule != "knn":
+        probe = None
+        if rule.rule != "votes":
             assert hidden_NE is not None
-            fitted = probe.Rows(hidden_NE, y_N, len(present_P)).fit(rule.penalty)
-        return cls(rule, num_classes, present_P, counts_P / len(y_N), fitted)
+            probe = ProbeRows(hidden_NE, y_N, len(present_P)).fit(rule.penalty)
+        return cls(rule, num_classes, present_P, counts_P / len(y_N), probe)
 
     def probabilities(
         self,
@@ -75,32 +83,27 @@ class Fitted:
         distances_Qk: np.ndarray,
         hidden_QE: np.ndarray,
         prior_C: np.ndarray | None = None,
-        probe_moves_QC: np.ndarray | float = 0.0,
     ) -> np.ndarray:
-        """Of every class [Q, C]; a class without anchors has 0.
+        """Return the probability of every class [Q, C]; a class without anchors has 0.
 
         Args:
           classes_Qk, distances_Qk: of each text's neighbours, nearest first.
           hidden_QE: the texts' states.
-          prior_C: how common the classes are among the texts; by default as among the anchors.
-          probe_moves_QC: what is added to the probe's scores.
+          prior_C: the share of each class among the texts; by default its share of the anchors.
         """
-        probed_QP = None
-        if self.probe:
-            moves_QC = np.broadcast_to(probe_moves_QC, (len(hidden_QE), self.num_classes))
-            probed_QP = self.probe.scores(hidden_QE) + moves_QC[:, self.present_P]
-        return self._combined(classes_Qk, distances_Qk, probed_QP, prior_C)
+        probed_QP = self.probe.scores(hidden_QE) if self.probe else None
+        return self._combine(classes_Qk, distances_Qk, probed_QP, prior_C)
 
     def left_out(
         self, classes_Nk: np.ndarray, distances_Nk: np.ndarray, hidden_NE: np.ndarray, y_N: np.ndarray
     ) -> np.ndarray:
-        """Of every class [N, C] for each anchor by all others; its neighbours are others too."""
+        """Return the probability of every class [N, C] for each anchor, by all others; its neighbours are others too."""
         places_N, probed_NP = np.searchsorted(self.present_P, y_N), None
         if self.probe:
-            probed_NP = probe.Rows(hidden_NE, places_N, len(self.present_P)).left_out(self.rule.penalty)
-        return self._combined(classes_Nk, distances_Nk, probed_NP)
+            probed_NP = ProbeRows(hidden_NE, places_N, len(self.present_P)).left_out(self.rule.penalty)
+        return self._combine(classes_Nk, distances_Nk, probed_NP)
 
-    def _combined(
+    def _combine(
         self,
         classes_Qk: np.ndarray,
         distances_Qk: np.ndarray,
@@ -110,15 +113,156 @@ class Fitted:
         rule, scores, counts = self.rule, [], []
         if rule.rule != "probe":
             places_Qk = np.searchsorted(self.present_P, classes_Qk)
-            scores_QP = votes.scores(places_Qk, np.asarray(distances_Qk, float), self.shares_P, rule.bandwidth)
-            scores.append(scores_QP)
+            scores.append(vote_scores(places_Qk, np.asarray(distances_Qk, float), self.shares_P, rule.bandwidth))
             counts.append(rule.vote_count)
         if probed_QP is not None:
             scores.append(probed_QP)
             counts.append(rule.probe_count)
-        p_QP = calibration.probabilities(scores, counts, self.shares_P)
+        p_QP = probabilities(scores, counts, self.shares_P)
         if prior_C is not None:
-            p_QP = calibration.with_prior(p_QP, self.shares_P, prior_C[self.present_P])
+            p_QP = with_prior(p_QP, self.shares_P, prior_C[self.present_P])
         p_QC = np.zeros((len(p_QP), self.num_classes))
         p_QC[:, self.present_P] = p_QP
         return p_QC
+
+
+def vote(
+    near: kernel.Neighbours, num_classes: int, tie_break: str = "lowest", weights: str = "uniform"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the class [Q] with the largest share of the vote, and all shares [Q, C].
+
+    With weights="distance", a vote counts 1 / distance; neighbours at distance 0 then decide alone.
+    """
+    labels_Qk = near.labels_Qk
+    if weights == "uniform":
+        majority_Q = kernel.majority(labels_Qk, num_classes=num_classes, tie_break=tie_break)
+        return np.asarray(majority_Q), np.asarray(kernel.vote_shares(labels_Qk, num_classes))
+    labels_Qk, distances_Qk = np.asarray(labels_Qk), np.asarray(near.distances_Qk, np.float64)
+    weights_Qk, shares_QC = 1 / np.maximum(distances_Qk, 1e-30), np.zeros((len(labels_Qk), num_classes))
+    np.add.at(shares_QC, (np.arange(len(labels_Qk))[:, None], labels_Qk), weights_Qk)
+    shares_QC /= shares_QC.sum(-1, keepdims=True)
+    if tie_break == "lowest":
+        return shares_QC.argmax(-1), shares_QC
+    leads_Qk = np.take_along_axis(shares_QC, labels_Qk, -1) == shares_QC.max(-1, keepdims=True)
+    return np.take_along_axis(labels_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0], shares_QC
+
+
+def vote_scores(
+    classes_Qk: np.ndarray, distances_Qk: np.ndarray, shares_C: np.ndarray, bandwidth: float = 0.0
+) -> np.ndarray:
+    """Return log (share of the vote / share of the anchors) [Q, C], after one more vote split by the anchors' shares.
+
+    A neighbour's vote counts exp(−(d − d₁) / bandwidth), with d₁ the distance of the nearest, or 1 where `bandwidth` is 0.
+
+    Args:
+      classes_Qk: of the neighbours, nearest first.
+      distances_Qk: of the neighbours; infinite where there are fewer than k.
+      shares_C: the classes' shares of the anchors, each above 0.
+    """
+    present_Qk = np.isfinite(distances_Qk)
+    further_Qk = np.where(present_Qk, distances_Qk - distances_Qk[:, :1], 0)
+    weights_Qk = present_Qk * (np.exp(-further_Qk / bandwidth) if bandwidth else 1.0)
+    votes_QC = np.zeros((len(classes_Qk), len(shares_C)))
+    np.add.at(votes_QC, (np.arange(len(classes_Qk))[:, None], classes_Qk), weights_Qk)
+    return np.log((votes_QC / shares_C + 1) / (votes_QC.sum(-1, keepdims=True) + 1))
+
+
+def probabilities(
+    scores: Sequence[np.ndarray], counts: Sequence[float] | np.ndarray, shares_C: np.ndarray
+) -> np.ndarray:
+    """Return softmax(log share + Σ_j count_j · score_j) [Q, C]."""
+    return special.softmax(np.log(shares_C) + np.tensordot(np.array(counts), np.stack(scores), 1), axis=-1)
+
+
+def fit_counts(scores: Sequence[np.ndarray], y_N: np.ndarray, shares_C: np.ndarray) -> tuple[float, ...]:
+    """Return the counts ≥ 0 with the least log loss of N anchors, whose scores [N, C] come from the other anchors.
+
+    An anchor's class is true with probability (N + 1) / (N + 2), as in Platt scaling, so that scores which are right for each of
+    a few anchors give no certainty.
+    """
+    score_JNC, count = np.stack(scores), len(y_N)
+    truth_NC = np.tile(shares_C / (count + 2), (count, 1))
+    truth_NC[np.arange(count), y_N] += (count + 1) / (count + 2)
+    counts_J = np.ones(len(score_JNC))
+    for _ in range(_NEWTON_STEPS):  # The log loss is convex in the counts.
+        p_NC = probabilities(scores, counts_J, shares_C)
+        slope_J = np.einsum("nc,jnc->j", p_NC - truth_NC, score_JNC) / count
+        from_mean_JNC = score_JNC - np.einsum("nc,jnc->jn", p_NC, score_JNC)[:, :, None]
+        curvature_JJ = np.einsum("nc,inc,jnc->ij", p_NC, from_mean_JNC, from_mean_JNC) / count
+        step_J = np.linalg.solve(curvature_JJ + _DAMPING * np.eye(len(counts_J)), -slope_J)
+        # A full step would overshoot where probabilities are near 0 or 1.
+        counts_J = (counts_J + np.clip(step_J, -0.5 * counts_J - 0.1, counts_J + 0.5)).clip(0)
+    return tuple(counts_J.tolist())
+
+
+def with_prior(p_QC: np.ndarray, shares_C: np.ndarray, prior_C: np.ndarray) -> np.ndarray:
+    """Convert probabilities [Q, C] from classes with shares `shares_C` to classes with shares `prior_C`."""
+    weighted_QC = p_QC * np.maximum(prior_C, _LEAST_PRIOR) / shares_C
+    return weighted_QC / weighted_QC.sum(-1, keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Probe:
+    """Scores of classes, linear in the state: about 1 for the class of a text and 0 for others, less the classes' shares."""
+
+    mean_E: np.ndarray
+    scale_E: np.ndarray
+    weights_EC: np.ndarray
+
+    def scores(self, hidden_QE: np.ndarray) -> np.ndarray:
+        """Return the score of every class [Q, C]."""
+        return (np.asarray(hidden_QE, np.float64) - self.mean_E) / self.scale_E @ self.weights_EC
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ProbeRows:
+    """Anchors to fit a probe to: hidden states [N, E], their classes [N] and the number of classes."""
+
+    hidden_NE: np.ndarray
+    y_N: np.ndarray
+    num_classes: int
+
+    def fit(self, penalty: float) -> Probe:
+        """Fit a probe with this penalty, by the smaller of N and E equations."""
+        x_NE, y_NC = self._x_NE, self._y_NC
+        if len(x_NE) <= x_NE.shape[1]:
+            dual_NC = np.linalg.solve(x_NE @ x_NE.T + penalty * np.eye(len(x_NE)), y_NC)
+            weights_EC = x_NE.T @ dual_NC
+        else:
+            weights_EC = np.linalg.solve(x_NE.T @ x_NE + penalty * np.eye(x_NE.shape[1]), x_NE.T @ y_NC)
+        return Probe(*self._scaling, weights_EC)
+
+    def left_out(self, penalty: float) -> np.ndarray:
+        """Return the scores of each anchor [N, C] by a probe of all others."""
+        x_NE, count = self._x_NE, len(self.y_N)
+        if count <= x_NE.shape[1]:
+            eigenvalues_N, vectors_NN = self._spectrum
+            kept_N = eigenvalues_N / (eigenvalues_N + penalty)
+            fitted_NC = vectors_NN @ (kept_N[:, None] * (vectors_NN.T @ self._y_NC))
+            leverage_N1 = (1 / count + vectors_NN**2 @ kept_N)[:, None]
+        else:
+            solved_EN = np.linalg.solve(x_NE.T @ x_NE + penalty * np.eye(x_NE.shape[1]), x_NE.T)
+            fitted_NC = x_NE @ (solved_EN @ self._y_NC)
+            leverage_N1 = (1 / count + (x_NE * solved_EN.T).sum(-1))[:, None]
+        return self._y_NC - (self._y_NC - fitted_NC) / (1 - leverage_N1)
+
+    @functools.cached_property
+    def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        hidden_NE = np.asarray(self.hidden_NE, np.float64)
+        deviation_E = hidden_NE.std(0)
+        return hidden_NE.mean(0), np.where(deviation_E > 0, deviation_E, 1.0) * np.sqrt(len(deviation_E))
+
+    @functools.cached_property
+    def _x_NE(self) -> np.ndarray:
+        mean_E, scale_E = self._scaling
+        return (np.asarray(self.hidden_NE, np.float64) - mean_E) / scale_E
+
+    @functools.cached_property
+    def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
+        eigenvalues_N, vectors_NN = np.linalg.eigh(self._x_NE @ self._x_NE.T)
+        return eigenvalues_N.clip(0), vectors_NN
+
+    @functools.cached_property
+    def _y_NC(self) -> np.ndarray:
+        y_NC = np.eye(self.num_classes)[self.y_N]
+        return y_NC - y_NC.mean(0)

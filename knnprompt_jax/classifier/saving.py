@@ -1,17 +1,18 @@
-"""Classifiers in folders: as JSON the task, the options, the demonstrations and the anchors' rows; the store's arrays; the anchors'
-states, so that nothing that is fitted again needs a pass of the model; and a manifest with a checksum of every file, against which
-everything is checked.
+"""Saved folders of classifiers.
 
-Such a folder is whole or not there, and nothing in it is code.
+A folder holds the task, the options and the rows as JSON; the store's arrays; the anchors' states, so that fitting another rule needs
+no pass; and a manifest with a checksum of every file. A folder is whole or absent, and nothing in it is code.
 """
 
 import collections
 import contextlib
 import dataclasses
 import functools
+import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,58 +21,152 @@ from jax.sharding import Mesh
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import contents, core, inputs
-from knnprompt_jax.classifier.core import Classifier
+from knnprompt_jax.classifier import choosing, inputs
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import manifest as manifest_lib
 from knnprompt_jax.store import storage
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks import splits
-from knnprompt_jax.tasks.task import Task
+from knnprompt_jax.tasks import sources, splits
+from knnprompt_jax.tasks.task import Example, Task
 
-STATES = "states"
-C = TypeVar("C", bound=Classifier)
+if TYPE_CHECKING:
+    from knnprompt_jax.classifier.base import Classifier
+
+CLASSIFIER, ROWS, STATES = "classifier.json", "rows.jsonl", "states"
 _ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
 
 
 @dataclasses.dataclass(frozen=True)
+class Content:
+    """What a classifier is beside its model, store and states.
+
+    Attributes:
+      kind: the name of its class.
+      labels: the labels as in y, in class order.
+      num_rows: the number of rows given so far.
+    """
+
+    kind: str
+    task: Task
+    parameters: Mapping[str, Any]
+    labels: Sequence[Any]
+    num_rows: int
+    demonstrations: tuple[Example, ...]
+    anchors: tuple[Example, ...]
+    choice: choosing.Choice | None = None
+
+    @classmethod
+    def of(cls, classifier: "Classifier") -> "Content":
+        """Return the content of a fitted classifier."""
+        return cls(
+            type(classifier).__name__,
+            classifier.task,
+            {name: getattr(classifier, name) for name in parameter_names(type(classifier))},
+            classifier.labels_.tolist(),
+            classifier.num_rows_,
+            classifier.demonstrations_,
+            tuple(classifier.anchors_.values()),
+            classifier.choice_,
+        )
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> "Content":
+        """Read the two files of a folder; raises many kinds of exceptions if they are invalid."""
+        described = json.loads((folder / CLASSIFIER).read_text(encoding="utf-8"))
+        declared: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in described["task"].items()
+        }
+        task, rows = Task(**declared), []
+        with (folder / ROWS).open(encoding="utf-8") as file:
+            for line in file:
+                row = json.loads(line)
+                place = f"row {row['id']}"
+                label, fields = (
+                    sources.label_of(task, place, row["label"]),
+                    sources.fields_of(task, place, row["fields"]),
+                )
+                rows.append(Example(fields, label, int(row["id"]), place, content=str(row.get("content", ""))))
+        labels, num_rows, count = (described[name] for name in ("labels", "num_rows", "num_demonstrations"))
+        if [str(label) for label in labels] != list(task.labels):
+            raise ValueError("the labels are not the task's")
+        if not isinstance(num_rows, int) or any(row.row >= num_rows for row in rows):
+            raise ValueError(f"num_rows={num_rows!r}")
+        choice = choosing.Choice.from_dict(described["choice"])
+        kept = (tuple(rows[:count]), tuple(rows[count:]), choice)
+        return cls(described["class"], task, described["parameters"], labels, num_rows, *kept)
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Write the two files."""
+        described = json.dumps(self._described(), indent=1, ensure_ascii=False)
+        (folder / CLASSIFIER).write_text(described, encoding="utf-8")
+        (folder / ROWS).write_text("".join(self._lines()), encoding="utf-8")
+
+    def is_same(self, other: "Content") -> bool:
+        """Return whether both would be written alike, apart from what is chosen."""
+        first, second = (dataclasses.replace(content, choice=None) for content in (self, other))
+        return first._described() == second._described() and list(self._lines()) == list(other._lines())
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "class": self.kind,
+            "task": dataclasses.asdict(self.task),
+            "parameters": {name: _plain(value) for name, value in self.parameters.items()},
+            "labels": list(self.labels),
+            "num_rows": self.num_rows,
+            "num_demonstrations": len(self.demonstrations),
+            "choice": self.choice and dataclasses.asdict(self.choice),
+        }
+
+    def _lines(self) -> Iterable[str]:
+        """Yield a line per row, demonstrations first."""
+        for example in (*self.demonstrations, *self.anchors):
+            row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
+            if example.content:
+                row["content"] = example.content
+            yield json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def parameter_names(kind: type) -> list[str]:
+    """Return the names of a classifier's options, without the model and the task."""
+    return [name for name in kind._get_param_names() if name not in ("model", "task")]  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass(frozen=True)
 class Saved:
-    """A classifier in a folder, checked whole."""
+    """A classifier in a folder, every file checked."""
 
     folder: pathlib.Path
-    content: contents.Content
+    content: Content
     manifest: manifest_lib.Manifest
 
-    def classifier(
-        self, kind: type[C], model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None
-    ) -> C:
-        """The classifier, of this class; its store's placement and memory are those of the options, or as it was made.
+    def classifier(self, kind: type, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> Any:
+        """Return the classifier, of this class; `options` replace its store's placement and memory.
 
         Raises:
-          UserError: it has other options than the class; the model is another than the anchors'; arrays that are not its rows'.
+          UserError: its options are not those of the class; the model is not that of the anchors; the arrays are not the rows'.
         """
-        content = self.content
-        if set(content.parameters) != set(core.PARAMETERS):
-            raise errors.UserError(f"{self.folder}: has other options than {', '.join(sorted(core.PARAMETERS))}")
+        content, names = self.content, parameter_names(kind)
+        if set(content.parameters) != set(names):
+            raise errors.UserError(f"{self.folder}: its options are not {', '.join(names)}")
         made = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
         made.check()
         self.check(model.identity, content.task, made.label_ids())
-        kept = (content.demonstrations, content.anchors, np.array(content.labels), content.num_rows)
-        return made.use_store(self.load(model, options), *kept, self.states(model), content.choice)
+        kept = (content.demonstrations, content.anchors, content.choice, content.num_rows, np.array(content.labels))
+        return made.use_store(self.load(model, options), *kept, self.states(model))
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the whole folder: that of its manifest, which has a checksum of every other file."""
+        """SHA-256 (hex) of the whole folder: that of its manifest, which has a checksum of every other file."""
         return manifest_lib.file_hash(self.folder / manifest_lib.FILE)
 
     @property
     def store_options(self) -> store_lib.StoreOptions:
-        """How the store was made; raises UserError on a value outside its choices."""
+        """The options that the store was built with; raises UserError on an invalid value."""
         return options_lib.from_config(store_lib.StoreOptions, self.content.parameters["store_options"])
 
     @property
     def split(self) -> splits.FewShotSplit:
-        """The demonstrations and anchors as a draw, whose seed is that of the demonstrations."""
+        """The demonstrations and anchors as a draw, with the seed of the demonstrations."""
         content = self.content
         shown, kept = (
             collections.Counter(row.label for row in rows) for rows in (content.demonstrations, content.anchors)
@@ -81,48 +176,48 @@ class Saved:
         shots = demo_shots + max(kept.values())
         return splits.FewShotSplit(content.demonstrations, content.anchors, seed, shots, demo_shots, counts, ())
 
-    def check(self, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **asked: str) -> None:
-        """Raises UserError unless this model and task made the anchors, and with the `truncation` and `label_token` asked for.
+    def check(self, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **given: str) -> None:
+        """Raise UserError unless this model and task made the anchors, with the given `truncation` and `label_token`.
 
-        `model` is as `LanguageModel.identity`.
+        Args:
+          model: as `LanguageModel.identity`.
         """
-        expected = _provenance(self.content, model, task, label_ids, **asked)
+        expected = _provenance(self.content, model, task, label_ids, **given)
         self.manifest.provenance.check(expected, self.folder)
 
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
-        """The model by the name that it had; raises UserError with the way out where it cannot be loaded."""
+        """Load the model by the name that it had."""
         made_by = self.manifest.provenance
         try:
             return lm_lib.LanguageModel.from_pretrained(
                 made_by.model, dtype=made_by.dtype, mesh=mesh, deterministic=made_by.deterministic
             )
         except errors.UserError as error:
-            raise errors.UserError(f"{self.folder}: its model cannot be loaded; give it as lm=: {error}") from None
+            raise errors.UserError(f"{self.folder}: cannot load its model; give it as model=: {error}") from None
 
     def load(self, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> store_lib.Store:
-        """The store on the model's devices; raises UserError where its anchors are not those of the rows.
+        """Load the store to the model's devices; `options` replace its placement and memory.
 
-        Placement and memory are those of the options, or as it was made.
+        Raises:
+          UserError: the arrays cannot be read, or the anchors are not those of the rows.
         """
         mesh = model.mesh if model.mesh.size > 1 else None
         try:
             store = storage.load(self.folder, self.manifest, model.head, mesh, options or self.store_options)
-        except (
-            Exception
-        ) as error:  # Of many kinds: the sums did fit, but another process has replaced it, or forged it.
-            raise errors.UserError(f"{self.folder}: its arrays cannot be read: {_one_line(error)}") from None
+        except Exception as error:  # The checksums fit, but another process replaced the folder, or someone forged it.
+            raise errors.UserError(f"{self.folder}: cannot read its arrays: {_one_line(error)}") from None
         anchors = self.content.anchors
         ids, classes = [example.row for example in anchors], inputs.classes_of(self.content.task, anchors)
         if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
-            raise errors.UserError(f"{self.folder}: the anchors of its arrays are not those of {contents.ROWS}")
+            raise errors.UserError(f"{self.folder}: the anchors of its arrays are not those of {ROWS}")
         return store
 
     def states(self, model: lm_lib.LanguageModel) -> lm_lib.States:
-        """What the model said of the anchors' prompts, row for row; read from the disk where it is used."""
+        """Return the states of the anchors' prompts, in the order of the rows, mapped from disk."""
         try:
             arrays = [np.load(self.folder / STATES / name, mmap_mode="r", allow_pickle=False) for name in _ARRAYS]
         except (OSError, ValueError, EOFError) as error:
-            raise errors.UserError(f"{self.folder}: its states cannot be read: {_one_line(error)}") from None
+            raise errors.UserError(f"{self.folder}: cannot read its states: {_one_line(error)}") from None
         count = len(self.content.anchors)
         if [array.shape for array in arrays] != [(count, model.config.state_width), (count,)]:
             raise errors.UserError(f"{self.folder}: its states are not those of its {count} anchors")
@@ -130,20 +225,20 @@ class Saved:
 
 
 def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
-    """Holds a folder while what will be saved there is made, or raises UserError; every process of a run calls this."""
+    """Hold a folder while its new content is made, or raise UserError; every process of a run calls this."""
     return parallel.by_main(files.lock(absolute(folder)))
 
 
-def save(classifier: Classifier, folder: pathlib.Path, overwrite: bool) -> None:
-    """Writes a fitted classifier into a folder, which the caller has locked; every process of a run calls this.
+def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> None:
+    """Write a fitted classifier into a folder that the caller has locked; every process of a run calls this.
 
     Raises:
-        UserError: the folder exists already and is not to be overwritten, or the system refuses to write.
+      UserError: the folder exists and `overwrite` is False, or the system refuses to write.
     """
     folder = absolute(folder)
     if recovered(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
-    content, arrays = contents.of(classifier), storage.arrays_of(classifier.store_)
+    content, arrays = Content.of(classifier), storage.arrays_of(classifier.store_)
     parallel.call_in_main(functools.partial(_begin, folder, content, classifier.kept_states()))
     with files.refusals(folder):
         storage.write(files.draft(folder), arrays)
@@ -151,10 +246,10 @@ def save(classifier: Classifier, folder: pathlib.Path, overwrite: bool) -> None:
 
 
 def read(folder: pathlib.Path) -> Saved:
-    """The classifier in a folder, without its model and arrays; every file is checked.
+    """Read a saved classifier without its model and arrays, and check every file.
 
     Raises:
-        UserError: there is none in the folder, a file of it is missing or altered, or another version wrote it.
+      UserError: there is none, a file is missing or altered, or another version wrote it.
     """
     folder = absolute(folder)
     parallel.call_in_main(functools.partial(_recover_for_readers, folder))
@@ -163,7 +258,7 @@ def read(folder: pathlib.Path) -> Saved:
     manifest = manifest_lib.read(folder)
     manifest_lib.check_files(folder, manifest)
     try:
-        return Saved(folder, contents.read(folder), manifest)
+        return Saved(folder, Content.read(folder), manifest)
     except errors.UserError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -172,52 +267,75 @@ def read(folder: pathlib.Path) -> Saved:
         ) from None
 
 
+def check_outside(path: pathlib.Path) -> None:
+    """Raise UserError if the path is a saved classifier or lies within one: a file written there would damage it."""
+    place = files.real(path.expanduser())
+    for folder in (place, *place.parents):
+        if (folder / manifest_lib.FILE).is_file() and (folder / CLASSIFIER).is_file():
+            raise errors.UserError(f"{path}: {folder} is a saved classifier; choose an output outside it")
+
+
 def recovered(folder: pathlib.Path) -> bool:
-    """Whether there is something at `folder`, once what a dying process left there is put right; the caller has locked it."""
+    """Repair what a dying process left at `folder`, which the caller has locked; return whether the folder exists."""
     parallel.call_in_main(functools.partial(files.recover, folder))
     return folder.exists()
 
 
 def absolute(folder: pathlib.Path) -> pathlib.Path:
-    """The folder itself, so that a link to it stays one; raises UserError where there cannot be a folder, or a link leads nowhere."""
+    """Return the folder itself, so that a link to it stays one; raise UserError if it is a link to nothing."""
     folder = folder.expanduser()
     place = files.real(folder)
     if folder.is_symlink() and not (place.exists() or files.replaced(place).exists()):
-        raise errors.UserError(f"{folder}: a link to {place}, which is not there")
+        raise errors.UserError(f"{folder}: a link to {place}, which does not exist")
     return place
 
 
+def reduce(classifier: "Classifier") -> tuple[Any, ...]:
+    """Return what `pickle` keeps of a fitted classifier: its class, its model's name and the files of a saved folder."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place, "classifier")
+        with lock(folder):
+            save(classifier, folder, overwrite=False)
+        content = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return _restore, (type(classifier), classifier.model, content)
+
+
+def _restore(kind: type, model: lm_lib.LanguageModel, content: dict[str, bytes]) -> Any:
+    """Return the classifier of these files."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place, "classifier")
+        for name, data in content.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+        return read(folder).classifier(kind, model)
+
+
 def _recover_for_readers(folder: pathlib.Path) -> None:
-    """As `recovered`, where nothing is locked and nothing is to be written unless a process has died."""
+    """Do as `recovered` without the caller's lock, and only if a process has died."""
     if not folder.exists() and files.replaced(folder).exists():
         with files.lock(folder):
             files.recover(folder)
 
 
-def _begin(folder: pathlib.Path, content: contents.Content, states: lm_lib.States) -> None:
-    """A draft of the folder with all that is JSON, and the states."""
+def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> None:
+    """Begin a draft of the folder with the JSON files and the states."""
     draft = files.begin_folder(folder)
     with files.refusals(folder):
-        contents.write(draft, content)
+        content.write(draft)
         (draft / STATES).mkdir()
-        for name, array in zip(_ARRAYS, jax.tree.leaves(states), strict=True):
-            _write_array(draft / STATES / name, array)
+        for name, array_N in zip(_ARRAYS, jax.tree.leaves(states), strict=True):
+            with (draft / STATES / name).open("wb") as file:  # `np.save` would lose the system's reason for a refusal.
+                np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array_N))
+                file.write(np.ascontiguousarray(array_N).data)
 
 
-def _write_array(path: pathlib.Path, array_N: np.ndarray) -> None:
-    """Writes NumPy's format; where the system refuses, its reason stays known, which `np.save` forgets."""
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array_N))
-        file.write(np.ascontiguousarray(array_N).data)
-
-
-def _finish(folder: pathlib.Path, classifier: Classifier, content: contents.Content, arrays: Mapping[str, Any]) -> None:
-    """Describes all files of the draft and puts it in the folder's place."""
+def _finish(folder: pathlib.Path, classifier: "Classifier", content: Content, arrays: Mapping[str, Any]) -> None:
+    """Write the manifest of the draft and put it at the folder's path."""
     draft, codec = files.draft(folder), classifier.store_.codec
     counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()
     with files.refusals(folder):
         written = manifest_lib.Manifest(
-            provenance=_provenance(content, classifier.lm.identity, content.task, codec.label_ids),
+            provenance=_provenance(content, classifier.model.identity, content.task, codec.label_ids),
             kind=codec.kind,
             options=codec.options,
             class_counts=dict(zip(content.task.labels, counts, strict=True)),
@@ -229,18 +347,15 @@ def _finish(folder: pathlib.Path, classifier: Classifier, content: contents.Cont
 
 
 def _provenance(
-    content: contents.Content,
+    content: Content,
     model: tuple[str, str, Any, str, bool],
     task: Task,
     label_ids: Sequence[int],
-    **asked: str,
+    **given: str,
 ) -> manifest_lib.Provenance:
-    """What this model makes anchors of with the demonstrations, as they stand there, and prompts of this task.
-
-    `asked` may have another `truncation` and `label_token` than the classifier.
-    """
+    """Return what makes anchors of a classifier's rows by this model and task; `given` replaces options of prompts."""
     name, fingerprint, _, dtype, deterministic = model
-    of_prompts = {option: content.parameters[option] for option in ("truncation", "label_token")} | asked
+    of_prompts = {option: content.parameters[option] for option in ("truncation", "label_token")} | given
     return manifest_lib.Provenance(
         model=name,
         fingerprint=fingerprint,
@@ -255,6 +370,13 @@ def _provenance(
         num_demonstrations=len(content.demonstrations),
         **of_prompts,
     )
+
+
+def _plain(value: Any) -> Any:
+    """Convert to what JSON can write: NumPy's values to Python's, options to dictionaries."""
+    if isinstance(value, options_lib.Options):
+        return value.to_dict()
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _one_line(error: Exception) -> str:

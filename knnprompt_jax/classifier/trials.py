@@ -1,122 +1,124 @@
-"""From a classifier's options and rows to its choice: what is not named is tried, demonstrations at the cost of a pass for each number."""
+"""From rows to a choice: demonstrations drawn for each candidate number, their evidence, and tuning of a fitted classifier."""
 
 import collections
 import dataclasses
-import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knnprompt_jax import errors, parallel
+from knnprompt_jax import errors, parallel, tables
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import choosing, demonstrations, evidence, inputs, options, passes
-from knnprompt_jax.classifier.core import Classifier
-from knnprompt_jax.prompts import layout
+from knnprompt_jax.classifier import choosing, evidence, inputs
+from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.store import distances
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
+
+if TYPE_CHECKING:
+    from knnprompt_jax.classifier.base import Classifier
+
+KS = (1, 3, 5, 7, 9, 15, 25, 51)
+_FEW = 2
+_COUNTED = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that are enough to count how many fit the context.
 
 Draw = tuple[Sequence[Example], Sequence[Example]]
-"""Demonstrations, and the anchors beside them."""
+"""Demonstrations and anchors."""
 
 
-def draws(classifier: Classifier, examples: Sequence[Example]) -> dict[int, Draw]:
-    """Demonstrations and anchors for each number of demonstrations per class that is tried, those preferred first."""
-    asked = classifier.demo_shots
-    tried: Sequence[Any] = asked if isinstance(asked, list | tuple) else [asked]
-    if asked == options.AUTO:
-        tried = demonstrations.numbers(classifier.task, examples, classifier.lm)
+def draw(
+    task: Task, examples: Sequence[Example], model: lm_lib.LanguageModel, shots: int | None, seed: int
+) -> tuple[list[Example], list[Example]]:
+    """Return demonstrations in the order of the prompt, and the other examples in their own order.
+
+    Each class gives `shots` rows, at most half of its own. None means as many as the model's context holds.
+
+    Raises:
+      UserError: there are no examples, or `shots` is negative.
+    """
+    if not examples:
+        raise errors.UserError("X is empty: at least one row is needed")
+    if shots is None:
+        shots = most_shots(task, examples, model)
+    if shots < 0:
+        raise errors.UserError(f"demo_shots={shots}: choose 0 (no demonstrations) or more")
+    generator = random.Random(seed)
+    by_class = splits.group_by_class(examples).values()
+    drawn = [example for members in by_class for example in generator.sample(members, min(shots, len(members) // 2))]
+    generator.shuffle(drawn)
+    rows = {example.row for example in drawn}
+    return drawn, [example for example in examples if example.row not in rows]
+
+
+def draws(classifier: "Classifier", examples: Sequence[Example], shots: Sequence[int | None]) -> dict[int, Draw]:
+    """Draw demonstrations and anchors for each number of demonstrations per class, preferred numbers first."""
     drawn: dict[int, Draw] = {}
-    for shots in tried:
-        draw = demonstrations.draw(classifier.task, examples, classifier.lm, shots, classifier.random_state)
-        classifier.check(draw[1])
-        drawn.setdefault(shots_of(draw[0]), draw)
+    for number in shots:
+        each = draw(classifier.task, examples, classifier.model, number, classifier.random_state)
+        classifier.check(each[1])
+        drawn.setdefault(shots_of(each[0]), each)
     return drawn
 
 
-def shots_of(shown: Sequence[Example]) -> int:
-    """The demonstrations per class, of the class that has most."""
-    return max(collections.Counter(example.label for example in shown).values(), default=0)
+def shots_of(demonstrations: Sequence[Example]) -> int:
+    """Return the demonstrations per class, of the class that has most."""
+    return max(collections.Counter(example.label for example in demonstrations).values(), default=0)
+
+
+def most_shots(task: Task, examples: Sequence[Example], model: lm_lib.LanguageModel) -> int:
+    """Return how many demonstrations per class the context holds, by the paper's rule (`statistics.compute_m_t`).
+
+    0 if even one per class makes too many prompts too long.
+    """
+    counted = [example for members in splits.group_by_class(examples).values() for example in members[:_COUNTED]]
+    limit = statistics.compute_m_t(task, counted, model.tokenize, model.context)
+    return limit.m_t if round(100 * limit.truncated) <= statistics.MAX_TRUNCATION_PERCENT else 0
+
+
+def candidate_shots(most: int, examples: Sequence[Example]) -> list[int]:
+    """Return candidate numbers of demonstrations: `most` (at most a quarter of the largest class), 2, and 0."""
+    most = min(most, max(map(len, splits.group_by_class(examples).values())) // 4)
+    return sorted({most, min(_FEW, most), 0}, reverse=True)
 
 
 def choose(
-    classifier: Classifier,
+    classifier: "Classifier",
     draws: Mapping[int, Draw],
+    grid: choosing.Grid,
+    metric: str,
     states: Mapping[int, lm_lib.States] | None = None,
-    grid: choosing.Grid | None = None,
 ) -> choosing.Choice:
-    """The best for draws with these numbers of demonstrations per class, those preferred first.
+    """Choose the best candidate of the grid for draws with these numbers of demonstrations, preferred numbers first.
 
-    Those of the anchors are looked at that `sample` gives. They are read, unless there are `states` of all anchors of a draw.
-    Candidates are from the grid, or those that the options leave open.
+    Only the anchors that `sample` returns are compared. They are read unless `states` has all anchors of a draw.
     """
-    grid = grid or classifier.options_.grid()
-    if len(draws) == 1 and classifier.options_.is_plain and len(grid.ks) * len(grid.distances) == 1:
-        [(shots, (_, kept))] = draws.items()
-        return choosing.Choice(grid.default(len(kept), shots))
-    grid = dataclasses.replace(grid, distances=_comparable(classifier, grid))
-    sets = [
-        _evidence(classifier, shots, *draw, (states or {}).get(shots), grid.distances) for shots, draw in draws.items()
-    ]
-    return _told(choosing.choose(sets, grid, classifier.metric))
+    grid = dataclasses.replace(grid, distances=_comparable(classifier, grid.distances))
+    sets = []
+    for shots, (demonstrations, anchors) in draws.items():
+        kept = sample(anchors, classifier.random_state)
+        known = (states or {}).get(shots)
+        if known is None:
+            known = classifier.read(kept, demonstrations)
+        elif len(kept) < len(anchors):
+            places = {example.row: place for place, example in enumerate(anchors)}
+            known = known[np.array([places[example.row] for example in kept])]
+        ids, y_N = [example.row for example in kept], inputs.classes_of(classifier.task, kept)
+        head, label_ids = classifier.model.head, classifier.label_ids()
+        sets.append(evidence.gather(parallel.replicate(known), y_N, ids, shots, head, label_ids, grid.distances))
+    return choosing.choose(sets, grid, metric)
 
 
-def compared(classifier: Classifier, draws: Mapping[int, Draw]) -> list[Example]:
-    """The anchors by which `choose` compares draws: of those that are looked at, the ones that all have."""
-    sets = [sample(kept, classifier.random_state) for _, kept in draws.values()]
-    looked_at = [rows for rows in sets if len(rows) >= choosing.FEWEST] or sets
-    common = set.intersection(*({example.row for example in rows} for rows in looked_at))
-    return [example for example in looked_at[0] if example.row in common]
-
-
-def choose_again(classifier: Classifier, grid: choosing.Grid, metric: str) -> choosing.Choice:
-    """The best for a fitted classifier's anchors, with the demonstrations that there are and candidates from this grid."""
-    shots, anchors = classifier.choice_.rule.demo_shots, list(classifier.anchors_.values())
-    states = passes.on_devices(classifier.kept_states(), classifier.lm.mesh)
-    names = _comparable(classifier, grid)
-    return choosing.choose(
-        [_evidence(classifier, shots, (), anchors, states, names)], dataclasses.replace(grid, distances=names), metric
-    )
-
-
-def shared_label_words(classifier: Classifier) -> str:
-    """Which label words share a token, or nothing."""
-    try:
-        layout.label_ids(classifier.task, classifier.lm.tokenize, classifier.label_token)
-        return ""
-    except errors.UserError as error:
-        return str(error)
-
-
-def _evidence(
-    classifier: Classifier,
-    shots: int,
-    shown: Sequence[Example],
-    anchors: Sequence[Example],
-    states: lm_lib.States | None,
-    names: Sequence[str],
-) -> evidence.Evidence:
-    kept = sample(anchors, classifier.random_state)
-    if states is None:
-        states = classifier.read(kept, shown)
-    elif len(kept) < len(anchors):
-        places = {example.row: place for place, example in enumerate(anchors)}
-        states = states[np.array([places[example.row] for example in kept])]
-    ids, y_N = [example.row for example in kept], inputs.classes_of(classifier.task, kept)
-    head, label_ids = classifier.lm.head, classifier.label_ids()
-    return evidence.of(parallel.replicate(states), y_N, ids, shots, head, label_ids, names)
-
-
-def _comparable(classifier: Classifier, grid: choosing.Grid) -> tuple[str, ...]:
-    """The distances of the grid, but for those between label words that share a token, unless there are no others."""
-    names = grid.distances
-    if shared_label_words(classifier):
-        return tuple(name for name in names if not distances.get(name).reads_label_words) or names
-    return names
+def compared(classifier: "Classifier", draws: Mapping[int, Draw]) -> list[Example]:
+    """Return the anchors that `choose` compares draws by: of those it reads, the ones that all draws share."""
+    sets = [sample(anchors, classifier.random_state) for _, anchors in draws.values()]
+    read = [rows for rows in sets if len(rows) >= choosing.FEWEST] or sets
+    common = set.intersection(*({example.row for example in rows} for rows in read))
+    return [example for example in read[0] if example.row in common]
 
 
 def sample(rows: Sequence[Example], seed: int) -> list[Example]:
-    """At most `evidence.LIMIT` of the rows, drawn at random, in their order: those that are looked at."""
+    """Draw at most `evidence.LIMIT` of the rows, in their order."""
     if len(rows) <= evidence.LIMIT:
         return list(rows)
     drawn = np.random.default_rng(seed).permutation(max(example.row for example in rows) + 1)
@@ -125,8 +127,87 @@ def sample(rows: Sequence[Example], seed: int) -> list[Example]:
     return [example for example in rows if example.row in kept]
 
 
-def _told(choice: choosing.Choice) -> choosing.Choice:
-    """The choice, whose line stands on standard error."""
-    if choice.candidates and parallel.is_main():
-        print(choice.line, file=sys.stderr, flush=True)
-    return choice
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """A choice with the baselines on the same anchors, and what makes the scores less certain or less fair."""
+
+    choice: choosing.Choice
+    warnings: tuple[str, ...]
+    baselines: Mapping[str, choosing.Score] = dataclasses.field(default_factory=dict)
+
+    @property
+    def best(self) -> choosing.Rule:
+        return self.choice.rule
+
+    def __str__(self) -> str:
+        choice = self.choice
+        leaders: dict[tuple[Any, ...], choosing.Candidate] = {}
+        for each in sorted(choice.candidates, key=lambda each: each.score.loss(choice.metric)):
+            rule = each.rule  # The best of each distance for votes, of each penalty for probes, and of blends.
+            kind = {"votes": rule.distance, "probe": rule.penalty}.get(rule.rule)
+            leaders.setdefault((rule.rule, rule.demo_shots, kind), each)
+        rows = [[each.rule.words, *each.score.cells] for each in leaders.values()]
+        rows += [[name, *score.cells] for name, score in self.baselines.items()]
+        heading = (
+            f"each of {choice.num_anchors} anchors classified by the others, ± standard errors; the best candidate of each kind "
+            f"by {choice.metric}, best first (this score flatters it)"
+        )
+        table = tables.render(["", *choosing.COLUMNS], rows)
+        return "\n".join([heading, "", table, "", *(f"warning: {text}" for text in self.warnings), choice.line])
+
+
+def tune(classifier: "Classifier", ks: Sequence[int], metric: str) -> Tuning:
+    """Try every rule, distance, weighting and penalty, and all ks that have enough anchors, on a fitted classifier's anchors.
+
+    The demonstrations stay, and no prompt is read.
+
+    Raises:
+      UserError: fewer than `choosing.FEWEST` anchors, or no k between 1 and the number of other anchors.
+    """
+    anchors = list(classifier.anchors_.values())
+    if len(anchors) < choosing.FEWEST:
+        raise errors.UserError(
+            f"{len(anchors)} anchors are too few to choose by: at least {choosing.FEWEST} are needed"
+        )
+    possible = tuple(sorted({k for k in ks if 1 <= k < len(anchors)}))
+    if not possible:
+        raise errors.UserError(f"ks={tuple(ks)}: choose from 1 to {len(anchors) - 1}, the number of other anchors")
+    draws, shots = {}, classifier.rule_.demo_shots
+    draws[shots] = classifier.demonstrations_, anchors
+    choice = choose(classifier, draws, choosing.Grid(ks=possible), metric, {shots: classifier.device_states()})
+    return Tuning(choice, tuple(warnings(classifier, anchors, choice)))
+
+
+def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: choosing.Choice) -> Iterator[str]:
+    """Yield the reasons to doubt the scores of a choice for these anchors."""
+    k = choice.rule.k
+    counts = collections.Counter(example.label for example in anchors)
+    for label in classifier.task.labels:
+        # An anchor is sure of the vote if more than half of its k neighbours are others of its class.
+        if choice.rule.rule != "probe" and 2 * (counts[label] - 1) <= k:
+            yield f"class {label!r} has {counts[label]} anchors, too few to judge it at k={k}"
+        elif counts[label] < 2:
+            yield f"class {label!r} has {counts[label]} anchors, too few to judge it"
+    if len(counts) == 1:
+        yield "all anchors have one class: every prediction is right"
+    texts = collections.Counter(tuple(example.fields.values()) for example in anchors)
+    if repeated := sum(count for count in texts.values() if count > 1):
+        yield f"{repeated} anchors have the same text as another, which makes them easier than new texts"
+    if shared := _shared_label_words(classifier):
+        yield f"no distance between label words was tried: {shared}"
+
+
+def _shared_label_words(classifier: "Classifier") -> str:
+    """Return which label words share a token, or an empty string."""
+    try:
+        layout.label_ids(classifier.task, classifier.model.tokenize, classifier.label_token)
+        return ""
+    except errors.UserError as error:
+        return str(error)
+
+
+def _comparable(classifier: "Classifier", names: Sequence[str]) -> tuple[str, ...]:
+    """Return the distances without those between label words if these share a token, unless no others are left."""
+    if not _shared_label_words(classifier):
+        return tuple(names)
+    return tuple(name for name in names if not distances.get(name).reads_label_words) or tuple(names)

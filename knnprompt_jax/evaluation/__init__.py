@@ -1,1 +1,1 @@
-"""How good a saved classifier is on rows whose labels are known."""
+"""Measure a saved classifier on labelled rows."""

@@ -1,14 +1,14 @@
-"""A saved classifier and labelled rows → measures, as JSON, as CSV and on a page."""
+"""Measure a saved classifier on labelled rows: measures as JSON, as CSV and on a page."""
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import options, parallel, progress
-from knnprompt_jax.classifier import saving
-from knnprompt_jax.classifier.estimator import KNNPrompting
+from knnprompt_jax import options, parallel, states
+from knnprompt_jax.classifier import estimator, saving
+from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.evaluation import measures, sections, writing
 from knnprompt_jax.prediction import batches, rows
 from knnprompt_jax.report import page
@@ -19,15 +19,19 @@ from knnprompt_jax.tasks.task import Example
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationSettings(settings_lib.LabelledFileOptions, settings_lib.SavedOptions):
-    """Which classifier is measured on which rows."""
+    """The classifier, and the rows that it is measured on."""
 
     input: str = options.option("", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True)
     output: str = options.option("evaluation", "Folder of index.html, measures.json and measures.csv.", needed=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        saving.check_outside(pathlib.Path(self.output))
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The measures of a classifier, the rows in their order, and where the page is."""
+    """The measures of a classifier, the rows in their order, and the path of the page."""
 
     measures: measures.Measures
     examples: Sequence[Example]
@@ -35,51 +39,49 @@ class Evaluation:
 
 
 def run(settings: EvaluationSettings) -> Evaluation:
-    """Classifies the rows and writes the measures.
+    """Classify the rows and write the measures.
 
     Raises:
-        UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
+      UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
     """
-    folder = pathlib.Path(settings.store).expanduser()
-    task, output = saving.read(folder).content.task, page.folder(settings.output)
+    saved, output = saving.read(pathlib.Path(settings.store)), page.folder(settings.output)
+    task = saved.content.task
     examples = sources.load_rows(
         task, "evaluation", path=settings.input, encoding=settings.encoding, label_column=settings.label_column
     )
-    classifier = KNNPrompting.load(folder, mesh=parallel.make_mesh(0, settings.mesh_model))
+    model = saved.load_model(parallel.make_mesh(0, settings.mesh_model))
+    classifier = estimator.restore(saved, model)
     measured = measure(classifier, examples)
-    writing.write(measured, output, {"store": settings.store, "input": settings.input, "model": classifier.lm.name})
-    made = sections.build(measured, examples, task)
+    writing.write(measured, output, {"store": settings.store, "input": settings.input, "model": model.name})
     text = (
-        f"{len(examples):,} rows of {settings.input}, classified by {classifier.lm.name} with {len(classifier.anchors_):,} anchors "
-        f"after {len(classifier.demonstrations_)} demonstrations."
+        f"{len(examples):,} rows of {settings.input}, classified by {model.name} with {len(classifier.anchors_):,} anchors "
+        f"and {len(classifier.demonstrations_)} demonstrations."
     )
-    title = f"{folder.name} on {pathlib.Path(settings.input).name}"
-    return Evaluation(measured, examples, page.write(page.Page(title, text, made), output))
+    title = f"{saved.folder.name} on {pathlib.Path(settings.input).name}"
+    return Evaluation(
+        measured, examples, page.write(page.Page(title, text, sections.build(measured, examples, task)), output)
+    )
 
 
-def measure(classifier: KNNPrompting, examples: Sequence[Example]) -> measures.Measures:
-    """The measures of a fitted classifier on examples with labels; classes are in the order of its `classes_`."""
-    laid, predicted, probabilities = batches.BatchLayout(classifier), [], []
-    with progress.bar(len(examples), unit="row") as report:
-        for batch in batches.ahead(batches.read(_rows(examples), laid)):
-            said = classifier.answer_states(batches.states(batch, laid, report))
-            predicted += said.labels.tolist()
-            probabilities.append(np.asarray(said.probabilities, np.float64))
+def measure(classifier: Classifier, examples: Sequence[Example]) -> measures.Measures:
+    """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
+    marked = (rows.MarkedRow(example, rows.Mark(count)) for count, example in enumerate(examples, 1))
+    predicted, probabilities = [], []
+    for batch in batches.ahead(batches.read(marked, classifier)):
+        read = states.read(classifier.model, batch.prompts, title="rows", repeated=True)
+        predictions = classifier.answer_states(read)
+        predicted += predictions.labels.tolist()
+        probabilities.append(np.asarray(predictions.probabilities, np.float64))
     labels = tuple(map(str, classifier.classes_.tolist()))
-    shares_QC, place = np.concatenate(probabilities), {label: index for index, label in enumerate(labels)}
+    p_QC, place = np.concatenate(probabilities), {label: index for index, label in enumerate(labels)}
     return measures.Measures(
         labels=labels,
         y_Q=np.array([place[example.label] for example in examples]),
         predicted_Q=np.array([place[str(label)] for label in predicted]),
-        probabilities_QC=shares_QC / shares_QC.sum(-1, keepdims=True),  # To the last digit of float64.
+        probabilities_QC=p_QC / p_QC.sum(-1, keepdims=True),  # Float32 shares do not sum to 1 exactly.
     )
 
 
 def summarize(evaluation: Evaluation) -> str:
-    """What the binary prints."""
+    """Return what the binary prints."""
     return f"{writing.table(evaluation.measures)}\n\npage: {evaluation.page}"
-
-
-def _rows(examples: Sequence[Example]) -> Iterator[rows.MarkedRow]:
-    for count, example in enumerate(examples, 1):
-        yield rows.MarkedRow(example, rows.Mark(count))

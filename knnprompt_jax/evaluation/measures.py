@@ -1,4 +1,4 @@
-"""Accuracy and what goes beside it, from true classes, predicted ones and probabilities."""
+"""Accuracy, F1, calibration and coverage of predictions."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ CONFIDENCE = 0.95
 
 @dataclasses.dataclass(frozen=True)
 class PerClass:
-    """A class's rows, precision, recall and F1; 0 where the denominator is."""
+    """The rows, precision, recall and F1 of a class; 0 where the denominator is 0."""
 
     label: str
     rows: int
@@ -24,8 +24,8 @@ class PerClass:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sure:
-    """The rows whose prediction has at least this probability: their share of all, and the accuracy on them."""
+class Covered:
+    """The rows whose prediction has at least this probability: their share of all rows, and the accuracy on them."""
 
     probability: float
     coverage: float
@@ -47,14 +47,14 @@ class Measures:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's interval of the accuracy, which holds the true one with a probability of `CONFIDENCE`."""
+        """Wilson's interval of the accuracy, at the confidence `CONFIDENCE`."""
         right = int(np.sum(self.y_Q == self.predicted_Q))
         interval = stats.binomtest(right, len(self.y_Q)).proportion_ci(CONFIDENCE, "wilson")
         return float(interval.low), float(interval.high)
 
     @property
     def macro_f1(self) -> float:
-        """The mean of the F1 of all classes that occur, as label or as prediction."""
+        """The mean F1 of all classes that occur, as label or as prediction."""
         return float(metrics.f1_score(self.y_Q, self.predicted_Q, average="macro", zero_division=0))
 
     @functools.cached_property
@@ -67,28 +67,28 @@ class Measures:
 
     @property
     def confusion_CC(self) -> np.ndarray:
-        """How many rows of each class, in rows, are taken for each class, in columns."""
+        """The number of rows of each class (rows) that are predicted as each class (columns)."""
         return metrics.confusion_matrix(self.y_Q, self.predicted_Q, labels=range(len(self.labels)))
 
     @property
     def log_loss(self) -> float:
-        """The mean of −log p of the true class, in nats; a p of 0 counts as 2e-16, the smallest step of float64."""
+        """The mean of −log p of the true class, in nats; a p of 0 counts as 2e-16."""
         return float(metrics.log_loss(self.y_Q, self.probabilities_QC, labels=range(len(self.labels))))
 
     @property
     def impossible(self) -> int:
-        """Rows whose true class has the probability 0."""
+        """The number of rows whose true class has the probability 0."""
         return int(np.sum(self.probabilities_QC[np.arange(len(self.y_Q)), self.y_Q] == 0))
 
     @property
     def brier(self) -> float:
-        """The mean squared distance of probabilities and truth, summed over classes: from 0 to 2."""
+        """The mean squared error of the probabilities, summed over classes: from 0 to 2."""
         classes = range(len(self.labels))
         return float(metrics.brier_score_loss(self.y_Q, self.probabilities_QC, labels=classes, scale_by_half=False))
 
     @property
     def calibration_error(self) -> float:
-        """The expected calibration error, in ten bins of equal width: 0 where probabilities say how often they are right."""
+        """The expected calibration error, in ten bins of equal width."""
         return neighbourhood.calibration_error(
             neighbourhood.calibration(self.y_Q, self.probabilities_QC, self.predicted_Q)
         )
@@ -99,15 +99,15 @@ class Measures:
         return self.probabilities_QC[np.arange(len(self.y_Q)), self.predicted_Q]
 
     @functools.cached_property
-    def surest(self) -> tuple[Sure, ...]:
-        """The line of risk and coverage: the surest rows first, those that are as sure together."""
+    def coverage(self) -> tuple[Covered, ...]:
+        """The risk-coverage curve: rows by decreasing probability, rows of equal probability together."""
         order = np.argsort(-self.confidence_Q, kind="stable")
-        sure_Q, right_Q = self.confidence_Q[order], (self.y_Q == self.predicted_Q)[order]
-        last = np.append(np.flatnonzero(np.diff(sure_Q)), len(order) - 1)
+        p_Q, right_Q = self.confidence_Q[order], (self.y_Q == self.predicted_Q)[order]
+        last = np.append(np.flatnonzero(np.diff(p_Q)), len(order) - 1)
         right = np.cumsum(right_Q)[last] / (last + 1)
-        columns = sure_Q[last], (last + 1) / len(order), right
-        return tuple(map(Sure, *(column.tolist() for column in columns)))
+        columns = p_Q[last], (last + 1) / len(order), right
+        return tuple(map(Covered, *(column.tolist() for column in columns)))
 
-    def at_coverage(self, share: float) -> Sure:
-        """The fewest of the surest rows that are at least this share of all."""
-        return next(sure for sure in self.surest if sure.coverage >= share)
+    def at_coverage(self, share: float) -> Covered:
+        """Return the first point of the curve that covers at least this share of all rows."""
+        return next(point for point in self.coverage if point.coverage >= share)

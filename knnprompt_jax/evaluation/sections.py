@@ -1,4 +1,4 @@
-"""The sections of the page on an evaluation."""
+"""Sections of the page of an evaluation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,25 +11,25 @@ from knnprompt_jax.report import drawing, outcomes
 from knnprompt_jax.report.sections import Listing, Section
 from knnprompt_jax.tasks.task import Example, Task
 
-_MOST = 20  # Mistakes that are listed.
+_MOST = 20  # The most mistakes that are listed.
 _TITLES = {
-    "summary": ("In short", "One number for each question."),
-    "classes": ("What is taken for what", "Each row by its label and by what it was taken for."),
-    "calibration": ("Calibration", "Whether the probability of a prediction says how often it is right."),
+    "summary": ("Summary", "All rows together."),
+    "classes": ("Confusion", "Rows by their label and their prediction."),
+    "calibration": ("Calibration", "Whether predictions with probability p are right in a share p of the cases."),
     "coverage": (
-        "Leaving out the unsure",
-        "The accuracy that is left when only the surest rows are answered and the others go to people.",
+        "Coverage",
+        "Accuracy if only the rows with the highest probabilities are answered, and people answer the others.",
     ),
-    "mistakes": ("Surest mistakes", "Read these first: the label may be wrong, or a class may lack anchors."),
+    "mistakes": ("Mistakes", "Most probable first: a label may be wrong, or a class may lack anchors."),
 }
 
 
 def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[Section]:
-    """The page's sections, in their order; classes are called by their label words where these differ."""
+    """Return the sections in order. Classes are named by their label words if these differ."""
     words = dict(zip(task.labels, task.label_words, strict=True))
     names = [words[label] for label in measured.labels]
     labels = tuple(names if len(set(names)) == len(names) else measured.labels)
-    caption = "Rows by their label (rows) and what they were taken for (columns)."
+    caption = "Rows by their label (rows) and their prediction (columns)."
     with drawing.style():
         parts: dict[str, dict[str, Any]] = {
             "summary": {"listings": (_summary(measured),)},
@@ -56,18 +56,18 @@ def _summary(measured: Measures) -> Listing:
         loss += f" {measured.impossible:,} rows had probability 0 and count as 36 each."
     rows = (
         ("Accuracy", _percent(measured.accuracy), interval),
-        ("Commonest class", _percent(writing.commonest(measured)), "The accuracy of naming it every time."),
+        ("Commonest class", _percent(writing.commonest(measured)), "The accuracy of always predicting it."),
         (
             "Macro F1",
             _percent(measured.macro_f1),
-            "Every class that occurs, as label or as prediction, counts the same, however rare.",
+            "Mean F1 of all classes that occur, as label or as prediction.",
         ),
         ("Log loss", f"{measured.log_loss:.3f}", loss),
-        ("Brier score", f"{measured.brier:.3f}", "Squared distance of probabilities and truth: 0 to 2."),
+        ("Brier score", f"{measured.brier:.3f}", "Mean squared error of the probabilities: 0 to 2."),
         (
             "Expected calibration error",
             f"{100 * measured.calibration_error:.1f} points",
-            "Mean distance of probability and accuracy, in ten bins.",
+            "Mean difference between probability and accuracy, in ten bins.",
         ),
     )
     return Listing(f"Measured on {len(measured.y_Q):,} rows.", ("Measure", "Value", "Meaning"), rows)
@@ -79,7 +79,7 @@ def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
         for label, each in zip(labels, measured.per_class, strict=True)
     )
     return Listing(
-        "Recall: of the class's rows; precision: of those taken for it; F1: their harmonic mean.",
+        "Recall: share of the class's rows; precision: share of its predictions; F1: their harmonic mean.",
         ("Label", "Rows", "Precision", "Recall", "F1"),
         rows,
     )
@@ -87,40 +87,42 @@ def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
 
 def _coverage(measured: Measures) -> Listing:
     rows = tuple(
-        (_percent(sure.coverage), f"{sure.probability:.2f}", _percent(sure.accuracy))
-        for sure in dict.fromkeys(map(measured.at_coverage, writing.COVERAGES))
+        (_percent(point.coverage), f"{point.probability:.2f}", _percent(point.accuracy))
+        for point in dict.fromkeys(map(measured.at_coverage, writing.COVERAGES))
     )
-    return Listing("Rows that are as sure count together.", ("Rows answered", "Probability at least", "Right"), rows)
+    return Listing(
+        "Rows of equal probability count together.", ("Rows answered", "Probability at least", "Accuracy"), rows
+    )
 
 
 def _risk(measured: Measures) -> drawing.Figure:
-    """Accuracy against coverage."""
-    panel, surest = drawing.Panel("", "rows answered, surest first, %", "right, %"), measured.surest
-    style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(surest) <= _MOST else ""}
-    panel.axes.plot([100 * sure.coverage for sure in surest], [100 * sure.accuracy for sure in surest], **style)
+    """Draw accuracy against coverage."""
+    panel, points = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
+    style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(points) <= _MOST else ""}
+    panel.axes.plot([100 * point.coverage for point in points], [100 * point.accuracy for point in points], **style)
     panel.axes.axhline(100 * measured.accuracy, color=drawing.GREY, linestyle=":", linewidth=1)
-    panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * min(sure.accuracy for sure in surest)), 102))
-    caption = "Accuracy on the surest rows, by how many of all these are; dotted: on all rows."
+    panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * min(point.accuracy for point in points)), 102))
+    caption = "Accuracy on the rows of highest probability, by their share of all rows; dotted: on all rows."
     return drawing.Figure("coverage", caption, (panel.svg,))
 
 
 def _mistakes(measured: Measures, examples: Sequence[Example], task: Task, labels: Sequence[str]) -> Listing:
-    wrong_Q, sure_Q = measured.y_Q != measured.predicted_Q, measured.confidence_Q
-    order = [at for at in np.argsort(-sure_Q, kind="stable").tolist() if wrong_Q[at]][:_MOST]
+    wrong_Q, p_Q = measured.y_Q != measured.predicted_Q, measured.confidence_Q
+    order = [at for at in np.argsort(-p_Q, kind="stable").tolist() if wrong_Q[at]][:_MOST]
     rows = tuple(
         (
             examples[at].source,
             task.retrieval_text(examples[at]),
             labels[measured.y_Q[at]],
             labels[measured.predicted_Q[at]],
-            f"{sure_Q[at]:.2f}",
+            f"{p_Q[at]:.2f}",
         )
         for at in order
     )
     count = int(wrong_Q.sum())
     shown = f"{len(rows)} of {count:,} mistakes" if count > len(rows) else f"{count:,} mistakes"
-    return Listing(f"{shown}, surest first.", ("Row", "Text", "Label", "Taken for", "Probability"), rows)
+    return Listing(f"{shown}, most probable first.", ("Row", "Text", "Label", "Prediction", "Probability"), rows)
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\u00a0%"  # Which no line break parts.
+    return f"{100 * share:.1f}\u00a0%"  # No line break before the sign.

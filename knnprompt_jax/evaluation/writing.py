@@ -16,17 +16,17 @@ from knnprompt_jax.evaluation.measures import CONFIDENCE, Measures
 COVERAGES = (0.5, 0.8, 0.9, 1.0)
 
 
-def write(measured: Measures, folder: pathlib.Path, what: Mapping[str, Any]) -> None:
-    """Writes measures.json and measures.csv into the folder; `what` says in the former what was measured."""
+def write(measured: Measures, folder: pathlib.Path, about: Mapping[str, Any]) -> None:
+    """Write measures.json, which begins with `about`, and measures.csv into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = json.dumps({**what, **to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
+    content = json.dumps({**about, **to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
     for name, text in {"measures.json": content, "measures.csv": to_csv(measured)}.items():
         with files.new_file(folder / name) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
 
 
 def to_dict(measured: Measures) -> dict[str, Any]:
-    """All measures by name; shares are from 0 to 1."""
+    """Return all measures by name; shares are from 0 to 1."""
     low, high = measured.interval
     return {
         "rows": len(measured.y_Q),
@@ -40,12 +40,12 @@ def to_dict(measured: Measures) -> dict[str, Any]:
         "expected_calibration_error": measured.calibration_error,
         "classes": [dataclasses.asdict(each) for each in measured.per_class],
         "confusion": {"labels": list(measured.labels), "counts": measured.confusion_CC.tolist()},
-        "risk_coverage": [dataclasses.asdict(sure) for sure in measured.surest],
+        "risk_coverage": [dataclasses.asdict(point) for point in measured.coverage],
     }
 
 
 def to_csv(measured: Measures) -> str:
-    """A line for each number: measure, class (empty for all), value."""
+    """Return a line per number: measure, class (empty for all), value."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["measure", "class", "value"])
@@ -54,23 +54,23 @@ def to_csv(measured: Measures) -> str:
 
 
 def table(measured: Measures) -> str:
-    """The measures and each class's, for the terminal."""
+    """Return the measures of all rows and of each class as text."""
     low, high = measured.interval
     rows = [
         [each.label, f"{each.rows:,}", *(f"{100 * share:.1f}" for share in (each.precision, each.recall, each.f1))]
         for each in measured.per_class
     ]
-    sure = ", ".join(
+    covered = ", ".join(
         f"{100 * each.coverage:.0f} %: {100 * each.accuracy:.1f}"
         for each in dict.fromkeys(map(measured.at_coverage, COVERAGES))
     )
     return "\n".join(
         [
             f"accuracy {100 * measured.accuracy:.1f} % ({100 * CONFIDENCE:.0f} % interval {100 * low:.1f} to {100 * high:.1f}) of "
-            f"{len(measured.y_Q):,} rows; the commonest class alone {100 * commonest(measured):.1f} %",
+            f"{len(measured.y_Q):,} rows; always predicting the commonest class {100 * commonest(measured):.1f} %",
             f"macro F1 {100 * measured.macro_f1:.1f} %, log loss {measured.log_loss:.3f}, Brier score {measured.brier:.3f}, "
             f"expected calibration error {100 * measured.calibration_error:.1f} points",
-            f"accuracy on the surest rows, by their share of all: {sure}",
+            f"accuracy on the rows of highest probability, by their share of all rows: {covered}",
             "",
             tables.render(["class", "rows", "precision %", "recall %", "F1 %"], rows),
         ]
@@ -78,7 +78,7 @@ def table(measured: Measures) -> str:
 
 
 def commonest(measured: Measures) -> float:
-    """The share of rows of the commonest class: the accuracy of naming it every time."""
+    """Return the share of the commonest class: the accuracy of always predicting it."""
     return float(np.bincount(measured.y_Q).max() / len(measured.y_Q))
 
 

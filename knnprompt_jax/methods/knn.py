@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import options
+from knnprompt_jax import options, parallel
 from knnprompt_jax.classifier import options as knn_options
-from knnprompt_jax.classifier import predictions
-from knnprompt_jax.classifier.estimator import KNNPrompting
+from knnprompt_jax.classifier.estimator import AutoClassifier, KNNPrompting
 from knnprompt_jax.methods import method
 from knnprompt_jax.store import distances
 
@@ -26,7 +25,7 @@ def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting
     problem, split = context.problem, context.problem.split
     chosen = {**settings.to_dict(), **fixed}
     chosen["k"] = published_k(chosen.get("k", knn_options.KNNOptions.k), problem)
-    chosen |= {"label_token": problem.label_token, "store_options": context.store_options, "calibrated": False}
+    chosen |= {"label_token": problem.label_token, "store_options": context.store_options}
     classifier = KNNPrompting(context.model, problem.task, **chosen)
     if context.store is not None:
         return classifier.use_store(context.store, split.demonstrations, split.anchors)
@@ -36,16 +35,16 @@ def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting
 def run(context: method.Context, settings: Any, **fixed: Any) -> method.Prediction:
     """Predict by vote; probabilities are the classes' shares of the vote."""
     classifier, states = fitted(context, settings, **fixed), context.states[method.queries]
-    k = classifier.rule_.k
-    votes = predictions.vote(classifier.search(states, k), context.num_classes, classifier.tie_break)
-    return method.Prediction(*votes, datastore=classifier.searched_.describe(len(states), classifier.search_options(k)))
+    classes_Q, shares_QC, _ = classifier.classify(parallel.replicate(states))
+    described = classifier.searched_.describe(len(states), classifier.search_options(classifier.rule_.k))
+    return method.Prediction(classes_Q, shares_QC, datastore=described)
 
 
 def run_chosen(context: method.Context, settings: Any) -> method.Prediction:
     """Predict by the rule that leave-one-out chooses on the anchors, and report it in the note."""
     problem, split = context.problem, context.problem.split
     chosen = settings.to_dict() | {"label_token": problem.label_token, "store_options": context.store_options}
-    classifier = KNNPrompting(context.model, problem.task, **chosen, random_state=split.seed)
+    classifier = AutoClassifier(context.model, problem.task, **chosen, random_state=split.seed)
     classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
     answers = classifier.answer_states(context.states[method.queries])
     columns_C = np.array([classifier.classes_.tolist().index(label) for label in problem.task.labels])

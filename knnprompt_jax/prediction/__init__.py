@@ -1,1 +1,1 @@
-"""Labels for files of any length: rows are read, classified and written batch by batch, and a run that died goes on."""
+"""Label files of any length: rows are read, classified and written batch by batch."""

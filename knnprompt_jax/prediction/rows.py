@@ -1,11 +1,11 @@
-"""The rows of a file or of standard input, one at a time, checked against a task."""
+"""Rows of a file or of standard input, one at a time, checked against a task."""
 
 import dataclasses
 import hashlib
 import itertools
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from knnprompt_jax import errors, files
@@ -18,7 +18,7 @@ KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """How far a run has come: how many rows were read, and a checksum of all of them."""
+    """A place in the input: the number of rows before it, and the SHA-256 of all of them."""
 
     rows: int = 0
     checksum: str = hashlib.sha256().hexdigest()
@@ -26,7 +26,7 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class MarkedRow:
-    """An example, or what is wrong with the row; `mark` is where the next one begins."""
+    """An example, or the error of a bad row; the next row begins at `mark`."""
 
     example: Example | errors.UserError
     mark: Mark
@@ -35,15 +35,15 @@ class MarkedRow:
 def read(
     task: Task, path: str, kind: str = "", encoding: str = "utf-8", after: Mark | None = None
 ) -> Iterator[MarkedRow]:
-    """The rows, numbered from 0, bad ones included; `-` is standard input.
+    """Yield the rows, numbered from 0, including bad ones; `-` is standard input.
 
     Args:
-      kind: one of `KINDS`; by default what the file's name ends in.
-      after: where an earlier run came to; the rows up to there are read and left out.
+      kind: one of `KINDS`; by default the ending of the file's name.
+      after: the place that an earlier run reached; the rows before it are read and left out.
 
     Raises:
-      UserError: with file and line, on a file that cannot be read or decoded, on a table or text that lacks a column, so that all of
-        its rows were bad, and where the rows up to `after` are others.
+      UserError: with file and line: a file that cannot be read or decoded, a missing column, or other rows than those before
+        `after`.
     """
     after, mark, digest = after or Mark(), Mark(), hashlib.sha256()
     kind = _kind(path, kind)
@@ -58,18 +58,22 @@ def read(
                 columns = {task.fields[0]: columns["text"]}
             if kind != "jsonl" and (missing := [field for field in task.fields if field not in columns]):
                 raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {listed(columns)}")
-            yield MarkedRow(_example(task, place, columns, index), mark)
+            try:
+                example = Example(sources.fields_of(task, place, columns), "", index, place, other=columns)
+                yield MarkedRow(example, mark)
+            except errors.UserError as error:
+                yield MarkedRow(error, mark)
         elif mark.rows == after.rows and mark != after:
             break
     if mark.rows <= after.rows and mark != after:
-        way_out = "choose another output" + ("" if path == STANDARD else ", or overwrite it (overwrite)")
+        advice = "choose another output" + ("" if path == STANDARD else ", or --overwrite it")
         raise errors.UserError(
-            f"{path}: its first {after.rows} rows are not those that were labelled already: {way_out}"
+            f"{path}: its first {after.rows} rows are not those that were labelled already: {advice}"
         )
 
 
-def begin_alike(path: str, kind: str, encoding: str, mark: Mark) -> bool:
-    """Whether the first rows of a file are those of which an earlier run left the mark."""
+def begins_alike(path: str, kind: str, encoding: str, mark: Mark) -> bool:
+    """Return whether the first rows of a file are those before an earlier run's mark."""
     digest, count = hashlib.sha256(), 0
     if mark.rows:
         for _, columns in itertools.islice(_parse(path, _kind(path, kind), encoding), mark.rows):
@@ -84,12 +88,12 @@ def _kind(path: str, kind: str) -> str:
 
 def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
     if path == STANDARD and kind not in KINDS[:-1]:
-        raise errors.UserError(f"format={kind!r}: for standard input, choose from {', '.join(KINDS[:-1])}")
+        raise errors.UserError(f"--format={kind}: for standard input, choose from {', '.join(KINDS[:-1])}")
     if not kind:
         with files.refusals(pathlib.Path(path)):
-            pathlib.Path(path).stat()  # What is not there needs no name with an ending first.
+            pathlib.Path(path).stat()  # Report a missing file before its missing ending.
     if kind not in KINDS:
-        raise errors.UserError(f"{path}: format={kind!r}: choose from {', '.join(KINDS)}")
+        raise errors.UserError(f"{path}: --format={kind}: choose from {', '.join(KINDS)}")
     if path == STANDARD:
         return _from_standard_input(f".{kind}", encoding)
     return formats.parse(pathlib.Path(path), encoding, f".{kind}")
@@ -105,13 +109,6 @@ def _from_standard_input(kind: str, encoding: str) -> Iterator[formats.Parsed]:
             yield row
 
 
-def _example(task: Task, place: str, columns: Mapping[str, Any], index: int) -> Example | errors.UserError:
-    try:
-        return Example(sources.fields_of(task, place, columns), "", index, place, other=columns)
-    except errors.UserError as error:
-        return error
-
-
 def _bytes(columns: dict[str, Any] | errors.UserError) -> bytes:
-    # What is wrong with a row is told with the file's name, which may change.
+    # The error of a bad row names the file, which may change.
     return b"bad" if isinstance(columns, errors.UserError) else repr(columns).encode("utf-8", "surrogatepass")

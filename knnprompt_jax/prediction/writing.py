@@ -1,4 +1,4 @@
-"""Predictions as bytes: JSON lines, or CSV that a spreadsheet takes for data."""
+"""Predictions as bytes: JSON lines, or CSV that a spreadsheet does not run as formulas."""
 
 import csv
 import dataclasses
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax import errors, tables
-from knnprompt_jax.classifier.predictions import Predictions
+from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.tasks import task as task_lib
 from knnprompt_jax.tasks.task import Example
 
@@ -20,7 +20,7 @@ _OURS = ("row", "label", "probability", "neighbours", "distances")
 
 
 def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
-    """The columns of an input that are written too: those `named as ids`, all, none, or those of a list with commas.
+    """Return the columns of an input to copy: those named as ids, all, none, or a list with commas.
 
     Raises:
       UserError: the input lacks a column of the list.
@@ -31,20 +31,20 @@ def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in keep.split(",") if name.strip()))
     if missing := [name for name in names if name not in columns]:
         raise errors.UserError(
-            f"keep={keep!r}: the input has no column {missing[0]!r}; choose from {IDS}, {ALL}, {NONE}, {task_lib.listed(columns)}"
+            f"--keep={keep}: the input has no column {missing[0]!r}; choose from {IDS}, {ALL}, {NONE}, {task_lib.listed(columns)}"
         )
     return names
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How predictions are written.
+    """The form in which predictions are written.
 
     Attributes:
       kind: one of `KINDS`.
       classes: the labels [C] in the order of the probabilities.
-      all_probabilities: whether those of all classes are written.
-      kept: the columns of the input that are written too.
+      all_probabilities: whether the probabilities of all classes are written.
+      kept: the columns of the input that are copied.
     """
 
     kind: str
@@ -54,24 +54,24 @@ class Format:
 
     @functools.cached_property
     def probability_columns(self) -> tuple[str, ...]:
-        """Of CSV, a name for each class."""
+        """The CSV column of each class."""
         return _without_clashes(["_".join(["probability", *str(label).split()]) for label in self.classes], _OURS)
 
     @functools.cached_property
     def kept_as(self) -> tuple[str, ...]:
-        """What the kept columns are called, where a name may be one of ours."""
+        """The output names of the kept columns, which must not clash with our own."""
         ours = {*_OURS, "probabilities", *self.probability_columns}
         return _without_clashes([f"input_{name}" if name in ours else name for name in self.kept], ours)
 
     def header(self) -> bytes:
-        """What the output begins with."""
+        """Return the header of the output."""
         if self.kind == "jsonl":
             return b""
         probabilities = self.probability_columns if self.all_probabilities else ()
         return _csv(["row", *map(tables.to_cell, self.kept_as), *_OURS[1:], *probabilities])
 
     def lines(self, examples: Sequence[Example], predictions: Predictions) -> bytes:
-        """A line (of CSV, a record) for each of these rows, with its prediction; `other` of a row has the input's columns."""
+        """Return a line (a record in CSV) for each of these rows, with its prediction."""
         write, written = self._cells if self.kind == "csv" else self._json, []
         answers = predictions.labels.tolist(), predictions.ids.tolist()
         numbers = predictions.probabilities, predictions.distances
@@ -88,7 +88,7 @@ class Format:
         record = {"row": row, **kept, "label": label, "probability": _probability(label, shares), "neighbours": near}
         if self.all_probabilities:
             record["probabilities"] = {str(name): share for name, share in shares.items()}
-        # Half a surrogate pair, which a column may hold that is no text of the task, becomes the escape that JSON has for it.
+        # A lone surrogate, which other columns than the texts may hold, becomes an escape.
         return json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"
 
     def _cells(self, row: int, columns: Mapping[str, Any], label: Any, shares: dict, neighbours: dict) -> bytes:
@@ -99,12 +99,12 @@ class Format:
 
 
 def _probability(label: Any, shares: dict[Any, float]) -> float:
-    """That of the label, or of the likeliest class where there is none."""
+    """Return the probability of the label, or of the likeliest class if there is no label."""
     return max(shares.values()) if label is None else shares[label]
 
 
 def _without_clashes(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
-    """The names, with underscores after those that are taken already."""
+    """Append underscores to names that are taken already."""
     used, free = {*taken}, []
     for name in names:
         while name in used:
@@ -115,14 +115,14 @@ def _without_clashes(names: Iterable[str], taken: Iterable[str]) -> tuple[str, .
 
 
 def _text(value: Any) -> str:
-    """A cell; what JSON nests stays JSON."""
+    """Return a cell; nested values stay JSON."""
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, default=str)
     return "" if value is None else str(value)
 
 
 def _finite(value: Any) -> Any:
-    """The value; JSON has no name for numbers that are none."""
+    """Return the value, or None for a number that JSON cannot write."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -133,5 +133,5 @@ def _csv(cells: Sequence[Any]) -> bytes:
 
 
 def _short(value: float) -> float:
-    """Seven digits: what float32 holds."""
+    """Round to seven digits, which float32 holds."""
     return float(f"{value:.7g}")

@@ -5,14 +5,14 @@ import pathlib
 
 import numpy as np
 
-from knnprompt_jax import errors, files, options, parallel
-from knnprompt_jax.classifier import estimator, leave_one_out, passes
+from knnprompt_jax import files, options, parallel
+from knnprompt_jax.classifier import base, estimator, evidence, saving
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, outcomes, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.runs import settings as settings_lib
-from knnprompt_jax.store import distances, manifest, search
+from knnprompt_jax.store import distances, search
 
 SUGGESTIONS = "suggestions.csv"
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
@@ -42,14 +42,14 @@ def run(settings: LookOptions) -> Written:
     Raises:
       UserError: there is no saved classifier, it has too few anchors, or the output is inside a saved classifier.
     """
-    _check_outside(pathlib.Path(settings.output))
+    saving.check_outside(pathlib.Path(settings.output))
     output = page.folder(settings.output)
-    classifier = estimator.KNNPrompting.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
+    classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
     anchors = read(classifier)
     with drawing.style():
         sections = build(anchors, settings.points)
     text = (
-        f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.lm.name} after "
+        f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} after "
         f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by the others, like a new text: "
         f"{100 * anchors.accuracy:.1f} % are right."
     )
@@ -59,13 +59,13 @@ def run(settings: LookOptions) -> Written:
     return Written(written, output / SUGGESTIONS)
 
 
-def read(classifier: estimator.KNNPrompting) -> ClassifiedAnchors:
+def read(classifier: base.Classifier) -> ClassifiedAnchors:
     """Return a fitted classifier's anchors and their neighbours; raise UserError if there are not more than k anchors."""
     store, task, rule = classifier.store_, classifier.task, classifier.rule_
     k = min(rule.k, len(store) - 1)
-    states = passes.on_devices(classifier.kept_states(), classifier.lm.mesh)
+    states = classifier.device_states()
     most = max(k, min(_NEIGHBOURHOOD, len(store) - 1))
-    nearest = leave_one_out.neighbours(store, search.SearchOptions(most, rule.distance), states)
+    nearest = evidence.neighbours(store, search.SearchOptions(most, rule.distance), states)
     predicted_N, shares_NC = classifier.left_out()
     examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
     return ClassifiedAnchors(
@@ -81,7 +81,7 @@ def read(classifier: estimator.KNNPrompting) -> ClassifiedAnchors:
         hidden_NE=np.asarray(states.hidden_NE, np.float32),
         k=k,
         unit=distances.get(rule.distance).unit,
-        has_probabilities=not classifier.options_.is_plain,
+        has_probabilities=isinstance(classifier, estimator.AutoClassifier),
     )
 
 
@@ -201,12 +201,3 @@ def _anchor(anchors: ClassifiedAnchors, at: int) -> tuple[str, str, str]:
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "–"
-
-
-def _check_outside(output: pathlib.Path) -> None:
-    """Raise UserError if the output is a saved classifier or lies within one."""
-    for folder in (output.resolve(), *output.resolve().parents):
-        if (folder / manifest.FILE).is_file():
-            raise errors.UserError(
-                f"output={str(output)!r}: {folder} is a saved classifier; choose an output outside it"
-            )

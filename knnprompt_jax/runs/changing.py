@@ -1,78 +1,118 @@
-"""Changes of a classifier by a command, which may be repeated after it died: what it has done already is not done again."""
+"""Change a saved classifier. A change can be repeated after it died: what is done already is not done again."""
 
 import collections
 import dataclasses
 import hashlib
 import json
+import pathlib
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from knnprompt_jax import errors
-from knnprompt_jax.classifier.estimator import KNNPrompting
-from knnprompt_jax.runs import corrections
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax import errors, files, lm, parallel, states
+from knnprompt_jax.classifier import estimator, saving
+from knnprompt_jax.models import sharding
+from knnprompt_jax.runs import corrections, inputs
 from knnprompt_jax.tasks import sources
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks.task import Example
 
-_LISTED = 8
+if TYPE_CHECKING:
+    from knnprompt_jax.runs.fitting import FitSettings
 
-
-def new_rows(settings: settings_lib.BuildSettings, task: Task) -> list[Example]:
-    """The rows to append, of labels that the task lacks too; raises UserError as `sources.load_rows`."""
-    if not settings.append:
-        return []
-    path, encoding, column = settings.append, settings.encoding, settings.label_column
-    task = task.with_labels(sources.labels_in(path, encoding, column))
-    return sources.load_rows(task, "train", path=path, encoding=encoding, label_column=column)
+_MOST_LISTED = 8
 
 
-def relabel(classifier: KNNPrompting, corrected: corrections.Corrections) -> list[str]:
-    """Gives anchors the corrected labels, but for those that have them already; says how many, and which are gone."""
-    labels = {number: label for number, label in corrected.labels.items() if number in classifier.anchors_}
-    if labels:
-        classifier.relabel(list(labels), list(labels.values()))
-    count = f"{len(labels)} anchors have another label now" if len(labels) != 1 else "1 anchor has another label now"
-    return [count, *_gone(corrected.gone)]
+def run(settings: "FitSettings", folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
+    """Remove, relabel and append anchors; return the classifier, what the model read, and remarks for the user.
 
-
-def append(classifier: KNNPrompting, rows: Sequence[Example]) -> list[str]:
-    """Adds the rows of a file as anchors, but for those that a command has added already; says how many these are.
-
-    A row that the file has twice is added twice. Rows that the classifier was built from do not count as added.
+    Raises:
+      UserError: no saved classifier, another model or dtype than its own, an invalid id or row.
     """
-    there = {example.content for example in classifier.anchors_.values()}
-    new = [row for row in _known_by_content(rows) if row.content not in there]
+    if not folder.parent.is_dir():
+        raise errors.UserError(f"{folder}: not a saved classifier: the folder {folder.parent} does not exist")
+    saved = saving.read(folder)
+    settings = inputs.resolved(settings, saved)
+    inputs.join(settings.distributed, saved.store_options)
+    mesh = inputs.make_mesh(settings, [settings.model])
+    model = inputs.load_model(settings.model, settings.revision)
+    sharding.check(model.config, mesh)
+    identity = model.identity(settings.dtype, settings.deterministic)
+    saved.check(identity, saved.content.task, saved.manifest.provenance.label_ids)
+    with saving.lock(folder):
+        saving.recovered(folder)
+        saved = saving.read(folder)
+        rows = _new_rows(settings, saved)
+        corrected = corrections.read(settings.relabel, settings.encoding, saved.content) if settings.relabel else None
+        num_bytes = sum(size for size, _ in saved.manifest.files.values())
+        parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
+        classifier = estimator.restore(saved, inputs.load_weights(settings, model, mesh))
+        classifier.states_cache = states.user_cache(settings.cache_gb)
+        before, notes = classifier.store_, remove(classifier, settings.remove_ids)
+        notes += _relabel(classifier, corrected) if corrected else []
+        notes += append(classifier, rows)
+        if classifier.store_ is not before:
+            saving.save(classifier, folder, overwrite=True)
+    return classifier, classifier.model.statistics, tuple(notes)
+
+
+def append(classifier: Any, rows: Sequence[Example]) -> list[str]:
+    """Add the rows of a file as anchors, except those that an earlier command has added; report how many these are.
+
+    A row that the file has twice is added twice. Rows that the classifier was fitted to do not count as added.
+    """
+    known = {example.content for example in classifier.anchors_.values()}
+    new = [row for row in _with_content(rows) if row.content not in known]
     first = classifier.num_rows_
     classifier.append([dataclasses.replace(row, row=first + place) for place, row in enumerate(new)])
     count = len(rows) - len(new)
-    return [f"{count} of the {len(rows)} rows to append were there already"] if count else []
+    return [f"{count} of the {len(rows)} rows to append were added already"] if count else []
 
 
-def remove(classifier: KNNPrompting, ids: Sequence[int]) -> list[str]:
-    """Takes anchors away by their ids; says which were gone already.
+def remove(classifier: Any, ids: Sequence[int]) -> list[str]:
+    """Remove anchors by their ids; report which were removed already.
 
-    Raises UserError on an id that no anchor can have had, a demonstration's among them, or where no anchor would be left.
+    Raises:
+      UserError: an id that no anchor can have had, a demonstration's id, or no anchor would be left.
     """
-    ids, shown = list(dict.fromkeys(ids)), {example.row for example in classifier.demonstrations_}
+    demonstrations = {example.row for example in classifier.demonstrations_}
     for number in ids:
-        if number in shown or not 0 <= number < classifier.num_rows_:
-            reason = "it is a demonstration's" if number in shown else f"choose from 0 to {classifier.num_rows_ - 1}"
-            raise errors.UserError(f"remove_ids: id {number} is no anchor's: {reason}")
-    gone = [number for number in ids if number not in classifier.anchors_]
-    if left := [number for number in ids if number in classifier.anchors_]:
+        if number in demonstrations or not 0 <= number < classifier.num_rows_:
+            reason = (
+                "is a demonstration" if number in demonstrations else f"choose from 0 to {classifier.num_rows_ - 1}"
+            )
+            raise errors.UserError(f"--remove_ids: id {number} is no anchor: {reason}")
+    missing = [number for number in dict.fromkeys(ids) if number not in classifier.anchors_]
+    if left := [number for number in dict.fromkeys(ids) if number in classifier.anchors_]:
         classifier.remove(left)
-    return _gone(gone)
+    return _report_missing(missing)
 
 
-def _gone(ids: Sequence[int]) -> list[str]:
-    more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
-    return [f"ids that are no anchors any more: {', '.join(map(str, ids[:_LISTED]))}{more}"] if ids else []
+def _relabel(classifier: Any, corrected: corrections.Corrections) -> list[str]:
+    """Give anchors the corrected labels; report how many changed, and which anchors were removed already."""
+    labels = {number: label for number, label in corrected.labels.items() if number in classifier.anchors_}
+    if labels:
+        classifier.relabel(list(labels), list(labels.values()))
+    return [f"anchors relabelled: {len(labels)}", *_report_missing(corrected.missing)]
 
 
-def _known_by_content(rows: Sequence[Example]) -> Iterator[Example]:
-    """The rows with the SHA-256 sum of their texts and label, and how many of the same were before them."""
-    before: collections.Counter[str] = collections.Counter()
+def _new_rows(settings: "FitSettings", saved: saving.Saved) -> list[Example]:
+    """Return the rows to append, also of new labels."""
+    if not settings.append:
+        return []
+    path, encoding, column = settings.append, settings.encoding, settings.label_column
+    task = saved.content.task.with_labels(sources.labels_in(path, encoding, column))
+    return sources.load_rows(task, "train", path=path, encoding=encoding, label_column=column)
+
+
+def _report_missing(ids: Sequence[int]) -> list[str]:
+    more = f" and {len(ids) - _MOST_LISTED} more" if len(ids) > _MOST_LISTED else ""
+    return [f"anchors removed earlier: {', '.join(map(str, ids[:_MOST_LISTED]))}{more}"] if ids else []
+
+
+def _with_content(rows: Sequence[Example]) -> Iterator[Example]:
+    """Yield the rows with the SHA-256 of their texts and label, and how many equal rows come before them."""
+    earlier: collections.Counter[str] = collections.Counter()
     for row in rows:
         text = json.dumps([row.label, dict(row.fields)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
-        yield dataclasses.replace(row, content=f"{digest}-{before[digest]}")
-        before[digest] += 1
+        yield dataclasses.replace(row, content=f"{digest}-{earlier[digest]}")
+        earlier[digest] += 1

@@ -1,4 +1,4 @@
-"""From train rows, or a saved classifier, to the rule that does best on them: a pass per number of demonstrations."""
+"""Find the rule that does best on train rows, or on a saved classifier's anchors: a pass per number of demonstrations."""
 
 import dataclasses
 import pathlib
@@ -10,71 +10,79 @@ import numpy as np
 
 from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import choosing, estimator, inputs, saving, trials, tuning
-from knnprompt_jax.methods import baselines
-from knnprompt_jax.runs import engine, fitting, material
+from knnprompt_jax.classifier import choosing, estimator, saving, trials
+from knnprompt_jax.classifier import inputs as classifier_inputs
+from knnprompt_jax.methods import baselines as baselines_lib
+from knnprompt_jax.runs import fitting, inputs
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks.task import Example, Task
 
-
-@dataclasses.dataclass(frozen=True)
-class TuningSettings(settings_lib.TaskOptions, settings_lib.ReadingOptions, settings_lib.RowOptions):
-    """What to choose from, and on which rows."""
-
-    store: str = options_lib.option(
-        "", "Folder of a saved classifier instead, with its model, rows and demonstrations: no pass."
-    )
-    apply: bool = options_lib.option(False, "Save the best in that folder.")
-    metric: str = options_lib.option(choosing.METRICS[0], "What is compared.", choices=choosing.METRICS)
-    demo_shots: tuple[int, ...] = options_lib.option(
-        (-1, 2, 0),
-        "Demonstrations per class, a pass each; -1: as many as the context holds, or 2 in long ones.",
-        least=-1,
-    )
-    k: tuple[int, ...] = options_lib.option(tuning.KS, "Neighbours to try.", least=1, needed=True)
-    seed: int = options_lib.option(0, "Seed of the draw of demonstrations.", least=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.demo_shots:
-            raise errors.UserError("demo_shots=(): choose numbers from 0, or -1 for what the context holds")
-        if self.apply and not self.store:
-            raise errors.UserError("apply=True: name the folder of a saved classifier (store)")
-
-
-# Of the options that `fit` has too, those that its command names where they are not its defaults.
+# Options that `fit` has too. The printed command names those that are not its defaults.
 _SHARED = (
-    *("seed", "label_column", "text_columns", "encoding", "revision", "dtype", "deterministic"),
-    *("truncation", "label_token"),
+    "label_column",
+    "text_columns",
+    "encoding",
+    "revision",
+    "dtype",
+    "deterministic",
+    "truncation",
+    "label_token",
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
-    """What was tried, the command that uses the best, and whether it is in the folder already."""
+class TuningSettings(settings_lib.TaskOptions, settings_lib.ReadingOptions, settings_lib.RowOptions):
+    """The candidates, and the rows that they are compared on."""
 
-    tuning: tuning.Tuning
+    store: str = options_lib.option(
+        "", "Folder of a saved classifier, whose model, anchors and demonstrations are used: no prompt is read."
+    )
+    apply: bool = options_lib.option(False, "Save the best candidate in that folder.")
+    metric: str = options_lib.option(
+        choosing.METRICS[0], "Metric that candidates are compared by.", choices=choosing.METRICS
+    )
+    demo_shots: tuple[int, ...] = options_lib.option(
+        (-1, 2, 0),
+        "Demonstrations per class to try, a pass each; -1: as many as the context holds.",
+        least=-1,
+        needed=True,
+    )
+    k: tuple[int, ...] = options_lib.option(trials.KS, "Numbers of neighbours to try.", least=1, needed=True)
+    seed: int = options_lib.option(0, "Seed of the draw of demonstrations.", least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.apply and not self.store:
+            raise errors.UserError("--apply: name the folder of a saved classifier with --store")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The comparison, the command that uses the best candidate, and whether it was saved."""
+
+    tuning: trials.Tuning
     command: str
-    applied: bool = False
+    is_applied: bool = False
 
 
 def run(settings: TuningSettings) -> Result:
-    """Tries everything, and saves the best where that is asked for; raises UserError on anything that cannot work."""
-    mesh = engine.make_mesh(settings, [settings.model])
-    if settings.store:
+    """Compare all candidates and save the best if requested; raise UserError on anything that cannot work."""
+    saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
+    settings = inputs.resolved(settings, saved)
+    mesh = inputs.make_mesh(settings, [settings.model])
+    if saved:
         folder = saving.absolute(pathlib.Path(settings.store))
         with saving.lock(folder):
-            saved = estimator.KNNPrompting.load(folder, mesh=mesh)
-            tried = saved.tune(settings.metric, settings.k)
+            classifier = estimator.load(folder, mesh=mesh)
+            tried = classifier.tune(settings.metric, settings.k)
             if settings.apply:
-                saving.save(saved.use(tried.choice), folder, overwrite=True)
+                saving.save(classifier.use(tried.choice), folder, overwrite=True)
         command = f"knnprompt tune --store={shlex.quote(settings.store)} --metric={settings.metric} --apply"
-        anchors = list(saved.anchors_.values())
-        tried = _with_baselines(_telling(tried, settings.k, len(anchors)), saved.task, anchors)
-        return Result(tried, command, settings.apply)
-    task, rows = material.load_train(settings, settings.task, settings.train_file)
-    model = engine.load(settings, material.load_model(settings.model, settings.revision), mesh)
-    classifier = estimator.KNNPrompting(
+        anchors = list(classifier.anchors_.values())
+        return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.apply)
+    task, rows = inputs.load_train(settings, settings.task, settings.train_file)
+    model = inputs.load_weights(settings, inputs.load_model(settings.model, settings.revision), mesh)
+    auto = estimator.AutoClassifier(
         model,
         task,
         demo_shots=tuple(None if shots < 0 else shots for shots in settings.demo_shots),
@@ -83,60 +91,55 @@ def run(settings: TuningSettings) -> Result:
         label_token=settings.label_token,
         random_state=settings.seed,
     )
-    examples = inputs.labelled(task, [row.fields for row in rows], [row.label for row in rows])
-    draws = trials.draws(classifier, examples)
-    choice = trials.choose(classifier, draws, grid=choosing.Grid(ks=settings.k))
-    anchors = trials.compared(classifier, draws)
-    tried = _telling(tuning.of(classifier, anchors, choice), settings.k, len(anchors))
-    return Result(_with_baselines(tried, task, anchors), _command(settings, choice.rule))
+    examples = classifier_inputs.labelled(task, [row.fields for row in rows], [row.label for row in rows])
+    draws = auto.draws(examples)
+    choice = auto.choose(draws, grid=choosing.Grid(ks=settings.k))
+    anchors = trials.compared(auto, draws)
+    tried = trials.Tuning(choice, tuple(trials.warnings(auto, anchors, choice)))
+    return Result(_complete(tried, settings.k, task, anchors), _command(settings, choice.rule))
 
 
 def summarize(result: Result) -> str:
-    """The text that the binary prints: the table, and what to do with it."""
-    told = "saved" if result.applied else f"to use it: {result.command}"
-    return f"{result.tuning}\n{told}"
+    """Return what the binary prints: the table, and how to use the best candidate."""
+    return f"{result.tuning}\n{'saved' if result.is_applied else f'to use it: {result.command}'}"
 
 
-def _telling(tried: tuning.Tuning, ks: Sequence[int], num_anchors: int) -> tuning.Tuning:
-    """With a warning of ks that there are not enough anchors for."""
-    if not (left := sorted({k for k in ks if k >= num_anchors})):
-        return tried
-    told = f"k={', '.join(map(str, left))} left out: there are {num_anchors - 1} other anchors"
-    return dataclasses.replace(tried, warnings=(*tried.warnings, told))
+def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Sequence[Example]) -> trials.Tuning:
+    """Add a warning of ks without enough anchors, and baselines that read no states, on the same anchors.
 
-
-def _with_baselines(tried: tuning.Tuning, task: Task, anchors: Sequence[Example]) -> tuning.Tuning:
-    """With the scores of what reads no states, on the same anchors: the commonest class, and TF-IDF in five folds."""
-    y_N = inputs.classes_of(task, anchors)
+    The baselines are the commonest class, and TF-IDF in five folds.
+    """
+    warnings = tuning.warnings
+    if left_out := sorted({k for k in ks if k >= len(anchors)}):
+        warnings += (f"k={', '.join(map(str, left_out))} left out: there are {len(anchors) - 1} other anchors",)
+    y_N = classifier_inputs.classes_of(task, anchors)
     shares_C = np.bincount(y_N, minlength=task.num_classes) / len(y_N)
-    commonest = choosing.Outcome.of(np.tile(shares_C, (len(y_N), 1)), y_N).score
-    beside = {"commonest class": commonest}
-    texts, folds_N = np.array(baselines.bare_texts(task, anchors), object), choosing.folds(y_N)
+    baselines = {"commonest class": choosing.Outcome.of(np.tile(shares_C, (len(y_N), 1)), y_N).score}
+    texts, folds_N = np.array(baselines_lib.bare_texts(task, anchors), object), choosing.folds(y_N)
     p_NC = np.zeros((len(y_N), task.num_classes))
     try:
         for fold in np.unique(folds_N):
             out = folds_N == fold
-            given = task.num_classes, texts[~out].tolist(), y_N[~out], texts[out].tolist()
-            p_NC[out] = baselines.predict_proba(baselines.Settings(), *given)
+            train = task.num_classes, texts[~out].tolist(), y_N[~out], texts[out].tolist()
+            p_NC[out] = baselines_lib.predict_proba(baselines_lib.Settings(), *train)
+        baselines["TF-IDF, logistic regression"] = choosing.Outcome.of(p_NC, y_N).score
     except ValueError:  # No text of the other folds has a word.
-        return dataclasses.replace(tried, beside=beside)
-    beside["TF-IDF, logistic regression"] = choosing.Outcome.of(p_NC, y_N).score
-    return dataclasses.replace(tried, beside=beside)
+        pass
+    return dataclasses.replace(tuning, warnings=warnings, baselines=baselines)
 
 
-def _command(settings: TuningSettings, rule: choosing.Rule) -> str:
-    """What makes a classifier by this rule of the same rows."""
-    named = rule.named
-    if settings.train_file:
-        fit = fitting.FitSettings(train_file=settings.train_file, store="my_classifier")
-        differing = [name for name in _SHARED if getattr(settings, name) != getattr(fit, name)]
-        flags = [(name, getattr(settings, name)) for name in ("model", "task", "train_file", *differing)]
-        flags += [("store", fit.store), ("demo_shots", rule.demo_shots)]
-        flags += [(f"knn.{name}", value) for name, value in named.items()]
-        return " ".join(["knnprompt fit", *(f"--{name}={shlex.quote(_written(value))}" for name, value in flags)])
-    given = ", ".join(f"{name}={value!r}" for name, value in [*named.items(), ("demo_shots", rule.demo_shots)])
-    return f"KNNPrompting(model, task, {given})"
-
-
-def _written(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+def _command(settings: TuningSettings, rule: Any) -> str:
+    """Return the command, or the call, that makes a classifier of the same rows by this rule."""
+    named = {**rule.named, "demo_shots": rule.demo_shots, "random_state": settings.seed}
+    if not settings.train_file:
+        given = ", ".join(f"{name}={value!r}" for name, value in named.items())
+        return f"AutoClassifier(model, task, {given})"
+    defaults = {field.name: field.default for field in dataclasses.fields(fitting.FitSettings)}
+    defaults |= {"dtype": "float32", "deterministic": False, "truncation": "left", "label_token": "last"}
+    flags = {name: getattr(settings, name) for name in ("model", "task", "train_file")}
+    flags |= {"store": "my_classifier", "seed": named.pop("random_state"), **named}
+    flags |= {name: getattr(settings, name) for name in _SHARED if getattr(settings, name) != defaults[name]}
+    texts = {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else str(value) for name, value in flags.items()
+    }
+    return " ".join(["knnprompt fit", *(f"--{name}={shlex.quote(text)}" for name, text in texts.items())])

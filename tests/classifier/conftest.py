@@ -5,16 +5,14 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import tasks
 
-PLAIN = {"k": 3, "distance": "forward", "calibrated": False}  # As published.
-
 
 @pytest.fixture(scope="session")
-def model() -> "kp.LanguageModel":
+def model() -> kp.LanguageModel:
     return kp.demo_model("tiny")
 
 
 @pytest.fixture(scope="session")
-def task() -> "kp.Task":
+def task() -> kp.Task:
     return tasks.get("demo")
 
 
@@ -26,6 +24,6 @@ def rows(task) -> tuple[list[str], list[int]]:
 
 
 @pytest.fixture(scope="session")
-def fitted(model, task, rows) -> "kp.KNNPrompting":
+def fitted(model, task, rows) -> kp.KNNPrompting:
     """Fitted on the first 67 rows with 2 demonstrations a class."""
-    return kp.KNNPrompting(model, task, **{**PLAIN, "k": 5}, demo_shots=2).fit(rows[0][:67], rows[1][:67])
+    return kp.KNNPrompting(model, task, k=5, demo_shots=2).fit(rows[0][:67], rows[1][:67])

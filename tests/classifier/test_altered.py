@@ -64,7 +64,7 @@ def test_a_pickle_in_any_place_is_refused_and_not_run(saved, fitted, tmp_path, s
         if sums_fit and path.name != manifest.FILE:
             test_saving.with_fitting_sums(saved)
         try:
-            kp.KNNPrompting.load(saved, fitted.lm)
+            kp.KNNPrompting.load(saved, fitted.model)
         except kp.UserError as error:
             assert "\n" not in str(error), path
             refused.append(path.name)
@@ -76,4 +76,4 @@ def test_a_pickle_in_any_place_is_refused_and_not_run(saved, fitted, tmp_path, s
     assert len(refused) == len(paths(saved)) or (
         sums_fit and {"manifest.json", "rows.jsonl", "_METADATA"} <= {*refused}
     )
-    kp.KNNPrompting.load(saved, fitted.lm)
+    kp.KNNPrompting.load(saved, fitted.model)

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from knnprompt_jax.classifier import calibration, votes
+from knnprompt_jax.classifier import rules
 
 SHARES = np.array([0.5, 0.3, 0.2])
 
 
 def test_a_vote_more_is_cast_by_all_anchors():
-    scores_QC = votes.scores(np.array([[0, 0, 2], [1, 1, 1]]), np.array([[0.1, 0.2, 0.3], [1, 2, np.inf]]), SHARES)
+    scores_QC = rules.vote_scores(np.array([[0, 0, 2], [1, 1, 1]]), np.array([[0.1, 0.2, 0.3], [1, 2, np.inf]]), SHARES)
     shares_QC = np.exp(scores_QC) * SHARES
     np.testing.assert_allclose(shares_QC[0], [2.5 / 4, 0.3 / 4, 1.2 / 4])
     np.testing.assert_allclose(shares_QC[1], [0.5 / 3, 2.3 / 3, 0.2 / 3])
 
 
 def test_votes_fade_with_the_distance():
-    scores_QC = votes.scores(np.array([[1, 0]]), np.array([[2.0, 2.0 + 3 * np.log(4)]]), SHARES, bandwidth=3.0)
+    scores_QC = rules.vote_scores(np.array([[1, 0]]), np.array([[2.0, 2.0 + 3 * np.log(4)]]), SHARES, bandwidth=3.0)
     np.testing.assert_allclose(np.exp(scores_QC[0]) * SHARES, np.array([0.25 + 0.5, 1 + 0.3, 0.2]) / 2.25)
 
 
@@ -38,25 +38,25 @@ def test_counts_are_those_of_the_least_log_loss(scored):
         return -(truth_NC * log_p).sum()
 
     best = optimize.minimize(loss, [1, 1], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-9}).x
-    np.testing.assert_allclose(calibration.fit(scores, y_N, SHARES), best, rtol=1e-4)
+    np.testing.assert_allclose(rules.fit_counts(scores, y_N, SHARES), best, rtol=1e-4)
 
 
 def test_scores_that_mislead_do_not_count_and_shares_are_left(scored):
     scores, y_N = scored
-    counts = calibration.fit([-scores[0]], y_N, SHARES)
+    counts = rules.fit_counts([-scores[0]], y_N, SHARES)
     assert counts == (0.0,)
-    np.testing.assert_allclose(calibration.probabilities([scores[0]], counts, SHARES), np.tile(SHARES, (211, 1)))
+    np.testing.assert_allclose(rules.probabilities([scores[0]], counts, SHARES), np.tile(SHARES, (211, 1)))
 
 
 def test_a_few_that_are_all_right_make_nobody_sure():
     y_N = np.array([0, 1, 2, 0, 1])
-    counts = calibration.fit([np.eye(3)[y_N]], y_N, SHARES)
-    p_NC = calibration.probabilities([np.eye(3)[y_N]], counts, SHARES)
+    counts = rules.fit_counts([np.eye(3)[y_N]], y_N, SHARES)
+    p_NC = rules.probabilities([np.eye(3)[y_N]], counts, SHARES)
     assert np.isfinite(counts).all() and p_NC.max() < 0.99
 
 
 def test_another_prior_is_bayes_rule():
     p_QC = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
-    got_QC = calibration.with_prior(p_QC, SHARES, np.array([0.2, 0.3, 0.5]))
+    got_QC = rules.with_prior(p_QC, SHARES, np.array([0.2, 0.3, 0.5]))
     np.testing.assert_allclose(got_QC[0], [0.2, 0.3, 0.5])
     np.testing.assert_allclose(got_QC[1], np.array([0.04, 0.1, 2.0]) / 2.14)

@@ -14,7 +14,7 @@ KINDS = [("factored", "forward"), ("dense", "released"), ("dense", "partial"), (
 
 def made(model, labels, words, **options):
     task = kp.Task("mood", ("text",), "{text}\nIt is", labels, words)
-    published = {"k": 1, "distance": "forward", "calibrated": False, "demo_shots": 0}
+    published = {"k": 1, "demo_shots": 0}
     return kp.KNNPrompting(model, task, **published | options)
 
 
@@ -138,25 +138,26 @@ def test_mistakes_change_nothing(changed, ids, labels, message):
 
 def test_a_demonstration_keeps_its_label(fitted):
     shown = fitted.demonstrations_[0]
-    with pytest.raises(kp.UserError, match=f"id {shown.row} is a demonstration's, whose label stands in every prompt"):
+    with pytest.raises(kp.UserError, match=f"id {shown.row} is a demonstration, whose label is part of every prompt"):
         fitted.relabel([shown.row], [0])
 
 
 def test_a_classifier_of_a_store_alone_cannot_be_changed(model, changed):
     alone = made(model, ("no", "yes"), ("bad", "good")).use_store(changed.store_, (), list(changed.anchors_.values()))
-    with pytest.raises(kp.UserError, match="states of its anchors are not there"):
+    with pytest.raises(kp.UserError, match="states of the anchors are missing"):
         alone.relabel([0], ["yes"])
 
 
 def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     """No estimate by anchors that have changed since is shown as if it were new."""
     texts, labels = [f"{text} {number}" for number in range(5) for text in TEXTS], LABELS * 5
-    chosen = made(model, ("no", "yes"), ("bad", "good"), calibrated=True, k="auto").fit(texts, labels)
+    task = kp.Task("mood", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
+    chosen = kp.AutoClassifier(model, task, distance="forward", demo_shots=0).fit(texts, labels)
     assert "expect" in chosen.choice_.line and "expect" in str(chosen.choice_)
     rule = chosen.rule_
     chosen.relabel([7], ["yes"]).save(tmp_path / "saved")
-    for each in (chosen, kp.KNNPrompting.load(tmp_path / "saved", model)):
-        assert str(each.choice_) == f"chosen by the anchors there were before: {rule.words}; tune chooses anew"
+    for each in (chosen, kp.AutoClassifier.load(tmp_path / "saved", model)):
+        assert str(each.choice_) == f"chosen by earlier anchors: {rule.words}; tune chooses anew"
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line
 
 

@@ -7,7 +7,6 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store.store import StoreOptions
-from tests.classifier.conftest import PLAIN
 
 ONE = kp.Task("one", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
 TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"), ("bad", "good"))
@@ -15,7 +14,7 @@ TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"),
 
 def log_p(classifier, texts):
     """Log-probabilities [N, V] in float64 after whole prompts, each read from its first token to its last."""
-    task, model = classifier.task, classifier.lm
+    task, model = classifier.task, classifier.model
     shown = "".join(task.render(example, example.label) + "\n" for example in classifier.demonstrations_)
     tokens = model.tokenize([shown + task.template.format(sentence=text) for text in texts])
     whole = layout.PromptGroup(
@@ -54,7 +53,7 @@ def test_demonstrations_are_drawn_from_each_class_and_are_no_anchors(fitted, mod
     assert labels == sorted(2 * task.labels)
     assert not {example.row for example in fitted.demonstrations_} & set(fitted.anchors_)
     assert len(fitted.anchors_) + len(labels) == 67
-    options = {**PLAIN, "demo_shots": 2, "store_options": StoreOptions(kind="dense")}
+    options = {"demo_shots": 2, "store_options": StoreOptions(kind="dense")}
     again, other = (
         kp.KNNPrompting(model, task, random_state=seed, **options).fit(rows[0][:67], rows[1][:67]) for seed in (0, 1)
     )
@@ -63,10 +62,8 @@ def test_demonstrations_are_drawn_from_each_class_and_are_no_anchors(fitted, mod
 
 def test_rows_that_come_later_are_as_good_as_rows_from_the_start(model, task, rows):
     X, y = rows
-    parts = (
-        kp.KNNPrompting(model, task, **PLAIN, demo_shots=0).partial_fit(X[:50], y[:50]).partial_fit(X[50:89], y[50:89])
-    )
-    whole = kp.KNNPrompting(model, task, **PLAIN, demo_shots=0).fit(X[:89], y[:89])
+    parts = kp.KNNPrompting(model, task, demo_shots=0).partial_fit(X[:50], y[:50]).partial_fit(X[50:89], y[50:89])
+    whole = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:89], y[:89])
     assert list(parts.anchors_) == list(whole.anchors_) == list(range(89))
     for ours, theirs in zip(parts.kneighbors(X[89:]), whole.kneighbors(X[89:]), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
@@ -84,9 +81,7 @@ def test_rows_that_come_later_are_as_good_as_rows_from_the_start(model, task, ro
 )
 def test_labels_come_back_as_they_went_in(model, labels, y, classes):
     task = kp.Task("typed", ("text",), "{text} is", labels, ("bad", "good"))
-    classifier = kp.KNNPrompting(model, task, **{**PLAIN, "k": 1}, demo_shots=0).fit(
-        ["red", "green", "blue", "hot", "cold"], y
-    )
+    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(["red", "green", "blue", "hot", "cold"], y)
     assert classifier.classes_.tolist() == classes and isinstance(classifier.classes_.tolist()[0], type(classes[0]))
     texts = ["red", "green", "blue", "hot", "cold"]
     np.testing.assert_array_equal(classifier.predict(texts), y)
@@ -99,7 +94,7 @@ def test_tables_rows_and_several_fields(model):
     y = ["no", "yes", "no", "yes", "no", "yes", "yes"]
     table = pd.DataFrame(rows, index=list("abcdefg"))
     from_rows, from_table = (
-        kp.KNNPrompting(model, TWO, **PLAIN, demo_shots=0).fit(*given) for given in ((rows, y), (table, pd.Series(y)))
+        kp.KNNPrompting(model, TWO, demo_shots=0).fit(*given) for given in ((rows, y), (table, pd.Series(y)))
     )
     np.testing.assert_array_equal(from_rows.kneighbors(rows)[0], from_table.kneighbors(table)[0])
     assert from_rows.anchors_[3].fields == {"title": "T3", "body": "word 9"}
@@ -113,8 +108,8 @@ def test_no_texts_have_no_answers(fitted):
 @pytest.mark.parametrize("distance", ["partial", "partial_raw_released", "hidden"])
 def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance):
     X, y = rows
-    options = {"k": 2, "distance": distance, "tie_break": "nearest", "calibrated": False}
-    changed = kp.KNNPrompting(model, task, **PLAIN, demo_shots=2).fit(X[:67], y[:67]).set_params(**options)
+    options = {"k": 2, "distance": distance, "tie_break": "nearest"}
+    changed = kp.KNNPrompting(model, task, demo_shots=2).fit(X[:67], y[:67]).set_params(**options)
     expected = kp.KNNPrompting(model, task, demo_shots=2, store_options=StoreOptions(kind="dense"), **options).fit(
         X[:67], y[:67]
     )
@@ -150,18 +145,6 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
         ({"k": 3, "demo_shots": 0}, ["no", "yes"], "k=3: there are 2 anchors"),
         ({"demo_shots": -1}, ["no", "yes"], "demo_shots=-1"),
         ({"distance": "sideways"}, ["no", "yes"], "forward, released"),
-        ({"rule": "guess"}, ["no", "yes"], "probe, blend, knn"),
-        ({"k": "few"}, ["no", "yes"], "a whole number or auto"),
-        (
-            {"calibrated": False, "weights": "distance"},
-            ["no", "yes"],
-            "calibrated=False: is for rule='knn' with weights='uniform'",
-        ),
-        ({"class_prior": "even"}, ["no", "yes"], "class_prior='even': choose 'uniform'"),
-        ({"class_prior": [1, 2, 3]}, ["no", "yes"], "2 shares are needed"),
-        ({"class_prior": {"no": 1}}, ["no", "yes"], "a share is needed for each of no, yes"),
-        ({"class_prior": "uniform", "calibrated": False}, ["no", "yes"], "a plain vote has no prior"),
-        ({"class_prior": [-1, 2]}, ["no", "yes"], "shares of 0 or more"),
         ({"truncation": "drop"}, ["no", "yes"], "left, error"),
         ({"distance": "hidden", "centroid": "arithmetic"}, ["no", "yes"], "averages distributions"),
         ({}, ["no", "perhaps"], "row 1: unknown label 'perhaps'; choose from no, yes"),
@@ -176,9 +159,25 @@ def test_bad_options_and_labels_are_refused_before_the_model_reads(model, option
     assert model.statistics.prompts == before
 
 
+@pytest.mark.parametrize(
+    ("options", "y", "message"),
+    [
+        ({"rule": "guess"}, ["no", "yes"], "probe, blend, votes"),
+        ({"k": "few"}, ["no", "yes"], "a whole number or auto"),
+        ({"class_prior": "even"}, ["no", "yes"], "class_prior='even': choose 'uniform'"),
+        ({"class_prior": [1, 2, 3]}, ["no", "yes"], "give 2 shares"),
+        ({"class_prior": {"no": 1}}, ["no", "yes"], "give a share for each of no, yes"),
+        ({"class_prior": [-1, 2]}, ["no", "yes"], "each share must be 0 or more"),
+    ],
+)
+def test_bad_options_of_a_choice_are_refused(model, options, y, message):
+    with pytest.raises(kp.UserError, match=message):
+        kp.AutoClassifier(model, ONE, **{"k": 1} | options).fit(["a", "b"], y)
+
+
 def test_anchors_are_taken_away_by_their_ids(fitted, model, task, rows):
     X, y = rows
-    classifier = kp.KNNPrompting(model, task, **PLAIN, demo_shots=0).fit(X[:50], y[:50])
+    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:50], y[:50])
     near = classifier.kneighbors(X[60:61])[1][0]
     classifier.remove(near[:1].tolist())
     assert near[0] not in classifier.anchors_ and classifier.kneighbors(X[60:61])[1][0, 0] == near[1]

@@ -4,26 +4,9 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import contributions, explanation, explanation_text, reasons
+from knnprompt_jax.classifier import explanation, explanation_text
 from knnprompt_jax.store.store import StoreOptions
 from knnprompt_jax.tasks.task import Example
-
-
-@pytest.mark.parametrize("direction", ["forward", "released"])
-def test_parts_are_sums_of_the_terms_of_the_divergence(direction):
-    rng = np.random.default_rng(3)
-    p_V, k_V = rng.dirichlet(np.full(97, 0.1), 2) + 1e-9
-    p_V, k_V = p_V / p_V.sum(), k_V / k_V.sum()
-    groups_V, texts = rng.integers(0, 11, 97), np.array([f"v{v}" for v in range(11)])
-    got = reasons._largest(texts, groups_V, np.log(p_V), np.log(k_V), direction, 4)
-    terms_V = p_V * np.log(p_V / k_V) if direction == "forward" else k_V * np.log(k_V / p_V)
-    sums = {text: terms_V[groups_V == v].sum() for v, text in enumerate(texts)}
-    assert [part.text for part in got] == sorted(sums, key=sums.get, reverse=True)[:4]
-    for part in got:
-        own_V = groups_V == int(part.text[1:])
-        expected = sums[part.text], p_V[own_V].sum(), k_V[own_V].sum()
-        np.testing.assert_allclose((part.nats, part.after_text, part.after_anchor), expected, rtol=1e-9)
-
 
 CASES = [("factored", "forward"), ("dense", "released"), ("factored", "partial"), ("dense", "partial_raw_released")]
 
@@ -32,7 +15,7 @@ CASES = [("factored", "forward"), ("dense", "released"), ("factored", "partial")
 def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, kind, distance):
     X, y = rows
     options = {"k": 4, "demo_shots": 2, "store_options": StoreOptions(kind=kind), "distance": distance}
-    classifier = kp.KNNPrompting(model, task, calibrated=False, **options).fit(X[:67], y[:67])
+    classifier = kp.KNNPrompting(model, task, **options).fit(X[:67], y[:67])
     told = classifier.explain(X[70], num_tokens=model.config.vocab_size)
     distances, ids = classifier.kneighbors([X[70]])
     assert told.label == classifier.predict([X[70]])[0] and told.fields == {"sentence": X[70]}
@@ -55,7 +38,7 @@ def test_neighbours_are_told_with_what_they_were_ranked_by(model, task, rows, ki
 
 def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     X, y = rows
-    classifier = kp.KNNPrompting(model, task, k=7, distance="forward", rule="knn", demo_shots=0).fit(X[:67], y[:67])
+    classifier = kp.AutoClassifier(model, task, k=7, distance="forward", rule="votes", demo_shots=0).fit(X[:67], y[:67])
     told = classifier.explain(X[71])
     words = X[71].split()
     assert [part.of(told.fields) for part in told.parts] == words
@@ -76,12 +59,12 @@ def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     ],
 )
 def test_words_of_all_fields_are_parts(fields, found):
-    assert [part.of(fields) for part in contributions.parts(fields)] == found
+    assert [part.of(fields) for part in explanation.split(fields)] == found
 
 
 def test_what_is_left_of_a_text_without_a_part():
     example = Example({"a": " one  two\nthree", "b": "x"}, "")
-    left = [other.fields for other in contributions.without(example, contributions.parts(example.fields))]
+    left = [other.fields for other in explanation.without(example, explanation.split(example.fields))]
     assert [fields["a"] for fields in left] == [" two\nthree", " one  three", " one  two", " one  two\nthree"]
     assert [fields["b"] for fields in left] == ["x", "x", "x", ""]
 
@@ -89,21 +72,21 @@ def test_what_is_left_of_a_text_without_a_part():
 @pytest.mark.parametrize("count", [1, 64, 65, 131, 9001])
 def test_long_texts_are_taken_in_few_parts(count):
     fields = {"a": " ".join(f"w{number}" for number in range(count)), "b": "more"}
-    parts = contributions.parts(fields)
-    assert len(parts) <= contributions.MOST + 1
+    parts = explanation.split(fields)
+    assert len(parts) <= explanation.MOST_PARTS + 1
     assert " ".join(part.of(fields) for part in parts) == f"{fields['a']} more"
 
 
 def explained(text="<script>bad</script> ok\x1b[31m \u202enot", **values):
     parts = [
-        contributions.Part("text", *span, each)
+        explanation.Part("text", *span, each)
         for span, each in zip(((0, 20), (21, 28), (29, 33)), (0.5, 0.0, -0.25), strict=True)
     ]
     near = explanation.Neighbour(
-        7, "<b>", {"text": "x <i> y\n" * 5000}, 0.125, (reasons.Reason("<u>", 0.1, 0.5, 0.25),)
+        7, "<b>", {"text": "x <i> y\n" * 5000}, 0.125, (explanation.Reason("<u>", 0.1, 0.5, 0.25),)
     )
     told = {"fields": {"text": text}, "label": "&", "shares": {"&": 0.75, "<b>": 0.25, "c": 0.0}, "parts": tuple(parts)}
-    told |= {"neighbours": (near,) * 12, "measure": "KL, nats", "voted": True}
+    told |= {"neighbours": (near,) * 12, "measure": "KL, nats", "has_votes": True}
     return explanation.Explanation(**{**told, **values})
 
 
@@ -131,13 +114,13 @@ def test_terminals_get_plain_lines_or_colours():
 
 
 def test_words_that_do_nothing_and_neighbours_without_a_vote_are_told():
-    told = str(explained(parts=(contributions.Part("text", 0, 20, 0.001),), voted=False))
-    assert "no word alone changes the probability of the label" in told
-    assert "nearest anchors (KL, nats; the linear probe, which they do not vote in, decides)" in told
+    told = str(explained(parts=(explanation.Part("text", 0, 20, 0.001),), has_votes=False))
+    assert "no single word changes the probability of the label" in told
+    assert "nearest anchors (KL, nats; the linear probe decides without them)" in told
 
 
 def test_class_means_have_no_texts(model, task, rows):
-    options = {"demo_shots": 0, "k": 1, "distance": "forward", "centroid": "arithmetic", "calibrated": False}
+    options = {"demo_shots": 0, "k": 1, "distance": "forward", "centroid": "arithmetic"}
     classifier = kp.KNNPrompting(model, task, **options).fit(rows[0][:31], rows[1][:31])
     with pytest.raises(kp.UserError, match="class means have no texts"):
         classifier.explain("a text")

@@ -5,7 +5,7 @@ import pytest
 
 import knnprompt_jax as kp
 
-ONE = {"k": 1, "distance": "forward", "calibrated": False}
+ONE = {"k": 1, "distance": "forward"}
 TASK = kp.Task("hostile", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
 TEXTS = {
     "nul": "a\x00b\x00",
@@ -38,7 +38,7 @@ def test_any_text_is_explained_and_survives_saving(classifier, tmp_path, name):
     assert "<script>" not in told._repr_html_() and len(str(told)) < 2000
     if name in ("nul", "newlines"):  # The same file holds them all.
         classifier.save(tmp_path / "saved")
-        assert kp.KNNPrompting.load(tmp_path / "saved", classifier.lm).anchors_ == classifier.anchors_
+        assert kp.KNNPrompting.load(tmp_path / "saved", classifier.model).anchors_ == classifier.anchors_
 
 
 def test_texts_of_a_megabyte_are_cut_from_the_left_or_refused(model):

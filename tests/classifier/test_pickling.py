@@ -17,7 +17,7 @@ def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkey
     joblib.dump(fitted.set_params(tie_break="nearest"), tmp_path / "mine.joblib")
     fitted.set_params(tie_break="lowest")
     loaded = joblib.load(tmp_path / "mine.joblib")
-    assert loaded.lm.fingerprint == fitted.lm.fingerprint and loaded.tie_break == "nearest"
+    assert loaded.model.fingerprint == fitted.model.fingerprint and loaded.tie_break == "nearest"
     assert loaded.anchors_ == fitted.anchors_ and loaded.demonstrations_ == fitted.demonstrations_
     loaded.set_params(tie_break="lowest")
     np.testing.assert_array_equal(loaded.predict(rows[0][67:]), fitted.predict(rows[0][67:]))
@@ -27,7 +27,7 @@ def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkey
 def test_another_process_loads_the_model_by_its_name(fitted, rows, tmp_path):
     path = tmp_path / "mine.pickle"
     path.write_bytes(pickle.dumps(fitted))
-    assert path.stat().st_size < fitted.lm.head.rows_VE.nbytes
+    assert path.stat().st_size < fitted.model.head.rows_VE.nbytes
     code = f"import pickle; print(pickle.load(open({str(path)!r}, 'rb')).predict({rows[0][67:70]!r}).tolist())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(fitted.predict(rows[0][67:70]).tolist())
@@ -37,8 +37,8 @@ def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
     monkeypatch.setattr(kp.LanguageModel, "from_pretrained", None)
     classifier = kp.KNNPrompting(model, task, k=7)
     for same in (pickle.loads(pickle.dumps(classifier)), copy.deepcopy(classifier)):
-        assert same.lm.fingerprint == model.fingerprint
-        assert {**same.get_params(), "lm": 0} == {**classifier.get_params(), "lm": 0}
+        assert same.model.fingerprint == model.fingerprint
+        assert {**same.get_params(), "model": 0} == {**classifier.get_params(), "model": 0}
 
 
 def test_other_weights_are_refused(model):

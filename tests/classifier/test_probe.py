@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.classifier import probe
+from knnprompt_jax.classifier import rules
 
 
 @pytest.fixture(params=[(13, 29), (31, 7)], ids=["fewer rows", "more rows"])
-def rows(request):
+def probe_rows(request):
     count, width = request.param
     rng = np.random.default_rng(count)
     hidden_NE = rng.normal(size=(count, width)) * 7 + rng.normal(size=width)
     hidden_NE[:, 2] = 5.0  # A dimension that never changes.
-    return probe.Rows(hidden_NE.astype(np.float32), rng.integers(0, 3, count), 3)
+    return rules.ProbeRows(hidden_NE.astype(np.float32), rng.integers(0, 3, count), 3)
 
 
 def features(rows):
@@ -30,17 +30,17 @@ def ridge(x_NE, y_NC, penalty):
 
 
 @pytest.mark.parametrize("penalty", [0.1, 3.0])
-def test_scores_are_those_of_ridge_regression(rows, penalty):
-    x_NE, y_NC = features(rows), np.eye(3)[rows.y_N]
+def test_scores_are_those_of_ridge_regression(probe_rows, penalty):
+    x_NE, y_NC = features(probe_rows), np.eye(3)[probe_rows.y_N]
     weights_EC, constant_C = ridge(x_NE, y_NC, penalty)
     expected_NC = x_NE @ weights_EC + constant_C - y_NC.mean(0)
-    np.testing.assert_allclose(rows.fit(penalty).scores(rows.hidden_NE), expected_NC, atol=1e-8)
+    np.testing.assert_allclose(probe_rows.fit(penalty).scores(probe_rows.hidden_NE), expected_NC, atol=1e-8)
 
 
 @pytest.mark.parametrize("penalty", [0.1, 3.0])
-def test_left_out_scores_are_those_of_a_fit_without_the_row(rows, penalty):
-    x_NE, y_NC = features(rows), np.eye(3)[rows.y_N]
-    for row, scores_C in enumerate(rows.left_out(penalty)):
+def test_left_out_scores_are_those_of_a_fit_without_the_row(probe_rows, penalty):
+    x_NE, y_NC = features(probe_rows), np.eye(3)[probe_rows.y_N]
+    for row, scores_C in enumerate(probe_rows.left_out(penalty)):
         others = np.arange(len(x_NE)) != row
         weights_EC, constant_C = ridge(x_NE[others], y_NC[others], penalty)
         np.testing.assert_allclose(scores_C, x_NE[row] @ weights_EC + constant_C - y_NC.mean(0), atol=1e-8)

@@ -48,22 +48,22 @@ def with_fitting_sums(folder):
 
 def test_a_classifier_comes_back_as_it_was(fitted, folder, rows):
     loaded = kp.KNNPrompting.load(folder)  # The model too, by its name.
-    assert loaded.lm is not fitted.lm and loaded.lm.fingerprint == fitted.lm.fingerprint
+    assert loaded.model is not fitted.model and loaded.model.fingerprint == fitted.model.fingerprint
     assert loaded.task == fitted.task and loaded.demonstrations_ == fitted.demonstrations_
     assert loaded.anchors_ == fitted.anchors_
-    assert {**loaded.get_params(), "lm": 0} == {**fitted.get_params(), "lm": 0}
+    assert {**loaded.get_params(), "model": 0} == {**fitted.get_params(), "model": 0}
     np.testing.assert_array_equal(loaded.predict(rows[0][67:]), fitted.predict(rows[0][67:]))
     np.testing.assert_array_equal(loaded.kneighbors(rows[0][67:])[1], fitted.kneighbors(rows[0][67:])[1])
     assert loaded.predict(rows[0][67:]).dtype == np.int64
 
 
 def test_a_loaded_classifier_grows_and_is_saved_again(fitted, folder, rows):
-    loaded = kp.KNNPrompting.load(str(folder), fitted.lm).partial_fit(rows[0][67:80], rows[1][67:80])
+    loaded = kp.KNNPrompting.load(str(folder), fitted.model).partial_fit(rows[0][67:80], rows[1][67:80])
     assert list(loaded.anchors_)[-13:] == list(range(67, 80))
     with pytest.raises(kp.UserError, match="exists already"):
         loaded.save(folder)
     loaded.set_params(k=np.int64(1)).save(folder, overwrite=True)
-    again = kp.KNNPrompting.load(folder, fitted.lm)
+    again = kp.KNNPrompting.load(folder, fitted.model)
     assert again.score(rows[0][67:80], rows[1][67:80]) == 1.0
     assert os.listdir(folder.parent) == ["saved"]
 
@@ -78,7 +78,7 @@ def test_damaged_files_are_refused(fitted, folder, name, damage):
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2] if damage == "cut" else content.replace(b"e", b"a", 1))
     with pytest.raises(kp.UserError) as caught:
-        kp.KNNPrompting.load(folder, fitted.lm)
+        kp.KNNPrompting.load(folder, fitted.model)
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -89,7 +89,7 @@ def test_damaged_files_are_refused(fitted, folder, name, damage):
         (lambda content: content["task"].update(code="import os"), "not a saved classifier"),
         (lambda content: content["task"].update(template="{0.__class__}"), "template has"),
         (lambda content: content.update(task=[]), "not a saved classifier"),
-        (lambda content: content["parameters"].update(lm="evil/model"), "has other options"),
+        (lambda content: content["parameters"].update(model="evil/model"), "its options are not"),
         (lambda content: content["parameters"].update(k="three"), "k='three'"),
         (lambda content: content["choice"]["rule"].update(penalty=-1.0), "penalty=-1.0"),
         (lambda content: content.update(choice=None), "not a saved classifier"),
@@ -103,7 +103,7 @@ def test_damaged_files_are_refused(fitted, folder, name, damage):
 )
 def test_forged_classifiers_are_refused(fitted, folder, edit, message):
     with pytest.raises(kp.UserError, match=message):
-        kp.KNNPrompting.load(forged(folder, edit), fitted.lm)
+        kp.KNNPrompting.load(forged(folder, edit), fitted.model)
 
 
 @pytest.mark.parametrize(
@@ -121,20 +121,20 @@ def test_forged_classifiers_are_refused(fitted, folder, edit, message):
 )
 def test_forged_rows_are_refused(fitted, folder, edit, message):
     with pytest.raises(kp.UserError, match=message):
-        kp.KNNPrompting.load(forged(folder, edit_rows=edit), fitted.lm)
+        kp.KNNPrompting.load(forged(folder, edit_rows=edit), fitted.model)
 
 
 def test_the_model_must_be_the_anchors_own(fitted, folder):
-    other = copy.copy(fitted.lm)
+    other = copy.copy(fitted.model)
     other.name, other.fingerprint = "other", "0" * 64
     with pytest.raises(kp.UserError, match=r"made with another model: .*tiny \(\w{8}\).* there, .*other"):
         kp.KNNPrompting.load(folder, other)
 
 
 def test_a_model_that_is_not_there_is_told_with_the_way_out(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitted.lm, "name", "./nowhere")
+    monkeypatch.setattr(fitted.model, "name", "./nowhere")
     fitted.save(tmp_path / "saved")
-    with pytest.raises(kp.UserError, match=r"its model cannot be loaded; give it as lm=: no such folder: ./nowhere"):
+    with pytest.raises(kp.UserError, match=r"cannot load its model; give it as model=: no such folder: ./nowhere"):
         kp.KNNPrompting.load(tmp_path / "saved")
 
 
@@ -162,7 +162,7 @@ def edit_manifest(change):
         (edit_manifest(lambda content: content["class_counts"].update({"1": 7})), "altered since"),
         (edit_manifest(lambda content: content["files"].clear()), "altered since"),
         (edit_manifest(lambda content: content.update(format=99)), "newer than this version reads"),
-        (edit_manifest(lambda content: content.update(format=2)), "of an earlier version: build it again"),
+        (edit_manifest(lambda content: content.update(format=2)), "of an earlier version"),
         (lambda folder: (folder / manifest.FILE).write_text("[1]"), "not the manifest of a classifier"),
         (lambda folder: (folder / "arrays" / "more").write_text("x"), "not written with it"),
     ],
@@ -170,13 +170,13 @@ def edit_manifest(change):
 def test_altered_manifests_and_files_that_nobody_listed_are_refused(fitted, folder, edit, message):
     edit(folder)
     with pytest.raises(kp.UserError, match=message):
-        kp.KNNPrompting.load(folder, fitted.lm)
+        kp.KNNPrompting.load(folder, fitted.model)
 
 
 def test_folders_of_the_first_version_are_told_how_to_be_rebuilt(folder):
     (folder / "store").mkdir()
     (folder / manifest.FILE).rename(folder / "store" / manifest.FILE)
-    with pytest.raises(kp.UserError, match="earlier version: build it again, by python experiments/build_datastore.py"):
+    with pytest.raises(kp.UserError, match="earlier version"):
         kp.KNNPrompting.load(folder)
 
 
@@ -202,7 +202,7 @@ def test_a_folder_that_is_being_replaced_is_left_to_its_writer(folder):
 @pytest.mark.parametrize("bytes_allowed", [100, 2000, 20_000])
 def test_a_system_that_refuses_to_write_is_told_and_leaves_the_old(fitted, folder, bytes_allowed):
     """Files may not grow beyond a limit: at that of JSON, that of the manifest, that of the arrays."""
-    other = kp.KNNPrompting.load(folder, fitted.lm).remove(list(fitted.anchors_)[:9])
+    other = kp.KNNPrompting.load(folder, fitted.model).remove(list(fitted.anchors_)[:9])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_allowed, limits[1]))
     try:
@@ -211,7 +211,7 @@ def test_a_system_that_refuses_to_write_is_told_and_leaves_the_old(fitted, folde
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "\n" not in str(caught.value) and str(folder.parent) in str(caught.value)
-    assert kp.KNNPrompting.load(folder, fitted.lm).anchors_ == fitted.anchors_
+    assert kp.KNNPrompting.load(folder, fitted.model).anchors_ == fitted.anchors_
     other.save(folder, overwrite=True)
     assert [path.name for path in folder.parent.iterdir()] == ["saved"]
 
@@ -237,7 +237,7 @@ def test_overwriting_that_dies_leaves_the_old_or_the_new_whole(step, before, fit
     """Killed before or after each step that changes the disk."""
     folder, (owner, name, *count) = tmp_path / "saved", step
     fitted.save(folder)
-    other = kp.KNNPrompting.load(folder, fitted.lm).remove(list(fitted.anchors_)[:9])
+    other = kp.KNNPrompting.load(folder, fitted.model).remove(list(fitted.anchors_)[:9])
     original, calls = getattr(owner, name), []
 
     def dying(*arguments, **options):
@@ -253,8 +253,8 @@ def test_overwriting_that_dies_leaves_the_old_or_the_new_whole(step, before, fit
     with monkeypatch.context() as patched, pytest.raises(Died):
         patched.setattr(owner, name, dying)
         other.save(folder, overwrite=True)
-    left = kp.KNNPrompting.load(folder, fitted.lm)
+    left = kp.KNNPrompting.load(folder, fitted.model)
     assert left.anchors_ in (fitted.anchors_, other.anchors_)
     other.save(folder, overwrite=True)
-    assert kp.KNNPrompting.load(folder, fitted.lm).anchors_ == other.anchors_
+    assert kp.KNNPrompting.load(folder, fitted.model).anchors_ == other.anchors_
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]

@@ -6,17 +6,16 @@ from sklearn import base, metrics, model_selection, pipeline, preprocessing, uti
 from sklearn.utils import validation
 
 import knnprompt_jax as kp
-from tests.classifier.conftest import PLAIN
 
 
 @pytest.fixture(scope="module")
 def unfitted(model, task):
-    return kp.KNNPrompting(model, task, **PLAIN, demo_shots=0)
+    return kp.KNNPrompting(model, task, demo_shots=0)
 
 
 def test_a_clone_shares_the_model_and_nothing_fitted(fitted):
     clone = base.clone(fitted)
-    assert clone.lm is fitted.lm and clone.get_params() == fitted.get_params()
+    assert clone.model is fitted.model and clone.get_params() == fitted.get_params()
     with pytest.raises(validation.NotFittedError):
         validation.check_is_fitted(clone)
     validation.check_is_fitted(fitted)
@@ -48,7 +47,7 @@ def test_scorers_read_probabilities_in_the_order_of_sorted_labels(model, rows):
     X, y = rows
     names = np.array(["zebra", "ape", "mouse", "yak", "bee", "cow"])
     task = kp.Task("animals", ("text",), "{text}\nKind:", tuple(names), tuple(names))
-    classifier = kp.KNNPrompting(model, task, **PLAIN, demo_shots=0).fit(X[:60], names[y[:60]])
+    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:60], names[y[:60]])
     loss = -metrics.get_scorer("neg_log_loss")(classifier, X, names[y])
     by_name = dict(zip(classifier.classes_, classifier.predict_proba(X).T, strict=True))
     own = np.array([by_name[names[label]][row] for row, label in enumerate(y)])

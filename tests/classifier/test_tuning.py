@@ -1,15 +1,12 @@
 """What is tried on anchors that are there: the table, its baselines and its warnings."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import choosing, leave_one_out, tuning
+from knnprompt_jax.classifier import choosing, evidence, trials
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
-from tests.classifier.conftest import PLAIN
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it"]
 LABELS = [0] * 5 + [0, 1, 1, 1, 0, 1]
@@ -18,16 +15,16 @@ TASK = kp.Task("talk", ("text",), "{text}\nIt is", ("0", "1"), ("said", "asked")
 
 @pytest.fixture(scope="module")
 def whole(model):
-    return kp.KNNPrompting(model, TASK, **PLAIN, demo_shots=0).fit(TEXTS, LABELS)
+    return kp.KNNPrompting(model, TASK, demo_shots=0).fit(TEXTS, LABELS)
 
 
 @pytest.mark.parametrize("distance", ["forward", "released", "partial", "hidden"])
 def test_others_are_those_of_a_store_without_the_row(model, whole, distance):
-    states = leave_one_out.states_of(whole.store_)
+    states = whole.store_.codec.states(whole.store_.unpadded.keys)
     store = store_lib.build(store_lib.StoreOptions(), distance, model.head, states, LABELS, whole.label_ids())
     for k in (1, 3, 10):
         options = search.SearchOptions(k, distance)
-        nearest = leave_one_out.neighbours(store, options)
+        nearest = evidence.neighbours(store, options)
         for row in range(len(store)):
             alone = store.remove([row]).search(states[row : row + 1], options)
             np.testing.assert_allclose(nearest.distances_Qk[row], alone.distances_Qk[0], atol=1e-5)
@@ -37,10 +34,10 @@ def test_others_are_those_of_a_store_without_the_row(model, whole, distance):
 
 @pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
 def test_states_come_back_from_the_store(fitted, key_dtype):
-    states, head = fitted.read(list(fitted.anchors_.values())), fitted.lm.head
+    states, head = fitted.read(list(fitted.anchors_.values())), fitted.model.head
     options = store_lib.StoreOptions("factored", key_dtype)
     store = store_lib.build(options, "forward", head, states, fitted.store_.labels_N, range(6))
-    back = leave_one_out.states_of(store)
+    back = store.codec.states(store.unpadded.keys)
     logits_NV = np.asarray(back.hidden_NE, np.float64) @ np.asarray(head.rows_VE, np.float64).T
     np.testing.assert_allclose(np.exp(logits_NV - np.asarray(back.log_z_N)[:, None]).sum(-1), 1, rtol=1e-4)
     np.testing.assert_allclose(back.hidden_NE, states.hidden_NE, atol=1e-4 if key_dtype == "float32" else 0.1)
@@ -58,29 +55,30 @@ def test_everything_is_tried_without_a_pass_and_the_best_can_be_used(fitted, mod
     tried = fitted.tune("accuracy", ks=(1, 3, 99))
     assert model.statistics.prompts == read
     candidates = [each.rule for each in tried.choice.candidates]
-    assert {rule.k for rule in candidates if rule.rule == "knn"} == {1, 3}
-    assert {rule.distance for rule in candidates if rule.rule == "knn"} == set(choosing.DISTANCES)
-    assert {rule.rule for rule in candidates} == {"knn", "probe", "blend"}
+    assert {rule.k for rule in candidates if rule.rule == "votes"} == {1, 3}
+    assert {rule.distance for rule in candidates if rule.rule == "votes"} == set(choosing.DISTANCES)
+    assert {rule.rule for rule in candidates} == {"votes", "probe", "blend"}
     told = str(tried)
     assert "each of 55 anchors" in told and "± standard errors" in told and tried.choice.line in told
-    used = kp.KNNPrompting(model, fitted.task, **PLAIN, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
-    assert used.calibrated and used.rule_ == tried.best == dataclasses.replace(used.choice_.rule)
-    assert model.statistics.prompts == read  # These prompts are among those read last.
-    assert (used.k, used.distance) == (tried.best.k, tried.best.distance) and used.rule == "auto"
+    used = kp.KNNPrompting(model, fitted.task, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
+    assert isinstance(used, kp.AutoClassifier) and used.rule_ == tried.best and used.choice_ == tried.choice
+    again = kp.AutoClassifier(model, fitted.task, k=9, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
+    assert again.k == tried.best.k and again.rule == "auto", "given settings are replaced"
+    np.testing.assert_array_equal(again.predict(rows[0][67:]), used.predict(rows[0][67:]))
 
 
 def test_of_a_kind_the_best_is_shown_and_the_best_kind_first():
     def candidate(rule, loss):
         return choosing.Candidate(rule, choosing.Score(0.5, 0.05, 0.4, loss))
 
-    knn = [candidate(choosing.Rule("knn", 0, k, "hidden"), loss) for k, loss in ((1, 0.9), (3, 0.7), (5, 0.8))]
+    knn = [candidate(choosing.Rule("votes", 0, k, "hidden"), loss) for k, loss in ((1, 0.9), (3, 0.7), (5, 0.8))]
     probes = [
         candidate(choosing.Rule("probe", 0, penalty=penalty), loss) for penalty, loss in ((1.0, 0.6), (3.0, 0.75))
     ]
     choice = choosing.Choice(probes[0].rule, (*knn, *probes), knn[0].score, "log_loss", 13)
     beside = {"commonest class": choosing.Score(0.25, 0.1, 0.1, 1.4)}
-    lines = str(tuning.Tuning(choice, ("be careful",), beside)).splitlines()
-    starts = ("rule=probe, penalty=1,", "rule=knn, k=3,", "rule=probe, penalty=3,", "commonest class")
+    lines = str(trials.Tuning(choice, ("be careful",), beside)).splitlines()
+    starts = ("rule=probe, penalty=1,", "rule=votes, k=3,", "rule=probe, penalty=3,", "commonest class")
     assert [line.startswith(start) for line, start in zip(lines[4:8], starts, strict=True)] == [True] * 4
     assert "50.0 ± 5.0" in lines[4] and "0.600" in lines[4] and "25.0 ± 10.0" in lines[7]
     assert lines[9] == "warning: be careful" and lines[10].startswith(
@@ -91,19 +89,21 @@ def test_of_a_kind_the_best_is_shown_and_the_best_kind_first():
 def test_warnings(model):
     task = kp.Task("w", ("text",), "{text}:", ("a", "b", "c"), ("the same", "not the same", "other"))
     texts = ["x", "x", *"yzwvutsrqp"]
-    classifier = kp.KNNPrompting(model, task, **PLAIN, demo_shots=0).fit(texts, list("aaaaaaaaaaab"))
+    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(texts, list("aaaaaaaaaaab"))
     told = str(classifier.tune(ks=(3,)))
-    assert "class 'b' has 1 anchors, too few to be judged" in told and "class 'c' has 0 anchors" in told
-    assert "2 anchors have the text of another" in told and "label words are not compared by: task" in told
+    assert "class 'b' has 1 anchors, too few to judge it" in told and "class 'c' has 0 anchors" in told
+    assert (
+        "2 anchors have the same text as another" in told and "no distance between label words was tried: task" in told
+    )
     assert "distance=partial" not in told and "class 'a'" not in told
 
 
 def test_one_class_only(model):
     task = kp.Task("w", ("text",), "{text}:", ("a",), ("word",))
-    classifier = kp.KNNPrompting(model, task, demo_shots=1).fit(list("abcdefghijklm"), ["a"] * 13)
+    classifier = kp.AutoClassifier(model, task, demo_shots=1).fit(list("abcdefghijklm"), ["a"] * 13)
     assert classifier.predict(["q"]).tolist() == ["a"]
     np.testing.assert_allclose(classifier.predict_proba(["q"]), [[1.0]])
-    assert "there is one class only" in str(classifier.tune(ks=(1,)))
+    assert "all anchors have one class" in str(classifier.tune(ks=(1,)))
 
 
 def test_what_cannot_be_tuned_is_refused(model, whole):
@@ -111,6 +111,6 @@ def test_what_cannot_be_tuned_is_refused(model, whole):
         whole.tune(ks=(11, 12))
     with pytest.raises(kp.UserError, match="k=11: choose from 1 to 10, the number of other anchors"):
         whole.kneighbors(n_neighbors=11)
-    few = kp.KNNPrompting(model, TASK, **PLAIN, demo_shots=0).fit(TEXTS[4:], LABELS[4:])
+    few = kp.KNNPrompting(model, TASK, demo_shots=0).fit(TEXTS[4:], LABELS[4:])
     with pytest.raises(kp.UserError, match="7 anchors are too few to choose by: at least 10"):
         few.tune()

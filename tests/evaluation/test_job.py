@@ -8,6 +8,7 @@ from sklearn import metrics
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.evaluation import job
 from knnprompt_jax.tasks import sources
 
@@ -18,9 +19,7 @@ SCRIPT = "<script>alert('$1 & $2')</script>"
 def classifier() -> "kp.KNNPrompting":
     task = kp.Task("mood", ("text",), "{text}\nMood:", ("7", "3", "x"), ("good", "bad", "odd"))
     train = [("what a day", "7"), ("fine", "7"), ("so dull", "3"), ("awful", "3"), ("a purple cow", "x"), (SCRIPT, "x")]
-    return kp.KNNPrompting(kp.demo_model("tiny"), task, k=3, distance="forward", calibrated=False, demo_shots=0).fit(
-        *zip(*train, strict=True)
-    )
+    return kp.KNNPrompting(kp.demo_model("tiny"), task, demo_shots=0).fit(*zip(*train, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +66,13 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
         ({"input": "none.csv"}, "cannot read the file"),
         ({"store": "none"}, "not a saved classifier"),
         ({"input": ""}, "input is required"),
+        ({"output": "mine/out"}, "mine is a saved classifier; choose an output outside it"),
     ],
 )
 def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, given, message, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     classifier.save(tmp_path / "mine")
-    monkeypatch.setattr(job.KNNPrompting, "load", None)
+    monkeypatch.setattr(saving.Saved, "load_model", None)
     options = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
     with pytest.raises(errors.UserError) as caught:
         job.run(job.EvaluationSettings(**options))

@@ -58,8 +58,8 @@ def test_probabilities(measured):
 
 
 def test_risk_and_coverage(measured):
-    """Rows that are as sure are answered together."""
-    assert [(sure.probability, sure.coverage, sure.accuracy) for sure in measured.surest] == [
+    """Rows of equal probability are answered together."""
+    assert [(point.probability, point.coverage, point.accuracy) for point in measured.coverage] == [
         (1.0, pytest.approx(1 / 7), 1.0),
         (0.8, pytest.approx(4 / 7), 1.0),
         (0.6, 1.0, pytest.approx(4 / 7)),
@@ -73,5 +73,7 @@ def test_csv_and_text(measured):
     assert lines[0] == "measure,class,value"
     assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
     told = writing.table(measured)
-    assert told.startswith("accuracy 57.1 % (95 % interval 25.0 to 84.2) of 7 rows; the commonest class alone 57.1 %\n")
-    assert "by their share of all: 57 %: 100.0, 100 %: 57.1\n" in told
+    assert told.startswith(
+        "accuracy 57.1 % (95 % interval 25.0 to 84.2) of 7 rows; always predicting the commonest class 57.1 %\n"
+    )
+    assert "by their share of all rows: 57 %: 100.0, 100 %: 57.1\n" in told

@@ -5,8 +5,9 @@ import pathlib
 
 import pytest
 
-from knnprompt_jax import errors, lm
-from knnprompt_jax.classifier import models, saving
+import knnprompt_jax as kp
+from knnprompt_jax import errors
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.tasks import catalogue
 
@@ -26,10 +27,7 @@ def classifier() -> KNNPrompting:
     train = [json.loads(line) for line in text.splitlines()]
     task = catalogue.get("demo")
     few = [row for label in task.labels for row in [row for row in train if str(row["label"]) == label][:SHOTS]]
-    model: lm.LanguageModel = models.demo_model("tiny")
-    return KNNPrompting(model, task, k=3, distance="forward", calibrated=False, demo_shots=1).fit(
-        few, [row["label"] for row in few]
-    )
+    return KNNPrompting(kp.demo_model("tiny"), task, demo_shots=1).fit(few, [row["label"] for row in few])
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +40,7 @@ def store(classifier: KNNPrompting, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture
 def loaded(classifier: KNNPrompting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saved classifiers get the model that is loaded already."""
-    monkeypatch.setattr(saving.Saved, "load_model", lambda saved, mesh: classifier.lm)
+    monkeypatch.setattr(saving.Saved, "load_model", lambda saved, mesh: classifier.model)
 
 
 def failure(function: object, *arguments: object, **options: object) -> str:

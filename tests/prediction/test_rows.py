@@ -112,9 +112,9 @@ def test_reading_goes_on_after_a_mark(tmp_path, kind):
     ("arguments", "message"),
     [
         (("nowhere.csv",), "nowhere.csv: cannot read the file: No such file"),
-        (("rows.doc",), "rows.doc: format='doc': choose from csv, tsv, jsonl, txt, parquet"),
-        (("rows.csv", "yaml"), "format='yaml': choose from csv, tsv, jsonl, txt, parquet"),
-        (("-",), "format='': for standard input, choose from csv, tsv, jsonl, txt$"),
+        (("rows.doc",), "rows.doc: --format=doc: choose from csv, tsv, jsonl, txt, parquet"),
+        (("rows.csv", "yaml"), "--format=yaml: choose from csv, tsv, jsonl, txt, parquet"),
+        (("-",), "--format=: for standard input, choose from csv, tsv, jsonl, txt$"),
         (("-", "txt"), "standard input, after row 1: not UTF-8"),
         (("-", "txt", "klingon"), "encoding='klingon': unknown"),
     ],

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from knnprompt_jax.classifier.predictions import Predictions
+from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import writing
 from knnprompt_jax.tasks.task import Example
 from tests.prediction.conftest import failure
@@ -112,6 +112,6 @@ def test_which_columns_are_kept(keep, columns):
 
 def test_columns_that_there_are_not_are_told():
     told = failure(writing.kept, "label,team", COLUMNS)
-    assert told == "keep='label,team': the input has no column 'team'; choose from ids, all, none, " + ", ".join(
+    assert told == "--keep=label,team: the input has no column 'team'; choose from ids, all, none, " + ", ".join(
         COLUMNS
     )

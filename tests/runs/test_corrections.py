@@ -3,13 +3,13 @@
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier import contents
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.runs import corrections
 from knnprompt_jax.tasks.task import Example, Task
 
 TASK = Task("mood", ("text",), "{text}\nMood:", ("bad", "=good", "so so"), ("bad", "good", "medium"))
-CONTENT = contents.Content(
-    *(TASK, {}, TASK.labels, 11),
+CONTENT = saving.Content(
+    *("KNNPrompting", TASK, {}, TASK.labels, 11),
     demonstrations=(Example({"text": "x"}, "bad", 2),),
     anchors=tuple(Example({"text": f"t{row}"}, label, row) for row, label in ((0, "bad"), (3, "=good"), (7, "so so"))),
 )
@@ -44,12 +44,15 @@ def test_ids_and_labels_may_be_numbers(tmp_path):
     [
         ("label\nbad\n", "csv:2: lacks the column 'id'; it has label"),
         ("id\n3\n", "csv:2: lacks the column 'label'; it has id"),
-        ("id,label\n3.5,bad\n", "csv:2: id '3.5': a whole number is needed"),
-        ("id,label\n0,bad\n2,bad\n", "csv:3: id 2 is a demonstration's"),
-        ("id,label\n11,bad\n", "csv:2: id 11 is no anchor's: choose from 0 to 10"),
+        ("id,label\n3.5,bad\n", "csv:2: id '3.5': an integer is required"),
+        ("id,label\n0,bad\n2,bad\n", "csv:3: id 2 is a demonstration"),
+        ("id,label\n11,bad\n", "csv:2: id 11 is no anchor: choose from 0 to 10"),
         ("id,label\n3,bad\n0,bad\n3,so so\n", "csv:4: id 3 has two labels in this file, 'bad' and 'so so'"),
         ("id,label\n3, \n", "csv:2: the label is empty"),
-        ("id,label,suggested\n0,so so,=good\n", "csv:2: label 'so so' is not that of anchor 0, 'bad': the right label"),
+        (
+            "id,label,suggested\n0,so so,=good\n",
+            "csv:2: label 'so so' is not that of anchor 0, 'bad': write the right label",
+        ),
     ],
 )
 def test_mistakes_are_told_with_their_line(tmp_path, text, message):

@@ -1,27 +1,37 @@
-"""A classifier from a table of one's own."""
+"""Classifiers fitted to a table or to a task's rows, from settings to summary."""
 
 import csv
+import dataclasses
+import json
 
+import jax
+import numpy as np
 import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
-from knnprompt_jax.classifier import demonstrations, evidence
-from knnprompt_jax.classifier import options as options_lib
-from knnprompt_jax.runs import fitting
+from knnprompt_jax.classifier import evidence, trials
+from knnprompt_jax.runs import comparison, fitting, tuning
+from knnprompt_jax.store.store import StoreOptions
+from tests.runs.conftest import choosing
 
 BILLING = ("I was charged twice", "refund me", "the invoice is wrong", "money back", "a fee")
 OUTAGE = ("the site is down", "nothing loads", "server error")
+KINDS = {"dense": StoreOptions(kind="dense"), "factored": StoreOptions(kind="factored")}
+
+
+def write_table(path, rows, header=("message", "team")):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
 
 
 @pytest.fixture
 def table(tmp_path):
     """Eight tickets of two classes, with their numbers and days."""
     rows = [(text, "billing team") for text in BILLING] + [(text, "outage") for text in OUTAGE]
-    with (tmp_path / "train.csv").open("w", newline="") as file:
-        csv.writer(file).writerow(("ticket_id", "message", "day", "team"))
-        csv.writer(file).writerows((f"x{i}", text, "2026-01-02", team) for i, (text, team) in enumerate(rows))
-    return tmp_path / "train.csv"
+    numbered = [(f"x{i}", text, "2026-01-02", team) for i, (text, team) in enumerate(rows)]
+    return write_table(tmp_path / "train.csv", numbered, ("ticket_id", "message", "day", "team"))
 
 
 def settings(table, **options):
@@ -29,124 +39,173 @@ def settings(table, **options):
     return fitting.FitSettings(**{**given, **options})
 
 
+@pytest.fixture(scope="module")
+def shared(world):
+    """Options of the published classifier on the rows of a task."""
+    drawn = {"rule": "knn", "task": "mr", "shots": 9, "demo_shots": 2}
+    return {**drawn, "model": str(world / "model"), "data_dir": str(world / "data")}
+
+
+@pytest.fixture(scope="module")
+def built(shared, tmp_path_factory):
+    """Published classifiers with a dense and a factored store of the same anchors."""
+    folder = tmp_path_factory.mktemp("classifiers")
+    jobs = {kind: fitting.FitSettings(**shared, store=str(folder / kind), datastore=own) for kind, own in KINDS.items()}
+    return folder, {kind: fitting.run(job) for kind, job in jobs.items()}
+
+
+def test_the_summary_reports_the_class_sizes_and_costs(built):
+    vocabulary, width = built[1]["dense"].classifier.model.head.rows_VE.shape
+    for kind, numbers in (("dense", vocabulary), ("factored", width + 1)):
+        text = fitting.summarize(built[1][kind])
+        assert text.startswith("KNNPrompting: rule=votes, k=3, distance=forward, weights=uniform, demo_shots=2\n")
+        assert f"14 anchors of {4 * numbers:,} bytes" in text
+        assert f"datastore: {kind} float32 on the device, 14 anchors" in text and "per tile" in text
+    assert np.bincount(built[1]["factored"].classifier.store_.labels_N).tolist() == [7, 7]
+
+
+def test_the_published_classifier_is_that_of_the_comparison(built, world, job):
+    """The same draw, anchors and votes as the method knn; ids are rows of the train file."""
+    store = kp.load(built[0] / "dense").store_
+    rows = [json.loads(line) for line in (world / "data/mr/train.jsonl").read_text().splitlines()]
+    assert [int(rows[index]["label"]) for index in store.ids_N] == store.labels_N.tolist()
+    texts = [json.loads(line)["sentence"] for line in (world / "data/mr/dev_subsample.jsonl").open()]
+    [record] = comparison.run(dataclasses.replace(job, seeds=(1,), methods="knn"))
+    assert kp.KNNPrompting.load(built[0] / "factored").predict(texts).tolist() == list(record.predicted)
+
+
+@pytest.mark.parametrize(
+    ("options", "knn", "store"),
+    [
+        (KINDS["dense"], {"distance": "released"}, ""),
+        (StoreOptions(placement="host"), {}, ""),
+        (StoreOptions(), {"approximate_recall": 0.9}, ""),
+        (StoreOptions(placement="host"), {}, "dense"),
+        (StoreOptions(), {"distance": "partial"}, "factored"),
+        (StoreOptions(), {"centroid": "arithmetic"}, "dense"),
+    ],
+)
+def test_no_store_changes_a_prediction(options, knn, store, job, built):
+    given = {name: value for name, value in knn.items() if name != "approximate_recall"}
+    place = str(built[0] / store) if store else ""
+    plain = comparison.run(choosing(dataclasses.replace(job, seeds=(1,)), knn=given))
+    drawn = {"seeds": None, "shots": None} if store else {"seeds": (1,)}
+    own = dataclasses.replace(job, datastore=options, store=place, **drawn)
+    other = comparison.run(choosing(own, knn=knn))
+    assert [record.predicted for record in other] == [record.predicted for record in plain]
+    described = other[1].datastore
+    assert described["anchors"] == (2 if "centroid" in knn else 14)
+    assert described["placement"] == (options.placement if "centroid" not in knn else "device")
+    assert other[1].prompts == (13 if store else 27)  # The anchors of a saved classifier are not read again.
+
+
+def test_tune_takes_this_folder(built):
+    choice = tuning.run(tuning.TuningSettings(store=str(built[0] / "factored"), k=(1, 3))).tuning.choice
+    assert choice.num_anchors == 14 and {each.rule.k for each in choice.candidates if each.rule.rule == "votes"} == {
+        1,
+        3,
+    }
+
+
+def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp_path, monkeypatch):
+    job = fitting.FitSettings(**{**shared, "seed": 3}, store=str(tmp_path / "store"))
+    with monkeypatch.context() as patched, pytest.raises(TypeError):
+        patched.setattr(kp.KNNPrompting, "fit_states", None)  # Interrupted after the states are read.
+        fitting.run(job)
+    assert not (tmp_path / "store").exists()
+    first = fitting.run(job)
+    assert first.statistics.prompts == 0, "the states are in the cache"
+    again = fitting.run(job)
+    assert again.statistics.prompts == 0 and "no prompt was read" in fitting.summarize(again)
+    jax.tree.map(np.testing.assert_array_equal, again.classifier.store_.anchors, first.classifier.store_.anchors)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    with pytest.raises(errors.UserError, match="holds a classifier of other anchors or options"):
+        fitting.run(dataclasses.replace(job, seed=4))
+    assert fitting.run(dataclasses.replace(job, seed=4, overwrite=True)).classifier.random_state == 4
+
+
+def test_as_many_demonstrations_as_the_context_holds_by_default(shared, tmp_path):
+    result = fitting.run(fitting.FitSettings(**shared | {"demo_shots": None}, store=str(tmp_path / "store")))
+    assert result.classifier.demo_shots == 2 and len(result.classifier.demonstrations_) == 4
+
+
 @pytest.mark.parametrize("seed", [1, 2])  # The last row is a demonstration, and an anchor.
-def test_all_rows_are_in_the_saved_classifier(table, seed):
-    done = fitting.building.run(settings(table, demo_shots=1, seed=seed))
-    loaded = kp.KNNPrompting.load(table.parent / "mine", done.classifier.lm)
+def test_all_rows_of_a_table_are_used(table, seed):
+    done = fitting.run(settings(table, demo_shots=1, seed=seed))
+    loaded = kp.AutoClassifier.load(table.parent / "mine", done.classifier.model)
     shown = [example.row for example in loaded.demonstrations_]
     assert sorted([*shown, *loaded.anchors_]) == list(range(8)) and len(shown) == 2
-    assert (7 in shown) == (seed == 1)
-    assert loaded.num_rows_ == 8
+    assert (7 in shown) == (seed == 1) and loaded.num_rows_ == 8
     assert loaded.task.fields == ("message",) and loaded.task.labels == ("billing team", "outage")
-    assert "    Message: {message}\n    Team:\n" in fitting.summarize(done)
-    assert "which billing team or outage continues" in fitting.summarize(done)
+    text = fitting.summarize(done)
+    assert text.startswith("AutoClassifier: rule=votes") and "    Message: {message}\n    Team:\n" in text
+    assert "followed by billing team or outage" in text
 
 
 def test_a_declared_task_is_taken_as_it_is(table):
     (table.parent / "support.yaml").write_text(
         'fields: [message]\ntemplate: "{message}\\nWho:"\nlabels: [billing team, outage]\nlabel_words: [money, fault]\n'
     )
-    task = str(table.parent / "support.yaml")
-    fitted = fitting.building.run(settings(table, task=task, demo_shots=0)).classifier
+    fitted = fitting.run(settings(table, task=str(table.parent / "support.yaml"), demo_shots=0)).classifier
     assert (fitted.task.label_words, len(fitted.anchors_)) == (("money", "fault"), 8)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_file": ""}, "train_file='': it is needed, or a change of a saved classifier"),
+        ({"store": ""}, "store"),
+        ({"train_file": ""}, "--train_file: give a table of rows, or a task"),
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
-        (
-            {"label_column": "kind"},
-            "train.csv: the file is unlabelled: no row has a 'kind', only ticket_id, message, day, team; name the column",
-        ),
+        ({"label_column": "kind"}, "no row has a 'kind', only ticket_id, message, day, team; name the column"),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
-        ({"train_file": "", "append": "more.csv"}, "not a saved classifier"),
-        ({"knn": options_lib.RuleOptions(k=7), "demo_shots": 1}, "knn.k=7: there are 6 anchors"),
+        ({"k": 7, "demo_shots": 1}, "--k=7: there are 6 anchors"),
+        ({"rule": "knn", "penalty": 1.0}, "--penalty: has no effect with --rule=knn"),
+        ({"centroid": "arithmetic"}, "--centroid: has no effect without --rule=knn"),
+        ({"rule": "knn", "distance": "hidden", "centroid": "arithmetic"}, "averages distributions"),
     ],
 )
-def test_mistakes_are_told_in_one_line(table, options, message):
+def test_mistakes_are_one_line_before_weights_load(table, options, message, monkeypatch):
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     with pytest.raises(errors.UserError) as caught:
-        fitting.building.run(settings(table, **options))
+        fitting.run(settings(table, **options))
     assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert [path.name for path in table.parent.iterdir()] == ["train.csv"]
 
 
-def test_what_is_not_named_is_chosen_and_a_second_start_has_nothing_to_do(table):
-    rows = [
-        (f"ticket {i}: {text}", team)
-        for i in range(3)
-        for text, team in [(BILLING[i], "billing"), (OUTAGE[i], "outage")]
-    ]
-    rows += [(f"note {i}: {text}", "outage") for i, text in enumerate(OUTAGE)] + [
-        (f"again {i}: {text}", "billing") for i, text in enumerate(BILLING)
-    ]
-    with table.open("w", newline="") as file:
-        csv.writer(file).writerows([("message", "team"), *rows])
-    done = fitting.building.run(settings(table))
+def test_what_is_not_given_is_chosen_on_the_same_drawn_rows(table):
+    """Twelve of forty rows are drawn; the anchors that all numbers of demonstrations share are compared."""
+    rows = [(f"ticket {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(40)]
+    done = fitting.run(settings(write_table(table, rows), shots=6))
     choice = done.classifier.choice_
-    assert {each.rule.demo_shots for each in choice.candidates} >= {0, 2}
-    assert choice.line in fitting.summarize(done)
-    assert len(done.classifier.anchors_) == 14 - 2 * choice.rule.demo_shots
-    again = fitting.building.run(settings(table))
+    assert {each.rule.demo_shots for each in choice.candidates} == {0, 1}
+    assert choice.num_anchors == 12 - 2 * 1 and choice.line in fitting.summarize(done)
+    assert len(done.classifier.anchors_) == 12 - 2 * choice.rule.demo_shots
+    assert done.classifier.num_rows_ == 40, "ids of appended rows are not those of rows that were not drawn"
+    again = fitting.run(settings(table, shots=6))
     assert again.statistics.prompts == 0 and again.classifier.choice_ == choice
 
 
-def test_numbers_of_demonstrations_are_compared_on_the_same_drawn_rows(table):
-    """Twelve of forty rows are drawn; all that are no demonstrations of any number are what it is chosen by."""
-    with table.open("w", newline="") as file:
-        rows = [(f"ticket {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(40)]
-        csv.writer(file).writerows([("message", "team"), *rows])
-    done = fitting.building.run(settings(table, shots=6)).classifier
-    assert {each.rule.demo_shots for each in done.choice_.candidates} == {0, 1}
-    assert done.choice_.num_anchors == 12 - 2 * 1
-    assert len(done.anchors_) == 12 - 2 * done.choice_.rule.demo_shots
-    assert done.num_rows_ == 40, "ids of appended rows are no numbers of rows that were not drawn"
-
-
 def test_small_classes_and_many_neighbours(table, caplog):
-    """Nine rows of each class are asked for, of which there are five and three; seven neighbours leave room for one demonstration of
-    neither class."""
-    done = fitting.building.run(settings(table, shots=9, knn=options_lib.RuleOptions(k=7))).classifier
+    """Nine rows of each class are requested; seven neighbours leave no room for demonstrations."""
+    done = fitting.run(settings(table, shots=9, k=7)).classifier
     assert (len(done.anchors_), len(done.demonstrations_)) == (8, 0)
-    (told,) = [
-        record.getMessage()
-        for record in caplog.records
-        if "asked for" in record.getMessage() and "outage" in record.getMessage()
-    ]
-    assert "class 'outage' (outage) has 3 train rows of the 9 asked for" in told
+    assert any("class 'outage' (outage) has 3 train rows" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.parametrize("shots", [0, 1])
+@pytest.mark.parametrize("shots", [None, 1])
 def test_a_row_of_each_class_is_enough(table, shots):
-    table.write_text("message,team\nrefund me,billing\nserver error,outage\n")
-    done = fitting.building.run(settings(table, shots=shots)).classifier
+    write_table(table, [("refund me", "billing"), ("server error", "outage")])
+    done = fitting.run(settings(table, shots=shots)).classifier
     assert (sorted(done.anchors_), done.demonstrations_) == ([0, 1], ())
 
 
-@pytest.mark.parametrize(("limit", "looked_at"), [(1024, (10, 12, 14)), (11, (10, 11, 11))])
-def test_what_was_read_to_choose_is_read_once(table, monkeypatch, limit, looked_at):
-    """Fourteen rows, after two, one and no demonstrations per class; the process dies before anything is saved."""
-    with table.open("w", newline="") as file:
-        rows = [(f"ticket {i}: {BILLING[i % 5]} {OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(14)]
-        csv.writer(file).writerows([("message", "team"), *rows])
+@pytest.mark.parametrize(("limit", "compared"), [(1024, (10, 12, 14)), (11, (10, 11, 11))])
+def test_anchors_read_to_choose_are_read_once(table, monkeypatch, limit, compared):
+    """Fourteen rows, with two, one and no demonstrations per class."""
+    rows = [(f"note {limit} {i}: {BILLING[i % 5]} {OUTAGE[i % 3]}", ("billing", "outage")[i % 2]) for i in range(14)]
+    write_table(table, rows)
     monkeypatch.setattr(evidence, "LIMIT", limit)
-    monkeypatch.setattr(demonstrations, "up_to", lambda most, rows: [2, 1, 0])
-    read = []
-    states = lm.LanguageModel.states
-    monkeypatch.setattr(
-        lm.LanguageModel,
-        "states",
-        lambda model, prompts, *rest: (read.append(prompts.num_prompts), states(model, prompts, *rest))[1],
-    )
-    with monkeypatch.context() as patched:
-        patched.setattr(kp.KNNPrompting, "fit_states", None)
-        with pytest.raises(TypeError):
-            fitting.building.run(settings(table, chunk=5))
-    once, chosen = sum(looked_at), sum(read) - sum(looked_at)
-    with pytest.raises(errors.UserError, match="an unfinished build that differs in demo_shots: remove it, or choose"):
-        fitting.building.run(settings(table, chunk=5, demo_shots=0))
-    done = fitting.building.run(settings(table, chunk=5))
-    anchors = len(done.classifier.anchors_)
-    assert chosen == (anchors if anchors > limit else 0) and sum(read) == once + chosen
-    assert done.statistics.prompts == 0
-    assert not list(table.parent.glob(".mine.building"))
+    monkeypatch.setattr(trials, "candidate_shots", lambda most, rows: [2, 1, 0])
+    done = fitting.run(settings(table, cache_gb=0.0 if limit == 1024 else 1.0))
+    more = len(done.classifier.anchors_) - max(compared) if limit < len(done.classifier.anchors_) else 0
+    assert done.statistics.prompts == sum(compared) + max(0, more)

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import demonstrations, options
+from knnprompt_jax.classifier import trials
 from knnprompt_jax.runs import fitting, tuning
 from knnprompt_jax.tasks.task import Example
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "it snows", "are you"]
 LABELS = [0] * 5 + [0, 1, 1, 1, 0, 1, 0, 1]
-PUBLISHED = options.RuleOptions(k=3, distance="forward", calibrated=False)
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def test_a_table_with_baselines_and_the_command_that_uses_the_best(files):
     told = tuning.summarize(done)
     assert "commonest class" in told and "TF-IDF, logistic regression" in told
     assert f"to use it: knnprompt fit --model=tiny --task={files['task']}" in told
-    assert f"--knn.rule={done.tuning.best.rule}" in done.command and "--demo_shots=" in done.command
+    assert f"--rule={done.tuning.best.rule}" in done.command and "--demo_shots=" in done.command
     assert "--seed=0" in done.command and "--label_column" not in done.command
 
 
@@ -51,26 +50,26 @@ def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same
     given = {"train_file": str(tmp_path / "train.csv"), "task": "own", "label_column": "who", "text_columns": ("what",)}
     done = tuning.run(tuning.TuningSettings(model="tiny", **given, demo_shots=(3, 0), k=(1,), seed=7))
     assert done.tuning.choice.num_anchors == 24
-    accuracy = done.tuning.beside["commonest class"]
+    accuracy = done.tuning.baselines["commonest class"]
     assert accuracy.standard_error == pytest.approx(np.sqrt(13 / 26 * 13 / 26 / 24), rel=1e-6), "of 24 rows"
     command = [sys.executable, "-m", "knnprompt_jax", *shlex.split(done.command)[1:]]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(kp.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)
-    fitted = kp.KNNPrompting.load(tmp_path / "my_classifier")
+    fitted = kp.load(tmp_path / "my_classifier")
     assert fitted.task.fields == ("what",) and fitted.rule_.rule == done.tuning.best.rule
     examples = [Example({"what": what}, who, row) for row, (what, who, _) in enumerate(rows)]
-    drawn, _ = demonstrations.draw(fitted.task, examples, fitted.lm, done.tuning.best.demo_shots, 7)
+    drawn, _ = trials.draw(fitted.task, examples, fitted.model, done.tuning.best.demo_shots, 7)
     assert [example.row for example in fitted.demonstrations_] == [example.row for example in drawn]
 
 
 def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     store = str(tmp_path / "saved")
-    fitting.building.run(fitting.FitSettings(model="tiny", **files, store=store, demo_shots=0, knn=PUBLISHED))
+    fitting.run(fitting.FitSettings(model="tiny", **files, store=store, demo_shots=0, rule="knn"))
     done = tuning.run(tuning.TuningSettings(store=store))
     assert "k=15, 25, 51 left out: there are 12 other anchors" in tuning.summarize(done)
-    assert "--apply" in done.command and not kp.KNNPrompting.load(store).choice_.candidates
+    assert "--apply" in done.command and not kp.load(store).choice_.candidates
     applied = tuning.run(tuning.TuningSettings(store=store, apply=True))
-    loaded = kp.KNNPrompting.load(store)
+    loaded = kp.load(store)
     assert "saved" in tuning.summarize(applied).splitlines()[-1]
     assert loaded.choice_ == applied.tuning.choice and loaded.rule_ == done.tuning.best
     assert set(loaded.predict(["who is", "a dog"])) <= {"0", "1"}
@@ -81,7 +80,7 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     [
         ({"demo_shots": ()}, "demo_shots="),
         ({"demo_shots": (0, -2)}, "demo_shots="),
-        ({"apply": True}, "apply=True: name the folder"),
+        ({"apply": True}, "--apply: name the folder"),
         ({"metric": "luck"}, "metric='luck': choose from log_loss, accuracy, macro_f1"),
     ],
 )

@@ -1,0 +1,374 @@
+"""What both classifiers share: anchors that may change, their store and its search, predictions and explanations."""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from sklearn import base
+
+from knnprompt_jax import errors, parallel
+from knnprompt_jax import lm as lm_lib
+from knnprompt_jax import states as states_lib
+from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, saving, trials
+from knnprompt_jax.classifier.rules import Rule
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.store import centroids, distances, kernel, placement
+from knnprompt_jax.store import store as store_lib
+from knnprompt_jax.store.search import SearchOptions
+from knnprompt_jax.tasks.task import Example, Task
+
+
+class Classifier(base.ClassifierMixin, base.BaseEstimator):
+    """A classifier whose anchors are training texts, as a frozen language model reads them.
+
+    A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.
+
+    Attributes:
+      classes_: the labels [C] as in y, sorted; the columns of `predict_proba`.
+      labels_: the labels [C] as in y, in the task's order, which is the order of class indices.
+      demonstrations_: the examples that begin every prompt.
+      anchors_: the example of each anchor by its id, the number of its row in X, continued by `partial_fit`.
+      num_rows_: the number of rows given so far.
+      store_: the anchors' store, with the same ids.
+      searched_: the store that is searched: `store_`, or the class means.
+      states_: the states of the anchors' prompts, in the store's order, in host memory; None if only a store was given.
+      choice_: the chosen rule and the reasons for it; `rule_` is the rule in use.
+    """
+
+    _options_kind: type[Any]
+    model: lm_lib.LanguageModel
+    task: Task
+    truncation: str
+    label_token: str
+    random_state: int
+    approximate_recall: float
+    store_options: store_lib.StoreOptions
+    # A search over k, or repeated predictions of the same texts, read each text once.
+    states_cache: states_lib.AnyCache | None = states_lib.MemoryCache(256 * 2**20)
+
+    @property
+    def options_(self) -> Any:
+        """The options, checked: raises UserError on an invalid one."""
+        kind = self._options_kind
+        return kind(**{field.name: getattr(self, field.name) for field in dataclasses.fields(kind)})
+
+    @property
+    def rule_(self) -> Rule:
+        """The rule in use."""
+        raise NotImplementedError
+
+    @property
+    def distance_(self) -> str:
+        """The distance in use, or, before `fit`, the given one; empty if it will be chosen."""
+        raise NotImplementedError
+
+    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
+        """Draw demonstrations and anchors for each candidate number of demonstrations, preferred numbers first."""
+        raise NotImplementedError
+
+    def choose(
+        self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None
+    ) -> choosing.Choice:
+        """Choose by these draws, whose anchors are read unless `states` has them."""
+        raise NotImplementedError
+
+    def classify(self, states: lm_lib.States) -> tuple[np.ndarray, np.ndarray, kernel.Neighbours]:
+        """Return classes [Q], probabilities [Q, C] in class order, and the neighbours, of states replicated on every device."""
+        raise NotImplementedError
+
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return each anchor's class [N] by all other anchors, and the classes' probabilities [N, C], in class order."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose what is not given, draw the demonstrations, and read all other rows as anchors.
+
+        Args:
+          X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
+          y: their labels, as the task writes them; integers and booleans stand for the same as strings.
+
+        Raises:
+          UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
+        """
+        self.check()
+        y = list(y)
+        examples = inputs.labelled(self.task, X, y)
+        draws = self.draws(examples)
+        choice = self.choose(draws)
+        demonstrations, anchors = draws[choice.rule.demo_shots]
+        states, labels_C = self.read(anchors, demonstrations), inputs.classes_like(self.task, y)
+        return self.fit_states(states, demonstrations, anchors, choice, len(examples), labels_C)
+
+    def fit_states(
+        self,
+        states: lm_lib.States,
+        demonstrations: Sequence[Example],
+        anchors: Sequence[Example],
+        choice: choosing.Choice | None = None,
+        num_rows: int | None = None,
+        labels_C: np.ndarray | None = None,
+    ) -> Self:
+        """Fit to anchors whose states are known; the arguments are as in `use_store`."""
+        self.check(anchors)
+        shots = trials.shots_of(demonstrations)
+        self.choice_ = choice or self.choose({shots: (demonstrations, anchors)}, {shots: states})
+        ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
+        kept, head = (self.store_options, self.choice_.rule.distance), self.model.head
+        store = store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
+        return self.use_store(store, demonstrations, anchors, self.choice_, num_rows, labels_C, states)
+
+    def use_store(
+        self,
+        store: store_lib.Store,
+        demonstrations: Sequence[Example],
+        anchors: Sequence[Example],
+        choice: choosing.Choice | None = None,
+        num_rows: int | None = None,
+        labels_C: np.ndarray | None = None,
+        states: lm_lib.States | None = None,
+    ) -> Self:
+        """Take an existing store of the anchors.
+
+        Args:
+          choice: the chosen rule; by default the current one.
+          num_rows: the number of rows given so far, from which new rows are numbered.
+          labels_C: the labels as in y, in class order; by default the task's strings.
+          states: of the anchors, in the store's order, if they are known.
+        """
+        if choice or not hasattr(self, "choice_"):
+            self.choice_ = choice or self.choose({trials.shots_of(demonstrations): (demonstrations, anchors)})
+        self.states_ = None if states is None else on_host(states)
+        self.demonstrations_, self.store_ = tuple(demonstrations), store
+        self.searched_ = centroids.of(store, getattr(self, "centroid", "none"), self.model.head, self.rule_.distance)
+        self.anchors_ = {example.row: example for example in anchors}
+        self.num_rows_ = num_rows or max(example.row for example in (*demonstrations, *anchors)) + 1
+        self.labels_ = np.array(self.task.labels) if labels_C is None else labels_C
+        self.classes_ = self.labels_[inputs.label_order(self.labels_)]
+        return self
+
+    def answer(self, X: Any) -> inputs.Predictions:
+        """Return labels, probabilities and neighbours, from one search."""
+        self._check_fitted()
+        return self.answer_states(self.read(inputs.queries(self.task, X)))
+
+    def answer_states(self, states: lm_lib.States) -> inputs.Predictions:
+        """Return predictions for texts whose prompts have these states."""
+        classes_Q, p_QC, near = self.classify(parallel.replicate(states))
+        return inputs.Predictions(
+            labels=self.labels_[classes_Q],
+            probabilities=p_QC[:, inputs.label_order(self.labels_)],
+            distances=np.asarray(near.distances_Qk),
+            ids=self.searched_.ids_N[np.asarray(near.indices_Qk)],
+        )
+
+    def predict(self, X: Any, abstain: float = 0.0) -> np.ndarray:
+        """Return labels [Q], of y's type; None where the label has a lower probability than `abstain`."""
+        return self.answer(X).abstaining(abstain).labels
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probabilities of the classes [Q, C], in the order of `classes_`."""
+        return self.answer(X).probabilities
+
+    def kneighbors(
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
+        """Return distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first; without X, of each anchor's others."""
+        self._check_fitted()
+        k = self.rule_.k if n_neighbors is None else n_neighbors
+        if X is None:
+            near = evidence.neighbours(self.store_, SearchOptions(k, self.rule_.distance))
+        else:
+            near = self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
+        ids_Qk = self.searched_.ids_N[np.asarray(near.indices_Qk)]
+        return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
+
+    def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
+        """Return the contributions of the words of one text or row, and its neighbours with the terms of their distance."""
+        self._check_fitted()
+        return explanation.explain(self, text, num_tokens)
+
+    def tune(self, metric: str = choosing.METRICS[0], ks: Sequence[int] = trials.KS) -> trials.Tuning:
+        """Try all rules on the anchors, each classified by the others; no prompt is read. See `trials.tune`."""
+        self._check_fitted()
+        return trials.tune(self, ks, metric)
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Add rows as anchors; the demonstrations stay. The first call is `fit`.
+
+        A label that the task lacks becomes a new class, the last one, with the label word that `Task.infer` would give it.
+        """
+        if not hasattr(self, "store_"):
+            return self.fit(X, y)
+        y = list(y)
+        task = self.task.with_labels(inputs.label_strings(y))
+        return self.append(inputs.labelled(task, X, y, self.num_rows_))
+
+    def append(self, examples: Sequence[Example]) -> Self:
+        """Add examples, numbered from `num_rows_`, as anchors; new labels become new classes, as in `partial_fit`."""
+        if not examples:
+            return self
+        task = self.task.with_labels(example.label for example in examples)
+        store, states = self._store_for(task), self.read(examples)
+        store = store.append(states, inputs.classes_of(task, examples), [example.row for example in examples])
+        every = on_host(self.kept_states(), states)
+        return self._change(store, [*self.anchors_.values(), *examples], every, task, len(examples))
+
+    def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
+        """Give anchors other labels, also of new classes; no prompt is read.
+
+        Raises:
+          UserError: a repeated id, an id that no anchor has, or not one label per id.
+        """
+        self._check_fitted()
+        wanted = inputs.labels_by_id(self.demonstrations_, ids, labels)
+        task = self.task.with_labels(wanted.values())
+        classes = [task.class_index(label) for label in wanted.values()]
+        store = self._store_for(task).relabel(list(wanted), classes)
+        examples = [
+            dataclasses.replace(example, label=wanted.get(number, example.label))
+            for number, example in self.anchors_.items()
+        ]
+        return self._change(store, examples, self.kept_states(), task)
+
+    def remove(self, ids: Sequence[int]) -> Self:
+        """Remove anchors by their ids; raise UserError on an unknown id, or if no anchor would be left."""
+        self._check_fitted()
+        store = self.store_.remove(ids)
+        left = [self.anchors_[number] for number in store.ids_N.tolist()]
+        states = placement.take(self.kept_states(), np.isin(self.store_.ids_N, store.ids_N))
+        return self._change(store, left, states, self.task)
+
+    def save(self, folder: str | pathlib.Path, overwrite: bool = False) -> None:
+        """Write everything but the model into a folder.
+
+        Raises:
+          UserError: the folder exists and `overwrite` is False, another process writes to it, or the system refuses.
+        """
+        self._check_fitted()
+        with saving.lock(pathlib.Path(folder)):
+            saving.save(self, pathlib.Path(folder), overwrite)
+
+    @classmethod
+    def load(
+        cls, folder: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
+    ) -> Self:
+        """Load a saved classifier of this class; see `estimator.load`."""
+        saved = saving.read(pathlib.Path(folder))
+        if saved.content.kind != cls.__name__:
+            raise errors.UserError(f"{folder}: holds {saved.content.kind}, not {cls.__name__}: use load(folder)")
+        return saved.classifier(cls, model or saved.load_model(mesh))
+
+    def read(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> lm_lib.States:
+        """Return the states of the examples' prompts, after the fitted demonstrations or the given ones."""
+        prompts = self.lay_out(examples, demonstrations)
+        return states_lib.read(self.model, prompts, self.states_cache, title="reading", repeated=True)
+
+    def lay_out(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> layout.Prompts:
+        """Return the examples' prompts; raises UserError as `layout.lay_out`."""
+        shown = self.demonstrations_ if demonstrations is None else demonstrations
+        return layout.lay_out(self.task, shown, examples, self.model.tokenize, self.model.context, self.truncation)
+
+    def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
+        """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
+        self.check()
+        options = self.search_options(k)
+        # Pad to a power of two, so that calls of about the same size share a compiled program.
+        padded = placement.pad(states, 1 << (max(1, len(states)) - 1).bit_length())
+        return placement.take(self.searched_.search(padded, options), slice(0, len(states)))
+
+    def search_options(self, k: int) -> SearchOptions:
+        """Return the options of a search for k anchors."""
+        if getattr(self, "centroid", "none") != "none":
+            k = 1
+        return SearchOptions(k, self.rule_.distance, self.approximate_recall or None)
+
+    def check(self, anchors: Sequence[Example] | None = None) -> None:
+        """Raise UserError on an invalid option, or on fewer than k anchors if they are given."""
+        k = self.options_.k
+        if anchors is not None and isinstance(k, int) and k > len(anchors):
+            raise errors.UserError(f"k={k}: there are {len(anchors)} anchors; choose k ≤ {len(anchors)}")
+
+    def label_ids(self, task: Task | None = None) -> Sequence[int]:
+        """Return the token that stands for each class of the task; class indices if words share a token and none is read."""
+        task = task or self.task
+        try:
+            return layout.label_ids(task, self.model.tokenize, self.label_token)
+        except errors.UserError:
+            if self.distance_ and distances.get(self.distance_).reads_label_words:
+                raise
+            return range(task.num_classes)
+
+    def kept_states(self) -> lm_lib.States:
+        """Return `states_`; raise UserError if only a store was given."""
+        self._check_fitted()
+        if self.states_ is None:
+            raise errors.UserError("the states of the anchors are missing: only a store was given")
+        return self.states_
+
+    def device_states(self) -> lm_lib.States:
+        """Return `states_` with rows split over every device of the model."""
+        states, mesh = self.kept_states(), self.model.mesh
+        rows = parallel.by_rows(mesh, len(states)).spec
+        return jax.tree.map(lambda array: parallel.put(array, mesh, rows), states)
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy that shares the model."""
+        return type(self)(**self.get_params(deep=False))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what a pickle holds: the files that `save` writes, and the name of the model."""
+        return saving.reduce(self) if hasattr(self, "store_") else super().__reduce_ex__(protocol)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inputs_tags = dataclasses.replace(tags.input_tags, one_d_array=True, two_d_array=False, string=True)
+        return dataclasses.replace(tags, input_tags=inputs_tags)
+
+    def __repr__(self) -> str:
+        parameters = {name: getattr(value, "name", value) for name, value in self.get_params(deep=False).items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
+
+    def _store_for(self, task: Task) -> store_lib.Store:
+        """Return the store for a task with more labels; raise UserError if two label words must differ and do not."""
+        store = self.store_
+        if task == self.task:
+            return store
+        codec = dataclasses.replace(store.codec, label_ids=tuple(self.label_ids(task)))
+        if not codec.keeps_label_words:
+            return dataclasses.replace(store, codec=codec)
+        built_for, labels_N = codec.built_for, store.labels_N
+        states, label_ids = self.device_states(), codec.label_ids
+        return store_lib.build(
+            self.store_options, built_for, self.model.head, states, labels_N, label_ids, ids=store.ids_N
+        )
+
+    def _change(
+        self, store: store_lib.Store, anchors: Sequence[Example], states: lm_lib.States, task: Task, more: int = 0
+    ) -> Self:
+        """Replace the anchors and the task, after `more` new rows, and fit the current rule to them.
+
+        A line on standard error names each new class, because a misspelt label becomes one.
+        """
+        for label, word in list(zip(task.labels, task.label_words, strict=True))[self.task.num_classes :]:
+            if parallel.is_main():
+                print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
+        labels_C = inputs.classes_like(task, self.labels_.tolist())
+        self.task, choice = task, dataclasses.replace(self.choice_, is_earlier=True)
+        return self.use_store(store, self.demonstrations_, anchors, choice, self.num_rows_ + more, labels_C, states)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "store_"):
+            raise errors.UserError("not fitted yet: call fit with texts and labels first, or load a saved classifier")
+
+
+def on_host(*parts: lm_lib.States) -> lm_lib.States:
+    """Concatenate states in host memory, on every process."""
+    return jax.tree.map(
+        lambda *arrays: np.concatenate(arrays) if len(arrays) > 1 else np.asarray(*arrays),
+        *map(parallel.replicate, parts),
+    )
