@@ -212,10 +212,11 @@ def _locked(target: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed before the release: a process that opens it now notices, once it holds it, that it is gone from the folder.
-        with contextlib.suppress(OSError):
-            name.unlink()
-        holder.release()
+        try:  # The file goes first: a process that opens it now notices, once it holds it, that it is gone from the folder.
+            with contextlib.suppress(OSError):
+                name.unlink()
+        finally:
+            holder.release()
 
 
 def _sync(path: pathlib.Path) -> None:
