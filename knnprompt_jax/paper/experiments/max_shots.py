@@ -107,13 +107,15 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     cells = {}
     for title, values in quantities.items():
         theirs, digits = dict(zip(order, values, strict=False)), int(title == _OF_TASK["average_template_tokens"])
-        pairs = {task: (ours.get((title, task)), theirs.get(task)) for task in tasks}
         cells[title,] = {
-            task: Cell(*(None if value is None else Score(float(value)) for value in pair), True, digits=digits)
-            for task, pair in pairs.items()
+            task: Cell(_score(ours.get((title, task))), _score(theirs.get(task)), True, digits=digits) for task in tasks
         }
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are truncated."
     return tables.build(_NAME, caption, ("",), {task: names.task(task) for task in tasks}, cells)
+
+
+def _score(value: float | None) -> Score | None:
+    return None if value is None else Score(float(value))
 
 
 EXPERIMENTS = (

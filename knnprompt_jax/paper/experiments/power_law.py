@@ -69,11 +69,12 @@ def table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
 def _cell(name: str, ours: Fit | None, paper: Fit | None) -> Cell:
     """Return one number of both laws, with enough digits to show two of its standard error."""
     if name == "r_squared":
-        return Cell(*(Score(law.r_squared) if law else None for law in (ours, paper)), digits=2)
-    scores = [getattr(law, name) if law else None for law in (ours, paper)]
-    std = next(score.std for score in scores if score)
+        first, second = (Score(law.r_squared) if law else None for law in (ours, paper))
+        return Cell(first, second, digits=2)
+    first, second = (getattr(law, name) if law else None for law in (ours, paper))
+    std = (first or second).std
     digits = min(4, max(1, 1 - math.floor(math.log10(std)))) if std else 3
-    return Cell(*scores, comparable=all(scores), digits=digits)
+    return Cell(first, second, comparable=bool(first and second), digits=digits)
 
 
 def figure(ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
