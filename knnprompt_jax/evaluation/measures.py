@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 from sklearn import metrics
 
-from knnprompt_jax.report import neighbourhood
+from knnprompt_jax.report import outcomes
 
 CONFIDENCE = 0.95
 
@@ -89,9 +89,7 @@ class Measures:
     @property
     def calibration_error(self) -> float:
         """The expected calibration error, in ten bins of equal width."""
-        return neighbourhood.calibration_error(
-            neighbourhood.calibration(self.y_Q, self.probabilities_QC, self.predicted_Q)
-        )
+        return outcomes.calibration_error(outcomes.calibration(self.y_Q, self.probabilities_QC, self.predicted_Q))
 
     @property
     def confidence_Q(self) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from knnprompt_jax.evaluation import writing
 from knnprompt_jax.evaluation.measures import CONFIDENCE, Measures
 from knnprompt_jax.report import drawing, outcomes
-from knnprompt_jax.report.sections import Listing, Section
+from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.tasks.task import Example, Task
 
 _MOST = 20  # The most mistakes that are listed.

@@ -38,12 +38,12 @@ class Encoder(nnx.Module):
 
     def __init__(self, config: EncoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
         self.config = config
-        self.tokens = layers._normal(rngs, (config.vocab_size, config.width), param_dtype)
-        self.positions = layers._normal(rngs, (config.num_positions, config.width), param_dtype)
-        self.types = layers._normal(rngs, (config.num_types, config.width), param_dtype)
+        self.tokens = layers.normal(rngs, (config.vocab_size, config.width), param_dtype)
+        self.positions = layers.normal(rngs, (config.num_positions, config.width), param_dtype)
+        self.types = layers.normal(rngs, (config.num_types, config.width), param_dtype)
         self.embedding_norm = layers.norm(config, param_dtype)
-        self.pooler_kernel = layers._normal(rngs, (config.width, config.width), param_dtype)
-        self.pooler_bias = layers._zeros((config.width,), param_dtype)
+        self.pooler_kernel = layers.normal(rngs, (config.width, config.width), param_dtype)
+        self.pooler_bias = layers.zeros((config.width,), param_dtype)
         self.blocks = layers.stack(config, rngs, param_dtype)
 
     def __call__(

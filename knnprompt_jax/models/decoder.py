@@ -28,19 +28,19 @@ class Decoder(nnx.Module):
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
         self.config, self.dtype = config, jnp.dtype(param_dtype).name
         block_dtype, param_dtype = param_dtype, config_lib.activations(param_dtype)
-        self.tokens = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
+        self.tokens = layers.normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.position_table:
             rows = config.num_positions + config.position_offset
-            self.positions = layers._normal(rngs, (rows, config.width), param_dtype, 0.01)
+            self.positions = layers.normal(rngs, (rows, config.width), param_dtype, 0.01)
         if config.has_projections:
-            self.project_in = layers._normal(rngs, (config.embed_width, config.width), param_dtype)
-            self.project_out = layers._normal(rngs, (config.width, config.embed_width), param_dtype)
+            self.project_in = layers.normal(rngs, (config.embed_width, config.width), param_dtype)
+            self.project_out = layers.normal(rngs, (config.width, config.embed_width), param_dtype)
         if config.final_norm:
             self.final_norm = layers.norm(config, param_dtype)
         if not config.tied_head:
-            self.head_rows = layers._normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
+            self.head_rows = layers.normal(rngs, (config.vocab_size, config.embed_width), param_dtype)
         if config.head_bias:
-            self.head_bias = layers._zeros((config.vocab_size,), param_dtype)
+            self.head_bias = layers.zeros((config.vocab_size,), param_dtype)
         self.blocks = layers.stack(config, rngs, block_dtype)
 
     def __call__(self, tokens_BT: Array, remat: bool = False, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
@@ -72,7 +72,7 @@ class Decoder(nnx.Module):
         def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, tuple[Array, Array]]:
             block, layer = block_and_layer
             x_1PD, *kv = block(x_1PD, self._causal(layer, len(positions_P)), self._rotate(rotations, layer))
-            k_GPK, v_GPK = (jnp.moveaxis(for_shards(array)[0], 1, 0) for array in kv)
+            k_GPK, v_GPK = (jnp.moveaxis(repeat_heads_for_shards(array)[0], 1, 0) for array in kv)
             return x_1PD, (k_GPK, v_GPK)
 
         stack = self.blocks, jnp.arange(self.config.num_layers)
@@ -188,7 +188,7 @@ class Decoder(nnx.Module):
         mask_BST = rule.within(mask_BST, positions_BS[:, :, None], positions_BT[:, None])
 
         def attend(q: Array, k: Array, v: Array) -> Array:
-            k, v = for_shards(k), for_shards(v)
+            k, v = repeat_heads_for_shards(k), repeat_heads_for_shards(v)
             return attention.shared_prefix_attention(
                 q, k, v, mask_BST, positions_BS, prefix_of_layer, rule, stable_softmax, in_order
             )
@@ -241,7 +241,7 @@ class Decoder(nnx.Module):
         return rotation if tokens_J is None else rotation.at(tokens_J)
 
 
-def for_shards(array_BTGK: Array) -> Array:
+def repeat_heads_for_shards(array_BTGK: Array) -> Array:
     """Repeat key heads until every shard of the model axis has one: the head that the shard's queries read."""
     shards = jax.sharding.get_abstract_mesh().shape.get(parallel.MODEL, 1)
     heads = array_BTGK.shape[2]

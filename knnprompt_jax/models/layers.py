@@ -31,11 +31,11 @@ def unrotated(x_BSHK: Array) -> Array:
     return x_BSHK
 
 
-def _normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: jnp.dtype, scale: float = 0.02) -> nnx.Param:
+def normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: jnp.dtype, scale: float = 0.02) -> nnx.Param:
     return nnx.Param((scale * jax.random.normal(rngs.params(), shape)).astype(dtype))
 
 
-def _zeros(shape: tuple[int, ...], dtype: jnp.dtype) -> nnx.Param:
+def zeros(shape: tuple[int, ...], dtype: jnp.dtype) -> nnx.Param:
     return nnx.Param(jnp.zeros(shape, dtype))
 
 
@@ -49,7 +49,7 @@ def _add_kernel(
     inputs: int = 1,
 ) -> None:
     """Add to a module the kernel of a product over its first `inputs` axes; an int8 kernel also gets its scales."""
-    kernel = _normal(rngs, shape, config_lib.activations(dtype), spread)
+    kernel = normal(rngs, shape, config_lib.activations(dtype), spread)
     if dtype == jnp.int8:
         integers, scale = int8.quantise(kernel[...], tuple(range(inputs)))
         setattr(module, f"{name}_scale", nnx.Param(scale))
@@ -82,7 +82,7 @@ class Norm(nnx.Module):
         self.kind, self.epsilon, self.axes = kind, epsilon, tuple(range(-len(shape), 0))
         self.scale = nnx.Param(jnp.full(shape, kind != "rms_plus_one", dtype))
         if kind == "layer":
-            self.bias = _zeros(shape, dtype)
+            self.bias = zeros(shape, dtype)
 
     @jax.named_scope("norm")
     def __call__(self, x: Array) -> Array:
@@ -111,10 +111,10 @@ class Attention(nnx.Module):
         _add_kernel(self, "out_kernel", rngs, (heads, size, width), dtype, spread, inputs=2)
         self.has_bias, self.has_out_bias, self.has_norm = config.qkv_bias, config.out_bias, bool(config.qk_norm)
         if self.has_bias:
-            self.q_bias = _zeros((heads, size), bias_dtype)
-            self.kv_bias = _zeros((2, kv_heads, size), bias_dtype)
+            self.q_bias = zeros((heads, size), bias_dtype)
+            self.kv_bias = zeros((2, kv_heads, size), bias_dtype)
         if self.has_out_bias:
-            self.out_bias = _zeros((width,), bias_dtype)
+            self.out_bias = zeros((width,), bias_dtype)
         if self.has_norm:
             shapes = [(size,), (size,)] if config.qk_norm == "head" else [(heads, size), (kv_heads, size)]
             kind = config.norm, config.norm_epsilon, bias_dtype
@@ -158,8 +158,8 @@ class MLP(nnx.Module):
         _add_kernel(self, f"{self.first}_kernel", rngs, (width, *inner), dtype)
         _add_kernel(self, "down_kernel", rngs, (config.mlp_width, width), dtype, 0.02 / (2 * config.num_layers) ** 0.5)
         if self.has_bias:
-            setattr(self, f"{self.first}_bias", _zeros(inner, config_lib.activations(dtype)))
-            self.down_bias = _zeros((width,), config_lib.activations(dtype))
+            setattr(self, f"{self.first}_bias", zeros(inner, config_lib.activations(dtype)))
+            self.down_bias = zeros((width,), config_lib.activations(dtype))
 
     @jax.named_scope("mlp")
     def __call__(self, x_BSD: Array) -> Array:

@@ -181,6 +181,7 @@ class _RunMaker:
             experiment=self._settings.experiment,
             cell=dict(cell.axes),
             note=cells_lib.REUSED if cell.reuses_icl else "",
+            source=run_lib.source_of(self._settings),
         )
 
     def _make_problem(

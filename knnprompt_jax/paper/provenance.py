@@ -10,6 +10,7 @@ from knnprompt_jax.paper import cells, draws
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import names, published, results
 from knnprompt_jax.report.results import Record
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.store import distances
 
 _DIRECTIONS = {"released": "KL(anchor ‖ test), as released", "forward": "KL(test ‖ anchor), Eq. 5"}
@@ -20,6 +21,8 @@ _AXES = {  # The axis that an option lists values of.
     "demo_shots": "demo_shots",
     "anchor_shots": "anchor_shots",
 }
+
+_COMPARED = ("truncation", "label_token", "dtype", "deterministic", "batch", "mesh", "datastore")
 
 
 class Differences:
@@ -93,9 +96,10 @@ def _environment(record: Record) -> str:
 
 def _of_record(record: Record, shipped: settings_lib.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
-    expected = shipped.to_dict()
-    for name, value in record.settings.items():
-        if name in expected and name != "options" and value != expected[name]:
+    expected = inputs.resolved(shipped).to_dict()
+    compared = {name: record.settings[name] for name in _COMPARED if name in record.settings}
+    for name, value in {**record.source, **compared}.items():
+        if value != expected[name]:
             yield _different(name, value, expected[name])
     if record.method in registry.METHODS:
         draw = draws.Draw(record.seed, record.shots, record.demo_shots)

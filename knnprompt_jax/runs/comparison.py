@@ -72,10 +72,20 @@ def _runs(
         names_by_reason[reason].append(name)
     for reason, names in names_by_reason.items():
         logging.log_first_n(logging.WARNING, "left out: %s: %s", 100, ", ".join(names), reason)
-    compute = run_lib.compute_of(settings)
+    compute, source = run_lib.compute_of(settings), run_lib.source_of(settings)
     for chosen in methods:
         options = getattr(settings.options, chosen.name)
         chosen.prepare(problem, options)
         if chosen.searches:
             store_lib.kind_of(settings.datastore, "", problem.logit_cap)
-        yield run_lib.Run(chosen.name, chosen, options, problem, model, compute, settings.datastore, saved=saved_digest)
+        yield run_lib.Run(
+            chosen.name,
+            chosen,
+            options,
+            problem,
+            model,
+            compute,
+            settings.datastore,
+            saved=saved_digest,
+            source=source,
+        )

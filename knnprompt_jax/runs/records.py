@@ -54,7 +54,8 @@ class Record(Outcome):
     """An outcome with the run that it came from.
 
     Attributes:
-      key: SHA-256 of all that the outcome depends on (`Run.key`), which `settings` lists.
+      key: SHA-256 of all that the outcome depends on (`Run.key`), which `settings` lists by content.
+      source: the options that the rows came from.
       true: the label of each evaluation row.
       class_counts: for each label its word and the numbers of train rows, demonstrations and anchors.
       experiment, cell: the grid that the run belongs to, and its place on axes that are not fields of their own.
@@ -70,6 +71,7 @@ class Record(Outcome):
     demo_shots: int
     true: tuple[str, ...]
     settings: Mapping[str, Any]
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     class_counts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     experiment: str = ""
     cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -91,6 +93,7 @@ class Record(Outcome):
             demo_shots=split.demo_shots,
             true=tuple(example.label for example in problem.evaluation),
             settings=run.settings,
+            source=run.source,
             class_counts={
                 label: {"word": word, **split.class_counts[label]._asdict()}
                 for label, word in zip(problem.task.labels, problem.task.label_words, strict=True)

@@ -32,6 +32,7 @@ class Run:
       experiment: the grid of the run; "" without one.
       cell: the place of the run on those axes of the grid that are not fields of a record.
       note: a remark for the record.
+      source: the options that the rows came from. The key has the content of the rows instead.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Run:
     experiment: str = ""
     cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -88,6 +90,12 @@ def compute_of(settings: settings_lib.ReadingOptions) -> dict[str, Any]:
     if not settings.deterministic:
         compute |= {"batch": settings.batch, "mesh": settings.mesh.to_dict()}
     return compute
+
+
+def source_of(settings: settings_lib.SharedSettings) -> dict[str, Any]:
+    """Return the options that rows and model came from, for `Run.source`."""
+    names = ("split", "rows", "drop_duplicates", "restore_dropped", "hub", "revision")
+    return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
 
 
 @dataclasses.dataclass(frozen=True)

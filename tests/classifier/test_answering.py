@@ -7,7 +7,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import tasks
-from knnprompt_jax.report import neighbourhood
+from knnprompt_jax.report import outcomes
 from knnprompt_jax.tasks import splits
 
 DATA = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -108,5 +108,5 @@ def test_probabilities_say_how_often_they_are_right(model, name):
         in_order = np.argsort(np.argsort(task.labels, kind="stable"), kind="stable")
         p_QC = said.probabilities[:, in_order]
         predicted_Q = np.array([task.class_index(str(label)) for label in said.labels])
-        errors.append(neighbourhood.calibration_error(neighbourhood.calibration(y_Q, p_QC, predicted_Q)))
+        errors.append(outcomes.calibration_error(outcomes.calibration(y_Q, p_QC, predicted_Q)))
     assert errors[0] < errors[1]

@@ -57,7 +57,7 @@ def test_saving(fitted, folder):
 
 
 def test_saving_over_another(fitted, folder):
-    other = kp.KNNPrompting(fitted.lm, TASK, k=1, distance="forward", demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
+    other = kp.KNNPrompting(fitted.model, TASK, k=1, distance="forward", demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
     tally = injection.every_fault(
         folder,
         lambda folder: other.save(folder / "store", overwrite=True),
@@ -74,7 +74,7 @@ def test_appending_and_removing(fitted, folder):
     def change(folder):
         with saving.lock(folder / "store"):
             saving.recovered(folder / "store")
-            classifier = saving.read(folder / "store").classifier(kp.KNNPrompting, fitted.lm)
+            classifier = saving.read(folder / "store").classifier(kp.KNNPrompting, fitted.model)
             before = classifier.store_
             changing.remove(classifier, (first,))
             changing.append(classifier, NEW)
@@ -88,6 +88,8 @@ def test_appending_and_removing(fitted, folder):
 
 def test_records(folder):
     record = records.Record(
+        key="",
+        file_name="mr.json",
         task="mr",
         model="gpt2",
         method="icl",

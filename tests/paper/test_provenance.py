@@ -17,9 +17,11 @@ def run(make_record):
     def made(method="noisy_channel", m=8, seed=1, options=(), **settings):
         draw = draws.Draw(seed, m, 1 if method == "knn" else m)
         usual = cells.GridCell(method, draw, (("regime", "few-shot"),)).options(FEW_SHOT).to_dict()
-        own = {"rows": 0, "split": "dev_subsample", "label_token": "last", "options": {**usual, **dict(options)}}
+        own = {"label_token": "last", "options": {**usual, **dict(options)}}
+        source = {"rows": 0, "split": "dev_subsample"}
+        source |= {name: settings.pop(name) for name in list(settings) if name in source}
         record = make_record("few_shot", "mr", method, m, seed, demo_shots=draw.demo_shots, cell={"regime": "few-shot"})
-        return dataclasses.replace(record, settings=own | settings)
+        return dataclasses.replace(record, settings=own | settings, source=source)
 
     return made
 

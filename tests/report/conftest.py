@@ -1,5 +1,6 @@
 """Records of every experiment with random accuracies, and the page of them."""
 
+import hashlib
 import itertools
 import json
 import pathlib
@@ -38,7 +39,10 @@ def record(experiment: str, task: str, method: str, shots: int, seed: int, **fie
         "lm_tokens": 54_321,
         "environment": {"knnprompt_jax": "0.1.0", "jax": "0.11.2", "device": "cpu", "devices": "1"},
     } | fields
+    place = json.dumps([experiment, task, method, shots, seed, fields], default=str)
     return records.Record(
+        key=hashlib.sha256(place.encode()).hexdigest(),
+        file_name=f"{task}-{method}-m{shots}-seed{seed}-{hashlib.sha256(place.encode()).hexdigest()[:16]}.json",
         task=task,
         method=method,
         seed=seed,

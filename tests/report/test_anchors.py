@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import tasks
-from knnprompt_jax.classifier import contents
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import outcomes
 from knnprompt_jax.runs import corrections
@@ -93,7 +93,7 @@ def test_suggestions_are_not_formulas_and_can_be_read_back(tmp_path):
     task = tasks.Task("t", ("text",), "{text}:", anchors.names, ("x", "y"))
     rows = zip(anchors.ids, anchors.texts, y_N.tolist(), strict=True)
     kept = tuple(tasks.Example({"text": text}, anchors.names[label], number) for number, text, label in rows)
-    content = contents.Content(
-        task=task, parameters={}, labels=anchors.names, num_rows=9, demonstrations=(), anchors=kept
+    content = saving.Content(
+        kind="KNNPrompting", task=task, parameters={}, labels=anchors.names, num_rows=9, demonstrations=(), anchors=kept
     )
     assert corrections.read(str(tmp_path / "suggestions.csv"), "utf-8", content).labels == {8: "b"}

@@ -7,7 +7,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, tasks
-from knnprompt_jax.classifier import contents
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, look
 from knnprompt_jax.runs import corrections
@@ -96,4 +96,4 @@ def test_suggestions_are_read_back(classifier, tmp_path):
     if 32 in classifier.anchors_:
         assert f"anchor 32 is the same text, labelled {classifier.anchors_[32].label!r}" in wrong["why"]
     wanted = {number: row["suggested"] for number, row in rows.items() if row["suggested"]}
-    assert corrections.read(str(path), "utf-8", contents.of(classifier)).labels == wanted
+    assert corrections.read(str(path), "utf-8", saving.Content.of(classifier)).labels == wanted

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from knnprompt_jax import options
-from knnprompt_jax.classifier import predictions
+from knnprompt_jax.classifier import rules
 from knnprompt_jax.methods import knn, method, registry
 from knnprompt_jax.paper import cells, draws, experiment
 from knnprompt_jax.paper import settings as settings_lib
@@ -43,7 +43,7 @@ def _predict_with_any_k(context: method.Context, settings: Any) -> method.Predic
     """Run kNN Prompting without the published limit of k to the number of anchors per class."""
     classifier = knn.fitted(context, settings)
     nearest = classifier.search(context.states[method.queries], settings.k)
-    return method.Prediction(*predictions.vote(nearest, context.num_classes, settings.tie_break))
+    return method.Prediction(*rules.vote(nearest, context.num_classes, settings.tie_break))
 
 
 _ANY_K = dataclasses.replace(registry.get("knn"), run=_predict_with_any_k)
