@@ -8,5 +8,15 @@ BESIDE = {f"knnprompt_jax.{folder}": folder for folder in ("experiments", "confi
 setuptools.setup(
     packages=[*setuptools.find_packages(include=["knnprompt_jax", "knnprompt_jax.*"]), *BESIDE],
     package_dir=BESIDE,
-    package_data={"knnprompt_jax": ["py.typed", "demo/task/*", "demo/model/*", "report/*.json", "report/page/*"]},
+    package_data={
+        "knnprompt_jax": [
+            "py.typed",
+            "demo/task/*",
+            "demo/model/*",
+            "tasks/published/*",
+            "models/families/*.json",
+            "report/*.json",
+            "report/page/*",
+        ]
+    },
 )

@@ -1,9 +1,13 @@
-"""The paper's tables and figures, by name: --config=configs/paper.py:few_shot, or :all. docs/paper.md lists them."""
+"""The settings of each of the paper's tables and figures, by name: --config=configs/paper.py:few_shot.
 
-import ml_collections
+They replace the defaults of the options of `experiments/paper.py`; a flag on the command line replaces both.
+docs/paper.md lists the names, what each grid runs, and what it costs.
+"""
 
-from knnprompt_jax.paper import experiments, whole
+from typing import Any
+
+from knnprompt_jax.paper import experiments
 
 
-def get_config(name: str = "few_shot") -> ml_collections.ConfigDict:
-    return whole.config() if name == whole.NAME else experiments.get(name).config()
+def get_config(name: str = "few_shot") -> dict[str, Any]:
+    return experiments.get(name).config()

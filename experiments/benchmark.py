@@ -1,8 +1,11 @@
-"""Times building and searching a datastore: against the device's own peak, other procedures and other libraries.
+"""Measures the construction and search of a datastore, beside the device's peak and other programs.
 
-python experiments/benchmark.py
-python experiments/benchmark.py --config.mode=construction --config.model_shape=gpt2-xl --config.anchors=0
-python experiments/benchmark.py --config.mode=construction --config.gguf=smollm2 --config.llama_python=llama/bin/python
+python experiments/benchmark.py    # SmolLM2, demo task; some minutes on two CPU cores
+python experiments/benchmark.py --mode=construction --task=trec --data_dir=data --anchors=0
+python experiments/benchmark.py --mode=construction --model=smollm2 --llama_python=llama/bin/python
+python experiments/benchmark.py --mode=construction --model=opt-6.7b --dtype=bfloat16 --peers=jax_one,jax_batched
+
+PyTorch shares the device: on a GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false to leave memory for it.
 """
 
 import pathlib
@@ -10,14 +13,14 @@ import pathlib
 from knnprompt_jax import app
 from knnprompt_jax.benchmark import job, report, settings
 
-_CONFIG = app.Config(__file__, "benchmark.py", settings.BenchmarkSettings)
+FLAGS = app.Flags(settings.BenchmarkSettings)
 
 
 def main() -> None:
-    result = job.run(_CONFIG.value)
+    result = job.run(FLAGS.value)
     print(report.render(result))
-    print(f"\nrecord: {report.write(pathlib.Path(_CONFIG.value.output), result)}")
+    print(f"\nrecord: {report.write(pathlib.Path(FLAGS.value.output), result)}")
 
 
 if __name__ == "__main__":
-    app.run(main, keep_programs=False)
+    app.run(main, FLAGS, keep_programs=False)

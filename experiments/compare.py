@@ -1,24 +1,25 @@
-"""Any set of methods on the same splits: one table, and a JSON record per run and method.
+"""Compares any methods on the same splits: prints one table, and writes a JSON record per run and method.
 
-python experiments/compare.py
-python experiments/compare.py --config.methods=icl,knn,linear_probe --config.task=trec --config.data_dir=data
+python experiments/compare.py    # every method that applies, on the default model and task
+python experiments/compare.py --methods=icl,knn,linear_probe --options.knn.k=5
+python experiments/compare.py --model=gpt2-xl --task=trec --data_dir=data --shots=128
 
-Records are written as they come: --config.resume goes on after an interruption.
-experiments/tabulate_records.py puts several runs into tables.
+Each record is written when its run ends; --resume continues after an interruption.
+`experiments/report.py --format=text` prints tables of the records of several commands.
 """
 
 from knnprompt_jax import app, parallel
 from knnprompt_jax.runs import comparison, overview, settings
 
-_CONFIG = app.Config(__file__, "compare.py", settings.JobSettings)
+FLAGS = app.Flags(settings.JobSettings)
 
 
 def main() -> None:
-    records = comparison.run(_CONFIG.value)
+    records = comparison.run(FLAGS.value)
     if parallel.is_main():
         print(overview.describe_comparison(records))
-        print(f"records: {_CONFIG.value.output}/")
+        print(f"records: {FLAGS.value.output}/")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, FLAGS)

@@ -1,4 +1,4 @@
-"""Measures a saved classifier on rows whose labels are known: accuracy, F1, calibration and more, on a page too.
+"""Measures a saved classifier on labelled rows: accuracy, F1, calibration and confusion, printed and as a page.
 
 python experiments/evaluate.py --store=my_classifier --input=test.csv
 python experiments/evaluate.py --store=my_classifier --input=test.csv --label_column=team --output=evaluation
@@ -7,12 +7,12 @@ python experiments/evaluate.py --store=my_classifier --input=test.csv --label_co
 from knnprompt_jax import app
 from knnprompt_jax.evaluation import job
 
-_OPTIONS = app.Flags(job.EvaluationSettings)
+FLAGS = app.Flags(job.EvaluationSettings)
 
 
 def main() -> None:
-    print(job.summarize(job.run(_OPTIONS.value)))
+    print(job.summarize(job.run(FLAGS.value)))
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, FLAGS)

@@ -1,21 +1,34 @@
-"""kNN Prompting beside in-context learning with the same demonstrations: a table, and a JSON record per run.
+"""Compares kNN Prompting with in-context learning on the same demonstrations: a table, and a JSON record per run.
 
 python experiments/knn_prompting.py
-python experiments/knn_prompting.py --config.model=gpt2-xl --config.task=trec --config.data_dir=data --config.shots=1024
+python experiments/knn_prompting.py --model=gpt2-xl --task=trec --data_dir=data --shots=1024
+python experiments/knn_prompting.py --options.knn.k=5 --options.knn.distance=released
 """
 
-from knnprompt_jax import app, parallel
+import dataclasses
+
+from knnprompt_jax import app, options, parallel
 from knnprompt_jax.runs import comparison, overview, settings
 
-_CONFIG = app.Config(__file__, "knn_prompting.py", settings.JobSettings)
+
+@dataclasses.dataclass(frozen=True)
+class MainSettings(settings.JobSettings):
+    """The options of a comparison, with two methods by default."""
+
+    methods: str = options.option(
+        "icl,knn", "Names separated by commas (docs/methods.md lists them), or all that apply."
+    )
+
+
+FLAGS = app.Flags(MainSettings)
 
 
 def main() -> None:
-    records = comparison.run(_CONFIG.value)
+    records = comparison.run(FLAGS.value)
     if parallel.is_main():
         print(overview.describe_comparison(records))
-        print(f"records: {_CONFIG.value.output}/")
+        print(f"records: {FLAGS.value.output}/")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, FLAGS)

@@ -1,19 +1,19 @@
-"""Draws the anchors of a saved classifier: map, confusion, calibration, and the anchors that deserve a second look.
+"""Draws the anchors of a saved classifier: a map, confusion, calibration, and the labels that are probably wrong.
 
 python experiments/look.py --store=my_classifier --output=look
-python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv    # once you went through the table
+python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv    # after you checked the table
 """
 
 from knnprompt_jax import app
 from knnprompt_jax.report import look
 
-_OPTIONS = app.Flags(look.LookOptions)
+FLAGS = app.Flags(look.LookOptions)
 
 
 def main() -> None:
-    written = look.run(_OPTIONS.value)
+    written = look.run(FLAGS.value)
     print(f"page: {written.page}\nlabels that may be wrong: {written.suggestions}")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, FLAGS)

@@ -1,23 +1,25 @@
-"""Runs the grid of one of the paper's tables or figures: prints what it will cost, then writes a record per run.
+"""Runs the grid of one of the paper's tables or figures: prints its cost, then writes a record per run.
 
-python experiments/paper.py --config=configs/paper.py:few_shot --config.data_dir=data
-python experiments/paper.py --config=configs/paper.py:data_scaling --config.data_dir=data --config.models=gpt2-xl --dry_run
+python experiments/paper.py --config=configs/paper.py:few_shot --data_dir=data
+python experiments/paper.py --config=configs/paper.py:data_scaling --data_dir=data --models=gpt2-xl --dry_run
 
-Start it again after an interruption: what is there already is not run again.
+Rerun the same command to resume after an interruption: finished runs are not repeated.
 """
 
 from absl import flags
 
 from knnprompt_jax import app
-from knnprompt_jax.paper import job, whole
+from knnprompt_jax.paper import experiments, grid
 
-_CONFIG = app.Config(__file__, "paper.py:few_shot", whole.settings_of)
-_DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and its cost, and run nothing.")
+FLAGS = app.Flags(
+    lambda config: experiments.get(config.get("experiment", "")).settings, config="configs/paper.py:few_shot"
+)
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and its cost, and run nothing.")
 
 
 def main() -> None:
-    job.run(_CONFIG.value, _DRY_RUN.value)
+    grid.run(FLAGS.value, DRY_RUN.value)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, FLAGS)

@@ -1,7 +1,10 @@
-"""Plans a job on accelerators that need not be there: memory, time and the mesh to choose, from the compilers alone.
+"""Plans a job on accelerators that you do not have: memory, time and the mesh to choose.
 
-python experiments/plan.py --config.model=tiny --config.topology=cpu:8
-python experiments/plan.py --config.model=facebook/opt-30b --config.dtype=bfloat16 --config.topology=v5e:4x4 --config.task=trec
+python experiments/plan.py --model=tiny --topology=cpu:8
+python experiments/plan.py --model=facebook/opt-30b --dtype=bfloat16 --topology=v5e:4x4 --task=trec --data_dir=data
+python experiments/plan.py --model=Qwen/Qwen3-32B --topology=h100:8 --compile=False    # within a second
+
+No weights are read or downloaded. Plans for TPUs need their compiler: pip install 'knnprompt_jax[tpu]', 213 MB.
 """
 
 import pathlib
@@ -11,15 +14,15 @@ import jax
 from knnprompt_jax import app
 from knnprompt_jax.planning import job, report, settings
 
-_CONFIG = app.Config(__file__, "plan.py", settings.PlanSettings)
+FLAGS = app.Flags(settings.PlanSettings)
 
 
 def main() -> None:
-    jax.config.update("jax_platforms", "cpu")  # Planning takes no device from anybody who uses it.
-    plan = job.run(_CONFIG.value)
+    jax.config.update("jax_platforms", "cpu")  # Planning occupies no accelerator.
+    plan = job.run(FLAGS.value)
     print(report.render(plan))
-    print(f"\nrecord: {report.write(pathlib.Path(_CONFIG.value.output), plan)}")
+    print(f"\nrecord: {report.write(pathlib.Path(FLAGS.value.output), plan)}")
 
 
 if __name__ == "__main__":
-    app.run(main, keep_programs=False)
+    app.run(main, FLAGS, keep_programs=False)

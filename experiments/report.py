@@ -1,26 +1,19 @@
 """Draws the records of experiments/paper.py: one page with every table and figure beside the paper's numbers.
 
-python experiments/report.py --records=results --output=report
+python experiments/report.py --records=results --output=report         # records of experiments/paper.py
+python experiments/report.py --records=results --format=text           # records of experiments/compare.py
+python experiments/report.py --records=results --format=markdown
 """
 
-import dataclasses
-
-from knnprompt_jax import app, options
+from knnprompt_jax import app
 from knnprompt_jax.paper import page
 
-
-@dataclasses.dataclass(frozen=True)
-class ReportOptions(options.Options):
-    records: str = options.option("results", "Folder in which each experiment has a folder of records.", needed=True)
-    output: str = options.option("report", "Folder to write index.html and tables/ to.", needed=True)
-
-
-_OPTIONS = app.Flags(ReportOptions)
+FLAGS = app.Flags(page.ReportSettings)
 
 
 def main() -> None:
-    print(f"page: {page.run(**_OPTIONS.value.to_dict())}")
+    print(page.run(FLAGS.value))
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, FLAGS)

@@ -1,19 +1,21 @@
-"""Which rule, k, distance and number of demonstrations to take, from the train rows alone, beside baselines.
+"""Compares rules, k, distances and numbers of demonstrations on the train rows alone, beside baselines.
 
 python experiments/tune.py
-python experiments/tune.py --config.task=my_task.yaml --config.train_file=train.csv --config.demo_shots="(0, 1, 4)"
-python experiments/tune.py --config.store=my_classifier --config.metric=accuracy --config.apply
+python experiments/tune.py --task=my_task.yaml --train_file=train.csv --demo_shots=0,1,4
+python experiments/tune.py --store=my_classifier --metric=accuracy --apply    # a saved classifier, without a pass
+
+Each train row that is no demonstration is classified by all others.
 """
 
 from knnprompt_jax import app
 from knnprompt_jax.runs import tuning
 
-_CONFIG = app.Config(__file__, "tune.py", tuning.TuningSettings)
+FLAGS = app.Flags(tuning.TuningSettings)
 
 
 def main() -> None:
-    print(tuning.summarize(tuning.run(_CONFIG.value)))
+    print(tuning.summarize(tuning.run(FLAGS.value)))
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, FLAGS)

@@ -1,4 +1,4 @@
-"""`python -m knnprompt_jax` is `knnprompt`."""
+"""Runs the command `knnprompt` as `python -m knnprompt_jax`."""
 
 from knnprompt_jax import console
 

@@ -1,7 +1,7 @@
-"""Compiled programs are kept in the user's cache folder, so that a command compiles nothing that it, or another, compiled before.
+"""Keep compiled programs in the user's cache folder, so that no command compiles what another has compiled before.
 
-JAX's own cache does it: the name of an entry is a hash of the program, its compiler's options and version, and the devices. Beside
-that a folder is for one version of JAX and one kind of processor, whose instructions programs for CPUs are made of.
+JAX's own cache does the work: the name of an entry is a hash of the program, the compiler's options and version, and the devices.
+Each version of JAX and each kind of processor has its own folder, since programs for CPUs use the processor's instructions.
 """
 
 import contextlib
@@ -16,28 +16,28 @@ import filelock
 
 from knnprompt_jax import files
 
-_MOST_BYTES = 2**30  # What was used longest ago goes first.
+_MAX_BYTES = 2**30  # Beyond this the least recently used entries are removed.
 
 
 def use() -> None:
-    """Turns the cache on, for this process and those that it starts, unless KNNPROMPT_CACHE=off or JAX was told of another.
+    """Turn the cache on for this process and its children, unless KNNPROMPT_CACHE=off or JAX_COMPILATION_CACHE_DIR is set.
 
-    KNNPROMPT_CACHE=folder moves it. Where the folder cannot be made, nothing is kept.
+    KNNPROMPT_CACHE=folder moves it. If the folder cannot be made, nothing is kept.
     """
     cache = files.user_cache()
     if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    place = cache / "compiled" / _machine()
+    folder = cache.absolute() / "compiled" / _machine()
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # Programs are run: nobody else is to write them.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # Programs are run: nobody else may write them.
     except OSError:
         return
-    if not os.access(place, os.W_OK):
+    if not os.access(folder, os.W_OK):
         return
-    _drop_torn(place)
+    _remove_torn_entries(folder)
     settings = {
-        "jax_compilation_cache_dir": str(place),
-        "jax_compilation_cache_max_size": _MOST_BYTES,  # With which entries are read and written under a lock.
+        "jax_compilation_cache_dir": str(folder),
+        "jax_compilation_cache_max_size": _MAX_BYTES,  # Makes JAX read and write entries under a lock.
         "jax_persistent_cache_min_compile_time_secs": 0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
@@ -50,23 +50,21 @@ def use() -> None:
             jax.config.update(name, value)
 
 
-def _drop_torn(place: pathlib.Path) -> None:
-    """Removes what a process that was killed in the middle of writing has left: an entry without the time of its last use."""
-    with (
-        contextlib.suppress(filelock.Timeout, OSError),
-        filelock.FileLock(place / ".lockfile", timeout=0),
-    ):  # JAX's lock.
-        for entry in place.glob("*-cache"):
+def _remove_torn_entries(folder: pathlib.Path) -> None:
+    """Remove what a killed process left half-written: entries without the time of their last use."""
+    jax_lock = filelock.FileLock(folder / ".lockfile", timeout=0)
+    with contextlib.suppress(filelock.Timeout, OSError), jax_lock:
+        for entry in folder.glob("*-cache"):
             if not entry.with_name(f"{entry.name.removesuffix('-cache')}-atime").exists():
                 entry.unlink()
 
 
 def _machine() -> str:
-    """The version of JAX, and a hash of what kind of processor this is."""
+    """Return the version of JAX and a hash of the kind of processor."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    described = sorted({line for line in lines if line.startswith(("flags", "Features", "model name", "CPU part"))})
-    kind = "\n".join([platform.machine(), platform.processor(), *described])
+    features = sorted({line for line in lines if line.startswith(("flags", "Features", "model name", "CPU part"))})
+    kind = "\n".join([platform.machine(), platform.processor(), *features])
     return f"jax-{metadata.version('jax')}-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"

@@ -1,4 +1,4 @@
-"""The command `knnprompt`: each of its commands is a binary of experiments/, which a wheel carries within the package.
+"""The command `knnprompt`. Each of its commands runs a binary of experiments/, which a wheel holds within the package.
 
 Nothing heavy is imported here, so that `knnprompt --help` answers at once.
 """
@@ -7,12 +7,11 @@ import ast
 import importlib.machinery
 import importlib.util
 import pathlib
-import re
 import sys
 
 import knnprompt_jax
 
-COMMANDS = {  # The files, in the order in which people come to need them.
+COMMANDS = {  # Each command's file, in the order of a user's work.
     "fit": "fit",
     "evaluate": "evaluate",
     "predict": "predict",
@@ -20,27 +19,23 @@ COMMANDS = {  # The files, in the order in which people come to need them.
     "tune": "tune",
     "run": "knn_prompting",
     "compare": "compare",
-    "tabulate": "tabulate_records",
-    "build": "build_datastore",
     "paper": "paper",
     "report": "report",
     "plan": "plan",
     "benchmark": "benchmark",
-    "benchmark_loading": "benchmark_loading",
-    "pretrain": "pretrain",
 }
 _PACKAGE = pathlib.Path(__file__).parent
 
 
 def main() -> None:
-    """Runs the binary that the first argument names; an unknown name is one line and exit status 2."""
+    """Run the binary that the first argument names; print one line and exit with status 2 if there is none."""
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h", "help"):
         print(usage())
     elif name == "--version":
         print(f"knnprompt_jax {knnprompt_jax.__version__}")
     elif name in COMMANDS:
-        sys.argv = [f"knnprompt {name}", *map(_with_config, rest)]
+        sys.argv = [f"knnprompt {name}", *rest]
         _run(binary(name))
     else:
         print(f"error: unknown command {name!r}: choose from {', '.join(COMMANDS)}", file=sys.stderr)
@@ -48,47 +43,24 @@ def main() -> None:
 
 
 def binary(command: str) -> pathlib.Path:
-    """The file that a command runs."""
-    return _folder("experiments") / f"{COMMANDS[command]}.py"
+    """Return the file that a command runs."""
+    packaged = _PACKAGE / "experiments"
+    return (packaged if packaged.is_dir() else _PACKAGE.parent / "experiments") / f"{COMMANDS[command]}.py"
 
 
 def usage() -> str:
-    """What `knnprompt --help` prints: every command with the first line of its binary's description."""
-    width = max(map(len, COMMANDS))
-    told = [f"  {name:{width}}  {_first_line(binary(name))}" for name in COMMANDS]
-    return "\n".join(
-        [
-            "knnprompt <command> --option=value ...",
-            "",
-            *told,
-            "",
-            "knnprompt <command> --help lists a command's options.",
-        ]
-    )
+    """Return the text of `knnprompt --help`: each command with the first line of its binary's docstring."""
+    lines = ["knnprompt <command> --option=value ...", ""]
+    for name in COMMANDS:
+        docstring = ast.get_docstring(ast.parse(binary(name).read_text(encoding="utf-8"))) or ""
+        lines.append(f"  {name:{max(map(len, COMMANDS))}}  {docstring.splitlines()[0]}")
+    return "\n".join([*lines, "", "knnprompt <command> --help lists the options of a command."])
 
 
 def _run(path: pathlib.Path) -> None:
-    """Runs a file as Python would, but for sys.argv, which stays."""
+    """Run a file as Python does, but keep sys.argv as it is."""
     loader = importlib.machinery.SourceFileLoader("__main__", str(path))
     module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("__main__", loader, origin=str(path)))
     module.__file__ = str(path)
     sys.modules["__main__"] = module
     loader.exec_module(module)
-
-
-def _folder(name: str) -> pathlib.Path:
-    """A folder beside the package in the repository; in a wheel the package has it."""
-    packaged = _PACKAGE / name
-    return packaged if packaged.is_dir() else _PACKAGE.parent / name
-
-
-def _first_line(path: pathlib.Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
-
-
-def _with_config(argument: str) -> str:
-    """--config=configs/NAME.py means the package's file, unless there is one of that name in the working folder."""
-    given = re.fullmatch(r"(--?config=)configs/(\w+\.py)(:.*)?", argument)
-    if not given or pathlib.Path("configs", given[2]).exists():
-        return argument
-    return f"{given[1]}{_folder('configs') / given[2]}{given[3] or ''}"

@@ -1,9 +1,9 @@
-"""A model for lm-evaluation-harness (the extra `harness`): its requests, scored by the packed pass.
+"""A model for lm-evaluation-harness (the extra `harness`), whose requests are scored by the packed pass.
 
 python -m knnprompt_jax.harness --model knnprompt --model_args pretrained=Qwen/Qwen3-0.6B --tasks arc_easy --num_fewshot 5
 
-Options are the harness's. Texts that begin alike are read together after what they share, a text that is asked for twice is read once,
-and batches are made here: its `batch_size` and `device` are not used. Scores do not depend on the order of the requests.
+Options are the harness's, except `batch_size` and `device`, which are ignored. Texts with a common beginning share one prefix, and
+duplicate requests are read once. Scores do not depend on the order of the requests.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.prompts import continuations
 
 Text = tuple[tuple[int, ...], tuple[int, ...]]
-"""The tokens of a context, and of the continuation that is scored."""
+"""The tokens of a context and of the continuation to score."""
 
-_SHARED = 64  # So many more tokens in common are worth a prefix,
-_LEAST = 32  # for so many texts: each prefix is read by itself, padded to the longest.
+_MIN_PREFIX = 64  # A prefix is read separately and padded to the longest, so it needs this many more common tokens
+_MIN_TEXTS = 32  # and this many texts.
 
 
 @registry.register_model("knnprompt")
 class HarnessModel(model_lib.TemplateLM):
-    """Any model of `LanguageModel.from_pretrained`, which scores and does not generate."""
+    """A model that `LanguageModel.from_pretrained` loads; it scores texts and does not generate."""
 
     def __init__(
         self,
@@ -42,10 +42,14 @@ class HarnessModel(model_lib.TemplateLM):
         max_length: int | None = None,
         **_: Any,
     ):
-        """Devices that the weights are split over are `mesh_model`; all others split the texts. `max_length` are tokens of context.
+        """Load the model.
+
+        Args:
+            mesh_model: number of devices that share the weights; the other devices share the texts.
+            max_length: tokens of context; None for all that the model reads.
 
         Raises:
-            UserError: as `LanguageModel.from_pretrained`, or a `max_length` that the model does not have.
+            UserError: as `LanguageModel.from_pretrained`, or `max_length` exceeds the model's context.
         """
         super().__init__()
         mesh = parallel.make_mesh(0, int(mesh_model))
@@ -60,7 +64,7 @@ class HarnessModel(model_lib.TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What comes before a text without context."""
+        """The token before a text without context."""
         bos = self.tokenizer.bos_token_id
         return self.eot_token_id if bos is None else bos
 
@@ -69,7 +73,7 @@ class HarnessModel(model_lib.TemplateLM):
         return self.lm.name.replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Tokens, with the special tokens that the tokenizer adds unless they are there already or are not wanted."""
+        """Return the tokens of a text; by default with special tokens unless the text already starts with one."""
         if add_special_tokens is None:
             add_special_tokens = not string.startswith(self.tokenizer.decode(self.prefix_token_id))
         return self.tokenizer.encode(string, add_special_tokens=add_special_tokens)
@@ -83,7 +87,7 @@ class HarnessModel(model_lib.TemplateLM):
         )
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """log p of whole texts, in nats, each token after as many as fit before it."""
+        """Return log p of whole texts in nats, each token after as many tokens as fit before it."""
         windows, owners = [], []
         for number, (string,) in enumerate(request.args for request in requests):
             for window in utils.get_rolling_token_windows(
@@ -98,16 +102,18 @@ class HarnessModel(model_lib.TemplateLM):
         return totals
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        raise errors.UserError("knnprompt scores texts and does not generate: choose tasks of log-likelihoods")
+        raise errors.UserError(
+            "knnprompt scores texts and does not generate: choose tasks that ask for log-likelihoods"
+        )
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
-        """log p of each continuation after its context, in nats, and whether greedy decoding gives it."""
-        asked = [(tuple(context), tuple(target)) for _, context, target in requests]
-        texts = sorted(set(asked))
+        """Return log p of each continuation after its context in nats, and whether greedy decoding produces it."""
+        wanted = [(tuple(context), tuple(target)) for _, context, target in requests]
+        texts = sorted(set(wanted))
         order: list[int] = []
-        # The last token is asked for and not read.
+        # The last token is scored but not read.
         laid = continuations.lay_out(families(texts, order), self.max_length + 1)
         with progress.bar(None if disable_tqdm else len(texts), unit="text") as report:
             scores = self.lm.score(laid, report)
@@ -115,21 +121,21 @@ class HarnessModel(model_lib.TemplateLM):
             texts[place]: (float(log_p.sum(dtype=np.float64)), bool(is_greatest.all()))
             for place, log_p, is_greatest in zip(order, scores.log_p, scores.is_greatest, strict=True)
         }
-        for request, text in zip(requests, asked, strict=True):
+        for request, text in zip(requests, wanted, strict=True):
             if request[0] is not None:
                 self.cache_hook.add_partial("loglikelihood", request[0], answers[text])
-        return [answers[text] for text in asked]
+        return [answers[text] for text in wanted]
 
 
 def families(texts: Sequence[Text], order: list[int], first: int = 0) -> Iterator[continuations.Family]:
-    """Sorted texts, by what their contexts begin with; appends to `order` the place of each, counted from `first`."""
+    """Group sorted texts by the common beginnings of their contexts; append the index of each, counted from `first`, to `order`."""
     if not texts:
         return
     common, rest = _common([context for context, _ in texts]), []
     places = enumerate(texts, first)
-    for start, group in itertools.groupby(places, lambda each: each[1][0][common : common + _SHARED]):
+    for start, group in itertools.groupby(places, lambda place: place[1][0][common : common + _MIN_PREFIX]):
         members = list(group)
-        if len(start) == _SHARED and len(members) >= _LEAST:
+        if len(start) == _MIN_PREFIX and len(members) >= _MIN_TEXTS:
             yield from families([text for _, text in members], order, members[0][0])
         else:
             rest += members
@@ -145,12 +151,12 @@ def families(texts: Sequence[Text], order: list[int], first: int = 0) -> Iterato
 
 
 def _common(contexts: Sequence[tuple[int, ...]]) -> int:
-    """With how many tokens sorted contexts begin alike."""
+    """Return the number of tokens that all sorted contexts begin with."""
     return len(os.path.commonprefix([contexts[0], contexts[-1]]))
 
 
 def main() -> None:
-    """The harness's command line, whose model is `knnprompt`; another `--model` is one line and exit status 2."""
+    """Run the harness's command line with the model `knnprompt`; any other `--model` exits with status 2."""
     from lm_eval import __main__ as harness
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -159,7 +165,9 @@ def main() -> None:
     given, _ = parser.parse_known_args()
     try:
         if given.model not in ("", "knnprompt"):
-            raise errors.UserError(f"--model={given.model}: this command scores with knnprompt; lm_eval has others")
+            raise errors.UserError(
+                f"--model={given.model}: this command only has knnprompt; use lm_eval for other models"
+            )
         if not (given.model or given.config) and any(each.startswith(("--tasks", "-t")) for each in sys.argv):
             sys.argv += ["--model", "knnprompt"]
         harness.cli_evaluate()

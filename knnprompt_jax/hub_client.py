@@ -1,6 +1,6 @@
-"""What models and data sets from the Hugging Face Hub share: patience with a busy Hub, and failures put into words.
+"""Retry downloads of models and data sets from the Hugging Face Hub, and explain failures in one line.
 
-Cache, mirror, token and offline mode are those of `huggingface_hub`: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE.
+The environment variables of `huggingface_hub` apply: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE.
 """
 
 import time
@@ -14,20 +14,25 @@ T = TypeVar("T")
 _ADVICE = "give a local folder, fill the cache on a connected machine, or check the network"
 _WAITS_SECONDS = (1.0, 2.0, 4.0)  # Before each further attempt.
 _BUSY = (408, 429, 500, 502, 503, 504)
-# By name: the HTTP library is the client's affair.
+# Named instead of imported: the client may change its HTTP library.
 _NO_CONNECTION = ("ConnectError", "ConnectTimeout", "ProxyError")
 
 
 def patiently(download: Callable[[], T]) -> T:
-    """What a download gives, attempted again where the Hub is busy or a connection breaks.
+    """Return the result of a download; retry it if the Hub is busy or a connection breaks.
 
-    The client keeps the files that have arrived, and does not fetch them again.
+    The client keeps complete files and does not fetch them again.
     """
     for wait in _WAITS_SECONDS:
         try:
             return download()
         except Exception as error:  # `datasets` wraps them in its own.
-            if not _may_pass(error):
+            cause = _root(error)
+            if isinstance(cause, hub_errors.HfHubHTTPError):
+                may_pass = cause.response.status_code in _BUSY
+            else:
+                may_pass = isinstance(cause, hub_errors.HTTPError) and type(cause).__name__ not in _NO_CONNECTION
+            if not may_pass:
                 raise
             logging.warning("the Hub: %s; trying again in %.0f s", _first_line(error), wait)
             time.sleep(wait)
@@ -35,7 +40,7 @@ def patiently(download: Callable[[], T]) -> T:
 
 
 def reason(error: BaseException) -> str:
-    """Why the Hub gave nothing, and what to do about it, in one line."""
+    """Return in one line why a download failed, and what to do."""
     error = _root(error)
     status = error.response.status_code if isinstance(error, hub_errors.HfHubHTTPError) else None
     if isinstance(error, hub_errors.OfflineModeIsEnabled):
@@ -55,15 +60,8 @@ def reason(error: BaseException) -> str:
     return f"the Hub cannot be read ({type(error).__name__}: {_first_line(error)}): {_ADVICE}"
 
 
-def _may_pass(error: BaseException) -> bool:
-    error = _root(error)
-    if isinstance(error, hub_errors.HfHubHTTPError):
-        return error.response.status_code in _BUSY
-    return isinstance(error, hub_errors.HTTPError) and type(error).__name__ not in _NO_CONNECTION
-
-
 def _root(error: BaseException) -> BaseException:
-    """The error of the Hub or of the way to it, where a library has wrapped one."""
+    """Return the error of the Hub or the connection that a library may have wrapped."""
     inner: BaseException | None = error
     while inner is not None and not isinstance(inner, hub_errors.HTTPError | hub_errors.OfflineModeIsEnabled):
         inner = inner.__cause__ or inner.__context__

@@ -1,9 +1,10 @@
 """Options, each declared once: a field of a dataclass with its default, help text, choices and limits.
 
-Configs, `--help`, checks and records all come from these declarations. An option `group.name` is the field `name` of the
-dataclass in the field `group`.
+Flags, `--help`, checks and records are all made from these declarations. The option `group.name` is the field `name` of
+the dataclass in the field `group`.
 """
 
+import ast
 import contextlib
 import dataclasses
 import functools
@@ -16,15 +17,14 @@ import typing
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
-import ml_collections
-
 from knnprompt_jax import errors
 
 T = TypeVar("T")
-LARGEST = {int: 2**31 - 1, float: 1e12}  # What NumPy and JAX take as seeds and sizes, and bytes can be counted with.
-_SHOWN = 80  # Characters of a value in a message.
-_UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # No file's name and no text in UTF-8 has these.
-_KINDS = {int: "a whole number", float: "a number, and finite", str: "a text", bool: "True or False"}
+LARGEST = {int: 2**31 - 1, float: 1e12}  # NumPy and JAX take seeds and sizes up to here.
+_LONGEST_SHOWN = 80  # Characters of a value in a message.
+_NOT_UTF_8 = re.compile("[\0\ud800-\udfff]")  # No file name and no UTF-8 text contains these characters.
+_KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "True or False"}
+_BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 def option(
@@ -38,44 +38,49 @@ def option(
     decisive: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
-    """A field that is an option; `least` and `most` bound a number, or each number of a tuple; what is `needed` is not empty. No number
-    is beyond ± `LARGEST`. An outcome depends on what is `decisive`, beside the rows and the method's options.
+    """Declare a field as an option.
 
-    `words` may be given in the place of a value: each stands for one, which need not lie within the bounds. A default of None means
-    "not given"; the field's type is then `X | None`.
+    Args:
+        default: the value of an option that is not given; None where the field's type allows it.
+        help: the text that `--help` prints.
+        choices: the texts that are allowed; any if there are none.
+        least: the smallest number allowed, also in a tuple. No number is smaller than -`LARGEST`.
+        most: the largest number allowed, also in a tuple. No number is larger than `LARGEST`.
+        needed: whether an empty value is refused.
+        decisive: whether the outcome of a run depends on the option.
+        words: words that stand for a value, which may lie outside the limits.
     """
     declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "words": words}
-    declared |= {"needed": needed, "decisive": decisive, "optional": default is None}
-    return dataclasses.field(default=default, metadata=declared)
+    return dataclasses.field(default=default, metadata={**declared, "needed": needed, "decisive": decisive})
 
 
 def group(kind: type) -> Any:
-    """A field that holds the options of another dataclass."""
+    """Declare a field that holds the options of another dataclass."""
     return dataclasses.field(default_factory=kind, metadata={"group": kind})
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options with their values, checked when they are put together; NumPy's numbers become Python's, and lists tuples.
+    """A set of options, checked when it is created. NumPy numbers become Python numbers, and lists become tuples.
 
     Raises:
-        UserError: a value of another type than the option's, outside its choices or limits, or missing.
+        UserError: a value has the wrong type, is not among the choices or within the limits, or is empty but needed.
     """
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             if "help" in field.metadata:
-                value = _checked(field.name, field.metadata, hints[field.name], getattr(self, field.name), again=True)
+                value = _checked(field.name, field.metadata, hints[field.name], getattr(self, field.name))
                 object.__setattr__(self, field.name, value)
 
     def to_dict(self) -> dict[str, Any]:
-        """The values by name, groups as dictionaries."""
+        """Return the values by name, with a dictionary for each group."""
         return dataclasses.asdict(self)
 
 
 def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """Each option's name, default and declaration: the class's before those that it inherits, and those of groups last."""
+    """Yield the name, default and declaration of each option: own options, then inherited ones, then groups."""
 
     def place(field: dataclasses.Field) -> tuple[bool, int]:
         bases = [field.name in vars(base).get("__annotations__", {}) for base in kind.__mro__]
@@ -85,11 +90,12 @@ def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str
         if inner := field.metadata.get("group"):
             yield from listed(inner, f"{prefix}{field.name}.")
         elif "help" in field.metadata:
-            yield prefix + field.name, field.default, field.metadata
+            is_boolean = field.type is bool or bool in typing.get_args(field.type)
+            yield prefix + field.name, field.default, {**field.metadata, "is_boolean": is_boolean}
 
 
 def decisive(settings: Options) -> dict[str, Any]:
-    """The values, by name, on which an outcome depends."""
+    """Return the values, by name, on which the outcome of a run depends."""
     return {name: operator.attrgetter(name)(settings) for name in _decisive_names(type(settings))}  # type: ignore[arg-type]  # Classes can be hashed.
 
 
@@ -98,99 +104,137 @@ def _decisive_names(kind: type) -> tuple[str, ...]:
     return tuple(name for name, _, declared in listed(kind) if declared["decisive"])
 
 
-def config_of(kind: type, **values: Any) -> ml_collections.ConfigDict:
-    """The loose config of a dataclass: its defaults, or the values given in their place. `from_config` checks it."""
-    config = ml_collections.ConfigDict(type_safe=False)
-    for field in dataclasses.fields(kind):
-        if inner := field.metadata.get("group"):
-            config[field.name] = config_of(inner)
-        elif "help" in field.metadata:
-            config[field.name] = field.default
-    config.update(values)
-    return config
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return values that may be nested by group as one dictionary, with names such as `group.name`."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
 
 
 def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T:
-    """The options of `kind` from a loose config; errors name an option with the `prefix` of its group.
+    """Create the options of a class from loose values; a text is converted to the type of its option.
+
+    Args:
+        kind: the class of the options.
+        config: values by name; a group is a mapping, or its options are named `group.name`.
+        prefix: what precedes each name in a message; "--" if the values are flags.
 
     Raises:
-        UserError: an option that there is not (with the choices), or a value that is refused.
+        UserError: an option is unknown, or its value is not allowed.
     """
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]  # A dataclass.
-    choices, hints = ", ".join(prefix + name for name in sorted(fields)), typing.get_type_hints(kind)
-    if not hasattr(config, "items"):
-        raise errors.UserError(f"{prefix.rstrip('.')}={shown(config)}: it is a group of options: choose from {choices}")
-    values = {}
-    for name, value in config.items():
-        if name not in fields:
+    fields, hints = {field.name: field.metadata for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)  # type: ignore[arg-type]  # A dataclass.
+    choices = ", ".join(prefix + name for name in sorted(fields))
+    values: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    required = {name: getattr(kind, name) for name, declared in fields.items() if declared.get("needed")}
+    for name, value in {**required, **config}.items():
+        first, _, rest = name.partition(".")
+        declared: Mapping[str, Any] = fields.get(first, {})
+        is_group = "group" in declared
+        if not declared or rest and not is_group:
             raise errors.UserError(f"unknown option {f'{prefix}{name}'!r}: choose from {choices}")
-        if inner := fields[name].metadata.get("group"):
-            values[name] = from_config(inner, value, f"{prefix}{name}.")
+        if not is_group:
+            values[name] = _checked(prefix + name, declared, hints[name], value, is_loose=True)
+        elif rest or isinstance(value, Mapping):
+            groups.setdefault(first, {}).update({rest: value} if rest else value)
         else:
-            values[name] = _checked(prefix + name, fields[name].metadata, hints[name], value)
+            members = ", ".join(f"{prefix}{first}.{member}" for member, _, _ in listed(declared["group"]))
+            raise errors.UserError(
+                f"{_assignment(prefix + name, value)}: it is a group of options: choose from {members}"
+            )
+    for name, members_of_group in groups.items():
+        values[name] = from_config(fields[name]["group"], members_of_group, f"{prefix}{name}.")
     return kind(**values)
 
 
-def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, again: bool = False) -> Any:
-    """The value in Python's types; raises UserError where the declaration does not allow it.
+def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, is_loose: bool = False) -> Any:
+    """Return the value as a Python value of the option's type.
 
-    `again` it may also be what a word stands for: options are also made of options.
+    A loose value may be a text that stands for it. Other values may be what a word stands for, because options are also
+    made from other options.
+
+    Raises:
+        UserError: the declaration does not allow the value.
     """
-    if declared["optional"]:
-        if value is None:
-            return None
-        hint = typing.get_args(hint)[0]
-    several = typing.get_origin(hint) is tuple
-    kind, told = typing.get_args(hint)[0] if several else hint, f"{name}={shown(value)}"
-    if isinstance(value, str) and declared["words"]:
-        if value in declared["words"]:
-            return declared["words"][value]
-        with contextlib.suppress(ValueError):  # A command line gives a text where the default is a word.
-            value = kind(value)
-    if again and _is(kind, value) and value in declared["words"].values():
+    is_optional = type(None) in typing.get_args(hint)
+    hint = typing.get_args(hint)[0] if is_optional else hint
+    is_tuple = typing.get_origin(hint) is tuple
+    kind, assignment = typing.get_args(hint)[0] if is_tuple else hint, _assignment(name, value)
+    if value is None and is_optional:
+        return None
+    if isinstance(value, str) and value in declared["words"]:
+        return declared["words"][value]
+    if not is_loose and _is(kind, value) and value in declared["words"].values():
         return value
-    if several and not isinstance(value, list | tuple):
-        raise errors.UserError(f"{told}: choose several, as in {name}=(1, 2)")
-    values = tuple(value) if several else (value,)
-    for each in values:
-        _check(told, declared, kind, each, "each" if several else "it")
-    converted = tuple(kind(each) for each in values)
-    if declared["needed"] and not (converted if several else converted[0]):
-        raise errors.UserError(f"{told}: it is needed: {declared['help']}")
-    return converted if several else converted[0]
+    if is_loose and isinstance(value, str):
+        value = _parsed_tuple(value, kind) if is_tuple else _parsed(value, kind)
+    if is_tuple and not isinstance(value, list | tuple):
+        raise errors.UserError(f"{assignment}: give several values, for example {name}=(1, 2)")
+    if declared["needed"] and isinstance(value, str | list | tuple) and not value:
+        raise errors.UserError(f"{name} is required: {declared['help']}")
+    for item in value if is_tuple else (value,):
+        _check(assignment, declared, kind, item, "each" if is_tuple else "it")
+    return tuple(kind(item) for item in value) if is_tuple else kind(value)
 
 
-def _check(told: str, declared: Mapping[str, Any], kind: type, value: Any, which: str) -> None:
+def _check(assignment: str, declared: Mapping[str, Any], kind: type, value: Any, subject: str) -> None:
+    """Raise UserError if the declaration does not allow the value."""
     if declared["choices"] and not (isinstance(value, str) and value in declared["choices"]):
-        raise errors.UserError(f"{told}: choose from {', '.join(declared['choices'])}")
+        raise errors.UserError(f"{assignment}: choose from {', '.join(declared['choices'])}")
     if not _is(kind, value):
-        raise errors.UserError(f"{told}: {which} must be {' or '.join([_KINDS[kind], *declared['words']])}")
-    if isinstance(value, str) and _UNWRITABLE.search(value):
-        raise errors.UserError(f"{told}: a text in UTF-8 without NUL characters is needed")
+        raise errors.UserError(f"{assignment}: {subject} must be {' or '.join([_KINDS[kind], *declared['words']])}")
+    if isinstance(value, str) and _NOT_UTF_8.search(value):
+        raise errors.UserError(f"{assignment}: {subject} must be UTF-8 text without NUL characters")
     if kind in LARGEST:
         least = -LARGEST[kind] if declared["least"] is None else declared["least"]
         most = LARGEST[kind] if declared["most"] is None else declared["most"]
         if value < least:
-            raise errors.UserError(f"{told}: at least {least} is needed")
+            raise errors.UserError(f"{assignment}: at least {least} is required")
         if value > most:
-            raise errors.UserError(f"{told}: at most {most} is possible")
+            raise errors.UserError(f"{assignment}: at most {most} is allowed")
 
 
 def _is(kind: type, value: Any) -> bool:
+    """Return whether a value counts as one of this type; a bool is no number, and a number is finite."""
     if isinstance(value, bool):
         return kind is bool
     if kind is float:
         try:
             return isinstance(value, numbers.Real) and math.isfinite(value)
-        except OverflowError:  # A whole number that no float holds.
+        except OverflowError:  # The whole number is too large for a float.
             return False
     return isinstance(value, numbers.Integral if kind is int else kind)
 
 
-def shown(value: Any) -> str:
-    """The value as messages show it: on one line, its middle left out where it is long."""
+def _parsed(text: str, kind: type) -> Any:
+    """Convert a text from the command line; return it unchanged if it does not stand for a value of this type."""
+    if kind is bool:
+        return _BOOLEANS.get(text.lower(), text)
+    with contextlib.suppress(ValueError):
+        return kind(text)
+    return text
+
+
+def _parsed_tuple(text: str, kind: type) -> tuple:
+    """Convert a text with several values: `1,2`, `(1, 2)`, `a,b` or `('a', 'b')`."""
+    if text[:1] in ("(", "["):
+        with contextlib.suppress(SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            value = ast.literal_eval(text)
+            return tuple(value) if isinstance(value, list | tuple) else (value,)
+    return tuple(_parsed(part.strip(), kind) for part in text.split(",") if part.strip())
+
+
+def _assignment(name: str, value: Any) -> str:
+    """Return `name=value` for a message; a flag is shown as it was typed."""
+    if name.startswith("--") and isinstance(value, str) and value.isprintable():
+        return f"{name}={_shortened(value)}"
     try:
-        text = " ".join(repr(value).splitlines())
-    except ValueError:  # Python writes no whole numbers of more than 4,300 digits.
-        return "a number of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 4 :]}"
+        return f"{name}={_shortened(' '.join(repr(value).splitlines()))}"
+    except ValueError:  # Python does not write whole numbers of more than 4,300 digits.
+        return f"{name}=a number with thousands of digits"
+
+
+def _shortened(text: str) -> str:
+    """Return the text; leave out its middle if it is long."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN // 2]}…{text[-_LONGEST_SHOWN // 4 :]}"

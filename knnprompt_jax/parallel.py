@@ -1,7 +1,7 @@
-"""Where arrays lie: one mesh for all of them; and how several processes start.
+"""The mesh of devices, the placement of arrays on it, and runs of several processes.
 
 Packed rows are split over the mesh axis `data`, weights over `model` (`models.sharding`), states and anchors over every device.
-Axis types are Auto: the compiler places what is not said here.
+Axis types are Auto: the compiler places everything else.
 """
 
 import contextlib
@@ -17,18 +17,20 @@ from jax.sharding import PartitionSpec as P
 from knnprompt_jax import errors, process_loss
 
 DATA, MODEL = AXES = ("data", "model")
-HEARTBEAT_TIMEOUT = 40  # Seconds without a sign of life after which a process counts as dead and the others stop.
-SHUTDOWN_TIMEOUT = 30  # Seconds that a process waits for the others at the end.
-_MESSAGE = 4096  # Bytes of an error that every process is told of.
+HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
+SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
+_MESSAGE = 4096  # Bytes of an error message that process 0 sends to the others.
 
 
 def start(auto: bool, address: str, num_processes: int, process_id: int) -> None:
-    """Joins the processes of a run, before anything else touches a device; nothing is done where neither `auto` nor an address is given.
+    """Join the processes of a run before anything else touches a device; do nothing without `auto` and an address.
 
-    With `auto` the scheduler (Slurm, Open MPI, TPU) says who they are; otherwise `address` is host:port of process 0.
+    Args:
+        auto: take everything else from the scheduler (Slurm, Open MPI, TPU).
+        address: host:port of process 0.
 
     Raises:
-        UserError: the options do not go together, or the other processes cannot be found.
+        UserError: the options contradict each other, or the other processes cannot be reached.
     """
     if not auto and not address:
         return
@@ -52,46 +54,50 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
 
 
 def is_main() -> bool:
-    """Whether this is process 0, the one that writes and prints."""
+    """Whether this is process 0, which writes and prints."""
     return jax.process_index() == 0
 
 
 def wait_for_all(name: str) -> None:
-    """Returns when every process has come here; `name` says where, should they differ."""
+    """Wait until every process reaches this call; processes that wait under different names raise."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
 
 def from_main(array: np.ndarray) -> np.ndarray:
-    """The array that process 0 has, for every process."""
+    """Broadcast process 0's array to every process."""
     return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array
 
 
 def call_in_main(function: Callable[[], Any]) -> None:
-    """Calls `function` in process 0; a UserError that it raises there is raised in every process."""
-    told = ""
+    """Call `function` in process 0, and raise its UserError in every process."""
+    message = ""
     if is_main():
         try:
             function()
         except errors.UserError as error:
-            told = str(error)
+            message = str(error)
     if jax.process_count() > 1:
-        text = np.frombuffer(told.encode("utf-8", "backslashreplace")[:_MESSAGE].ljust(_MESSAGE), np.uint8)
-        told = from_main(text).tobytes().decode("utf-8", "ignore").rstrip()
-    if told:
-        raise errors.UserError(told)
+        text = np.frombuffer(message.encode("utf-8", "backslashreplace")[:_MESSAGE].ljust(_MESSAGE), np.uint8)
+        message = from_main(text).tobytes().decode("utf-8", "ignore").rstrip()
+    if message:
+        raise errors.UserError(message)
 
 
 @contextlib.contextmanager
 def by_main(context: contextlib.AbstractContextManager) -> Iterator[None]:
-    """Process 0 is within `context`, a lock for example; a UserError on entering is raised in every process."""
+    """Enter `context` (for example a lock) in process 0, and raise its UserError in every process."""
     with contextlib.ExitStack() as stack:
         call_in_main(lambda: stack.enter_context(context))
         yield
 
 
 def make_mesh(data: int = 0, model: int = 1) -> Mesh:
-    """The mesh of data × model devices; `data` = 0 takes all there are. Raises UserError where there are too few, or a process has none."""
+    """Return the mesh of data × model devices; `data` = 0 uses all devices.
+
+    Raises:
+        UserError: there are too few devices, or a process would have none.
+    """
     devices = jax.devices()
     divisors = [size for size in range(1, len(devices) + 1) if len(devices) % size == 0]
     if data < 0 or model < 1 or data * model > len(devices) or (not data and model not in divisors):
@@ -109,29 +115,29 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
 
 
 def platform() -> str:
-    """Of the devices of the mesh for which a program is traced, "cpu", "gpu" or "tpu"; outside of one, of the default device."""
+    """Return the platform of the mesh that a program is traced for, "cpu", "gpu" or "tpu"; by default the default device's."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
 
 def put(array: np.ndarray, mesh: Mesh, spec: P) -> jax.Array:
-    """An array that every process has (or has its own parts of) on the devices of the mesh."""
+    """Put an array on the devices of the mesh; every process has the array, or its own parts of it."""
     return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
 
 
 def local_data_shards(mesh: Mesh) -> frozenset[int]:
-    """The places along `data` where this process has a device."""
+    """Return the indices along `data` at which this process has a device."""
     local = set(mesh.local_devices)
     return frozenset(place for place, devices in enumerate(mesh.devices) if local & set(devices))
 
 
 def by_rows(mesh: Mesh, num_rows: int) -> NamedSharding:
-    """Rows split over every device; where their number does not divide, each device has all of them."""
+    """Return the sharding that splits rows over every device, or replicates them if they do not divide evenly."""
     return NamedSharding(mesh, P(AXES) if num_rows % mesh.size == 0 else P())
 
 
 def replicate(tree: Any) -> Any:
-    """The same arrays whole on every device of their mesh, so that each process can read them; others stay as they are."""
+    """Replicate sharded arrays on every device of their mesh, so that each process can read them; return others unchanged."""
 
     def everywhere(array: jax.Array) -> jax.Array:
         sharding = getattr(array, "sharding", None)

@@ -1,4 +1,4 @@
-"""Aligned text tables for the terminal, mean ± spread, and cells that a spreadsheet takes for data."""
+"""Aligned text tables for the terminal, mean ± spread, and cells that a spreadsheet reads as data."""
 
 import statistics
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def to_cell(text: str) -> str:
-    """The text, behind an apostrophe where a spreadsheet would run it as a formula; numbers stay as they are.
+    """Return the text, with an apostrophe in front if a spreadsheet would run it as a formula; numbers stay unchanged.
 
-    So are formulas that stand behind apostrophes already, for `from_cell` takes one off.
+    A formula behind an apostrophe gets another one, because `from_cell` removes one.
     """
     if not text.lstrip("'").startswith(_FORMULA):
         return text
@@ -21,18 +21,18 @@ def to_cell(text: str) -> str:
 
 
 def from_cell(text: str) -> str:
-    """The text that `to_cell` was given."""
+    """Return the text that `to_cell` was given."""
     return text[1:] if text.startswith("'") and to_cell(text[1:]) == text else text
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean ± sample standard deviation (ddof = 1) of some shares, in %; the mean alone for one number."""
+    """Return mean ± sample standard deviation (ddof = 1) of shares, in %; only the mean for one number."""
     mean = f"{100 * statistics.fmean(values):.1f}"
     return mean if len(values) < 2 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table with a rule below the header; the first column is left-aligned, the others right-aligned."""
+    """Return a table with a rule below the header; the first column is left-aligned, the others right-aligned."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:
@@ -46,6 +46,6 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """The same as a Markdown table, whose first `left` columns are left-aligned."""
+    """Return a Markdown table; its first `left` columns are left-aligned."""
     ruled = ["---"] * left + ["---:"] * (len(header) - left)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ruled, *rows])

@@ -20,7 +20,7 @@ LARGE = (".safetensors", ".msgpack", ".bin", ".parquet")
 
 @dataclasses.dataclass
 class Repository:
-    """Files at one commit; who may read them: "public", "private" (token needed) or "gated" (nobody yet)."""
+    """Files at one commit. `access` is "public", "private" (a token is needed) or "gated" (refused)."""
 
     files: Mapping[str, bytes]
     access: str = "public"
@@ -40,13 +40,13 @@ class Repository:
 
 @dataclasses.dataclass
 class Failure:
-    """What becomes of the next `times` requests whose "METHOD path" matches `pattern`."""
+    """A failure of the next `times` requests whose "METHOD path" matches `pattern`."""
 
     pattern: str
     times: int
     status: int = 0
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    send: int | None = None  # The connection ends after as many bytes of the body.
+    send: int | None = None  # The connection ends after this number of bytes of the body.
     alter: bool = False
 
 
@@ -65,7 +65,7 @@ class Hub:
         self.failures.append(Failure(pattern, times, **how))
 
     def asked(self) -> collections.Counter[str]:
-        """How often each file was asked for: the client asks for the head of each that it lacks."""
+        """Count the requests for each file: the client sends a HEAD for each that it lacks."""
         paths = [path for method, path, _ in self.requests if method == "HEAD"]
         return collections.Counter(path.rpartition("/")[2] for path in paths)
 
@@ -89,7 +89,7 @@ def serving() -> Iterator[Hub]:
 
 
 def connect(hub: Hub, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has `huggingface_hub` ask this Hub, keep its cache in that folder and never wait."""
+    """Make `huggingface_hub` use this Hub and that cache folder, and never wait."""
     monkeypatch.setattr(constants, "ENDPOINT", hub.url)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", cache)
@@ -120,14 +120,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET
 
     def _repository(self, name: str, revision: str) -> Repository | None:
-        """The repository, if there is one that this request may read; otherwise the Hub's answer is sent."""
+        """Return the repository if this request may read it; otherwise send the Hub's answer and return None."""
         repository = self.hub.repositories.get(name)
         authorization = self.headers.get("Authorization")
         known = authorization == f"Bearer {self.hub.TOKEN}"
         if authorization and not known:
             self._answer(401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
         elif repository is None or (repository.access == "private" and not known):
-            # Who is not logged in does not learn whether it exists.
+            # Without a login, missing and private repositories look alike.
             self._answer(*((404, b"", {"X-Error-Code": "RepoNotFound"}) if known else (401, b"")))
         elif urllib.parse.unquote(revision) not in (*repository.revisions, repository.commit):
             self._answer(404, b"", {"X-Error-Code": "RevisionNotFound"})

@@ -28,24 +28,24 @@ def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
     assert done.returncode == 0
     for name in console.COMMANDS:
         assert f"\n  {name} " in done.stdout
-    assert "predict            Labels the rows of a file with a saved classifier;" in done.stdout
+    assert "predict    Labels the rows of a file with a saved classifier." in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "knnprompt_jax.console" in imported and not {"jax", "numpy", "absl", "sklearn"} & imported
     assert start(tmp_path).stdout == done.stdout
 
 
 def test_a_commands_help_names_the_command(tmp_path):
-    told = start(tmp_path, "tabulate", "--help").stdout
-    assert told.startswith("Methods against tasks") and "\nknnprompt tabulate --records=results --markdown\n" in told
-    assert "  --markdown=False\n      Print Markdown tables." in told
+    printed = start(tmp_path, "report", "--help").stdout
+    assert printed.startswith("Shows records") and "\nknnprompt report --records=results --format=markdown\n" in printed
+    assert "  --records=results\n      Folder of the records" in printed
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["prdict"], "unknown command 'prdict': choose from fit, evaluate, predict"),
-        (["tabulate", "--records=none"], "none: no such folder of records"),
-        (["tabulate", "--record=none"], "unknown option --record: did you mean --records?"),
+        (["report", "--records=none"], "none: no such folder of results"),
+        (["report", "--record=none"], "unknown option --record: did you mean --records?"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(tmp_path, arguments, message):
@@ -56,16 +56,3 @@ def test_mistakes_are_one_line_and_status_2(tmp_path, arguments, message):
 
 def test_version(tmp_path):
     assert start(tmp_path, "--version").stdout == f"knnprompt_jax {knnprompt_jax.__version__}\n"
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_the_packages_configs_are_found_where_there_are_none_of_that_name(tmp_path, monkeypatch, own):
-    monkeypatch.chdir(tmp_path)
-    if own:
-        (tmp_path / "configs").mkdir()
-        (tmp_path / "configs" / "paper.py").touch()
-    monkeypatch.setattr(sys, "argv", ["knnprompt", "paper", "--config=configs/paper.py:few_shot", "--config=my.py"])
-    monkeypatch.setattr(console, "_run", lambda path: None)
-    console.main()
-    given = "configs/paper.py" if own else ROOT / "configs" / "paper.py"
-    assert sys.argv == ["knnprompt paper", f"--config={given}:few_shot", "--config=my.py"]

@@ -10,6 +10,9 @@ import sys
 import pytest
 import yaml
 
+from knnprompt_jax import console, options
+from tests import test_options_all
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(?:`(?P<name>[\w.]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -18,11 +21,11 @@ def blocks(name: str) -> list[re.Match[str]]:
     return list(BLOCK.finditer((ROOT / "docs" / name).read_text(encoding="utf-8")))
 
 
-def run(command: str, cache: pathlib.Path) -> None:
-    """A line of the shell, with this Python and the binaries where they are; they share what they compile."""
+def run(command: str) -> None:
+    """Run a line of the shell with this Python; all commands share the compiled programs of this test run."""
     first, *words = shlex.split(command, comments=True)
     start = {"python": [ROOT / words[0]], "knnprompt": ["-m", "knnprompt_jax", words[0]]}[first]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KNNPROMPT_CACHE": str(cache)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, *start, *words[1:]], env=environment, capture_output=True, text=True, check=False
     )
@@ -30,7 +33,7 @@ def run(command: str, cache: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["api.md", "own_data.md", "predict.md", "datastores.md"])
-def test_snippets_run(name, tmp_path, tmp_path_factory, monkeypatch):
+def test_snippets_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found, names = blocks(name), {}
     assert {block["kind"] for block in found} <= {"python", "bash", "yaml", "csv"}
@@ -41,7 +44,7 @@ def test_snippets_run(name, tmp_path, tmp_path_factory, monkeypatch):
             exec(compile(block["text"], name, "exec"), names)
         elif block["kind"] == "bash":
             for line in block["text"].splitlines():
-                run(line, tmp_path_factory.getbasetemp() / "programs")
+                run(line)
         else:
             assert isinstance(yaml.safe_load(block["text"]), dict)
     if name == "own_data.md":
@@ -75,3 +78,15 @@ def test_binaries_and_pages_of_the_readme_are_there():
     named = re.findall(r"(?:experiments|configs|docs|knnprompt_jax)/[\w/]+\.(?:py|md|png|html)", text)
     assert len(named) > 10
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_commands_and_their_flags_exist(page):
+    """Each flag of a command line is an option of its binary."""
+    text = re.sub(r" *\\\n *", " ", (ROOT / page).read_text(encoding="utf-8"))
+    for file, command, rest in re.findall(r"(?:python experiments/(\w+)\.py|knnprompt (\w+)(?= --))(.*)", text):
+        name, rest = file or console.COMMANDS[command], rest.partition("#")[0].partition("`")[0]
+        config = re.search(r"--config=\S+:[a-z]\w+", rest)
+        kind = test_options_all.begin(name, *([config[0]] if config else []), "--help")[2]
+        names = {option for option, _, _ in options.listed(kind)} | {"help", "config", "dry_run"}
+        assert set(re.findall(r" --([\w.]+)", rest)) <= names, rest

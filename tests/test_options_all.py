@@ -1,12 +1,13 @@
-"""Any value of any option of any binary is accepted or told in one line: as Python gives it, as the command line does, and in the jobs."""
+"""Every value of every option of every binary is accepted, or refused in one line: from Python, from the command line, in a job."""
 
 import contextlib
 import decimal
 import fractions
 import functools
 import io
-import operator
+import os
 import pathlib
+import re
 import runpy
 import sys
 
@@ -18,19 +19,15 @@ import pytest
 from absl import flags
 from hypothesis import strategies
 
-from knnprompt_jax import app, errors, lm, options
+from knnprompt_jax import errors, lm, options
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.evaluation import job as evaluation
 from knnprompt_jax.prediction import job as prediction
-from knnprompt_jax.pretraining import job as pretraining
-from knnprompt_jax.pretraining import settings as pretraining_settings
-from knnprompt_jax.pretraining import trainer
 from knnprompt_jax.report import look
-from knnprompt_jax.runs import building, comparison, method_settings, tuning
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.runs import comparison, fitting, method_settings, tuning
 from knnprompt_jax.tasks import catalogue
 
-BINARIES = sorted(path for path in (pathlib.Path(__file__).resolve().parents[1] / "experiments").glob("*.py"))
+BINARIES = sorted((pathlib.Path(__file__).resolve().parents[1] / "experiments").glob("*.py"))
 NUMBERS = [0, 1, -1, 3, 2**31 - 1, 2**31, -(2**31), 2**63, 2**64, 10**400, 0.5, -0.0, 1e308, 1e-320]
 NUMBERS += [float("nan"), float("inf"), 1j, True, None, decimal.Decimal(3), fractions.Fraction(1, 3), ..., b"x", object]
 NUMBERS += [np.int64(7), np.float32("nan"), np.bool_(True), np.arange(3), np.zeros((2, 2)), range(3), np.str_("x")]
@@ -47,40 +44,51 @@ class Parsed(Exception):
     """The binary would begin its work."""
 
 
-def begin(binary, *arguments):
-    """Parses these arguments as the binary does; gives its exit status (None: the work would begin) and what it said."""
-    told, known = io.StringIO(), set(flags.FLAGS)
-    app.Config.of_binary = app.Flags.of_binary = None
+def begin(name, *arguments):
+    """Parse arguments as a binary does.
+
+    Returns:
+        The exit status, None if the work would begin; what it printed; the class of its options.
+    """
+    printed, known, kinds = io.StringIO(), set(flags.FLAGS), []
 
     def parse(main, flags_parser):
         flags_parser(sys.argv)
         raise Parsed
 
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
+    def listed(kind, prefix="", original=options.listed):
+        kinds.append(kind)
+        return original(kind, prefix)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stderr(printed),
+        contextlib.redirect_stdout(printed),
+    ):
+        binary = next(path for path in BINARIES if path.stem == name)
         patch.setattr(absl.app, "run", parse)
+        patch.setattr(options, "listed", listed)
         patch.setattr(sys, "argv", [str(binary), *arguments])
         try:
             runpy.run_path(str(binary), run_name="__main__")
         except Parsed:
-            return None, told.getvalue()
+            return None, printed.getvalue(), kinds[0]
         except SystemExit as stop:
-            return stop.code, told.getvalue()
+            return stop.code or 0, printed.getvalue(), kinds[0] if kinds else None
         finally:
-            for name in set(flags.FLAGS) - known:
-                delattr(flags.FLAGS, name)
+            for flag in set(flags.FLAGS) - known:
+                delattr(flags.FLAGS, flag)
     raise AssertionError("the binary ended before it had parsed anything")
 
 
 @functools.cache
-def declared(binary):
-    """The class that declares a binary's options, the prefix of their flags, and their values before any is given."""
-    begin(binary)
-    if config := app.Config.of_binary:
-        shipped = runpy.run_path(config.path.split(":")[0])["get_config"]()
-        names = [name for name, _, _ in options.listed(config.kind)]
-        return config.kind, "config.", {name: operator.attrgetter(name)(shipped) for name in names}
-    kind = app.Flags.of_binary.kind
-    return kind, "", {name: default for name, default, _ in options.listed(kind)}
+def declared(name):
+    """The class of a binary's options, and what its --help prints."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "COLUMNS", "60")
+        status, printed, kind = begin(name, "--help")
+    assert status == 0
+    return kind, printed
 
 
 def is_one_line(text):
@@ -88,56 +96,72 @@ def is_one_line(text):
     return True
 
 
-@hypothesis.settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("name", [path.stem for path in BINARIES])
+def test_help_lists_every_option_once(name):
+    """In the order of the declaration, with its default, help and choices."""
+    kind, printed = declared(name)
+    entries = re.findall(r"^  --([\w.]+)=(.*)\n((?: {6}.*\n?)+)", printed, re.MULTILINE)
+    found = {
+        option: (value, " ".join(text.split()))
+        for option, value, text in entries
+        if option not in ("config", "dry_run")
+    }
+    assert list(found) == [option for option, _, _ in options.listed(kind)]
+    for option, default, declaration in options.listed(kind):
+        value, text = found[option]
+        if name != "paper":  # Its config replaces defaults.
+            assert value == (",".join(map(str, default)) if isinstance(default, tuple) else str(default))
+        assert text.startswith(" ".join(declaration["help"].split()))
+        assert text.endswith(f"One of {', '.join(declaration['choices'])}.") or not declaration["choices"]
+
+
+@hypothesis.settings(max_examples=250, deadline=None)
 @hypothesis.given(strategies.data())
-@pytest.mark.parametrize("binary", BINARIES, ids=lambda path: path.stem)
-def test_values_from_python(binary, data):
-    kind, *_ = declared(binary)
+def test_values_from_python(data):
+    kind, _ = declared(data.draw(strategies.sampled_from([path.stem for path in BINARIES])))
     name = data.draw(strategies.sampled_from([name for name, _, _ in options.listed(kind)]))
-    config, value = options.config_of(kind), data.draw(VALUES)
-    loose = config.to_dict()
-    *groups, last = name.split(".")
-    functools.reduce(lambda inner, group: inner[group], groups, loose)[last] = value
     try:
-        checked = options.from_config(kind, loose)
+        checked = options.from_config(kind, {name: data.draw(VALUES)})
     except errors.UserError as error:
         assert is_one_line(str(error))
     else:
-        given = functools.reduce(getattr, name.split("."), checked)
-        assert isinstance(given, int | float | str | tuple) and given == given  # Neither NaN nor of another kind.
+        value = functools.reduce(getattr, name.split("."), checked)
+        assert isinstance(value, int | float | str | tuple | None) and value == value  # Neither NaN nor another type.
 
 
-@hypothesis.settings(max_examples=12, deadline=None)
+@hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(strategies.data())
-@pytest.mark.parametrize("binary", BINARIES, ids=lambda path: path.stem)
-def test_values_from_the_command_line(binary, data):
-    kind, prefix, _ = declared(binary)
+def test_values_from_the_command_line(data):
+    binary = data.draw(strategies.sampled_from([path.stem for path in BINARIES]))
+    kind, _ = declared(binary)
     names = [name for name, _, _ in options.listed(kind)]
     name, no = data.draw(strategies.sampled_from(names)), data.draw(strategies.sampled_from(["", "", "", "no"]))
-    needed = [given for given in (*NEEDED, "--train_file=a.csv") if not prefix and given[2:].split("=")[0] in names]
-    status, told = begin(binary, *needed, f"--{no}{prefix}{name}={data.draw(TEXTS)}")
-    assert status in (None, 2) and is_one_line(told) and told.startswith("error: ") == (status == 2)
+    needed = [given for given in (*NEEDED, "--train_file=a.csv") if given[2:].split("=")[0] in names]
+    status, printed, _ = begin(binary, *needed, f"--{no}{name}={data.draw(TEXTS)}")
+    assert status in (None, 2) and is_one_line(printed) and printed.startswith("error: ") == (status == 2)
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("fit", ["train.csv"], "unexpected argument 'train.csv': options are written --name=value, as in --train_file=train.csv"),
-        ("predict", ["rows.csv"], "unexpected argument 'rows.csv': options are written --name=value, as in --input=rows.csv"),
+        ("fit", ["train.csv"], "unexpected argument 'train.csv': write options as --name=value"),
         ("fit", ["--nokey"], "unknown option --nokey: --help lists them"),
         ("fit", ["--stor=x"], "unknown option --stor: did you mean --store? --help lists them"),
-        ("predict", [*NEEDED, "--probabilities=maybe"], "--probabilities='maybe': it must be True or False"),
-        ("compare", ["--config.seeds="], "seeds=(): it is needed: Seeds of the draws of train rows."),
-        ("paper", ["--config.seeds=()"], "seeds=(): it is needed: Of the draws of train rows."),
-        ("compare", ["--config.seeds=(-1,)"], "seeds=(-1,): at least 0 is needed"),
-        ("tune", ["--config.seed=2147483648"], "seed=2147483648: at most 2147483647 is possible"),
-        ("compare", [f"--config.options.knn.k={'9' * 4000}"], f"options.knn.k={'9' * 40}…{'9' * 20}: at most 2147483647"),
-        ("compare", [f"--config.options.knn.k={'9' * 5000}"], f"options.knn.k='{'9' * 39}…{'9' * 19}': it must be a whole"),
+        ("look", [], "--store is required"),
+        ("predict", [*NEEDED, "--probabilities=maybe"], "--probabilities=maybe: it must be True or False"),
+        ("compare", ["--seeds="], "--seeds is required: Seeds of the draws of train rows."),
+        ("compare", ["--seeds=(-1,)"], "--seeds=(-1,): at least 0 is required"),
+        ("compare", ["--knn.k=3"], "unknown option --knn.k: did you mean --options.knn.k?"),
+        ("paper", ["--config=configs/paper.py:table_7"], "experiment='table_7': choose from"),
+        ("paper", ["--seeds=()"], "--seeds is required"),
+        ("tune", ["--seed=2147483648"], "--seed=2147483648: at most 2147483647 is allowed"),
+        ("compare", [f"--options.knn.k={'9' * 4000}"], f"--options.knn.k={'9' * 40}…{'9' * 20}: at most 2147483647"),
+        ("compare", [f"--options.knn.k={'9' * 5000}"], f"--options.knn.k={'9' * 40}…{'9' * 20}: it must be a whole"),
     ],
 )  # fmt: skip
-def test_what_is_told(name, arguments, message):
-    status, told = begin(BINARIES[0].with_name(f"{name}.py"), *arguments)
-    assert status == 2 and told.startswith(f"error: {message}") and is_one_line(told)
+def test_messages(name, arguments, message):
+    status, printed, _ = begin(name, *arguments)
+    assert status == 2 and printed.startswith(f"error: {message}") and is_one_line(printed)
 
 
 class Loaded(Exception):
@@ -147,16 +171,15 @@ class Loaded(Exception):
 TINY = {"model": "tiny", "output": "out", "store": "saved"}
 JOBS = {
     "compare": (method_settings.JobSettings, comparison.run, TINY | {"store": ""}),
-    "build": (settings_lib.BuildSettings, building.run, TINY | {"store": "new"}),
-    "append": (settings_lib.BuildSettings, building.run, TINY | {"append": "rows.csv"}),
+    "fit": (fitting.FitSettings, fitting.run, TINY | {"store": "new", "task": "demo"}),
+    "append": (fitting.FitSettings, fitting.run, TINY | {"append": "rows.csv"}),
     "tune": (tuning.TuningSettings, tuning.run, TINY | {"store": ""}),
     "predict": (prediction.PredictionSettings, prediction.run, {"store": "saved", "input": "rows.csv", "output": "out.csv"}),
     "evaluate": (evaluation.EvaluationSettings, evaluation.run, {"store": "saved", "input": "rows.csv", "output": "page"}),
     "look": (look.LookOptions, look.run, {"store": "saved", "output": "page"}),
-    "pretrain": (pretraining_settings.PretrainSettings, pretraining.run, {"text": "rows.txt", "output": "model"}),
 }  # fmt: skip
-# A Hub that is not here, other processes that are not, and the training itself.
-LEFT_OUT = {"model", "revision", "hub", "methods", "distributed.auto", "distributed.address", "vocab_size"}
+# These need a Hub or other processes.
+LEFT_OUT = {"model", "revision", "hub", "methods", "distributed.auto", "distributed.address"}
 
 
 @pytest.fixture(scope="module")
@@ -168,37 +191,31 @@ def material(tmp_path_factory):
     model = lm.LanguageModel.from_pretrained("tiny")
     KNNPrompting(model, catalogue.get("demo"), k=1, demo_shots=1).fit(texts, labels).save(folder / "saved")
     (folder / "rows.csv").write_text("sentence,label\n" + "".join(map("{},{}\n".format, texts, labels)))
-    (folder / "rows.txt").write_text("\n\n".join(texts * 20))
     return folder
 
 
-@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.settings(max_examples=100, deadline=None)
 @hypothesis.given(strategies.data())
-@pytest.mark.parametrize("job", JOBS)
-def test_values_in_the_jobs(job, material, data):
-    """What the declaration accepts ends in a line, or comes as far as the weights."""
-    kind, run, given = JOBS[job]
+def test_values_in_the_jobs(material, data):
+    """A value that the declaration accepts ends in one line, or the job reaches the weights."""
+    kind, run, given = JOBS[data.draw(strategies.sampled_from(list(JOBS)))]
     names = [name for name, _, _ in options.listed(kind) if name not in LEFT_OUT]
     name = data.draw(strategies.sampled_from(names))
-    loose = options.config_of(kind, **{key: value for key, value in given.items() if key in kind.__dataclass_fields__})
+    given = {key: value for key, value in given.items() if key in kind.__dataclass_fields__}
     value = data.draw(VALUES)
+    value = value.lstrip("/~") if isinstance(value, str) else value
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(material)
         patch.setattr(lm.LanguageModel, "from_files", functools.partial(_raise, Loaded))
-        patch.setattr(trainer, "train", functools.partial(_raise, Loaded))
         patch.setattr(jax.distributed, "initialize", functools.partial(_raise, ValueError))
-        loose = loose.to_dict()
-        *groups, last = name.split(".")
-        value = value.lstrip("/~") if isinstance(value, str) else value
-        functools.reduce(lambda inner, group: inner[group], groups, loose)[last] = value
         try:
-            run(options.from_config(kind, loose))
+            run(options.from_config(kind, {**given, name: value}))
         except (errors.UserError, OSError) as error:
             assert is_one_line(str(error))
         except Loaded:
             pass
         else:
-            raise AssertionError("it has come to an end without a model")
+            raise AssertionError("the job ended without a model")
 
 
 def _raise(error, *_, **__):

@@ -1,4 +1,4 @@
-"""Progress without a terminal: a line now and then, and none for what is over sooner."""
+"""Progress without a terminal: a line every half minute, and none for shorter passes."""
 
 import types
 
@@ -10,7 +10,7 @@ from knnprompt_jax import progress
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that stands still until it is set: `clock.now`."""
+    """A clock that stands still until `clock.now` is set."""
     clock = types.SimpleNamespace(now=1000.0)
     monkeypatch.setattr(tqdm.tqdm, "_time", None, raising=False)
     monkeypatch.setattr("tqdm.std.time", lambda: clock.now)
@@ -19,21 +19,20 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize(("seconds", "lines"), [(2, []), (11, ["60%"]), (31, ["20%", "40%", "60%", "80%", "100%"])])
 def test_a_line_every_half_minute(clock, capsys, seconds, lines):
-    """Five parts of as many seconds each."""
     with progress.bar(35, "seed 1") as report:
         for _ in range(5):
             clock.now += seconds
             report(7, 70)
-    told = capsys.readouterr().err
-    assert [line.removeprefix("seed 1: ").partition("|")[0].strip() for line in told.splitlines()] == lines
-    assert "\r" not in told and all(f"{70 / seconds:,.0f} suffix tokens/s" in line for line in told.splitlines())
+    output = capsys.readouterr().err
+    assert [line.removeprefix("seed 1: ").partition("|")[0].strip() for line in output.splitlines()] == lines
+    assert "\r" not in output and all(f"{70 / seconds:,.0f} suffix tokens/s" in line for line in output.splitlines())
 
 
-def test_what_counts_no_tokens_tells_no_rate_of_them(clock, capsys):
+def test_bars_without_tokens_show_no_token_rate(clock, capsys):
     with progress.bar(2, "seed 1", unit="step") as report:
         clock.now += 31
         report(1, 0)
         clock.now += 31
         report(1, 0)
-    told = capsys.readouterr().err.splitlines()
-    assert [("s/step" in line, "tokens" in line) for line in told] == [(True, False)] * 2
+    output = capsys.readouterr().err.splitlines()
+    assert [("s/step" in line, "tokens" in line) for line in output] == [(True, False)] * 2

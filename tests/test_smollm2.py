@@ -1,4 +1,4 @@
-"""SmolLM2's real weights: the same numbers and the same predictions as PyTorch on the same GGUF file."""
+"""With SmolLM2's real weights, numbers and predictions equal PyTorch's on the same GGUF file."""
 
 import json
 import pathlib
@@ -13,20 +13,20 @@ import transformers  # noqa: E402
 from knnprompt_jax import lm  # noqa: E402
 from knnprompt_jax.models import shipped  # noqa: E402
 from knnprompt_jax.prompts import layout  # noqa: E402
-from knnprompt_jax.runs import comparison, method_settings  # noqa: E402
+from knnprompt_jax.runs import comparison, settings  # noqa: E402
 from knnprompt_jax.store import representations  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources, splits  # noqa: E402
 
 TASK = catalogue.get("demo")
 ROWS = 24
-# Differences of divergences in nats below which float32 cannot tell which anchor is nearer.
+# Differences of divergences (nats) below which float32 cannot order anchors.
 ROUNDING = 1e-4
 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory) -> transformers.PreTrainedModel:
-    """`transformers`' own reading of the file, in float32."""
-    torch.set_num_threads(1)  # Other tests run beside this one, and threads that wait for a core spin.
+    """Return the model as `transformers` reads the file, in float32."""
+    torch.set_num_threads(1)  # Other tests run at the same time, and waiting threads spin.
     folder = tmp_path_factory.mktemp("smollm2")
     shutil.copy(shipped.locate("smollm2"), folder / "model.gguf")
     options = {"gguf_file": "model.gguf", "dtype": torch.float32, "local_files_only": True}
@@ -45,20 +45,20 @@ def train() -> list:
 
 @pytest.fixture(scope="module")
 def rows() -> list:
-    """Rows of the shipped task's test set, spread over all of it."""
+    """Return rows spread over the shipped task's test set."""
     return sources.load_rows(TASK, "dev_subsample")[:: 180 // ROWS][:ROWS]
 
 
 def log_probabilities(model: transformers.PreTrainedModel, tokens: list[int]) -> np.ndarray:
-    """[V] after the whole prompt, normalised in float64."""
+    """Return log-probabilities [V] after the whole prompt, normalised in float64."""
     with torch.inference_mode():
         logits_V = model(torch.tensor([tokens]), logits_to_keep=1).logits[0, -1].double()
     return logits_V.log_softmax(-1).numpy()
 
 
 def prompt(ours: lm.LanguageModel, demonstrations: list, query) -> list[int]:
-    shown = "".join(TASK.render(example, example.label) + "\n" for example in demonstrations)
-    return ours.tokenize([shown + TASK.render(query)])[0]
+    prefix = "".join(TASK.render(example, example.label) + "\n" for example in demonstrations)
+    return ours.tokenize([prefix + TASK.render(query)])[0]
 
 
 def test_log_probabilities_of_real_prompts(ours, theirs, train, rows):
@@ -72,8 +72,8 @@ def test_log_probabilities_of_real_prompts(ours, theirs, train, rows):
     assert np.abs(got_NV - want_NV).max() < 2e-4
 
 
-def test_every_prediction_is_that_of_whole_prompts(ours, theirs, train, rows, tmp_path):
-    """The main job against a plain computation: one whole prompt at a time, divergences in float64."""
+def test_predictions_equal_those_of_whole_prompts(ours, theirs, train, rows, tmp_path):
+    """Compare the main job with a plain computation: one whole prompt at a time, divergences in float64."""
     split = splits.draw(train, TASK, shots=4, demo_shots=2, seed=1)
     read = lambda query: log_probabilities(theirs, prompt(ours, split.demonstrations, query))  # noqa: E731
     logk_NV, logp_QV = (np.stack([read(example) for example in examples]) for examples in (split.anchors, rows))
@@ -88,9 +88,7 @@ def test_every_prediction_is_that_of_whole_prompts(ours, theirs, train, rows, tm
 
     files = {"train_file": write(tmp_path / "train.jsonl", train), "eval_file": write(tmp_path / "rows.jsonl", rows)}
     files["output"] = str(tmp_path / "records")
-    icl, knn = comparison.run(
-        method_settings.JobSettings(methods="icl,knn", shots=4, demo_shots=2, seeds=(1,), **files)
-    )
+    icl, knn = comparison.run(settings.JobSettings(methods="icl,knn", shots=4, demo_shots=2, seeds=(1,), **files))
     assert [TASK.labels.index(label) for label in icl.predicted] == logp_QV[:, label_ids].argmax(-1).tolist()
     got_Q = np.array([TASK.labels.index(label) for label in knn.predicted])
     assert got_Q[decided_Q].tolist() == np.array(votes_Q)[decided_Q].tolist()

@@ -98,7 +98,6 @@ def folder(tmp_path_factory) -> pathlib.Path:
 def knnprompt(folder: pathlib.Path, *arguments: str, status: int = 0) -> str:
     """What the installed command prints."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment["KNNPROMPT_CACHE"] = str(folder.parent / "programs")
     command = [folder.parent / "environment" / "bin" / "knnprompt", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
@@ -159,7 +158,7 @@ def test_the_job_of_a_support_desk(folder):
 
 
 def test_configs_are_found_from_any_folder(folder):
-    plan = ("--config.models=tiny", "--config.tasks=demo", "--config.data_dir=", "--config.restore_dropped=False")
+    plan = ("--models=tiny", "--tasks=demo", "--data_dir=", "--restore_dropped=False")
     told = knnprompt(folder, "paper", "--config=configs/paper.py:distance", *plan, "--dry_run")
     assert "records" in told
     assert "Released" not in knnprompt(folder, "compare", "--help")
@@ -167,7 +166,7 @@ def test_configs_are_found_from_any_folder(folder):
 
 def test_the_command_by_itself(folder):
     assert knnprompt(folder, "--version") == "knnprompt_jax 0.2.0\n"
-    assert "\n  fit                Makes a classifier of a table" in knnprompt(folder, "--help")
+    assert "\n  fit        Fits a classifier to a table" in knnprompt(folder, "--help")
     assert knnprompt(folder, "fitt", status=2).startswith("error: unknown command 'fitt': choose from fit, evaluate,")
 
 

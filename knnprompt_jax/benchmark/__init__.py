@@ -1,1 +1,1 @@
-"""How fast a datastore is built and searched: against the device's own limits, other procedures and other libraries."""
+"""Throughput of building and searching a datastore, beside the device's limits and other implementations."""

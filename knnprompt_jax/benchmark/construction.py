@@ -1,55 +1,63 @@
-"""Building a datastore: how fast the language-model pass is, beside the device's peak and beside other procedures."""
+"""Building a datastore: the speed of the language-model pass, beside the device's peak and other procedures."""
 
+import collections
 import dataclasses
 import functools
 import statistics
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from knnprompt_jax import lm
-from knnprompt_jax.benchmark import (
-    agreement,
-    ceilings,
-    flops,
-    jax_peers,
-    other_libraries,
-    peer_process,
-    peers,
-    subjects,
-    timing,
-    workloads,
-)
+import jax
+import numpy as np
+from flax import nnx
+
+from knnprompt_jax import errors, lm, parallel, states
+from knnprompt_jax.benchmark import peers, processes, timing
 from knnprompt_jax.benchmark import settings as settings_lib
+from knnprompt_jax.lm import memory
+from knnprompt_jax.models import checkpoints, decoder, registry, sharding
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models.gguf import header as gguf_header
+from knnprompt_jax.planning import operations, workload
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.store import representations
 
 OURS = "ours"
+_UNQUANTISED = ("F64", "F32", "F16", "BF16")
 
 
-def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> dict[str, Any]:
-    """Times whole passes over the workload; turns of ours, of the peers and of matrix products take each other's place."""
-    workload = workloads.make(settings, subject)
-    decoder, model = workloads.language_model(settings, subject)
-    model.states(workload.prompts)
+def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> dict[str, Any]:
+    """Time whole passes over the workload. Turns of ours, of the peers and of matrix products are interleaved."""
+    work = workload.make(settings, subject, settings.anchors)
+    weights, model = load(settings, subject, work.tokenizer)
+    states.read(model, work.prompts)
     first = dataclasses.replace(model.statistics)
     peak_bytes, peak_of = timing.peak_bytes()
-    sampled = peers.sample(workload, settings)
-    widths = model.step_tokens, subject.config.width, subject.config.mlp_width
-    products = ceilings.MatrixProducts(config_lib.DTYPES[settings.dtype], settings.ceiling_side, widths)
-    turns = {OURS: timing.stopwatch(lambda: model.states(workload.prompts))}
-    turns |= jax_peers.turns(decoder, sampled, settings)
-    with other_libraries.start(decoder, subject, sampled, settings) as (processes, absent):
-        turns |= {name: functools.partial(process.ask, name) for name, process in processes.items()}
-        rounds = timing.interleave(turns | products.turns, settings.repetitions)
-        compared = agreement.measure(model, sampled, settings, processes) if settings.agreement else {}
+    sampled = peers.sample(work.largest, settings)
+    shape = model.step_tokens, subject.config.width, subject.config.mlp_width
+    products = timing.matrix_products(config_lib.DTYPES[settings.dtype], settings.ceiling_side, shape)
+    turns = {OURS: timing.stopwatch(lambda: states.read(model, work.prompts))}
+    turns |= peers.jax_turns(weights, sampled, settings)
+    with processes.start_all(weights, subject, sampled, settings) as (running, absent):
+        turns |= {name: functools.partial(process.ask, name) for name, process in running.items()}
+        ceilings = {name: turn for name, (turn, _) in products.items()}
+        rounds = timing.interleave(turns | ceilings, settings.repetitions)
+        agreement = compare(model, sampled, settings.agreement, running) if settings.agreement else {}
     seconds = {name: statistics.median(values) for name, values in rounds.items()}
-    prompts = {name: sampled.num_prompts(name) for name in turns} | {OURS: workload.prompts.num_prompts}
+    prompts = {name: sampled.num_prompts(name) for name in turns} | {OURS: work.prompts.num_prompts}
+    rates = {name: count / seconds[name] for name, count in prompts.items()}
+    peaks = {name: count / seconds[name] for name, (_, count) in products.items()}
+    groups = work.prompts.groups
+    suffix_tokens = sum(len(suffix) for group in groups for suffix in group.suffixes)
     return {
         "workload": {
-            "name": workload.name,
-            "anchors": workload.prompts.num_prompts,
-            "prefix_tokens": len(workload.largest.prefix_P),
-            "suffix_tokens": workload.num_suffix_tokens,
-            "truncated": workload.prompts.num_truncated,
+            "name": f"task {settings.task}",
+            "anchors": work.prompts.num_prompts,
+            "prefix_tokens": len(work.largest.prefix_P),
+            "suffix_tokens": suffix_tokens,
+            "truncated": work.prompts.num_truncated,
+            "tokenizer": work.tokenizer_name,
         },
         "fill": first.fill,
         "packed_tokens": first.suffix_tokens,
@@ -58,53 +66,107 @@ def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> 
         "compile_seconds": first.compile_seconds,
         "peak_bytes": peak_bytes,
         "peak_bytes_of": peak_of,
-        **_speed(workload, model, seconds[OURS], products.rates(seconds)),
-        "peers": _compare(prompts, seconds),
+        "anchors_per_second": rates[OURS],
+        "suffix_tokens_per_second": suffix_tokens / seconds[OURS],
+        **_shares(model, operations.needed(model.config, groups), seconds[OURS], peaks),
+        "flops_all_blocks": operations.all_blocks(model.config, groups),
+        "peers": {
+            name: {"prompts": prompts[name], "prompts_per_second": rate, "ours_is_times_faster": rates[OURS] / rate}
+            for name, rate in rates.items()
+        },
         "absent": absent,
-        "llama": _llama(subject, settings) if processes.keys() & {*peer_process.LLAMA.peers} else {},
-        "agreement": compared,
+        "llama": _describe_llama(subject, settings) if running.keys() & {*processes.LLAMA.peers} else {},
+        "agreement": agreement,
         "seconds": rounds,
     }
 
 
-def _llama(subject: subjects.Subject, settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
-    """What must be said beside llama.cpp's numbers."""
-    return {
-        "version": other_libraries.llama_version(settings),
-        "threads": other_libraries.num_threads(settings),
-        "stored": list(subject.stored),
-        "quantised": subject.is_quantised,
-        "dtype_of_others": settings.dtype,
+def load(
+    settings: settings_lib.BenchmarkSettings, subject: workload.Subject, tokenizer: Any
+) -> tuple[decoder.Decoder, lm.LanguageModel]:
+    """Load the weights, or draw random ones for a published shape. Return the decoder and the same as a `LanguageModel`.
+
+    Raises:
+        UserError: a mesh without devices or one that cannot split the model, or a file that cannot be read.
+    """
+    size = settings.mesh.model or memory.model_axis([subject.config], settings.dtype, settings.batch)
+    mesh, dtype = parallel.make_mesh(settings.mesh.data, size), config_lib.DTYPES[settings.dtype]
+    place = sharding.placement(subject.config, mesh)
+    if subject.path:
+        weights = checkpoints.load(subject.path, subject.config, dtype, place)
+    else:
+        graph, abstract = nnx.split(registry.abstract(subject.config, dtype))
+        where = nnx.from_flat_state(
+            {path: leaf.replace(place(".".join(map(str, path)))) for path, leaf in nnx.to_flat_state(abstract)}
+        )
+        draw = jax.jit(lambda: nnx.state(decoder.Decoder(subject.config, nnx.Rngs(0), dtype)), out_shardings=where)
+        weights = nnx.merge(graph, draw())
+    return weights, lm.LanguageModel(weights, tokenizer, subject.name, step_tokens=settings.batch or None, mesh=mesh)
+
+
+def compare(
+    model: lm.LanguageModel, sampled: peers.Sample, count: int, running: Mapping[str, processes.PeerProcess]
+) -> dict[str, dict[str, float]]:
+    """Compare the log-probabilities of each peer with ours: on `count` whole prompts, a batch, or all of llama.cpp's batches.
+
+    llama.cpp rounds activations to 8 bits, so the KL divergence of its distributions from ours (in nats) says more than the difference.
+
+    Raises:
+        UserError: a peer fails, or has another vocabulary.
+    """
+    prefix, batches = len(sampled.prefix_P), sampled.batches
+    compared = {
+        "torch_one": ([tokens[prefix:] for tokens in sampled.prompts[:count]], count),
+        "torch_cached": (batches[0], 1),
+        "llama_cached": ([suffix for batch in batches for suffix in batch], len(batches)),
     }
+    found = {}
+    for name, process in running.items():
+        suffixes, limit = compared[name]
+        group = layout.PromptGroup(sampled.prefix_P, tuple(suffixes), np.arange(len(suffixes)))
+        read = states.read(model, layout.Prompts((group,), num_prompts=len(suffixes)))
+        ours_NV = np.asarray(representations.log_probabilities(model.head, read), np.float64)
+        with tempfile.NamedTemporaryFile() as file:
+            process.ask("save", of=name, limit=limit, path=file.name)
+            theirs = np.fromfile(file.name, np.float32)
+        if theirs.size != ours_NV.size:
+            raise errors.UserError(
+                f"{settings_lib.PEERS[name]}: {theirs.size} log-probabilities of {len(suffixes)} prompts; "
+                f"the model has {ours_NV.shape[1]} tokens"
+            )
+        theirs_NV = theirs.reshape(ours_NV.shape).astype(np.float64)
+        # Rounded distributions do not sum to 1; with the correction the divergence is never negative.
+        kl_N = (np.exp(ours_NV) * (ours_NV - theirs_NV) - np.exp(ours_NV) + np.exp(theirs_NV)).sum(-1)
+        difference = float(np.abs(ours_NV - theirs_NV).max())
+        kl = {"kl_mean": float(kl_N.mean()), "kl_max": float(kl_N.max())}
+        found[name] = {"prompts": len(suffixes), "max_abs_difference": difference, **kl}
+    return found
 
 
-def _speed(
-    workload: workloads.Workload, model: lm.LanguageModel, elapsed: float, products: Mapping[str, float]
-) -> dict[str, Any]:
-    """Of ours, beside the FLOP/s of matrix `products` on one device."""
-    devices, groups = model.mesh.size, workload.prompts.groups
-    peak, at_widths = max(products.values()) * devices, [*products.values()][-1] * devices
-    needed, all_blocks = flops.needed(model.config, groups), flops.all_blocks(model.config, groups)
+def _shares(model: lm.LanguageModel, needed: int, seconds: float, peaks: Mapping[str, float]) -> dict[str, Any]:
+    """Return operations per second, beside those of matrix products on all devices."""
+    devices = model.mesh.size
+    peak, of_shape = max(peaks.values()) * devices, list(peaks.values())[-1] * devices
     return {
-        "anchors_per_second": workload.prompts.num_prompts / elapsed,
-        "suffix_tokens_per_second": workload.num_suffix_tokens / elapsed,
         "devices": devices,
-        "matrix_products": products,
+        "matrix_products": dict(peaks),
         "peak_flops_per_second": peak,
         "flops_needed": needed,
-        "flops_per_second": needed / elapsed,
-        "share_of_peak": needed / elapsed / peak,
-        "widths_flops_per_second": at_widths,
-        "share_of_widths": needed / elapsed / at_widths,
-        "flops_all_blocks": all_blocks,
-        "share_of_peak_all_blocks": all_blocks / elapsed / peak,
+        "flops_per_second": needed / seconds,
+        "share_of_peak": needed / seconds / peak,
+        "share_of_widths": needed / seconds / of_shape,
     }
 
 
-def _compare(prompts: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """The speed of each, and how many times faster ours is."""
-    rates = {name: count / seconds[name] for name, count in prompts.items()}
+def _describe_llama(subject: workload.Subject, settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
+    """Return what must be said beside llama.cpp's numbers."""
+    assert subject.path  # A GGUF file.
+    matrices = [entry for entry in gguf_header.read(subject.path).tensors.values() if len(entry.shape) > 1]
+    stored = [kind for kind, _ in collections.Counter(entry.type.name for entry in matrices).most_common()]
     return {
-        name: {"prompts": prompts[name], "prompts_per_second": rate, "ours_is_times_faster": rates[OURS] / rate}
-        for name, rate in rates.items()
+        "version": processes.llama_version(settings),
+        "threads": processes.num_threads(settings),
+        "stored": stored,
+        "is_quantised": any(kind not in _UNQUANTISED for kind in stored),
+        "dtype_of_others": settings.dtype,
     }

@@ -1,6 +1,6 @@
-"""llama.cpp on a GGUF file, in a separate process, of any Python that has llama-cpp-python; JAX and PyTorch are not needed.
+"""llama.cpp on a GGUF file, run in a process of its own (`answering` describes the protocol).
 
-Run as a module; `answering` says how it is spoken to. Tokens come from outside: the file's tokenizer is not used.
+Any Python with llama-cpp-python can run it, without JAX and PyTorch. The file's tokenizer is not used: tokens are given.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import numpy as np
 
 from knnprompt_jax.benchmark import answering
 
-_MICRO_BATCH = 512  # Tokens that go through a layer together: llama.cpp cuts a batch into such pieces.
+_MICRO_BATCH = 512  # Tokens that go through a layer together: llama.cpp splits a batch into such pieces.
 _PREFIX = 0  # The sequence that holds the prefix; suffix i of a batch is sequence i + 1.
 
 
@@ -19,10 +19,10 @@ class Peers:
     """Suffixes that share the cells of the prefix's keys and values: a batch is one call of `llama_decode`."""
 
     def load(self, file: str, threads: int, prefix: list[int], batches: list[list[list[int]]]) -> None:
-        """Takes the model of a GGUF file and what it is to read: `batches` hold suffixes of `prefix`, which is read here, once.
+        """Load the model of a GGUF file and batches of suffixes of a prefix, which is read here, once.
 
-        Quantised weights are multiplied as llama.cpp does it, by activations in 8 bits. Raises RuntimeError where the file cannot
-        be read, or the context does not fit in memory.
+        Raises:
+            RuntimeError: the file cannot be read, or the context does not fit in memory.
         """
         self._prefix_tokens, self._batches = len(prefix), batches
         num_tokens = max(sum(map(len, suffixes)) for suffixes in batches)
@@ -50,11 +50,11 @@ class Peers:
                 llama_cpp.llama_memory_seq_cp(self._memory, _PREFIX, sequence, -1, -1)
 
     def llama_cached(self, limit: int | None = None) -> list[np.ndarray]:
-        """The log-probabilities [batch, V] after each suffix, of each batch; float32."""
+        """Return the log-probabilities [B, V] after the suffixes of each batch, in float32."""
         return [self._read(suffixes) for suffixes in self._batches[:limit]]
 
     def save(self, of: str, limit: int, path: str) -> None:
-        """Writes what a procedure makes of its first batches: log-probabilities [N, V], as a raw float32 file."""
+        """Write the log-probabilities [N, V] of a procedure's first batches as a raw float32 file."""
         np.concatenate(getattr(self, of)(limit)).tofile(path)
 
     def _read(self, suffixes: Sequence[list[int]]) -> np.ndarray:
@@ -68,7 +68,7 @@ class Peers:
     def _decode(
         self, texts: Sequence[list[int]], first_sequence: int, first_position: int, with_logits: bool
     ) -> list[int]:
-        """Reads one text per sequence; returns each text's last place in the batch, where its logits are if asked for."""
+        """Read one text per sequence and return each text's last place in the batch, which has its logits if `with_logits`."""
         batch, place, ends = self._input, 0, []
         for sequence, tokens in enumerate(texts, first_sequence):
             for position, token in enumerate(tokens, first_position):
@@ -83,7 +83,7 @@ class Peers:
         return ends
 
     def _logits(self, place: int) -> np.ndarray:
-        """The logits [V] of a place in the last batch, as a view."""
+        """Return the logits [V] of a place in the last batch, as a view."""
         pointer = llama_cpp.llama_get_logits_ith(self._context, place)
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._vocab_size,))
 

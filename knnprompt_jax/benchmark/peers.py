@@ -1,44 +1,95 @@
-"""What other ways to the same distributions read, to be timed beside ours.
+"""Other procedures that compute the same distributions, to be timed beside ours.
 
 - jax_one: the published procedure with our model: one full prompt at a time, logits of all its tokens.
 - jax_batched: full prompts in batches, no shared prefix, the head at each prompt's last token.
-- torch_one: the published procedure with `transformers`, as the released code has it.
-- torch_cached: `transformers` with a cached prefix (read before the clock starts: of a sample its share would be next to
-  nothing; ours reads its prefix in every turn), and suffixes sorted by length into padded batches.
-- llama_cached: llama.cpp on the same GGUF file, with its own kernels for quantised weights; the prefix's keys and values are
-  shared, likewise read before the clock starts, and suffixes sorted by length go in batches without padding.
+- torch_one: the published procedure with `transformers`, like the released code.
+- torch_cached: `transformers` with a cached prefix, and suffixes sorted by length in padded batches. The prefix is read before the clock
+  starts, because its share of a sample would be too large. Ours reads its prefix in every turn.
+- llama_cached: llama.cpp on the same GGUF file, with its own kernels for quantised weights. The prefix's keys and values are shared and
+  are also read before the clock starts. Suffixes sorted by length go in batches without padding.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
 from knnprompt_jax.benchmark import settings as settings_lib
-from knnprompt_jax.benchmark import workloads
+from knnprompt_jax.benchmark import timing
+from knnprompt_jax.models import decoder
+from knnprompt_jax.prompts import layout, packing, padding
+
+Array = jax.Array
+_PAD_TO = 64  # Prompts are padded to a multiple of this many tokens, because each length is another compilation.
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Whole prompts, and batches of suffixes out of all batches of the sorted workload; both have its mix of lengths."""
+    """Whole prompts, and batches of suffixes of the sorted workload; both have its mix of lengths."""
 
     prompts: list[np.ndarray]
     prefix_P: np.ndarray
     batches: list[list[np.ndarray]]
 
     def num_prompts(self, peer: str) -> int:
-        """How many prompts a peer reads per turn."""
+        """Return the number of prompts that a peer reads per turn."""
         return sum(map(len, self.batches)) if peer.endswith("_cached") else len(self.prompts)
 
 
-def sample(workload: workloads.Workload, settings: settings_lib.BenchmarkSettings) -> Sample:
-    """Evenly spaced by length."""
-    group = workload.largest
+def sample(group: layout.PromptGroup, settings: settings_lib.BenchmarkSettings) -> Sample:
+    """Return prompts of the group that are evenly spaced by length."""
     by_length = sorted(group.suffixes, key=len)
     whole = [np.concatenate([group.prefix_P, suffix]) for suffix in _spaced(by_length, settings.peer_prompts)]
     size = settings.peer_batch
     batches = [by_length[start : start + size] for start in range(0, len(by_length), size)]
     return Sample(whole, group.prefix_P, _spaced(batches, max(1, settings.peer_suffixes // size)))
+
+
+def jax_turns(
+    model: decoder.Decoder, sampled: Sample, settings: settings_lib.BenchmarkSettings
+) -> dict[str, timing.Turn]:
+    """Return the turns of the peers in JAX that the settings name."""
+    read = functools.partial(read_without_prefix, model, sampled.prompts)
+    work = {
+        "jax_one": functools.partial(read, 1, every_token=True),
+        "jax_batched": functools.partial(read, settings.peer_batch, every_token=False),
+    }
+    return {name: timing.stopwatch(work[name]) for name in work if name in settings.peers}
+
+
+def read_without_prefix(
+    model: decoder.Decoder, prompts: Sequence[np.ndarray], size: int, every_token: bool
+) -> list[Array]:
+    """Return the log-probabilities [B, V] after the prompts of each batch of `size`.
+
+    With `every_token` the logits of all tokens are computed, as in the released code.
+    """
+    batches = []
+    for start in range(0, len(prompts), size):
+        tokens = [prompt.tolist() for prompt in prompts[start : start + size]]
+        width = packing.round_up(max(map(len, tokens)), _PAD_TO)
+        tokens_BT, lengths_B = padding.pad(tokens, len(tokens), width)
+        rows = np.arange(len(tokens))
+        if every_token:
+            logits_BV = _all_logits(model, tokens_BT)[rows, lengths_B - 1]
+        else:
+            logits_BV = _last_logits(model, tokens_BT, rows, lengths_B)
+        batches.append(jax.block_until_ready(jax.nn.log_softmax(logits_BV)))
+    return batches
+
+
+@jax.jit
+def _all_logits(model: decoder.Decoder, tokens_BT: Array) -> Array:
+    with jax.default_matmul_precision("highest"):
+        return model.logits(model(tokens_BT))
+
+
+@jax.jit
+def _last_logits(model: decoder.Decoder, tokens_BT: Array, rows_B: Array, lengths_B: Array) -> Array:
+    with jax.default_matmul_precision("highest"):
+        return model.logits(model(tokens_BT)[rows_B, lengths_B - 1])
 
 
 def _spaced(items: Sequence, count: int) -> list:

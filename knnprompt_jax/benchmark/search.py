@@ -1,8 +1,12 @@
-"""Searching a store: queries per second and bytes, beside bare matrix products and the device's own bounds."""
+"""Searching a store: queries per second and bytes, beside the device's bounds and other libraries.
 
-import contextlib
+Every library computes with the same number of float32 numbers per anchor: NumPy the bare matrix product, FAISS and scikit-learn an exact
+search by inner product and by Euclidean distance.
+"""
+
 import functools
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -10,41 +14,38 @@ import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.benchmark import ceilings, peer_process, subjects, timing
 from knnprompt_jax.benchmark import settings as settings_lib
+from knnprompt_jax.benchmark import timing
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.planning import workload
 from knnprompt_jax.store import distances, kernel
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
 Array = jax.Array
-FEWEST, GROWTH = 1024, 4  # Anchors of the smallest store, and by how much the next is larger.
-# From the queries' states; from their keys, the kernel alone; and the product of as many numbers in other libraries.
-STATES, KERNEL, NUMPY, TORCH = "states", "kernel", "numpy", "torch"
+FEWEST, GROWTH = 1024, 4  # The number of anchors of the smallest store, and the factor to the next.
+STATES, KERNEL = "states", "kernel"  # Ours: from the queries' states, or from their keys (the kernel alone).
 NUM_CLASSES = 2
-LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, as of trained models.
+LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, like those of trained models.
 
 
-def run(settings: settings_lib.BenchmarkSettings, subject: subjects.Subject) -> dict[str, Any]:
-    """Every kind, from 1,024 anchors by fours to what fits in `max_store_gb`, for every number of queries.
+def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> dict[str, Any]:
+    """Measure every kind of store, from 1,024 anchors up to `max_store_gb`, for every number of queries.
 
-    Raises UserError where not even the smallest store of a kind fits.
+    Raises:
+        UserError: not even the smallest store of a kind fits.
     """
     config = subject.config
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
     sizes = {kind: _sizes(settings, head, kind) for kind in settings.kinds}
-    products = ceilings.MatrixProducts(jnp.float32, settings.ceiling_side)
-    peak = max(products.rates(timing.medians(products.turns, settings.repetitions)).values())
-    bandwidth = ceilings.bandwidth(settings.ceiling_side, settings.repetitions)
-    with_torch = peer_process.TORCH.installed() and bool({*settings.peers} & {*peer_process.TORCH.peers})
-    with peer_process.start(peer_process.TORCH) if with_torch else contextlib.nullcontext() as process:
-        rows = [
-            row
-            for kind in settings.kinds
-            for anchors in sizes[kind]
-            for row in _measure(settings, head, kind, anchors, process)
-        ]
+    products = timing.matrix_products(jnp.float32, settings.ceiling_side)
+    seconds = timing.medians({name: turn for name, (turn, _) in products.items()}, settings.repetitions)
+    peak = max(count / seconds[name] for name, (_, count) in products.items())
+    bandwidth = timing.bandwidth(settings.ceiling_side, settings.repetitions)
+    rows = [
+        row for kind in settings.kinds for anchors in sizes[kind] for row in _measure(settings, head, kind, anchors)
+    ]
     for row in rows:
         bounds = {"bandwidth": row["bytes_read"] / bandwidth, "matrix products": row["flops"] / peak}
         row["bound"] = max(bounds, key=lambda name: bounds[name])
@@ -61,45 +62,36 @@ def _sizes(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: 
     if not sizes:
         raise errors.UserError(
             f"a {kind} store of {FEWEST} anchors takes {FEWEST * each / 1e9:.4f} GB: "
-            f"max_store_gb={settings.max_store_gb:g} or max_anchors={settings.max_anchors} is too small"
+            f"--max_store_gb={settings.max_store_gb:g} or --max_anchors={settings.max_anchors} is too small"
         )
     return sizes
 
 
 def _measure(
-    settings: settings_lib.BenchmarkSettings,
-    head: head_lib.Head,
-    kind: str,
-    anchors: int,
-    process: peer_process.PeerProcess | None,
+    settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int
 ) -> Iterator[dict[str, Any]]:
-    """A row for each number of queries."""
+    """Yield a row for each number of queries."""
+    classes = np.arange(anchors) % NUM_CLASSES
+    states = _states(head, anchors, 1)
     store = store_lib.build(
-        store_lib.StoreOptions(kind=kind),
-        settings.distance,
-        head,
-        _states(head, anchors, 1),
-        np.arange(anchors) % NUM_CLASSES,
-        range(NUM_CLASSES),
+        store_lib.StoreOptions(kind=kind), settings.distance, head, states, classes, range(NUM_CLASSES)
     )
     options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
     references, measured_by = store.codec.references(store.anchors.keys, distance), store.codec.measured_by(distance)
     leaves = jax.tree.leaves(references)
     width = max(leaf.shape[-1] for leaf in leaves if leaf.ndim > 1)
+    numbers_NW = _numbers(anchors, width)
+    prepared = {name: PEERS[name](numbers_NW, options.k) for name in settings.search_peers if _is_installed(name)}
     for count in settings.queries:
-        states, numbers_NW, numbers_QW = _states(head, count, 2), _numbers(anchors, width), _numbers(count, width)
+        states, numbers_QW = _states(head, count, 2), _numbers(count, width)
         keys = store.codec.queries(states, distance)
         from_keys = functools.partial(kernel.search, keys, references, store.anchors.labels_N)
-        work = {
+        work: dict[str, Callable[[], Any]] = {
             STATES: functools.partial(store.search, states, options),
             KERNEL: functools.partial(from_keys, k=options.k, distance=measured_by),
-            NUMPY: functools.partial(np.matmul, numbers_NW, numbers_QW.T),
         }
-        turns = {name: timing.stopwatch(search) for name, search in work.items()}
-        if process:
-            process.ask("operands", anchors=anchors, width=width, queries=count)
-            turns[TORCH] = functools.partial(process.ask, "product")
-        seconds = timing.medians(turns, settings.repetitions)
+        work |= {name: functools.partial(search, numbers_QW) for name, search in prepared.items()}
+        seconds = timing.medians({name: timing.stopwatch(each) for name, each in work.items()}, settings.repetitions)
         yield {
             "kind": kind,
             "anchors": anchors,
@@ -114,6 +106,32 @@ def _measure(
         }
 
 
+def _numpy(numbers_NW: np.ndarray, k: int) -> Callable[[np.ndarray], Any]:
+    return lambda numbers_QW: numbers_NW @ numbers_QW.T
+
+
+def _faiss(numbers_NW: np.ndarray, k: int) -> Callable[[np.ndarray], Any]:
+    import faiss
+
+    index = faiss.IndexFlatIP(numbers_NW.shape[1])
+    index.add(numbers_NW)
+    return lambda numbers_QW: index.search(numbers_QW, k)
+
+
+def _sklearn(numbers_NW: np.ndarray, k: int) -> Callable[[np.ndarray], Any]:
+    import sklearn.neighbors
+
+    return sklearn.neighbors.NearestNeighbors(n_neighbors=k, algorithm="brute").fit(numbers_NW).kneighbors
+
+
+PEERS = {"numpy": _numpy, "faiss": _faiss, "sklearn": _sklearn}
+"""A peer takes the anchors [N, W] and k, and returns its search of queries [Q, W]. Peers are named like the packages that they import."""
+
+
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
 def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:
     hidden_NE = jax.random.normal(jax.random.key(seed), (count, head.rows_VE.shape[1]))
     return lm.States(hidden_NE, _log_partitions(head, hidden_NE))
@@ -125,5 +143,5 @@ def _log_partitions(head: head_lib.Head, hidden_NE: Array) -> Array:
 
 
 def _numbers(rows: int, width: int) -> np.ndarray:
-    """Random numbers, repeated: as good as fresh ones for timing, and quickly made."""
+    """Return random numbers [rows, width], repeated: for timing they serve like fresh ones and are made quickly."""
     return np.resize(np.random.default_rng(0).standard_normal(2**20, np.float32), (rows, width))

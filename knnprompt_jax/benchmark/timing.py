@@ -1,5 +1,6 @@
-"""Fair timing on a machine that does other things too: turns are interleaved, medians are compared."""
+"""Interleaved timing, and the measured limits of the device: matrix products and memory bandwidth."""
 
+import functools
 import resource
 import statistics
 import sys
@@ -8,13 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+Array = jax.Array
 Turn = Callable[[], float]
-"""Does the work once, waits for its end and returns the seconds it took."""
+"""Do the work once, wait for its end and return the seconds it took."""
 
 
 def stopwatch(work: Callable[[], Any]) -> Turn:
-    """A turn of work whose result is ready when the time is taken."""
+    """Return a turn that times `work` until its result is ready."""
 
     def turn() -> float:
         started = time.perf_counter()
@@ -25,7 +28,7 @@ def stopwatch(work: Callable[[], Any]) -> Turn:
 
 
 def interleave(turns: Mapping[str, Turn], repetitions: int) -> dict[str, list[float]]:
-    """Seconds of each contender: one untimed turn, then `repetitions` rounds in which each has one turn."""
+    """Return the seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds."""
     for turn in turns.values():
         turn()  # Compiles, and touches the memory.
     seconds: dict[str, list[float]] = {name: [] for name in turns}
@@ -36,13 +39,56 @@ def interleave(turns: Mapping[str, Turn], repetitions: int) -> dict[str, list[fl
 
 
 def medians(turns: Mapping[str, Turn], repetitions: int) -> dict[str, float]:
+    """Return the median seconds of each contender."""
     return {name: statistics.median(values) for name, values in interleave(turns, repetitions).items()}
 
 
 def peak_bytes() -> tuple[int, str]:
-    """The most memory used so far, and whose: the first device's, or this process's where the device does not count."""
+    """Return the most memory used so far, and whether it is the "device" memory or the "resident" memory of this process."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "peak_bytes_in_use" in stats:
         return stats["peak_bytes_in_use"], "device"
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "resident"
+
+
+def matrix_products(dtype: jnp.dtype, side: int, *shapes: tuple[int, int, int]) -> dict[str, tuple[Turn, int]]:
+    """Return a turn and its operations for each chain of products [T, D] by [D, F] by [F, D], by name.
+
+    The first chain multiplies square matrices of `side` (0: a size that suits the device). `shapes` are further T, D and F.
+    """
+    side, chains = side or default_side(), {}
+    for tokens, width, hidden in ((side, side, side), *shapes):
+        operations = 4 * tokens * width * hidden
+        length = max(1, min(1000, 8 * side**3 // operations))
+        draw = functools.partial(jax.random.normal, dtype=dtype)
+        x_TD = draw(jax.random.key(0), (tokens, width))
+        # Scaled so that a chain neither overflows nor fades into denormal numbers, which are slow.
+        up_DF = draw(jax.random.key(1), (width, hidden)) / width**0.5
+        down_FD = draw(jax.random.key(2), (hidden, width)) / hidden**0.5
+        turn = stopwatch(functools.partial(_chain, x_TD, up_DF, down_FD, length=length))
+        chains[f"ceiling: {tokens}×{width}×{hidden}"] = turn, operations * length
+    return chains
+
+
+def bandwidth(side: int, repetitions: int) -> float:
+    """Return bytes per second: the better of reading a large array and of copying it."""
+    side = side or default_side()
+    array = jnp.ones((4 * side, 4 * side))
+    turns = {"read": stopwatch(lambda: jnp.sum(array)), "copy": stopwatch(lambda: -array)}
+    seconds = medians(turns, repetitions)
+    return max(array.nbytes / seconds["read"], 2 * array.nbytes / seconds["copy"])
+
+
+def default_side() -> int:
+    """Return the side of the square matrices that suits the device."""
+    return 2048 if jax.default_backend() == "cpu" else 8192
+
+
+@functools.partial(jax.jit, static_argnames="length")
+def _chain(x_TD: Array, up_DF: Array, down_FD: Array, length: int) -> Array:
+    def body(x_TD: Array, _: None) -> tuple[Array, None]:
+        with jax.default_matmul_precision("highest"):
+            return (x_TD @ up_DF) @ down_FD, None
+
+    return jax.lax.scan(body, x_TD, None, length=length)[0]

@@ -1,7 +1,4 @@
-"""The procedures of other code, in PyTorch, in a separate process: two libraries in one process steal each other's cores.
-
-Run as a module; `answering` says how it is spoken to.
-"""
+"""Procedures in PyTorch, run in a process of their own (`answering` describes the protocol)."""
 
 import copy
 from typing import Any
@@ -20,34 +17,30 @@ class Peers:
     def __init__(self) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    def load(
-        self, folder: str, dtype: str, with_weights: bool, prompts: Numbers, prefix: list[int], batches: list[Numbers]
-    ):
-        """Takes the model of a folder (or random weights of its shape) and what it is to read.
-
-        `prompts` are whole, `batches` hold suffixes of `prefix`.
-        """
+    def load(self, folder: str, dtype: str, prompts: Numbers, prefix: list[int], batches: list[Numbers]) -> None:
+        """Load the model of a folder, whole prompts, and batches of suffixes of a prefix, which is read here."""
         self._prompts = [torch.tensor([tokens], device=self.device) for tokens in prompts]
         self._batches = batches
-        kind = {"dtype": getattr(torch, dtype)}
-        if with_weights:
-            model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **kind)
-        else:
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-            model = transformers.AutoModelForCausalLM.from_config(config, **kind)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, dtype=getattr(torch, dtype)
+        )
         self._model = model.eval().to(self.device)
         tokens_1P = torch.tensor([prefix], device=self.device)
         self._prefix = self._model.base_model(tokens_1P, use_cache=True).past_key_values if prefix else None
 
     def torch_one(self, limit: int | None = None) -> list[torch.Tensor]:
-        """One full prompt at a time, logits of all its tokens, the distribution after the last kept: the released code."""
+        """Return the log-probabilities after each full prompt: one at a time, logits of all tokens, like the released code."""
         return [
             self._model(tokens_1T).logits.cpu()[:, -1].float().log_softmax(-1) for tokens_1T in self._prompts[:limit]
         ]
 
     def torch_cached(self, limit: int | None = None) -> list[torch.Tensor]:
-        """The prefix's keys and values expanded over batches of suffixes padded on the right; the head once per suffix."""
+        """Return the log-probabilities after each suffix, batch by batch, padded on the right; the head once per suffix."""
         return [self._read(suffixes) for suffixes in self._batches[:limit]]
+
+    def save(self, of: str, limit: int, path: str) -> None:
+        """Write the log-probabilities [N, V] of a procedure's first prompts or batches as a raw float32 file."""
+        torch.cat(getattr(self, of)(limit)).numpy().tofile(path)
 
     def _read(self, suffixes: Numbers) -> torch.Tensor:
         width, rows = max(map(len, suffixes)), torch.arange(len(suffixes), device=self.device)
@@ -60,23 +53,11 @@ class Peers:
             logits_BV = cap * (logits_BV / cap).tanh()
         return logits_BV.log_softmax(-1).cpu()
 
-    def save(self, of: str, limit: int, path: str) -> None:
-        """Writes what a procedure makes of its first prompts or batches: log-probabilities [N, V], as a raw float32 file."""
-        torch.cat(getattr(self, of)(limit)).numpy().tofile(path)
-
-    def operands(self, anchors: int, width: int, queries: int) -> None:
-        """Makes the operands of a dense search: keys [anchors, width], queries [queries, width]."""
-        self._keys, self._queries = (torch.randn(rows, width, device=self.device) for rows in (anchors, queries))
-
-    def product(self) -> None:
-        """All inner products of keys and queries."""
-        (self._keys @ self._queries.T).sum().item()
-
 
 def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.DynamicCache:
-    """The cache with a batch axis, as views: the forward pass copies them once, when it appends to them.
+    """Return the cache with a batch axis, as views: the forward pass copies them once, when it appends to them.
 
-    Layers with a window keep its keys and values only, and count what they have read in a number that is copied with them.
+    A layer with a window keeps the window's keys and values alone. Its count of tokens read is copied with the layer.
     """
     cache = copy.copy(prefix)
     layers: list[Any] = [copy.copy(layer) for layer in prefix.layers]

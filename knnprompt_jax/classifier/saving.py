@@ -354,12 +354,11 @@ def _provenance(
     **given: str,
 ) -> manifest_lib.Provenance:
     """Return what makes anchors of a classifier's rows by this model and task; `given` replaces options of prompts."""
-    name, fingerprint, tokenizer, dtype, deterministic = model
+    name, fingerprint, _, dtype, deterministic = model
     of_prompts = {option: content.parameters[option] for option in ("truncation", "label_token")} | given
     return manifest_lib.Provenance(
         model=name,
         fingerprint=fingerprint,
-        tokenizer=manifest_lib.tokenizer_hash(tokenizer),
         dtype=dtype,
         deterministic=deterministic,
         task=task.name,

@@ -1,1 +1,1 @@
-"""What the project ships to run without any download: a small GPT-2 (`models.shipped`) and a small task, both made for it."""
+"""A small GPT-2 (`models.shipped`) and a small task that need no download, both made for this project."""

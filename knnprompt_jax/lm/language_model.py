@@ -80,7 +80,7 @@ class LanguageModel:
         """
         config_lib.dtype_of(dtype)
         config, path = registry.describe(str(name_or_path), revision)
-        fingerprint, tokenizer = identity.fingerprint(path), tokenizers.load(path)
+        tokenizer, fingerprint = tokenizers.load(path, vocab_size=config.vocab_size), identity.fingerprint(path)
         name = str(name_or_path)
         return cls.from_files(path, config, tokenizer, name, fingerprint, dtype, step_tokens, mesh, deterministic)
 

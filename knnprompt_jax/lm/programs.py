@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import attention, decoder, inside, sharding
+from knnprompt_jax.models import attention, decoder, sharding
 
 Array = jax.Array
 STEPS_PER_CALL = 4
@@ -69,7 +69,8 @@ def score_suffixes(
 
 def read_layers(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> Array:
     """Return the hidden states [J, L, D] after every block at a step's read positions."""
-    return inside.layers_of_suffixes(model, mesh, *step, **options)
+    del mesh
+    return model.read_layers(*step, **options)
 
 
 # The function of a pass by its output; the second one is for deterministic models.

@@ -1,8 +1,8 @@
-"""Demonstration selection: in-context learning after the train rows most like the query.
+"""Demonstration selection: in-context learning after the train rows most similar to the query.
 
-Liu, Shen, Zhang, Dolan, Carin, Chen: "What Makes Good In-Context Examples for GPT-3?", DeeLIO 2022; PromptCompose in the
-paper. The pool is the whole train sample of the split, demonstrations and anchors; of it, as many rows as the split has
-demonstrations, whatever their classes, nearest in cosine of sentence embeddings or best by BM25, make the query's prompt.
+Liu, Shen, Zhang, Dolan, Carin, Chen: "What Makes Good In-Context Examples for GPT-3?", DeeLIO 2022; PromptCompose in the paper. The
+pool is the whole train sample of the split, demonstrations and anchors. Each query's prompt contains as many of its rows as the split has
+demonstrations, whatever their classes: those with the highest cosine of sentence embeddings or the highest BM25 score.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import errors, options, progress
+from knnprompt_jax import errors, options
 from knnprompt_jax.methods import in_context, method
 from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import individual
@@ -24,17 +24,17 @@ ORDERS = ("nearest_first", "nearest_last")
 
 @dataclasses.dataclass(frozen=True)
 class Settings(options.Options):
-    """Options of the selection. The last demonstration is closest to the query, and the first is cut first."""
+    """Options of the selection. Long prompts lose their first demonstration first."""
 
     retriever: str = options.option(BM25, "bm25, or a sentence encoder by Hub name or folder.", needed=True)
-    pooling: str = options.option("", "Of an encoder that does not say how it pools: mean or cls.")
+    pooling: str = options.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
     order: str = options.option(
         "nearest_first", "Whether the demonstration nearest to the query comes first or last.", choices=ORDERS
     )
 
 
 def bm25_scores(pool: Sequence[str], queries: Sequence[str]) -> np.ndarray:
-    """Okapi BM25 of each text of the pool for each query [Q, N], words being what white space separates, case kept.
+    """Return Okapi BM25 of each text of the pool for each query [Q, N]; words are separated by white space, case matters.
 
     k1 = 1.5, b = 0.75; an idf below zero becomes ε = 0.25 of the mean idf.
     """
@@ -45,16 +45,13 @@ def bm25_scores(pool: Sequence[str], queries: Sequence[str]) -> np.ndarray:
 
 
 def nearest(similarities_QN: np.ndarray, count: int, order: str = "nearest_first") -> np.ndarray:
-    """The `count` most similar members of the pool for each query [Q, count]; of equal ones the earlier are nearer.
-
-    `order` is one of `ORDERS`.
-    """
+    """Return the indices of the `count` most similar texts per query [Q, count]; ties go to the lower index."""
     nearest_Qk = np.argsort(-similarities_QN, axis=-1, kind="stable")[:, :count]
     return nearest_Qk[:, ::-1] if order == "nearest_last" else nearest_Qk
 
 
 def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
-    """The demonstrations of each of the problem's queries, in the order in which they are shown."""
+    """Return the demonstrations of each query, in the order of the prompt."""
     pool = problem.train_rows
     pool_texts, query_texts = (
         [problem.task.retrieval_text(example) for example in examples] for examples in (pool, problem.evaluation)
@@ -70,23 +67,22 @@ def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
 
 
 def run(context: method.Context, settings: Settings) -> method.Prediction:
-    """Selects demonstrations and predicts by in-context learning, in a pass beside the shared pass."""
-    problem, model = context.problem, context.model
+    """Select demonstrations and predict by in-context learning."""
+    problem = context.problem
+    demonstrations = select(problem, settings)
     prompts = individual.lay_out(
-        problem.task, select(problem, settings), problem.evaluation, problem.tokenize, model.context, problem.truncation
+        *(problem.task, demonstrations, problem.evaluation, problem.tokenize),
+        *(context.model.context, problem.truncation),
     )
-    with progress.bar(prompts.num_prompts, f"seed {context.seed}, demonstrations by {settings.retriever}") as report:
-        states = model.states(prompts, progress=report)[:]  # Whole on every device.
-    probabilities_QC = in_context.InContextLearning(context.head, context.label_ids).predict_proba(states)
+    states = context.read(prompts, f"demonstrations by {settings.retriever}")
+    probabilities_QC = in_context.predict_proba(context.head, states, context.label_ids)
     truncated = prompts.num_truncated
     note = f"{truncated} of {prompts.num_prompts} prompts truncated" if truncated else ""
-    return method.Prediction(
-        probabilities_QC.argmax(-1), probabilities_QC, note, prompts=prompts.num_prompts, truncated=truncated
-    )
+    return method.Prediction.most_probable(probabilities_QC, note, [prompts])
 
 
 def check(problem: method.Problem, retriever: str = "") -> None:
-    """Raises UserError where there is no place for a demonstration, where classes share a label token, or without BM25's library."""
+    """Raise UserError without demonstrations to select, with shared label tokens, or without the library for BM25."""
     if retriever == BM25 and importlib.util.find_spec("rank_bm25") is None:
         raise errors.UserError("it needs rank_bm25: pip install -e '.[methods]'")
     method.label_words_differ(problem)
@@ -95,15 +91,15 @@ def check(problem: method.Problem, retriever: str = "") -> None:
 
 
 def prepare(problem: method.Problem, settings: Settings) -> None:
-    """Raises UserError where the retriever is none or cannot be had."""
+    """Raise UserError if the retriever does not exist or cannot be loaded."""
     if settings.retriever == BM25:
         check(problem, BM25)
     else:
         encoders.describe(settings.retriever, settings.pooling)
 
 
-def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
-    """A whole prompt per query, about as long as with the split's demonstrations."""
+def cost(problem: method.Problem, reader: method.Reader, _: Settings) -> method.Cost:
+    """Estimate the cost of a whole prompt per query, about as long as with the split's demonstrations."""
     prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations)
     num_queries, suffixes = len(problem.evaluation), reader.query_tokens(problem.task, problem.evaluation)
     return method.Cost(num_queries, num_queries * min(reader.context, prefix + suffixes // num_queries))
@@ -119,7 +115,7 @@ def _declare(name: str, printed: str, source: str, retriever: str, look: int) ->
         check=functools.partial(check, retriever=retriever),
         prepare=prepare,
         cost=cost,
-        by_name="" if retriever == BM25 else "it needs a sentence encoder: name the method to fetch or give one",
+        by_name="" if retriever == BM25 else "it needs a sentence encoder: name the method to download or load one",
         printed_as=(printed,),
         look=look,
     )

@@ -1,36 +1,108 @@
-"""In-context learning: the label word that the model finds most probable after the demonstrations (Brown et al., 2020)."""
+"""In-context learning: the most probable label word after the demonstrations (Brown et al., 2020).
+
+"icl" compares one token per label word. "icl_multi_token" compares whole label words: log p(label) is the sum over its tokens, each
+after the tokens before it (Brown et al., "Language Models are Few-Shot Learners", NeurIPS 2020, Section 2.4).
+"""
+
+from collections.abc import Sequence
 
 import jax
 import numpy as np
+from scipy import special
 
-from knnprompt_jax import lm
-from knnprompt_jax.methods import base, method
+from knnprompt_jax import errors, lm, options
+from knnprompt_jax.methods import method
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.prompts import continuations
 from knnprompt_jax.store import representations
 
 
-class InContextLearning(base.LabelWordClassifier):
-    """argmax over the label words' next-token probabilities. The demonstrations are in the prompts; anchors are not used."""
+def predict_proba(head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> np.ndarray:
+    """Return the probabilities of the label words [Q, C], normalised over them."""
+    return np.asarray(jax.nn.softmax(representations.label_log_probabilities(head, states, label_ids)))
 
-    log_ratio_moves = 1
 
-    def fit(self, states: lm.States | None = None, y: np.ndarray | None = None) -> "InContextLearning":
-        """There is nothing to learn."""
-        return self
+def run(context: method.Context, _: options.Options) -> method.Prediction:
+    """Predict the most probable label word."""
+    states = context.states[method.queries]
+    return method.Prediction.most_probable(predict_proba(context.head, states, context.label_ids))
 
-    def predict_proba(self, states: lm.States) -> np.ndarray:
-        """Probabilities of the label words, normalised over them."""
-        return np.asarray(jax.nn.softmax(representations.label_log_probabilities(self.head, states, self.label_ids)))
+
+def label_tokens(problem: method.Problem) -> list[np.ndarray]:
+    """Return the tokens of each label word; raises UserError if two label words have the same tokens."""
+    first: dict[tuple[int, ...], str] = {}
+    for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
+        if (duplicate := first.setdefault(tuple(tokens), word)) != word:
+            raise errors.UserError(
+                f"task {problem.task.name!r}: the label words {duplicate!r} and {word!r} have the same tokens, so their "
+                "classes cannot be told apart: use other label words"
+            )
+    return [np.array(tokens, np.int32) for tokens in problem.word_tokens]
+
+
+def run_whole_labels(context: method.Context, _: options.Options) -> method.Prediction:
+    """Predict the most probable label; probabilities are normalised over the labels.
+
+    The shared pass gives the probabilities of first tokens, so only labels of several tokens need a pass. In that pass, a prompt that
+    fills the context loses tokens on the left to make room for its label.
+    """
+    problem, states = context.problem, context.states[method.queries]
+    labels = label_tokens(problem)
+    first_ids = [int(tokens[0]) for tokens in labels]
+    log_p_QC = np.asarray(representations.label_log_probabilities(context.head, states, first_ids), np.float64)
+    longer = [label for label, tokens in enumerate(labels) if len(tokens) > 1]
+    if not longer:
+        return method.Prediction(log_p_QC.argmax(-1), special.softmax(log_p_QC, axis=-1))
+    prompts = problem.lay_out(problem.split.demonstrations, context.model.context)
+    families = [
+        continuations.Family(
+            group.prefix_P,
+            [np.append(suffix, labels[label][:1]) for suffix in group.suffixes for label in longer],
+            [labels[label][1:] for _ in group.suffixes for label in longer],
+        )
+        for group in prompts.groups
+    ]
+    # The last token of a label is scored but not read.
+    texts = continuations.lay_out(families, context.model.context + 1)
+    rest = [log_p.sum(dtype=np.float64) for log_p in context.score(texts, "whole labels")]
+    rows_Q = np.argsort(np.concatenate([group.index for group in prompts.groups]))
+    log_p_QC[:, longer] += np.array(rest).reshape(-1, len(longer))[rows_Q]
+    return method.Prediction(
+        log_p_QC.argmax(-1),
+        special.softmax(log_p_QC, axis=-1),
+        prompts=texts.num_texts,
+        truncated=texts.num_truncated,
+    )
+
+
+def cost_whole_labels(problem: method.Problem, reader: method.Reader, _: options.Options) -> method.Cost:
+    """Estimate the cost of reading all queries once more with each label of several tokens."""
+    longer = sum(len(tokens) > 1 for tokens in label_tokens(problem))
+    prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations) if longer else 0
+    suffixes = reader.query_tokens(problem.task, problem.evaluation)
+    return method.Cost(longer * len(problem.evaluation), prefix + longer * suffixes)
 
 
 METHODS = (
-    method.on_states(
+    method.Method(
         "icl",
         "In-context learning",
-        lambda context, _: InContextLearning(context.head, context.label_ids),
-        source="Brown et al., NeurIPS 2020",
+        "Brown et al., NeurIPS 2020",
+        run,
+        needs=(method.queries,),
         check=method.label_words_differ,
         sees="demonstrations",
         printed_as=("ICL", "In-Context Learning", "ICL Baseline"),
         look=1,
+    ),
+    method.Method(
+        "icl_multi_token",
+        "In-context learning, whole labels",
+        "Brown et al., NeurIPS 2020, Section 2.4",
+        run_whole_labels,
+        needs=(method.queries,),
+        check=label_tokens,
+        cost=cost_whole_labels,
+        sees="demonstrations",
     ),
 )

@@ -1,24 +1,25 @@
 """A linear probe: logistic regression on standardised hidden states or log-probabilities of the anchors.
 
-On hidden states it is that of PALP (Cho, Kim, Kim, Park, Lee, Lee: "Prompt-Augmented Linear Probing", AAAI 2023), on the
-next-token distribution that of FADS-ICL (Li et al., ACL 2024); both read a prompt with its demonstrations.
+On hidden states it is that of PALP (Cho, Kim, Kim, Park, Lee, Lee: "Prompt-Augmented Linear Probing", AAAI 2023). On the
+next-token distribution it is that of FADS-ICL (Li et al., ACL 2024). Both read a prompt with its demonstrations.
 
 The V log-probabilities are an affine function of E + 1 numbers, log p(v) = a_v · φ with a_v = (w_v, −1), φ = (h, log Z).
-Ridge-penalised regression sees its inputs through their inner products alone, and those of standardised log-probabilities,
+Ridge-penalised regression depends on its inputs through their inner products alone. Those of standardised log-probabilities,
 Σ_v a_v·φ a_v·φ' / σ_v², are the inner products of R φ for any R with RᵀR = Σ_v a_v a_vᵀ / σ_v². So E + 1 inputs per row give
-exactly the probe on V, and no array of size N · V is made. Inputs are divided by the square root of their number, E or V,
-so that their mean square norm is 1 and a penalty means the same for both.
+exactly the probe on V, and no array of size N · V is made. Inputs are divided by the square root of their number, E or V.
+Their mean square norm is then 1, and a penalty means the same for both.
 """
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, lm, options
-from knnprompt_jax.methods import base, method
+from knnprompt_jax.methods import method
 from knnprompt_jax.models import head as head_lib
 
 REPRESENTATIONS = ("hidden", "log_probabilities")
@@ -28,77 +29,73 @@ REPRESENTATIONS = ("hidden", "log_probabilities")
 class Settings(options.Options):
     """Options of the probe. Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states."""
 
-    representation: str = options.option("hidden", "What is read of the anchors.", choices=REPRESENTATIONS)
+    representation: str = options.option("hidden", "Inputs of the regression.", choices=REPRESENTATIONS)
     inverse_penalty: float = options.option(
         1000.0, "scikit-learn's C, on inputs whose mean square norm is 1.", least=1e-6
     )
 
 
-class LinearProbe(base.StateClassifier):
-    """Multinomial logistic regression with a ridge penalty; a class without anchors is never predicted."""
+def logistic_regression(
+    x_NF: Any, y: np.ndarray, x_QF: Any, num_classes: int, inverse_penalty: float, **further: Any
+) -> np.ndarray:
+    """Fit scikit-learn's ridge-penalised logistic regression and return class probabilities [Q, C].
 
-    def __init__(self, head: head_lib.Head, num_classes: int, settings: Settings):
-        """Raises UserError where log-probabilities are wanted of a head that caps its logits."""
-        _check_linear(settings.representation, head.cap)
-        self.head, self.representation, self.classes_ = head, settings.representation, np.arange(num_classes)
-        # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps do what thousands of L-BFGS do.
-        self.regression = base.RidgeRegression(num_classes, settings.inverse_penalty, solver="newton-cg")
+    A class without rows has probability 0.
 
-    def fit(self, states: lm.States, y: np.ndarray) -> "LinearProbe":
-        inputs_NE = self._inputs(states)
-        self.mean_E = inputs_NE.mean(0)
-        self.scale_EE = self._scale(inputs_NE - self.mean_E)
-        self.regression.fit(self._standardise(inputs_NE), y)
-        return self
+    Args:
+      x_NF: features of the train rows, possibly sparse; y: their class indices.
+      x_QF: features of the queries.
+      further: further arguments of `LogisticRegression`.
+    """
+    from sklearn import linear_model
 
-    def predict_proba(self, states: lm.States) -> np.ndarray:
-        return self.regression.predict_proba(self._standardise(self._inputs(states)))
-
-    def _inputs(self, states: lm.States) -> np.ndarray:
-        """Hidden states, with the log-partition where log-probabilities are wanted; float64."""
-        hidden_NE = np.asarray(states.hidden_NE, np.float64)
-        if self.representation == "hidden":
-            return hidden_NE
-        # The head's mean row changes no distribution; without it, log Z is small and what is summed over V is well scaled.
-        mean_row_E = np.asarray(self.head.rows_VE.mean(0, dtype=jnp.float32), np.float64)
-        log_z_N = np.asarray(states.log_z_N, np.float64) - hidden_NE @ mean_row_E
-        return np.column_stack([hidden_NE, log_z_N])
-
-    def _scale(self, centred_NE: np.ndarray) -> np.ndarray:
-        """R: what centred inputs are multiplied by to be standardised, and divided by the square root of their number."""
-        if self.representation == "hidden":
-            deviation_E = centred_NE.std(0)
-            return np.diag(1 / np.where(deviation_E > 0, deviation_E, 1.0)) / np.sqrt(len(deviation_E))
-        covariance_EE = centred_NE.T @ centred_NE / len(centred_NE)
-        product_EE = np.asarray(_standardised_product(self.head, jnp.asarray(covariance_EE, jnp.float32)), np.float64)
-        eigenvalues_E, vectors_EE = np.linalg.eigh(product_EE)
-        return np.sqrt(eigenvalues_E.clip(0) / len(self.head))[:, None] * vectors_EE.T
-
-    def _standardise(self, inputs_NE: np.ndarray) -> np.ndarray:
-        return (inputs_NE - self.mean_E) @ self.scale_EE.T
+    present, y = np.unique(y, return_inverse=True)
+    p_QC = np.zeros((x_QF.shape[0], num_classes))
+    if len(present) == 1:
+        p_QC[:, present] = 1.0
+    else:
+        regression = linear_model.LogisticRegression(C=inverse_penalty, tol=1e-6, **further)
+        p_QC[:, present] = regression.fit(x_NF, y).predict_proba(x_QF)
+    return p_QC
 
 
-def fitted(context: method.Context, settings: Settings) -> LinearProbe:
-    classifier = LinearProbe(context.head, context.num_classes, settings)
-    return classifier.fit(context.states[method.anchors], context.y)
+def predict_proba(
+    head: head_lib.Head, num_classes: int, settings: Settings, anchors: lm.States, y: np.ndarray, queries: lm.States
+) -> np.ndarray:
+    """Return class probabilities [Q, C] of queries from anchors of classes `y` [N]."""
+    anchors_NE, queries_QE = (_inputs(head, states, settings.representation) for states in (anchors, queries))
+    mean_E = anchors_NE.mean(0)
+    scale_EE = _scale(head, anchors_NE - mean_E, settings.representation)
+    x_NE, x_QE = ((inputs - mean_E) @ scale_EE.T for inputs in (anchors_NE, queries_QE))
+    # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps replace thousands of L-BFGS.
+    return logistic_regression(x_NE, y, x_QE, num_classes, settings.inverse_penalty, solver="newton-cg")
 
 
-def prepare(problem: method.Problem, settings: Settings) -> None:
-    """Raises UserError on a representation that the model does not allow."""
-    _check_linear(settings.representation, problem.logit_cap)
+def _inputs(head: head_lib.Head, states: lm.States, representation: str) -> np.ndarray:
+    """Return φ in float64: hidden states, followed by log Z for log-probabilities."""
+    hidden_NE = np.asarray(states.hidden_NE, np.float64)
+    if representation == "hidden":
+        return hidden_NE
+    # The head's mean row changes no distribution; without it, log Z is small and the sum over V is well scaled.
+    mean_row_E = np.asarray(head.rows_VE.mean(0, dtype=jnp.float32), np.float64)
+    log_z_N = np.asarray(states.log_z_N, np.float64) - hidden_NE @ mean_row_E
+    return np.column_stack([hidden_NE, log_z_N])
 
 
-def _check_linear(representation: str, cap: float | None) -> None:
-    if representation == "log_probabilities" and cap is not None:
-        raise errors.UserError(
-            f"representation={representation!r}: this model caps its logits at {cap:g}, so that they are no linear "
-            "function of states; choose representation='hidden'"
-        )
+def _scale(head: head_lib.Head, centred_NE: np.ndarray, representation: str) -> np.ndarray:
+    """Return R, the matrix that standardises centred inputs and divides them by the square root of their number."""
+    if representation == "hidden":
+        deviation_E = centred_NE.std(0)
+        return np.diag(1 / np.where(deviation_E > 0, deviation_E, 1.0)) / np.sqrt(len(deviation_E))
+    covariance_EE = centred_NE.T @ centred_NE / len(centred_NE)
+    product_EE = np.asarray(_standardised_product(head, jnp.asarray(covariance_EE, jnp.float32)), np.float64)
+    eigenvalues_E, vectors_EE = np.linalg.eigh(product_EE)
+    return np.sqrt(eigenvalues_E.clip(0) / len(head))[:, None] * vectors_EE.T
 
 
 @jax.jit
 def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.Array:
-    """Σ_v a_v a_vᵀ / σ_v² [E + 1, E + 1], with σ_v² = a_vᵀ S a_v the variance of log p(v) over the anchors."""
+    """Return Σ_v a_v a_vᵀ / σ_v² [E + 1, E + 1], with σ_v² = a_vᵀ S a_v the variance of log p(v) over the anchors."""
     with jax.default_matmul_precision("highest"):
         rows_VE = head.rows_VE.astype(jnp.float32)
         a_VE = jnp.column_stack([rows_VE - rows_VE.mean(0), -jnp.ones(len(rows_VE))])
@@ -107,21 +104,43 @@ def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.
         return a_VE.T @ a_VE
 
 
-_declare = functools.partial(method.on_states, fitted=fitted, needs=(method.anchors,), prepare=prepare)
+def run(context: method.Context, settings: Settings) -> method.Prediction:
+    """Fit the probe on the anchors and predict the queries."""
+    anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
+    return method.Prediction.most_probable(
+        predict_proba(context.head, context.num_classes, settings, anchors, context.y, queries)
+    )
+
+
+def check_linear(problem: method.Problem, representation: str = "log_probabilities") -> None:
+    """Raise UserError if the model does not allow the representation."""
+    if representation == "log_probabilities" and problem.logit_cap is not None:
+        raise errors.UserError(
+            f"representation={representation!r}: this model caps its logits at {problem.logit_cap:g}, so "
+            "log-probabilities are no linear function of states; choose representation='hidden'"
+        )
+
+
+def prepare(problem: method.Problem, settings: Settings) -> None:
+    """Raise UserError if the model does not allow the chosen representation."""
+    check_linear(problem, settings.representation)
+
+
+_declare = functools.partial(method.Method, run=run, needs=(method.queries, method.anchors), prepare=prepare)
 METHODS = (
     _declare(
         "linear_probe",
         "Linear probe, hidden states",
+        "PALP: Cho et al., AAAI 2023",
         settings=Settings,
-        source="PALP: Cho et al., AAAI 2023",
         look=4,
     ),
     _declare(
         "linear_probe_log_p",
         "Linear probe, log-probabilities",
+        "FADS-ICL: Li et al., ACL 2024",
         settings=method.with_defaults(Settings, representation="log_probabilities"),
-        source="FADS-ICL: Li et al., ACL 2024",
-        check=lambda problem: _check_linear("log_probabilities", problem.logit_cap),
+        check=check_linear,
         look=5,
     ),
 )

@@ -1,19 +1,19 @@
-"""What a method is to a run: what it needs and costs, whether it applies, and how it predicts."""
+"""The interface of methods: their options, needs and costs, the problem that they solve, and their predictions."""
 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, progress
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.methods import base
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.states import AnyCache
+from knnprompt_jax.prompts import continuations, layout
+from knnprompt_jax.store import representations
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
@@ -22,10 +22,12 @@ from knnprompt_jax.tasks.task import Example, Task
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One split of one task and the rows to classify: all that is known before any weight is loaded.
+    """One split of one task and the rows to classify; everything that is known before any weights are loaded.
 
-    `label_token` says by which of its tokens a label word is read, as for `layout.label_ids`; `truncation` what becomes of
-    prompts that are too long, as for `layout.lay_out`; `logit_cap` at what the model caps its logits, if it does (see `models.head`).
+    Attributes:
+      label_token: the token that represents a label word, as in `layout.label_ids`.
+      truncation: the treatment of prompts that are too long, as in `layout.lay_out`.
+      logit_cap: the bound on the model's logits; None where it has none (`models.head`).
     """
 
     task: Task
@@ -49,31 +51,31 @@ class Problem:
         return [*self.split.demonstrations, *self.split.anchors]
 
     def lay_out(self, demonstrations: Sequence[Example], context: int) -> layout.Prompts:
-        """A prompt for each row to classify, after demonstrations; `context` is how many tokens the model can read."""
+        """Return the prompt of each row to classify after `demonstrations`, for a model that reads `context` tokens."""
         return layout.lay_out(self.task, demonstrations, self.evaluation, self.tokenize, context, self.truncation)
 
     @functools.cached_property
     def label_ids(self) -> list[int]:
-        """The token by which each class is read; raises UserError where two classes share a token."""
+        """The token that represents each class; raises UserError if two classes share a token."""
         return layout.label_ids(self.task, self.tokenize, self.label_token)
 
     @functools.cached_property
     def word_tokens(self) -> list[list[int]]:
-        """The tokens of a blank and each label word, without special ones."""
+        """The tokens of each label word after a space, without special tokens."""
         return [tokens[self.num_special :] for tokens in self.tokenize([f" {word}" for word in self.task.label_words])]
 
     @functools.cached_property
     def num_special(self) -> int:
-        """How many special tokens the tokenizer puts before a text."""
+        """The number of special tokens that the tokenizer puts before a text."""
         return len(self.tokenize([""])[0])
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
-        """Tokens of each text [N], special ones not counted."""
+        """Return the number of tokens of each text [N], without special tokens."""
         return np.array([len(tokens) - self.num_special for tokens in self.tokenize(list(texts))], int)
 
 
 PromptSet = Callable[[Problem], Sequence[Example]]
-"""A set of prompts that the shared pass can read, each after the split's demonstrations; a method names those it needs."""
+"""A set of queries for the shared pass, each read after the split's demonstrations. A method lists the sets that it needs."""
 
 
 def anchors(problem: Problem) -> Sequence[Example]:
@@ -86,15 +88,15 @@ def queries(problem: Problem) -> Sequence[Example]:
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What a method predicts from.
+    """The inputs of a method.
 
     Attributes:
       problem: the split and the rows to classify.
-      model: the language model, for passes beside the shared pass.
-      states: for each set of prompts that the method needs, its states in the order of its examples.
-      store_options: how a method that searches anchors keeps them.
-      store: a saved store that stands for the anchors, whose states are then missing.
-      cache: where states of prompts are looked up and kept.
+      model: the language model.
+      states: the states of each needed set of prompts, in the order of its examples.
+      store_options: how a method that searches anchors stores them.
+      store: a saved store that replaces the anchors' states; None where there is none.
+      cache: the run's cache of states, for passes of the method's own.
     """
 
     problem: Problem
@@ -102,7 +104,7 @@ class Context:
     states: Mapping[PromptSet, lm.States]
     store_options: store_lib.StoreOptions = store_lib.StoreOptions()
     store: store_lib.Store | None = None
-    cache: AnyCache | None = None
+    cache: states_lib.AnyCache | None = None
 
     @property
     def head(self) -> head_lib.Head:
@@ -122,28 +124,53 @@ class Context:
 
     @property
     def y(self) -> np.ndarray:
-        """Classes [N] of the anchors."""
+        """The class indices [N] of the anchors."""
         return self.classes(self.problem.split.anchors)
 
     def classes(self, examples: Sequence[Example]) -> np.ndarray:
+        """Return the class indices [N] of labelled examples."""
         return np.array([self.problem.task.class_index(example.label) for example in examples], int)
+
+    def label_log_p(self, prompts: PromptSet) -> np.ndarray:
+        """Return log p of the label words [N, C] in nats, float64, not normalised over the label words."""
+        log_p_NC = representations.label_log_probabilities(self.head, self.states[prompts], self.label_ids)
+        return np.asarray(log_p_NC, np.float64)
+
+    def read(self, prompts: layout.Prompts, title: str) -> lm.States:
+        """Return the states of the prompts, in order and replicated over the devices."""
+        return states_lib.read(self.model, prompts, self.cache, title=self._title(title))[:]
+
+    def read_each(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
+        """Yield the states of each set of prompts, as `read`; all sets share their compiled programs."""
+        for states in states_lib.read_each(self.model, sets, self.cache, title=self._title(title)):
+            yield states[:]
+
+    def read_layers(self, prompts: layout.Prompts, title: str) -> np.ndarray:
+        """Return the hidden states after every block [N, L, D], in the order of the prompts."""
+        return states_lib.read_layers(self.model, prompts, self.cache, title=self._title(title))
+
+    def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:
+        """Return log p of every target token, one array per text."""
+        with progress.bar(texts.num_texts, self._title(title)) as report:
+            return self.model.score(texts, report).log_p
+
+    def _title(self, title: str) -> str:
+        return f"seed {self.seed}, {title}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a method says of the evaluation rows.
+    """A method's predictions for the rows to classify.
 
     Attributes:
-      classes_Q: classes [Q].
-      probabilities_QC: their probabilities [Q, C], where the method has any.
-      note: shown beside the result.
-      candidates: accuracies of the prompts or templates of which the best on the evaluation rows was kept, if any were.
-      prompts: prompts or texts that were read beside the shared pass.
-      truncated: how many of these were too long and cut.
-      tokens: about how many tokens a model has read otherwise than by passes of `Context.model`; those of a training step count thrice.
-      datastore: what the anchors took, where they lay and how they were searched, if they were.
-      decided_by_rounding_Q: whether a class is one that another machine, dtype or arrangement may give otherwise [Q]
-        (`classifier.rounding`); None where the method does not say.
+      classes_Q: class indices [Q].
+      probabilities_QC: class probabilities [Q, C], where the method has them.
+      note: a remark that is printed with the result.
+      candidates: accuracy of each candidate, if the method kept the one that is best on the evaluation rows.
+      prompts: number of prompts or texts read outside the shared pass.
+      truncated: number of these that were truncated.
+      tokens: approximate number of tokens read by other models than `Context.model`; a training step counts three times.
+      datastore: size, place and search of the anchors, if the method searched them.
     """
 
     classes_Q: np.ndarray
@@ -154,11 +181,24 @@ class Prediction:
     truncated: int = 0
     tokens: int = 0
     datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    decided_by_rounding_Q: np.ndarray | None = None
+
+    @classmethod
+    def most_probable(
+        cls, probabilities_QC: np.ndarray, note: str = "", sets: Sequence[layout.Prompts] = (), **fields: Any
+    ) -> "Prediction":
+        """Predict the most probable class; ties go to the lowest class index.
+
+        Args:
+          sets: the prompts read outside the shared pass, which set `prompts` and `truncated`.
+        """
+        if sets:
+            fields["prompts"] = sum(prompts.num_prompts for prompts in sets)
+            fields["truncated"] = sum(prompts.num_truncated for prompts in sets)
+        return cls(probabilities_QC.argmax(-1), probabilities_QC, note, **fields)
 
 
 class Cost(NamedTuple):
-    """Prompts that a model reads and, roughly, their tokens."""
+    """A number of prompts that a model reads, and approximately their tokens."""
 
     prompts: int
     tokens: int
@@ -166,36 +206,44 @@ class Cost(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """What is known of a model before its weights are loaded: how many tokens texts have, and how many it can read.
+    """The tokenizer and the context length of a model whose weights are not loaded.
 
-    `lengths` gives the tokens [N] of N texts, special ones not counted.
+    Attributes:
+      lengths: maps N texts to their numbers of tokens [N], without special tokens.
+      context: the number of tokens that the model can read.
     """
 
     lengths: Callable[[Sequence[str]], np.ndarray]
     context: int
 
     def demonstration_tokens(self, task: Task, rows: Sequence[Example]) -> int:
-        """Tokens of all rows as demonstrations."""
+        """Return the number of tokens of all rows as demonstrations."""
         return int(self.lengths([task.render(row, row.label) + "\n" for row in rows]).sum())
 
     def query_tokens(self, task: Task, rows: Sequence[Example]) -> int:
-        """Tokens of all rows as queries."""
+        """Return the number of tokens of all rows as queries."""
         return int(self.lengths([task.render(row) for row in rows]).sum())
+
+    def cost(self, problem: Problem, num_sets: int) -> Cost:
+        """Estimate the cost of reading all queries after each of `num_sets` sets as long as the split's demonstrations."""
+        prefix = self.demonstration_tokens(problem.task, problem.split.demonstrations)
+        suffixes = self.query_tokens(problem.task, problem.evaluation)
+        return Cost(num_sets * len(problem.evaluation), num_sets * (prefix + suffixes))
 
 
 def refuse_nothing(*_: Any) -> None:
-    """The check of a method that applies to every problem, with all options."""
+    """Accept every problem and all options."""
 
 
 def label_words_differ(problem: Problem) -> None:
-    """Raises UserError where two classes would be read by the same token."""
+    """Raise UserError if two classes share the token that represents them."""
     _ = problem.label_ids
 
 
 def label_words_are_tokens(problem: Problem) -> None:
-    """Raises UserError where two classes share a token, or where the last of several would stand for its label word.
+    """Raise UserError if two classes share a token, or if the last of several tokens would represent a label word.
 
-    A first token's probability bounds the word's; a last token's, with those before it missing, says nothing of it.
+    The probability of a first token bounds that of the label word. The probability of a last token alone does not.
     """
     label_words_differ(problem)
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
@@ -211,22 +259,22 @@ class Method:
     """A method by name.
 
     Attributes:
-      name: what it is called on the command line.
-      title: what it is called in tables.
-      source: who published it, where.
-      run: predicts the problem's evaluation rows from a Context, with its options.
+      name: its name on the command line.
+      title: its name in tables.
+      source: its authors and publication.
+      run: predicts the problem's evaluation rows from a Context and its options.
       needs: the sets of prompts whose states it reads.
       settings: the declaration of its options.
-      check: raises UserError where the method does not apply to a problem.
-      prepare: raises UserError where it cannot run on a problem with the options given, before the run's weights load.
-      cost: what it reads beside the shared pass, estimated before the run's weights load.
-      by_name: why "all" leaves the method out, so that it runs only where it is named; empty where "all" has it.
-      sees: what it makes of a split's m shots per class. "demonstrations": it sees these alone, so that m is M_T; "draws":
-        each of its prompts shows M_T of them; "shots": it sees demonstrations and anchors; "train": all are rows to train on.
-      own_model: it trains a model of its own and needs no language model.
-      searches: it can search a saved store in the place of its anchors.
-      printed_as: what the paper's tables call it.
-      look: number of its line's style in figures, 0 to 7; methods that are usually drawn together have different ones.
+      check: raises UserError if the method does not apply to a problem.
+      prepare: raises UserError if it cannot run on a problem with the given options; called before weights are loaded.
+      cost: estimates the cost of its own passes before weights are loaded.
+      by_name: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
+      sees: its use of a split's m shots per class. "demonstrations": it reads only these, so that m is M_T; "draws":
+        each of its prompts contains M_T of them; "shots": it reads demonstrations and anchors; "train": it trains on all rows.
+      own_model: whether it trains a model of its own and needs no language model.
+      searches: whether it can search a saved store instead of its anchors' states.
+      printed_as: its names in the paper's tables.
+      look: the style of its line in figures, 0 to 7; methods that are usually drawn together have different styles.
     """
 
     name: str
@@ -246,29 +294,8 @@ class Method:
     look: int = 7
 
 
-def on_states(
-    name: str,
-    title: str,
-    fitted: Callable[[Context, Any], base.StateClassifier],
-    settings: type[options_lib.Options] = options_lib.Options,
-    *,
-    needs: Sequence[PromptSet] = (),
-    **declared: Any,
-) -> Method:
-    """The method of a classifier that reads states alone, `declared` as for `Method`.
-
-    `fitted` makes the fitted classifier from a Context and options; `needs` are the sets of prompts beside the queries.
-    """
-
-    def run(context: Context, chosen: options_lib.Options) -> Prediction:
-        classifier, states = fitted(context, chosen), context.states[queries]
-        return Prediction(classifier.predict(states), classifier.predict_proba(states))
-
-    return Method(name, title, run=run, needs=(queries, *needs), settings=settings, **declared)
-
-
 def with_defaults(settings: type[options_lib.Options], **defaults: Any) -> type[options_lib.Options]:
-    """The same options with other defaults."""
+    """Return the same options with other defaults."""
     changed = [
         (field.name, field.type, dataclasses.field(default=defaults[field.name], metadata=field.metadata))
         for field in dataclasses.fields(settings)

@@ -1,7 +1,7 @@
-"""Noisy channel: the class whose label explains the text best; and its direct counterparts.
+"""Noisy channel: the class whose label explains the text best, and its direct counterparts.
 
-Min, Lewis, Hajishirzi, Zettlemoyer: "Noisy Channel Language Model Prompting for Few-Shot Text Classification",
-ACL 2022, https://github.com/shmsw25/Channel-LM-Prompting.
+Min, Lewis, Hajishirzi, Zettlemoyer: "Noisy Channel Language Model Prompting for Few-Shot Text Classification", ACL 2022,
+https://github.com/shmsw25/Channel-LM-Prompting.
 """
 
 import dataclasses
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm, options, progress
-from knnprompt_jax.methods import channel_templates, channel_texts, method
+from knnprompt_jax import errors, lm, options
+from knnprompt_jax.methods import channel_texts, method
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.tasks.task import Example
 
@@ -22,7 +22,7 @@ CONTENT_FREE = "N/A"
 
 @dataclasses.dataclass(frozen=True)
 class Settings(options.Options):
-    """How texts are scored. What is too long for the context loses tokens on the left."""
+    """Options of the scores. Texts that exceed the context lose tokens on the left."""
 
     variant: str = options.option(
         "channel",
@@ -31,7 +31,7 @@ class Settings(options.Options):
     )
     demonstrations: str = options.option(
         "concatenated",
-        "All demonstrations before the text, or each alone before it and log-scores summed.",
+        "All demonstrations before the text, or each alone before it with log-scores summed.",
         choices=DEMONSTRATIONS,
     )
     shown: str = options.option(
@@ -44,39 +44,38 @@ class Settings(options.Options):
     )
     text_tokens: int = options.option(
         0,
-        "Of a text to classify; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
+        "Maximum tokens of a query; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
         least=0,
     )
     context_tokens: int = options.option(
-        0, "Of all that is read and scored; 0: 1,024, and 16 more than text_tokens where ensembled.", least=0
+        0, "Maximum tokens read and scored; 0: 1,024, or 16 more than text_tokens if ensembled.", least=0
     )
 
     @property
     def templates(self) -> list[int]:
         return [self.template - 1] if self.template else [0, 1, 2, 3]
 
-    def limits(self, verbalization: channel_templates.Verbalization, context: int) -> tuple[int, int]:
-        """Most tokens of a text to classify, and of a whole context for a model that reads so many."""
+    def limits(self, verbalization: channel_texts.Verbalization, context: int) -> tuple[int, int]:
+        """Return the maximum tokens of a query and of a whole context, for a model that reads `context` tokens."""
         text = self.text_tokens or verbalization.text_tokens
-        ensembled = self.demonstrations == "ensembled"
-        published = text + channel_templates.MARGIN if ensembled else channel_templates.CONTEXT
+        published = text + channel_texts.MARGIN if self.demonstrations == "ensembled" else channel_texts.CONTEXT
         return text, min(context, self.context_tokens or published)
 
     def contexts(self, problem: method.Problem) -> list[list[Example]]:
-        """The demonstrations of each context."""
+        """Return the demonstrations of each context."""
         rows = problem.train_rows if self.shown == "all" else list(problem.split.demonstrations)
         return [[row] for row in rows] if self.demonstrations == "ensembled" and rows else [rows]
 
 
 def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, continuations.Continuations]:
-    """Scores [U, Q, C] by U templates, and the texts that were read.
+    """Return scores [U, Q, C] by U templates, and the texts that were read.
 
-    A score is the mean log-probability of the tokens scored, an end-of-text token among them, summed over the contexts.
+    A score is the mean log-probability of the scored tokens, including an end-of-text token, summed over the contexts.
     """
-    problem, model = context.problem, context.model
-    verbalization = channel_templates.get(problem.task)
-    text_tokens, limit = settings.limits(verbalization, model.context)
-    writer = channel_texts.Writer(problem.tokenize, *_ends(model), text_tokens)
+    problem = context.problem
+    verbalization = channel_texts.verbalization(problem.task)
+    text_tokens, limit = settings.limits(verbalization, context.model.context)
+    writer = channel_texts.Writer(problem.tokenize, *boundary_tokens(context.model), text_tokens)
     contexts = [
         [(problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in rows]
         for rows in settings.contexts(problem)
@@ -89,60 +88,60 @@ def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, con
         (write(verbalization.labels(template), rows, queries) for template in settings.templates for rows in contexts),
         limit,
     )
-    with progress.bar(texts.num_texts, f"seed {context.seed}, noisy channel, {settings.variant}") as report:
-        means = np.array([log_p.mean(dtype=np.float64) for log_p in model.score(texts, report).log_p])
+    log_p = context.score(texts, f"noisy channel, {settings.variant}")
+    means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
     means = means.reshape(len(settings.templates), len(contexts), len(queries), context.num_classes)
     if settings.variant == "direct++":
         means = means[:, :, :-1] - means[:, :, -1:]
     return means.sum(1), texts
 
 
-def _ends(model: lm.LanguageModel) -> tuple[int, int]:
-    """The tokens that begin and end a text; a tokenizer that has only one of them uses it for both."""
+def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
+    """Return the tokens that begin and end a text; a tokenizer that has only one of them uses it for both."""
     start, end = model.tokenizer.bos_token_id, model.tokenizer.eos_token_id
     if start is None and end is None:
         raise errors.UserError(
-            f"{model.name}: the tokenizer has no token that begins or ends a text, which is scored too"
+            f"{model.name}: the tokenizer has no token that begins or ends a text; the noisy channel needs one"
         )
     return (end if start is None else start), (start if end is None else end)
 
 
 def run(context: method.Context, settings: Settings) -> method.Prediction:
-    """Predicts with one template, or with the best of four; probabilities are the softmax of its scores."""
+    """Predict with one template, or with the best of four; probabilities are the softmax of its scores."""
     scores_UQC, texts = scores(context, settings)
     accuracy_U = (scores_UQC.argmax(-1) == context.classes(context.problem.evaluation)).mean(-1)
     best_QC = scores_UQC[accuracy_U.argmax()]
     return method.Prediction(
         best_QC.argmax(-1),
         special.softmax(best_QC, axis=-1),
-        note="; ".join(_notes(channel_templates.get(context.problem.task), len(accuracy_U), texts)),
+        note="; ".join(_notes(channel_texts.verbalization(context.problem.task), len(accuracy_U), texts)),
         candidates=tuple(accuracy_U.tolist()) if len(accuracy_U) > 1 else (),
         prompts=texts.num_texts,
         truncated=texts.num_truncated,
     )
 
 
-def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
-    """Of the accuracies of U templates with S seeds, the template of the best mean, from 0: the paper's "best of four".
-
-    Choosing a template for each seed would make a mean of maxima, which is higher.
-    """
-    return int(np.mean(accuracy_SU, axis=0).argmax())
-
-
 def _notes(
-    verbalization: channel_templates.Verbalization, templates: int, texts: continuations.Continuations
+    verbalization: channel_texts.Verbalization, templates: int, texts: continuations.Continuations
 ) -> Iterator[str]:
     if templates > 1:
         yield f"best of {templates} templates, CHOSEN ON THE EVALUATION ROWS for each seed"
     if not verbalization.is_published:
-        yield "templates not of Min et al., who have none for this task"
+        yield "templates are ours: Min et al. have none for this task"
     if texts.num_truncated:
         yield f"{texts.num_truncated} of {texts.num_texts} texts truncated"
 
 
+def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
+    """Return the template, from 0, with the best mean accuracy over S seeds: the paper's "best of four".
+
+    Choosing a template for each seed would give a mean of maxima, which is higher.
+    """
+    return int(np.mean(accuracy_SU, axis=0).argmax())
+
+
 def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
-    """Each query with each label by each template, after each context."""
+    """Estimate the cost of each query with each label by each template, after each context."""
     contexts = settings.contexts(problem)
     times = len(settings.templates) * problem.task.num_classes
     prefixes = sum(min(reader.context, reader.demonstration_tokens(problem.task, rows)) for rows in contexts)

@@ -1,8 +1,8 @@
 """Exact attention of packed suffixes over one shared prefix.
 
-The prefix's keys and values carry no batch axis, so that all queries of all rows meet them in one matrix product per head.
-They are stored head-first, as those products read them: transposed anew by every layer, they made attention 12 % slower.
-Logits over the prefix and over the row's tokens stay two parts that share what is subtracted; softmax runs in float32.
+The prefix's keys and values have no batch axis, so that one matrix product per head serves the queries of all rows. They are stored
+head-first, the order in which those products read them: a transposition in every layer made attention 12 % slower. Logits over the
+prefix and over the row's tokens stay separate and share the subtracted maximum. Softmax runs in float32.
 """
 
 import functools
@@ -19,16 +19,16 @@ from knnprompt_jax.models import prefix_kernel
 
 Array = jax.Array
 MASKED = prefix_kernel.MASKED
-SWITCH, OFF = "KNNPROMPT_PREFIX_KERNEL", "off"  # For a device whose compiler refuses the kernel.
-QUERY_BLOCK = 256  # Tokens. Keeps a block's logits within caches when a whole sequence is read.
-# Float32 logits of the heads that are taken together. On two CPU cores two of GPT-2 small's heads were faster than 1, 3, 4 or 12;
-# the limit on accelerators, 1 GiB, is a matter of memory and not measured.
+SWITCH, OFF = "KNNPROMPT_PREFIX_KERNEL", "off"  # For devices whose compiler rejects the kernel.
+QUERY_BLOCK = 256  # Tokens. A block's logits then fit into caches when a whole sequence is read.
+# Float32 logits of the heads that are computed together. On two CPU cores two of GPT-2 small's heads were faster than 1, 3, 4 or 12.
+# The limit on accelerators, 1 GiB, bounds memory and is not measured.
 LOGITS_ON_CPU, LOGITS_ON_ACCELERATOR = 6 * 2**20, 2**28
 
 
 @struct.dataclass
 class Prefix:
-    """Keys and values of the shared prefix: one layer's [G, P, K], or all layers' with a leading L.
+    """Keys and values of the shared prefix: [G, P, K] of one layer, [L, G, P, K] of all layers.
 
     Positions from `length` on are padding.
     """
@@ -40,9 +40,9 @@ class Prefix:
 
 @struct.dataclass
 class LogitRule:
-    """How one layer's logits come about: multiplied by `scale`, capped softly at `cap`, and only over the last `window` tokens.
+    """How one layer computes its logits: inner products times `scale`, softly capped at `cap`, over the last `window` tokens.
 
-    `window` counts the reading token itself; None where no layer's is shorter than what there is to read.
+    `window` counts the reading token itself. None means that no layer's window excludes any token.
     """
 
     scale: Array | float
@@ -56,7 +56,7 @@ class LogitRule:
         return jnp.where(mask, head_lib.soft_cap(logits, self.cap), MASKED)
 
     def within(self, mask: Array, reader: Array, read: Array) -> Array:
-        """The mask without what lies before the window, given the positions of the tokens that read and are read."""
+        """Return the mask without tokens before the window, given the positions of the reading and the read tokens."""
         return mask if self.window is None else mask & (reader - read < self.window)
 
 
@@ -64,7 +64,7 @@ class LogitRule:
 def causal_attention(
     q_BTHK: Array, k_BTGK: Array, v_BTGK: Array, rule: LogitRule, dropout: dropout_lib.Dropout = dropout_lib.OFF
 ) -> Array:
-    """Plain causal attention over whole sequences, in blocks of queries that meet only the keys before their end."""
+    """Compute plain causal attention over whole sequences, in blocks of queries that skip the keys after their end."""
     (batch, length, heads, size), kv_heads = q_BTHK.shape, k_BTGK.shape[2]
     q_BTGMK = rule.scaled(q_BTHK).reshape(batch, length, kv_heads, heads // kv_heads, size)
 
@@ -93,7 +93,7 @@ def padded_attention(
     scale: float,
     dropout: dropout_lib.Dropout = dropout_lib.OFF,
 ) -> Array:
-    """Plain attention in both directions over sequences of `lengths_B` tokens, padded on the right."""
+    """Compute plain attention in both directions over sequences of `lengths_B` tokens, padded on the right."""
     logits_BHTT = jnp.einsum(
         "bthk,bshk->bhts", q_BTHK * jnp.asarray(scale, q_BTHK.dtype), k_BTHK, preferred_element_type=jnp.float32
     )
@@ -103,13 +103,13 @@ def padded_attention(
 
 
 def readable(stops_BS: Array) -> Array:
-    """Mask [B, S, S]: which tokens of its row a token may read, namely itself and those before it in its suffixes."""
+    """Return the mask [B, S, S] of the tokens that a token may read in its row: itself and earlier ones of its suffix."""
     columns_S = jnp.arange(stops_BS.shape[1])
     return (columns_S <= columns_S[:, None]) & (columns_S[:, None] < stops_BS[:, None])
 
 
 def readable_at(read_positions_J: Array, stops_BS: Array) -> Array:
-    """Mask [J, B · S]: which of all tokens of all rows the tokens `read_positions_J` (flat indices) may read."""
+    """Return the mask [J, B · S] of the tokens that the tokens `read_positions_J` (flat indices) may read."""
     rows, width = stops_BS.shape
     stops_T = (stops_BS + width * jnp.arange(rows)[:, None]).reshape(-1)
     return (jnp.arange(rows * width) <= read_positions_J[:, None]) & (read_positions_J[:, None] < stops_T)
@@ -127,17 +127,26 @@ def shared_prefix_attention(
     stable_softmax: bool,
     in_order: bool,
 ) -> Array:
-    """What each query reads from the prefix and from those tokens of its row that the mask allows, [B, S, H, K].
+    """Return what each query reads from the prefix and from the tokens of its row that the mask allows, [B, S, H, K].
 
-    The M = H / G query heads of a key head are more queries of that head: its keys and values are never repeated. Key heads are
-    taken a few at a time, each with all queries, so that the logits [H, B · S, P] never exist for all of them, and what a matrix
-    product does once with its right operand serves as many rows as there are.
+    The M = H / G query heads of a key head count as more queries of that head, so that keys and values are never repeated. A few key
+    heads are computed at a time, each with all queries: the logits [H, B · S, P] never exist for all heads, and each matrix product
+    prepares its right operand once for all rows.
 
-    `positions_BS` are those of the queries. Where these are the row's tokens `in_order`, a kernel does all of it on accelerators
-    (`prefix_kernel`). Softmax is the same whatever is subtracted from all logits of a query. With
-    `stable_softmax` that is their maximum, which takes a pass over the prefix's logits, 5 % of a whole pass of the model on two CPU
-    cores. Otherwise it is the maximum over the row's tokens alone: as exact, but where a logit of the prefix exceeds it by more than
-    about 80, exponentials overflow, and the query reads NaN.
+    Softmax does not depend on the number subtracted from all logits of a query. With `stable_softmax` this is their maximum, which
+    costs a pass over the prefix's logits, 5 % of a whole pass of the model on two CPU cores. Otherwise it is the maximum over the
+    row's tokens. That is as exact, but if a logit of the prefix exceeds it by more than about 80, exponentials overflow, and the
+    query reads NaN.
+
+    Args:
+        q_BSHK: the queries.
+        k_BTGK, v_BTGK: keys and values of the rows' tokens.
+        mask_BST: which tokens of its row each query may read.
+        positions_BS: the positions of the queries.
+        prefix: keys and values of the prefix in this layer.
+        rule: how logits are computed.
+        stable_softmax: see above.
+        in_order: whether the queries are the row's tokens; then accelerators use `prefix_kernel`.
     """
     batch, width, heads, size = q_BSHK.shape
     kv_heads = k_BTGK.shape[2]
@@ -153,7 +162,7 @@ def shared_prefix_attention(
     count = kv_heads // shards // together
 
     def in_groups(array_G: Array) -> Array:
-        """The key heads of each shard in groups, of which those of all shards go together: [count, shards · together, …]."""
+        """Group the key heads of each shard; groups of all shards are computed together: [count, shards · together, …]."""
         grouped = array_G.reshape(shards, count, together, *array_G.shape[1:])
         return jnp.moveaxis(grouped, 1, 0).reshape(count, shards * together, *array_G.shape[1:])
 
@@ -174,21 +183,26 @@ def shared_prefix_attention(
 
 
 def is_in_kernel(prefix_tokens: int, platform: str) -> bool:
-    """Whether a kernel reads prefix and rows: its softmax is stable in any case, and its logits take no memory."""
+    """Return whether a kernel reads prefix and rows. Its softmax is always stable, and its logits take no memory."""
     return prefix_tokens > 0 and platform in prefix_kernel.TILES and os.environ.get(SWITCH) != OFF
 
 
 def heads_together(heads: int, logits_per_head: int, platform: str) -> int:
-    """The most heads that divide all of a device's and whose logits are few enough there; at least one."""
+    """Return the largest divisor of `heads` whose logits stay below the limit; at least 1."""
     limit = LOGITS_ON_CPU if platform == "cpu" else LOGITS_ON_ACCELERATOR
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * logits_per_head <= limit))
 
 
 def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: LogitRule, stable_softmax: bool) -> Array:
-    """Head-first throughout: that is the order in which matrix products of a head's queries and keys need no further copy.
+    """Attend for a few key heads. All arrays are head-first, so that the matrix products of a head need no copies.
 
-    `group` holds queries [G, B, Q, K], keys and values [G, B, T, K] of the rows, and those of the prefix [G, P, K]. Q counts the
-    queries of a row, S for each query head; `far_mask` is [P], or [B · Q, P] where there is a window.
+    Args:
+        group: queries [G, B, Q, K], keys and values [G, B, T, K] of the rows, and [G, P, K] of the prefix. Q counts the queries of a
+            row, S for each query head.
+        mask_BQT: which tokens of its row each query may read.
+        far_mask: which tokens of the prefix each query may read, [P] or, with a window, [B · Q, P].
+        rule: how logits are computed.
+        stable_softmax: see `shared_prefix_attention`.
     """
     q_GBQK, k_GBTK, v_GBTK, k_GPK, v_GPK = group
     heads, batch, queries, size = q_GBQK.shape
@@ -206,7 +220,9 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: Lo
     near_GBQT = jnp.exp(near_GBQT - top_GBQ[..., None])
     far_GQP = jnp.exp(far_GQP - top_GBQ.reshape(heads, -1, 1))
     total_GBQ = near_GBQT.sum(-1) + far_GQP.sum(-1).reshape(heads, batch, queries)
-    total_GBQ = jnp.where(jnp.isfinite(total_GBQ), jnp.maximum(total_GBQ, 1), jnp.nan)  # The top alone gives 1.
+    total_GBQ = jnp.where(
+        jnp.isfinite(total_GBQ), jnp.maximum(total_GBQ, 1), jnp.nan
+    )  # The maximum's own exponential is 1.
     far_GQK = _mix(far_GQP, v_GPK, "gqp,gpk->gqk")
     read_GBQK = _mix(near_GBQT, v_GBTK, "gbqt,gbtk->gbqk") + far_GQK.reshape(heads, batch, queries, size)
     return (read_GBQK / total_GBQ[..., None]).astype(q_GBQK.dtype)

@@ -1,4 +1,4 @@
-"""BERT: the encoder, what its config.json means, its published sizes and the names of its weights."""
+"""BERT: the encoder, its config.json and the names of its weights."""
 
 import dataclasses
 
@@ -6,17 +6,18 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from knnprompt_jax.models import attention, conversion, hf_config, layers, names
+from knnprompt_jax.models import attention, conversion, hf_config, layers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models.families import Family, names
 
 Array = jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig(config_lib.DecoderConfig):
-    """Shapes and switches of a BERT, whose blocks are those of a decoder that normalises after each part."""
+    """Shapes and switches of a BERT. Its blocks are those of a decoder that normalises after each part."""
 
     num_types: int = 2
     activation: str = "gelu"
@@ -32,7 +33,7 @@ class EncoderConfig(config_lib.DecoderConfig):
 class Encoder(nnx.Module):
     """A bidirectional transformer over right-padded sequences, and its pooler.
 
-    Weights are `param_dtype`; activations have the same dtype, while normalisation, softmax and the pooler run in float32.
+    Weights and activations have the dtype `param_dtype`. Normalisation, softmax and the pooler run in float32.
     """
 
     def __init__(self, config: EncoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
@@ -53,9 +54,14 @@ class Encoder(nnx.Module):
         remat: bool = False,
         dropout: dropout_lib.Dropout = dropout_lib.OFF,
     ) -> Array:
-        """Hidden states [B, T, D] (float32); tokens from a sequence's length on are padding and what stands there means nothing.
+        """Return hidden states [B, T, D] (float32).
 
-        `types_BT` numbers the texts of a pair, 0 for a single text; `remat` recomputes blocks in the backward pass.
+        Args:
+            tokens_BT: the sequences, padded on the right. States of padding are meaningless.
+            lengths_B: the lengths of the sequences.
+            types_BT: the number of the text in a pair that each token belongs to, 0 for a single text.
+            remat: recompute the blocks in the backward pass, which saves memory.
+            dropout: applied to the embeddings and within every block.
         """
         types_BTD = self.types[...][jnp.zeros_like(tokens_BT) if types_BT is None else types_BT]
         x_BTD = self.tokens[...][tokens_BT] + self.positions[...][: tokens_BT.shape[1]] + types_BTD
@@ -64,29 +70,29 @@ class Encoder(nnx.Module):
 
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
-            of_layer = dropout.at(layer)
+            layer_dropout = dropout.at(layer)
 
             def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array) -> Array:
-                scale, weights_dropout = self.config.attention_scale, of_layer.at(dropout_lib.WEIGHTS)
+                scale, weights_dropout = self.config.attention_scale, layer_dropout.at(dropout_lib.WEIGHTS)
                 return attention.padded_attention(q_BTHK, k_BTHK, v_BTHK, lengths_B, scale, weights_dropout)
 
-            return block(x_BTD, attend, dropout=of_layer)[0], None
+            return block(x_BTD, attend, dropout=layer_dropout)[0], None
 
         stack = self.blocks, jnp.arange(self.config.num_layers)
         x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, stack)
         return x_BTD.astype(jnp.float32)
 
     def pool(self, hidden_BTD: Array) -> Array:
-        """What BERT was pretrained to say of a whole sequence [B, D]: a dense layer and tanh on the first token's state."""
+        """Return BERT's pretrained summary of a whole sequence [B, D]: a dense layer and tanh on the first token's state."""
         kernel_DD, bias_D = self.pooler_kernel[...].astype(jnp.float32), self.pooler_bias[...].astype(jnp.float32)
         return jnp.tanh(hidden_BTD[:, 0] @ kernel_DD + bias_D)
 
 
-def config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
+def _config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
     hf.require("is_decoder", False)
     hf.require("add_cross_attention", False)
     hf.choice("position_embedding_type", "absolute", ("absolute",))
-    hf.value("tie_word_embeddings")  # Of the head for masked words, which is not read.
+    hf.value("tie_word_embeddings")  # For the head of masked words, which is not loaded.
     width = hf.size("hidden_size", 768)
     heads = hf.divisor("num_attention_heads", width, 12)
     return EncoderConfig.of_equal_heads(
@@ -103,25 +109,12 @@ def config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
     )
 
 
-def _published(width: int, num_layers: int, num_heads: int) -> hf_config.Json:
-    sizes = {"model_type": "bert", "hidden_size": width, "num_hidden_layers": num_layers}
-    return {**sizes, "num_attention_heads": num_heads, "intermediate_size": 4 * width}
-
-
-PUBLISHED = {
-    "google-bert/bert-base-uncased": _published(768, 12, 12),
-    "google-bert/bert-large-uncased": _published(1024, 24, 16),
-    "sentence-transformers/all-MiniLM-L6-v2": _published(384, 6, 12),
-    "cambridgeltl/trans-encoder-bi-simcse-bert-base": _published(768, 12, 12),
-    "princeton-nlp/unsup-simcse-bert-base-uncased": _published(768, 12, 12),
-}
-
 _LAYER = "encoder.layer.{layer}."
 _SELF = _LAYER + "attention.self."
-# Google's files say gamma and beta of normalisation.
-TABLE = conversion.NameTable(
+# Google's files call the weights of normalisation gamma and beta.
+_TABLE = conversion.NameTable(
     prefixes=("bert.",),
-    # Position numbers, and the heads for masked words and next sentences with which BERT was pretrained.
+    # Position numbers, and the pretraining heads for masked words and next sentences.
     buffers=r"embeddings\.position_ids|cls\..*",
     endings={".gamma": ".weight", ".beta": ".bias"},
     rules=(
@@ -137,4 +130,4 @@ TABLE = conversion.NameTable(
         *names.dense("pooler.dense", "pooler", "e d -> d e"),
     ),
 )
-FLAX_TABLE = names.flax(TABLE)
+FAMILIES = (Family("bert", "BertModel", _config_from_hf, _TABLE, names.flax(_TABLE)),)

@@ -1,4 +1,4 @@
-"""Models from and to Hugging Face folders: from file to shard, tensor by tensor, by the tables of their family."""
+"""Load and save models in Hugging Face's formats: from file to shard, tensor by tensor, by the tables of their family."""
 
 import collections
 import functools
@@ -21,21 +21,21 @@ from knnprompt_jax.models import conversion, hf_config, int8, registry, tensor_f
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
-# From the path of a weight ("blocks.mlp.up_kernel") to where it lies.
+# From the path of a weight ("blocks.mlp.up_kernel") to its sharding.
 Placement = Callable[[str], jax.sharding.Sharding | Format]
 
-_LISTED = 8
-_SCALE = "_scale"  # How the name of a kernel's scales in 8 bits ends, after the kernel's own.
+_MAX_LISTED = 8
+_SCALE = "_scale"  # The path of a kernel's 8-bit scales is the kernel's path with this ending.
 _COMPARED_ROWS = 4096
 
 
 def load(
     source: pathlib.Path, config: config_lib.DecoderConfig, dtype: jnp.dtype, placement: Placement | None = None
 ) -> registry.Model:
-    """The model whose weights a folder or GGUF file holds, as `dtype`; without `placement` on the first device.
+    """Return the model of a folder or GGUF file in `dtype`; without `placement` on the first device.
 
-    Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices. Of int8, one stack
-    of kernels at a time is on the devices in bfloat16.
+    Names and shapes are checked both ways before any value is read. A process reads only the slices of its devices. For int8, one
+    stack of kernels at a time is on the devices in bfloat16.
 
     Raises:
         UserError: unknown, missing, duplicate and misshapen tensors (all in one message), unreadable files,
@@ -61,12 +61,13 @@ def load(
                 scale.set_value(scales)
             leaf.set_value(array)
     finally:
-        _release()
+        tensor_files.release()
+        gguf_tensors.release()
     return nnx.merge(graph, abstract)
 
 
 def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype: jnp.dtype) -> None:
-    """Writes config.json and model.safetensors, which `transformers` loads; each file appears whole or not at all.
+    """Write config.json and model.safetensors for `transformers`; each file appears whole or not at all.
 
     `hf` must be a config.json that describes `model`.
     """
@@ -75,100 +76,92 @@ def save(folder: pathlib.Path, model: registry.Model, hf: hf_config.Json, dtype:
         raise ValueError("the config.json to be written does not describe the model")
     leaves = {".".join(map(str, path)): variable[...] for path, variable in nnx.to_flat_state(nnx.state(model))}
     arrays = {path: np.asarray(leaf.astype(dtype)) for path, leaf in leaves.items()}
-    tensors = dict(conversion.export(conversion.expand(family.TABLE, model.config, arrays), arrays))
-    described = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
-    described |= {"architectures": [registry.ARCHITECTURES[model.config.family]], "model_type": model.config.family}
-    described |= {"torch_dtype": jnp.dtype(dtype).name}
+    tensors = dict(conversion.export(conversion.expand(family.table, model.config, arrays), arrays))
+    written = {key: value for key, value in hf.items() if key != "dtype"}  # The newer name of torch_dtype.
+    written |= {"architectures": [family.architecture], "model_type": model.config.family}
+    written |= {"torch_dtype": jnp.dtype(dtype).name}
     folder.mkdir(parents=True, exist_ok=True)
     with files_lib.new_file(folder / "model.safetensors") as path:
         safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
     with files_lib.new_file(folder / "config.json") as path:
-        path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-
-
-def _is_gguf(path: pathlib.Path) -> bool:
-    return path.suffix == ".gguf"
-
-
-def _release() -> None:
-    tensor_files.release()
-    gguf_tensors.release()
+        path.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
 
 
 def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collection[str]) -> dict[str, list[Source]]:
-    """The tensors that make up each leaf, all names and shapes checked; a tied model may bring a head."""
-    files = [path] if _is_gguf(path) else tensor_files.find(path)
-    table = _table(config, files[0])
+    """Return the tensors of each leaf, with all names and shapes checked; a tied model may have a head."""
+    is_gguf, family = path.suffix == ".gguf", registry.FAMILIES[config.family]
+    files = [path] if is_gguf else tensor_files.find(path)
+    is_flax = files[0].suffix == ".msgpack"
+    if is_flax and not family.flax_table:
+        raise errors.UserError(
+            f"{files[0]}: Flax files of {config.family} models were never published; use safetensors"
+        )
+    table = family.flax_table if is_flax else family.table
     pieces = conversion.expand(table, config, {*leaves, "head_rows"})
-    wanted = collections.defaultdict(list)
+    expected = collections.defaultdict(list)
     for piece in pieces:
-        wanted[table.bare(piece.theirs)].append(piece)
+        expected[table.bare(piece.theirs)].append(piece)
     names = dict.fromkeys(piece.theirs for piece in pieces)
     stored = collections.defaultdict(list)
-    for tensor in gguf_tensors.read_tensors(path, names) if _is_gguf(path) else tensor_files.read(files):
+    for tensor in gguf_tensors.read_tensors(path, names) if is_gguf else tensor_files.read(files):
         if not re.fullmatch(table.buffers, key := table.bare(tensor.key)):
             stored[key].append(tensor)
-    optional = {key for key, (piece, *_) in wanted.items() if piece.ours == "head_rows" and config.tied_head}
-    problems = _problems(wanted, stored, optional)
+    optional = {key for key, (piece, *_) in expected.items() if piece.ours == "head_rows" and config.tied_head}
+    problems = _problems(expected, stored, optional)
     if problems:
-        raise errors.UserError(f"{path}: the weights are not those of its config.json: {'; '.join(problems)}")
+        raise errors.UserError(f"{path}: the weights do not fit its config.json: {'; '.join(problems)}")
     sources = collections.defaultdict(list)
-    for key, tensors in stored.items():
-        for piece in wanted[key]:
-            sources[piece.ours].append((piece, tensors[0]))
+    for key, (tensor,) in stored.items():
+        for piece in expected[key]:
+            sources[piece.ours].append((piece, tensor))
     return sources
 
 
-def _table(config: config_lib.DecoderConfig, file: pathlib.Path) -> conversion.NameTable:
-    family = registry.FAMILIES[config.family]
-    if file.suffix == ".msgpack" and not hasattr(family, "FLAX_TABLE"):
-        raise errors.UserError(f"{file}: Flax files of {config.family} models were never published; use safetensors")
-    return family.FLAX_TABLE if file.suffix == ".msgpack" else family.TABLE
-
-
 def _problems(
-    wanted: dict[str, list[conversion.Piece]], stored: dict[str, list[tensor_files.Tensor]], optional: set[str]
+    expected: dict[str, list[conversion.Piece]], stored: dict[str, list[tensor_files.Tensor]], optional: set[str]
 ) -> list[str]:
+    """Return a phrase for each kind of mismatch between the expected and the stored tensors."""
     misshapen = [
-        f"{tensor.key} is {tensor.dtype}{list(tensor.shape)} and should be {list(wanted[key][0].shape)}"
+        f"{tensor.key} is {tensor.dtype}{list(tensor.shape)} and should be {list(expected[key][0].shape)}"
         for key, (tensor, *_) in stored.items()
-        if key in wanted and (tensor.shape != wanted[key][0].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
+        if key in expected
+        and (tensor.shape != expected[key][0].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
     ]
     kinds = {
-        "unknown": [tensors[0].key for key, tensors in stored.items() if key not in wanted],
-        "missing": [piece.theirs for key, (piece, *_) in wanted.items() if key not in stored and key not in optional],
+        "unknown": [tensors[0].key for key, tensors in stored.items() if key not in expected],
+        "missing": [piece.theirs for key, (piece, *_) in expected.items() if key not in stored and key not in optional],
         "duplicate": [" = ".join(tensor.key for tensor in tensors) for tensors in stored.values() if len(tensors) > 1],
         "misshapen": misshapen,
     }
     return [
-        f"{len(names)} {kind} ({', '.join(names[:_LISTED])}{', …' * (len(names) > _LISTED)})"
+        f"{len(names)} {kind} ({', '.join(names[:_MAX_LISTED])}{', …' * (len(names) > _MAX_LISTED)})"
         for kind, names in kinds.items()
         if names
     ]
 
 
 def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, index: tuple[slice, ...]) -> np.ndarray:
-    """A slice of an array of ours, from the tensors that overlap it."""
+    """Read a slice of one of our arrays from the tensors that overlap it."""
     bounds = [range(size)[cut] for cut, size in zip(index, shape, strict=True)]
     box = np.empty([len(bound) for bound in bounds], dtype)
     for piece, tensor in sources:
         axes = list(zip(bounds, piece.start, piece.box, strict=True))
         shared = [range(max(bound.start, start), min(bound.stop, start + size)) for bound, start, size in axes]
         if all(shared):
-            target = tuple(_within(part, bound.start) for part, bound in zip(shared, bounds, strict=True))
-            source = tuple(_within(part, start) for part, start in zip(shared, piece.start, strict=True))
+            target = tuple(_relative(part, bound.start) for part, bound in zip(shared, bounds, strict=True))
+            source = tuple(_relative(part, start) for part, start in zip(shared, piece.start, strict=True))
             box[target] = piece.import_view(tensor.view())[source]
             if not np.isfinite(box[target]).all():
                 raise errors.UserError(f"{tensor.file}: tensor {tensor.key} holds NaN or infinity as {box.dtype}")
     return box
 
 
-def _within(part: range, start: int) -> slice:
+def _relative(part: range, start: int) -> slice:
     return slice(part.start - start, part.stop - start)
 
 
 def _check_tied(head: Source, tokens: Source) -> None:
-    """Refuses a head that differs from the embeddings, which the model is to use as head."""
+    """Raise UserError if the stored head differs from the embeddings, which a tied model uses as its head."""
     (head_piece, head_tensor), (tokens_piece, tokens_tensor) = head, tokens
     head_VE, tokens_VE = head_piece.import_view(head_tensor.view()), tokens_piece.import_view(tokens_tensor.view())
     for row in range(0, len(tokens_VE), _COMPARED_ROWS):

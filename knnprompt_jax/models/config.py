@@ -1,4 +1,4 @@
-"""What describes a decoder: every family is a set of these values."""
+"""The configuration of a decoder. Every family is a set of these values."""
 
 import dataclasses
 from typing import Any, Self
@@ -8,26 +8,24 @@ import jax.numpy as jnp
 from knnprompt_jax import errors
 from knnprompt_jax.models import rotary as rotary_lib
 
-# Of weights and activations: float32 is the reference, bfloat16 for accelerators. With int8 the kernels of the blocks' products are
-# whole numbers of 8 bits with a scale per output channel, and all else is bfloat16.
+# The dtype of weights and activations: float32 is the reference, bfloat16 is for accelerators. With int8 the kernels of the blocks
+# are int8 with a scale per output channel, and everything else is bfloat16.
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "int8": jnp.int8}
 FLOATS = ("float32", "bfloat16")
-# The values of `norm`: "layer"; "rms" scales by its weight, "rms_plus_one" by 1 + its weight (Gemma).
-NORMS = ("layer", "rms", "rms_plus_one")
-# Where attention and MLP are normalised: their input (by two norms, or both by the same), their output, or the sum of that and the
-# residual.
-BEFORE, BEFORE_BOTH, OUTPUT, AFTER = NORM_PLACES = ("before", "before_both", "output", "after")
+# Where attention and MLP are normalised: their input (each by its own norm, or both by the same), their output, or the sum of output
+# and residual.
+BEFORE, BEFORE_BOTH, OUTPUT, AFTER = ("before", "before_both", "output", "after")
 
 
 def dtype_of(name: str) -> jnp.dtype:
-    """The dtype of that name; raises UserError with the choices where it is none of `DTYPES`."""
+    """Return the dtype called `name`. Raises UserError for a name that is not in `DTYPES`."""
     if name not in DTYPES:
         raise errors.UserError(f"dtype={name!r}: choose from {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
 def activations(dtype: jnp.dtype) -> jnp.dtype:
-    """The type of activations, and of all weights but kernels, in a model of this dtype."""
+    """Return the dtype of activations, and of all weights but kernels, in a model of dtype `dtype`."""
     return jnp.bfloat16 if dtype == jnp.int8 else dtype
 
 
@@ -35,14 +33,20 @@ def activations(dtype: jnp.dtype) -> jnp.dtype:
 class DecoderConfig:
     """Shapes and switches of a decoder-only transformer.
 
-    `family` is the Hugging Face `model_type`; sizes give the axes V, D, E, L, H, G, K and F, and `num_positions` the context in
-    tokens. `position_table` says whether positions are learned vectors, the first at row `position_offset`; otherwise `rotary`
-    holds one or more tables of frequencies, of which layer l uses number `rotary_of_layer[l]` (all use the first if that is
-    empty). `windows[l]` is how many tokens back layer l reads, itself included; 0, or no tuple, is all of them.
-
-    `qk_norm` says whether queries and keys are normalised within each "head" (Qwen3), or across "all" heads (OLMo 2).
-    `attention_scale` multiplies attention's logits, which are then capped softly at ± `attention_cap`; `logit_cap` does the
-    same to the logits of the vocabulary. `embed_scale` multiplies embeddings, after it was rounded to their dtype.
+    Attributes:
+        family: the Hugging Face `model_type`.
+        num_positions: the context in tokens.
+        attention_scale: the factor of attention's logits.
+        position_table: whether positions are learned vectors; position 0 is at row `position_offset`. Otherwise see `rotary`.
+        rotary: one or more tables of rotary frequencies.
+        rotary_of_layer: the number of each layer's table; empty if all layers use the first.
+        windows: for each layer, how many tokens back it attends, itself included; 0, or an empty tuple, for all of them.
+        norm: "layer", "rms" (scaled by its weight) or "rms_plus_one" (scaled by 1 + its weight, as in Gemma).
+        norm_places: where a block normalises: `BEFORE`, `BEFORE_BOTH`, `OUTPUT`, `AFTER`.
+        qk_norm: normalise queries and keys within each "head" (Qwen3) or across "all" heads (OLMo 2).
+        scale_by_layer: divide attention's logits by the layer's number, counted from 1.
+        embed_scale: the factor of embeddings, rounded to their dtype.
+        attention_cap, logit_cap: soft caps, ±, of the logits of attention and of the vocabulary.
     """
 
     family: str
@@ -81,7 +85,7 @@ class DecoderConfig:
 
     @classmethod
     def of_equal_heads(cls, *, width: int, num_heads: int, **others: Any) -> Self:
-        """A decoder whose heads share its width, with a key head per query head, where `others` does not say otherwise."""
+        """Return a configuration whose heads share the width, with one key head per query head unless `others` says otherwise."""
         size = width // num_heads
         usual = {"num_kv_heads": num_heads, "head_size": size, "embed_width": width, "attention_scale": size**-0.5}
         return cls(width=width, num_heads=num_heads, **usual | others)
@@ -107,5 +111,5 @@ class DecoderConfig:
 
     @property
     def state_width(self) -> int:
-        """Numbers in a hidden state: those that the head reads, with a 1 for its bias where there is a bias."""
+        """The size of a hidden state as the head reads it, including the 1 that a head's bias needs."""
         return self.embed_width + self.head_bias

@@ -1,8 +1,8 @@
-"""Weights under other names: what a conversion table is, and the tensors it expects of a model.
+"""Conversion tables: the tensors of a weight file, and where each belongs in the arrays of our models.
 
-A table is data, read in both directions: an einops pattern turns into its reverse when its sides are swapped.
-Axes are named by the package's letters in lower case (v m e d h g k f); n is the place among parts that we keep in one array,
-j the axis along which they keep several of ours in one tensor, and t is for BERT's token types.
+A table is data and is read in both directions: swapping the sides of an einops pattern reverses it. Axes are the package's letters
+in lower case (v m e d h g k f). n counts tensors that share one array of ours; j is the axis along which one tensor of theirs holds
+several of ours; t counts BERT's token types.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ from knnprompt_jax.models import config as config_lib
 
 @dataclasses.dataclass(frozen=True)
 class NameRule:
-    """One kind of tensor: its name there (`{layer}` for each block), our path, the pattern from theirs to ours.
+    """A kind of tensor: its name in the file (`{layer}` for each block), our path, the pattern from theirs to ours.
 
-    `part` says which part of our array the tensor is: key or value, gate or up. Where their tensor holds several of ours, `fused`
-    gives the sizes along its axis j, as letters of axes or "1", and `segment` which of them is ours.
-    `prefixed`, whether the whole name starts with the table's prefix.
+    `part` is the index of the tensor within our array (key or value, gate or up). If their tensor holds several of ours, `fused`
+    lists the sizes along its axis j (letters of axes or "1") and `segment` is the index of ours.
+    `prefixed`: the full name starts with the table's prefix.
     """
 
     theirs: str
@@ -37,10 +37,10 @@ class NameRule:
 
 @dataclasses.dataclass(frozen=True)
 class NameTable:
-    """The names of one format of one family.
+    """The tensor names of one family in one format.
 
-    A file may have any of `prefixes` or none; an export has the first. `buffers` is a regular expression for names
-    that carry no weights of the model. `endings` maps older endings of names to those of the rules.
+    A file may use any of `prefixes` or none; an export uses the first. `buffers` is a regular expression for names
+    without weights of the model. `endings` maps older endings of names to those of the rules.
     """
 
     rules: tuple[NameRule, ...]
@@ -49,16 +49,16 @@ class NameTable:
     endings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def bare(self, key: str) -> str:
-        """The key without an optional prefix, as the rules write it."""
+        """Return the key as the rules write it, without a prefix."""
         key = next((key.removeprefix(prefix) for prefix in self.prefixes if key.startswith(prefix)), key)
         return next((key.removesuffix(old) + new for old, new in self.endings.items() if key.endswith(old)), key)
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """One tensor of a model, or a segment of it: the box of our (stacked) array `ours` that starts at `start` and has shape `box`.
+    """A tensor of a file, or a segment of it: the box of our (stacked) array `ours` at `start` with shape `box`.
 
-    `shape` is that of their whole tensor. Rearranged by the pattern, `segment` cuts it along its axis number `axis`.
+    `shape` is that of their whole tensor. After rearrangement by the pattern, `segment` is a slice along axis number `axis`.
     """
 
     theirs: str
@@ -72,12 +72,12 @@ class Piece:
     segment: slice
 
     def import_view(self, array: np.ndarray) -> np.ndarray:
-        """Their tensor as a box of ours; a view wherever NumPy can give one."""
+        """Return their tensor as a box of ours, as a view where NumPy can make one."""
         whole = einops.rearrange(array, self.pattern, **self.sizes)
         return whole[(slice(None),) * self.axis + (self.segment,)].reshape(self.box)
 
     def cut(self, array: np.ndarray) -> np.ndarray:
-        """The box of ours in the arrangement of the pattern's right side."""
+        """Return the box of our array in the arrangement of the pattern's right side."""
         box = array[tuple(slice(start, start + size) for start, size in zip(self.start, self.box, strict=True))]
         shape = [self.sizes[axis] for axis in sides(self.pattern)[1]]
         if shape:
@@ -86,7 +86,7 @@ class Piece:
 
 
 def export(pieces: Iterable[Piece], arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Their tensors by name, from the whole of our arrays."""
+    """Return their tensors by name, made from our arrays."""
     ordered = sorted(pieces, key=lambda piece: (piece.theirs, piece.segment.start))
     for name, group in itertools.groupby(ordered, key=lambda piece: piece.theirs):
         members = list(group)
@@ -97,7 +97,7 @@ def export(pieces: Iterable[Piece], arrays: Mapping[str, np.ndarray]) -> Iterato
 
 
 def expand(table: NameTable, config: config_lib.DecoderConfig, leaves: Container[str]) -> list[Piece]:
-    """Every tensor that the table expects of a model with these leaves, under its whole name; and each segment of a fused tensor."""
+    """Return each tensor that the table expects of a model with these leaves, and each segment of a fused tensor."""
     pieces = []
     for rule in table.rules:
         if rule.ours in leaves:
@@ -108,7 +108,7 @@ def expand(table: NameTable, config: config_lib.DecoderConfig, leaves: Container
 
 
 def sides(pattern: str) -> tuple[list[str], list[str]]:
-    """The groups of axes left of the arrow, and the axes right of it."""
+    """Return the groups of axes left of the arrow, and the axes right of it."""
     left, right = pattern.split(" -> ")
     return re.findall(r"\(.*?\)|\w", left), right.split()
 

@@ -1,5 +1,8 @@
 """The decoder: embeddings, stacked blocks under one scan, final normalisation, head. Every family is a configuration of it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +15,14 @@ from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
-UNLIMITED = 2**30  # Tokens: the window of a layer that reads everything.
+UNLIMITED = 2**30  # Window in tokens of a layer that attends to everything.
 
 
 class Decoder(nnx.Module):
-    """A decoder-only language model whose last hidden states are a sufficient statistic of its next-token distributions.
+    """A decoder-only language model. Its last hidden states are a sufficient statistic of its next-token distributions.
 
-    Weights are `param_dtype`; activations have the same dtype, while normalisation, softmax and the head run in float32. Of int8,
-    kernels alone are (`int8`), and the rest is bfloat16.
+    Weights and activations have the dtype `param_dtype`. Normalisation, softmax and the head run in float32. With int8, only the
+    kernels of the blocks are int8 (see `int8`); everything else is bfloat16.
     """
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
@@ -41,34 +44,39 @@ class Decoder(nnx.Module):
         self.blocks = layers.stack(config, rngs, block_dtype)
 
     def __call__(self, tokens_BT: Array, remat: bool = False, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
-        """Hidden states [B, T, E] (float32) of whole sequences, causally; `remat` recomputes blocks in the backward pass."""
+        """Return hidden states [B, T, E] (float32) of whole sequences under causal attention.
+
+        Args:
+            tokens_BT: the sequences.
+            remat: recompute the blocks in the backward pass, which saves memory.
+            dropout: applied to the embeddings and within every block.
+        """
         positions_T = jnp.arange(tokens_BT.shape[1])
         x_BTD = dropout.at(self.config.num_layers)(self._embed(tokens_BT, positions_T))
-        rotation = self._rotations(positions_T[None])
+        rotations = self._rotations(positions_T[None])
 
         def body(x_BTD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, None]:
             block, layer = block_and_layer
-            of_layer = dropout.at(layer)
-            attend = self._causal(layer, len(positions_T), of_layer)
-            return block(x_BTD, attend, self._rotate(rotation, layer), of_layer)[0], None
+            layer_dropout = dropout.at(layer)
+            attend = self._causal(layer, len(positions_T), layer_dropout)
+            return block(x_BTD, attend, self._rotate(rotations, layer), layer_dropout)[0], None
 
-        x_BTD, _ = jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, self._stack())
-        return self._finish(x_BTD)
+        stack = self.blocks, jnp.arange(self.config.num_layers)
+        return self._finish(jax.lax.scan(jax.checkpoint(body) if remat else body, x_BTD, stack)[0])
 
     def read_prefix(self, tokens_P: Array, length: Array) -> attention.Prefix:
-        """Keys and values [L, G, P, K] of a prefix, once for all prompts; tokens from `length` on are padding."""
+        """Return the keys and values [L, G, P, K] of the prefix that all prompts share; tokens from `length` on are padding."""
         positions_P = jnp.arange(tokens_P.shape[0])
-        x_1PD = self._embed(tokens_P[None], positions_P)
-        rotation = self._rotations(positions_P[None])
+        rotations = self._rotations(positions_P[None])
 
         def body(x_1PD: Array, block_and_layer: tuple[layers.Block, Array]) -> tuple[Array, tuple[Array, Array]]:
             block, layer = block_and_layer
-            attend = self._causal(layer, len(positions_P))
-            x_1PD, *kv = block(x_1PD, attend, self._rotate(rotation, layer))
+            x_1PD, *kv = block(x_1PD, self._causal(layer, len(positions_P)), self._rotate(rotations, layer))
             k_GPK, v_GPK = (jnp.moveaxis(for_shards(array)[0], 1, 0) for array in kv)
             return x_1PD, (k_GPK, v_GPK)
 
-        _, (k_LGPK, v_LGPK) = jax.lax.scan(body, x_1PD, self._stack())
+        stack = self.blocks, jnp.arange(self.config.num_layers)
+        _, (k_LGPK, v_LGPK) = jax.lax.scan(body, self._embed(tokens_P[None], positions_P), stack)
         return attention.Prefix(k_LGPK, v_LGPK, length)
 
     def read_suffixes(
@@ -82,42 +90,88 @@ class Decoder(nnx.Module):
         stable_softmax: bool,
         whole_last_block: bool = False,
     ) -> Array:
-        """Hidden states [J, E] (float32) at the tokens `read_positions_J` (flat indices into [B, S]) of suffixes packed into rows.
+        """Return hidden states [J, E] (float32) of some tokens of suffixes that are packed into rows.
 
-        Each token attends to the prefix and to what `attention.readable` says. The last block runs on the J tokens alone, unless
-        `whole_last_block`: where most tokens are read, it has next to none to spare. Without `stable_softmax` a state may be NaN
-        where attention logits are very large (see `attention.shared_prefix_attention`).
+        Each token attends to the prefix and to the tokens that `attention.readable` allows.
+
+        Args:
+            tokens_BS: the packed suffixes.
+            stops_BS: for each token, the column after the last token of its suffix.
+            positions_BS: the position of each token in its prompt.
+            read_positions_J: the tokens to return, as flat indices into [B, S].
+            prefix: the result of `read_prefix`.
+            stable_softmax: if false, a state may be NaN where attention logits are very large
+                (see `attention.shared_prefix_attention`).
+            whole_last_block: run the last block on all tokens instead of these J. Where most tokens are read, J tokens alone save
+                next to nothing.
         """
-        mask_BSS, rotation = attention.readable(stops_BS), self._rotations(positions_BS)
-
-        def body(x_BSD: Array, layer: Array) -> tuple[Array, None]:
-            attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, stable_softmax)
-            return self._block(layer)(x_BSD, attend, self._rotate(rotation, layer))[0], None
-
-        last = self.config.num_layers - 1
-        scanned = jnp.arange(self.config.num_layers if whole_last_block else last)
-        x_BSD, _ = jax.lax.scan(body, self._embed(tokens_BS, positions_BS), scanned)
+        step, config = (tokens_BS, stops_BS, positions_BS), self.config
+        num_blocks = config.num_layers if whole_last_block else config.num_layers - 1
+        x_BSD, _ = self._scan_suffixes(*step, prefix, stable_softmax, num_blocks, lambda x_BSD: None)
         if whole_last_block:
             return self._finish(x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J])
+        last, rotations = num_blocks, self._rotations(positions_BS)
         x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
         mask_1JT = attention.readable_at(read_positions_J, stops_BS)[None]
         positions_1J = positions_1T[:, read_positions_J]
         attend = self._after_prefix(last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax, in_order=False)
         tokens_T = jnp.arange(positions_1T.size)
-        rotate_T, rotate_J = (self._rotate(rotation, last, tokens) for tokens in (tokens_T, read_positions_J))
+        rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, read_positions_J))
         return self._finish(self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J))[0]
 
+    def read_layers(
+        self,
+        tokens_BS: Array,
+        stops_BS: Array,
+        positions_BS: Array,
+        read_positions_J: Array,
+        *,
+        prefix: attention.Prefix,
+        stable_softmax: bool,
+    ) -> Array:
+        """Return hidden states [J, L, D] (float32) after each of the L blocks, before the final normalisation.
+
+        The arguments are those of `read_suffixes`.
+        """
+
+        def select(x_BSD: Array) -> Array:
+            return x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J].astype(jnp.float32)
+
+        step = tokens_BS, stops_BS, positions_BS
+        _, x_LJD = self._scan_suffixes(*step, prefix, stable_softmax, self.config.num_layers, select)
+        return jnp.moveaxis(x_LJD, 0, 1)
+
     def logits(self, h_NE: Array) -> Array:
-        """Next-token logits [N, V] in float32."""
+        """Return next-token logits [N, V] in float32."""
         return self.head.logits(h_NE)
 
     @property
     def head(self) -> head_lib.Head:
-        """What makes logits of states; a bias is one more column, which meets the 1 at the end of every state."""
+        """The head. Its bias, if there is one, is one more column of rows, which meets the 1 at the end of every state."""
         rows_VE = self.tokens[...] if self.config.tied_head else self.head_rows[...]
         if self.config.head_bias:
             rows_VE = jnp.concatenate([rows_VE, self.head_bias[...][:, None]], -1)
         return head_lib.Head(rows_VE, self.config.logit_cap)
+
+    def _scan_suffixes(
+        self,
+        tokens_BS: Array,
+        stops_BS: Array,
+        positions_BS: Array,
+        prefix: attention.Prefix,
+        stable_softmax: bool,
+        num_blocks: int,
+        select: Callable[[Array], Any],
+    ) -> tuple[Array, Any]:
+        """Run all tokens through the first blocks. Return the last output [B, S, D], and `select(output)` of each block, stacked."""
+        mask_BSS, rotations = attention.readable(stops_BS), self._rotations(positions_BS)
+
+        def body(x_BSD: Array, layer: Array) -> tuple[Array, Any]:
+            attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, stable_softmax)
+            x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
+            return x_BSD, select(x_BSD)
+
+        return jax.lax.scan(body, self._embed(tokens_BS, positions_BS), jnp.arange(num_blocks))
 
     def _after_prefix(
         self,
@@ -155,24 +209,21 @@ class Decoder(nnx.Module):
         x = x @ self.project_out[...].astype(jnp.float32) if self.config.has_projections else x
         return jnp.concatenate([x, jnp.ones_like(x[..., :1])], -1) if self.config.head_bias else x
 
-    def _stack(self) -> tuple[layers.Block, Array]:
-        return self.blocks, jnp.arange(self.config.num_layers)
-
     def _block(self, layer: Array | int) -> layers.Block:
-        """The block of one layer, cut from the stack; indexing (not slicing the stack) keeps a single copy of the weights."""
+        """Return the block of one layer. Indexing (instead of slicing the stack) keeps a single copy of the weights."""
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
     def _causal(self, layer: Array | int, length: int, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> layers.Attend:
-        rule, of_weights = self._rule(layer, length), dropout.at(dropout_lib.WEIGHTS)
-        return lambda q, k, v: attention.causal_attention(q, k, v, rule, of_weights)
+        rule, weights_dropout = self._rule(layer, length), dropout.at(dropout_lib.WEIGHTS)
+        return lambda q, k, v: attention.causal_attention(q, k, v, rule, weights_dropout)
 
-    def _rule(self, layer: Array | int, reach: int) -> attention.LogitRule:
-        """How a layer attends where there are at most `reach` tokens to read."""
+    def _rule(self, layer: Array | int, num_keys: int) -> attention.LogitRule:
+        """Return the attention rule of a layer for at most `num_keys` keys."""
         scale: Array | float = self.config.attention_scale
         if self.config.scale_by_layer:
             scale = scale / (layer + 1)
         windows_L = np.array([window or UNLIMITED for window in self.config.windows])
-        window = jnp.asarray(windows_L)[layer] if (windows_L < reach).any() else None
+        window = jnp.asarray(windows_L)[layer] if (windows_L < num_keys).any() else None
         return attention.LogitRule(scale, window, self.config.attention_cap)
 
     def _rotations(self, positions_BS: Array) -> rotary.Rotation | None:
@@ -181,7 +232,7 @@ class Decoder(nnx.Module):
     def _rotate(
         self, rotations: rotary.Rotation | None, layer: Array | int, tokens_J: Array | None = None
     ) -> layers.Rotate:
-        """The rotation of a layer, of all tokens or of some (flat indices)."""
+        """Return the rotation of a layer, for all tokens or for those at flat indices `tokens_J`."""
         if rotations is None:
             return layers.unrotated
         tables_L = np.array(self.config.rotary_of_layer or (0,) * self.config.num_layers)
@@ -191,8 +242,7 @@ class Decoder(nnx.Module):
 
 
 def for_shards(array_BTGK: Array) -> Array:
-    """Keys or values with as many heads as the mesh has shards of the model, where they are fewer: each shard then has the head
-    that its queries read."""
+    """Repeat key heads until every shard of the model axis has one: the head that the shard's queries read."""
     shards = jax.sharding.get_abstract_mesh().shape.get(parallel.MODEL, 1)
     heads = array_BTGK.shape[2]
     return array_BTGK if heads >= shards else jnp.repeat(array_BTGK, shards // heads, axis=2)

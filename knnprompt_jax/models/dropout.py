@@ -1,4 +1,4 @@
-"""Dropout, for fine-tuning alone: random zeros that depend on nothing but a key, so that a restart draws them again."""
+"""Dropout for fine-tuning. The random zeros depend only on a key, so that a restart draws the same ones."""
 
 import dataclasses
 from typing import Any
@@ -8,19 +8,19 @@ import jax.numpy as jnp
 from flax import struct
 
 Array = jax.Array
-# The places within a block: attention weights, what attention read, and the MLP's output.
+# Places within a block: attention weights, the output of attention, and the output of the MLP.
 WEIGHTS, READ, MLP = range(3)
 
 
 @struct.dataclass
 class Dropout:
-    """Zeros each number with probability `rate` and scales the others so that means stay; at rate 0 it changes nothing."""
+    """Zero each number with probability `rate` and scale the others so that means stay the same. Rate 0 changes nothing."""
 
-    key: Any  # A random key; None only where the rate is 0.
+    key: Any  # A random key; None only if the rate is 0.
     rate: float = struct.field(pytree_node=False)
 
     def at(self, place: Array | int) -> "Dropout":
-        """The same dropout with other draws, for a layer or a place within it."""
+        """Return the same dropout with other draws, for a layer or a place within it."""
         return dataclasses.replace(self, key=jax.random.fold_in(self.key, place)) if self.rate else self
 
     def __call__(self, x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Sentence encoders: texts to vectors whose cosine says how alike the texts are, by a BERT and its published pooling."""
+"""Sentence encoders map texts to vectors whose cosine measures similarity: a BERT and its published pooling."""
 
 import dataclasses
 import functools
@@ -12,27 +12,27 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, parallel
 from knnprompt_jax.models import bert, checkpoints, hf_config, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import padding
 
 Array = jax.Array
-# What the authors say where their files do not, by the last part of the name: SimCSE without supervision trains a layer on
-# the first token's state and leaves it away afterwards (Gao, Yao, Chen: "SimCSE", EMNLP 2021, and its README).
+# Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state and drops it
+# afterwards (Gao, Yao, Chen: "SimCSE", EMNLP 2021, and its README).
 PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert-large-uncased": "cls"}
 _OLDER_NAMES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _MODULES = ("Transformer", "Pooling", "Normalize")
 
 
 def mean_of_tokens(hidden_BTD: Array, lengths_B: Array) -> Array:
-    """The mean state [B, D] of each sequence's tokens, padding left out."""
+    """Return the mean state [B, D] of each sequence's tokens, without padding."""
     mask_BT = jnp.arange(hidden_BTD.shape[1]) < lengths_B[:, None]
     return jnp.einsum("btd,bt->bd", hidden_BTD, mask_BT.astype(hidden_BTD.dtype)) / lengths_B[:, None]
 
 
 def first_token(hidden_BTD: Array, lengths_B: Array) -> Array:
-    """The state [B, D] of the first token, [CLS], before BERT's pooler."""
+    """Return the state [B, D] of the first token, [CLS], before BERT's pooler."""
     return hidden_BTD[:, 0]
 
 
@@ -41,7 +41,7 @@ POOLINGS = {"mean": mean_of_tokens, "cls": first_token}
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How a BERT becomes a sentence encoder: its pooling (of `POOLINGS`), the tokens it reads of a text, unit length or not."""
+    """How a BERT becomes a sentence encoder: a key of `POOLINGS`, the most tokens of a text, and whether vectors have length 1."""
 
     pooling: str
     max_length: int
@@ -49,14 +49,16 @@ class Recipe:
 
 
 class SentenceEncoder:
+    """A BERT with its tokenizer and recipe."""
+
     def __init__(self, model: bert.Encoder, tokenizer: Any, recipe: Recipe):
         self.config, self.tokenizer, self.recipe = model.config, tokenizer, recipe
         self._graph, self._params = nnx.split(model)
-        self._batch_tokens = 1024 if jax.default_backend() == "cpu" else 16384
+        self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
 
     @classmethod
     def from_pretrained(cls, name_or_folder: str, pooling: str = "", dtype: str = "float32") -> "SentenceEncoder":
-        """Loads an encoder from a Hub name or a folder; pooling: "mean" or "cls", by default the published one.
+        """Load an encoder from a Hub name or a folder. `pooling` is "mean" or "cls"; the default is the published one.
 
         Raises:
             UserError: as `describe`, an unknown dtype, or damaged weight files.
@@ -68,7 +70,7 @@ class SentenceEncoder:
         return cls(checkpoints.load(folder, config, jax_dtype), tokenizer, recipe)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors [N, D] (float32) of N texts; of a long text, those of its first tokens."""
+        """Return vectors [N, D] (float32) of N texts; only the first tokens of a long text count."""
         vectors_ND = np.zeros((len(texts), self.config.width), np.float32)
         if not len(texts):
             return vectors_ND
@@ -91,18 +93,18 @@ def _embed(graph: nnx.GraphDef, recipe: Recipe, params: nnx.State, tokens_BT: Ar
 
 
 def unit(vectors_ND: Array | np.ndarray) -> Array:
-    """The vectors at length 1."""
+    """Scale vectors to length 1."""
     return vectors_ND / jnp.linalg.norm(vectors_ND, axis=-1, keepdims=True).clip(1e-12)
 
 
 def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, Recipe]:
-    """The BERT of an encoder, the folder with its weights and its recipe, by the files of `sentence-transformers`.
+    """Return the BERT of an encoder, the folder with its weights, and its recipe.
 
-    The folder may hold modules.json, sentence_bert_config.json and the folder of a Pooling module, in whose place comes a
-    `pooling` given here.
+    The files are those of `sentence-transformers`: modules.json, sentence_bert_config.json and the folder of a Pooling module. The
+    argument `pooling` overrides them.
 
     Raises:
-      UserError: no such model or one of another kind, modules or a pooling that are not supported, or no pooling at all.
+        UserError: an unknown model or one of another kind, unsupported modules or pooling, or no pooling at all.
     """
     config, folder = registry.describe(name_or_folder, families=registry.ENCODERS)
     modules = _modules(folder / "modules.json")
@@ -111,26 +113,26 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
         pooling = _pooling(folder / modules["Pooling"])
     if not pooling:
         raise errors.UserError(
-            f"{folder}: no modules.json that says how this encoder pools: choose pooling mean or cls"
+            f"{folder}: no modules.json with the pooling of this encoder: choose pooling mean or cls"
         )
     if pooling not in POOLINGS:
         raise errors.UserError(f"pooling={pooling!r}: choose from {', '.join(POOLINGS)}")
     options = folder / modules.get("Transformer", "") / "sentence_bert_config.json"
     described = hf_config.Fields(hf_config.read_object(options) if options.exists() else {}, str(options))
-    described.require("do_lower_case", False)  # The switch of BERT's tokenizer is another.
+    described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
     longest = described.size("max_seq_length", config.num_positions)
     return config, folder, Recipe(pooling, min(longest, config.num_positions), "Normalize" in modules)
 
 
 def _modules(path: pathlib.Path) -> dict[str, str]:
-    """Folder of each module by its class name; none where there is no modules.json."""
+    """Return the folder of each module by its class name; nothing without modules.json."""
     if not path.exists():
         return {}
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         modules = {entry["type"].rsplit(".", 1)[-1]: entry["path"] for entry in entries}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise errors.UserError(f"{path}: no list of modules: {error}") from None
+        raise errors.UserError(f"{path}: not a list of modules: {error}") from None
     for name in modules:
         if name not in _MODULES:
             raise errors.UserError(f"{path}: module {name} is not supported; choices: {', '.join(_MODULES)}")
@@ -138,7 +140,7 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
 
 
 def _pooling(folder: pathlib.Path) -> str:
-    """The pooling that a Pooling module's config.json names, in the older form (a switch each) or the newer."""
+    """Return the pooling in the config.json of a Pooling module: older files have a switch for each, newer files a name."""
     described = hf_config.read(folder)
     older = [key for key, on in described.items() if key.startswith("pooling_mode_") and on is True]
     modes = described.get("pooling_mode", older)

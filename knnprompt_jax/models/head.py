@@ -1,4 +1,4 @@
-"""The head: from a hidden state to next-token logits, and to the log-probabilities of given tokens."""
+"""The head maps a hidden state to next-token logits, and to the log-probabilities of given tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -7,15 +7,15 @@ from flax import struct
 from knnprompt_jax import parallel
 
 Array = jax.Array
-TILE = 4096  # Tokens of the vocabulary whose logits exist at once, where log-probabilities are asked for.
+TILE = 4096  # Tokens of the vocabulary whose logits exist at once in `log_probabilities`.
 
 
 @struct.dataclass
 class Head:
-    """Row v of `rows_VE` gives token v's logit as an inner product with a hidden state.
+    """The rows of the output layer: token v's logit is the inner product of row v with a hidden state.
 
-    Where `cap` is a number (Gemma 2), a logit is cap · tanh(inner product / cap). Then it is no linear function of the state,
-    and divergences are no inner products.
+    With a `cap` (Gemma 2), a logit is cap · tanh(inner product / cap). It is then no linear function of the state, and divergences
+    are not inner products.
     """
 
     rows_VE: Array
@@ -26,20 +26,18 @@ class Head:
         return len(self.rows_VE)
 
     def logits(self, h_NE: Array) -> Array:
-        """Logits [..., V] in float32 of states [..., E]."""
+        """Return the logits [..., V] (float32) of states [..., E]."""
         return soft_cap(_products(h_NE.astype(jnp.float32), self.rows_VE, parallel.platform()), self.cap)
 
     def take(self, tokens: Array) -> "Head":
-        """The head of some tokens alone."""
+        """Return the head of some tokens."""
         return self.replace(rows_VE=self.rows_VE[tokens])  # type: ignore[attr-defined]
 
     def log_probabilities(self, h_JE: Array, tokens_J: Array, tile: int = TILE) -> tuple[Array, Array]:
-        """log p [J] in nats, float32, of one token after each state, and whether no token is likelier [J].
+        """Return log p [J] (nats, float32) of one token after each state, and whether no token is likelier [J].
 
-        It takes memory for J · `tile` logits, whatever V.
-
-        A running maximum and the sum of exponentials below it give the partition function exactly (Milakov and Gimelshein,
-        "Online normalizer calculation for softmax", 2018).
+        The memory is that of J · `tile` logits, independent of V. A running maximum and the sum of exponentials below it give the
+        partition function exactly (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
         """
         vocabulary = len(self)
         tile = min(tile, vocabulary)
@@ -63,15 +61,16 @@ class Head:
 
 
 def _products(h_NE: Array, rows_VE: Array, platform: str) -> Array:
-    """Inner products [..., V] in float32.
+    """Return inner products [..., V] in float32.
 
-    Accelerators make such a product of six in bfloat16. Where the rows are bfloat16 two are enough: with the states as they round,
-    and with what rounding leaves of them. With SmolLM2's head that moves divergences by 9e-5 nats at most; the first alone, by 0.07.
+    Accelerators compute a float32 product as six products in bfloat16. For rows in bfloat16 two are enough: one with the rounded
+    states, one with the remainder of rounding. With SmolLM2's head, divergences change by at most 9e-5 nats; with the first product
+    alone, by 0.07.
     """
     equation = "...e,ve->...v"
     if platform == "cpu" or rows_VE.dtype != jnp.bfloat16:
         return jnp.einsum(equation, h_NE, rows_VE.astype(jnp.float32))
-    rounded_NE = jax.lax.reduce_precision(h_NE, 8, 7)  # Not two casts, which a compiler may take for none.
+    rounded_NE = jax.lax.reduce_precision(h_NE, 8, 7)  # A compiler may remove a pair of casts.
     parts = [part_NE.astype(jnp.bfloat16) for part_NE in (rounded_NE, h_NE - rounded_NE)]
     exact = {"precision": jax.lax.Precision.DEFAULT, "preferred_element_type": jnp.float32}
     coarse, fine = (jnp.einsum(equation, part_NE, rows_VE, **exact) for part_NE in parts)
@@ -79,5 +78,5 @@ def _products(h_NE: Array, rows_VE: Array, platform: str) -> Array:
 
 
 def soft_cap(logits: Array, cap: float | None) -> Array:
-    """Logits drawn smoothly into ± cap; unchanged where there is none."""
+    """Bound logits smoothly to ± cap; None leaves them unchanged."""
     return logits if cap is None else cap * jnp.tanh(logits / cap)

@@ -1,4 +1,4 @@
-"""Reading a Hugging Face config.json: its values, checked one by one, and no key passed over in silence."""
+"""Read a Hugging Face config.json: each value is validated, and no unknown key is ignored."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ import numpy as np
 from knnprompt_jax import errors
 
 Json = Mapping[str, Any]
-# Keys that change nothing of what a frozen model computes: names, token numbers, training, generation, other heads.
+# Keys that do not change the results of a frozen model: names, token ids, training, generation, other heads.
 _HARMLESS = """
     _attn_implementation _flash_attn_2_enabled _name_or_path _num_labels activation_dropout architectures
     attention_dropout attention_probs_dropout_prob attn_implementation attn_pdrop auto_map
@@ -26,15 +26,15 @@ _HARMLESS = """
 """
 _HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_forward")
 
-# A damaged number must not ask for more memory, or layers, than any model has.
+# Bounds above those of any model, so that a damaged number asks for no huge amount of memory.
 MOST, MOST_LAYERS, MOST_NUMBER = 2**31 - 1, 1000, 1e30
 _LAYERS = ("num_hidden_layers", "n_layer", "block_count")
 
 
 class Fields:
-    """The values of a file, each read by what it means; `refuse_unread` names those that nobody read. Null counts as absent.
+    """The values of a file, read by type; `refuse_unread` reports those that were not read. Null counts as absent.
 
-    Every method raises UserError where the value is not what it must be, with `place`, `prefix` and key before it.
+    Each method raises UserError for an invalid value, with `place`, `prefix` and key in the message.
     """
 
     def __init__(self, values: Json, place: str = "config.json", prefix: str = ""):
@@ -42,17 +42,17 @@ class Fields:
         self._read: set[str] = set()
 
     def value(self, key: str, default: Any = None) -> Any:
-        """Whatever stands there."""
+        """Return the value as it is."""
         self._read.add(key)
         value = self.values.get(key)
         return default if value is None else value
 
     def has(self, key: str) -> bool:
-        """Whether the key is there, be it null."""
+        """Return whether the key exists, even if its value is null."""
         return key in self.values
 
     def size(self, key: str, default: int | None = None) -> int:
-        """A positive whole number; without a default the key must be there."""
+        """Return a positive integer; without a default the key is required."""
         value = self._needed(key, default)
         if type(value) is not int or value < 1:
             raise self._refused(key, value, "is not a positive whole number")
@@ -61,21 +61,21 @@ class Fields:
         return value
 
     def divisor(self, key: str, total: int, default: int | None = None) -> int:
-        """A positive whole number that divides `total`."""
+        """Return a positive integer that divides `total`."""
         value = self.size(key, default)
         if total % value:
             raise self._refused(key, value, f"does not divide {total}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive number; without a default the key must be there."""
+        """Return a positive number; without a default the key is required."""
         value = self._needed(key, default)
         if type(value) not in (int, float) or not 0 < value < MOST_NUMBER:
             raise self._refused(key, value, f"is not a positive number below {MOST_NUMBER:g}")
         return float(value)
 
     def optional_number(self, key: str) -> float | None:
-        """A positive number, or None where the key is absent."""
+        """Return a positive number, or None if the key is absent."""
         return None if self.value(key) is None else self.number(key)
 
     def switch(self, key: str, default: bool) -> bool:
@@ -91,30 +91,30 @@ class Fields:
         return value
 
     def require(self, key: str, supported: Any) -> None:
-        """Refuses a key whose other settings give a model that is not supported; the supported one is the default."""
+        """Raise UserError unless the key is absent or has the only supported value."""
         if (value := self.value(key, supported)) != supported or type(value) is not type(supported):
             raise self._refused(key, value, f"is not supported; only {key}={supported!r} is")
 
     def per_layer(self, key: str, layers: int, choices: Collection[Any]) -> list[Any] | None:
-        """One of `choices` for each layer; None where the key is absent."""
+        """Return one of `choices` for each layer; None if the key is absent."""
         value = self.value(key)
         fits = isinstance(value, list) and len(value) == layers and all(member in choices for member in value)
         if value is not None and not fits:
-            told = ", ".join(map(str, choices))
-            raise self._refused(key, value, f"is not {layers} of {told}, one for each layer")
+            listed = ", ".join(map(str, choices))
+            raise self._refused(key, value, f"is not {layers} of {listed}, one for each layer")
         return value
 
     def table(self, key: str) -> Json | None:
-        """An object; None where the key is absent."""
+        """Return an object; None if the key is absent."""
         value = self.value(key)
         if value is not None and not isinstance(value, dict):
             raise self._refused(key, value, "is no object")
         return value
 
     def refuse_unread(self) -> None:
-        """Refuses keys that mean something to a model and that nobody has read: they might change it."""
+        """Raise UserError for keys that were not read and may change the model."""
         unread = [
-            f"{self.prefix}{key}={shown(value)}"
+            f"{self.prefix}{key}={_format(value)}"
             for key, value in self.values.items()
             if key not in self._read and self._matters(key, value)
         ]
@@ -122,7 +122,7 @@ class Fields:
             raise errors.UserError(f"{self.place}: {', '.join(unread)}: not supported, and it may change the model")
 
     def wrong(self, key: str, reason: str) -> errors.UserError:
-        """The error that says what is wrong with a key."""
+        """Return an error about a key."""
         return errors.UserError(f"{self.place}: {self.prefix}{key}: {reason}")
 
     def _matters(self, key: str, value: Any) -> bool:
@@ -135,24 +135,24 @@ class Fields:
         return value
 
     def _refused(self, key: str, value: Any, reason: str) -> errors.UserError:
-        return errors.UserError(f"{self.place}: {self.prefix}{key}={shown(value)} {reason}")
+        return errors.UserError(f"{self.place}: {self.prefix}{key}={_format(value)} {reason}")
 
 
-def shown(value: Any) -> str:
-    """A value as an error tells it, cut where it is long."""
-    told = repr(value.tolist() if isinstance(value, np.ndarray) else value)
-    return told if len(told) <= 60 else f"{told[:60]}…"
+def _format(value: Any) -> str:
+    """Return a value for an error message, cut if it is long."""
+    text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def read(folder: pathlib.Path) -> Json:
-    """The contents of the folder's config.json. Raises UserError: the file is missing or holds no JSON object."""
+    """Return the content of the folder's config.json; raises UserError if it is missing or holds no JSON object."""
     if not (folder / "config.json").exists():
         raise errors.UserError(f"{folder}: no config.json; a model folder holds config.json and its weights")
     return read_object(folder / "config.json")
 
 
 def read_object(path: pathlib.Path) -> Json:
-    """The JSON object in a file. Raises UserError: the file cannot be read or holds no JSON object."""
+    """Return the JSON object in a file; raises UserError if it cannot be read or holds no JSON object."""
     try:
         hf = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -1,72 +1,132 @@
-"""From a model's name to its files: local or shipped ones, or a download from the Hugging Face Hub in one weight format."""
+"""Find the files of a model: a local folder or file, a shipped model, or a download from the Hugging Face Hub."""
 
+import dataclasses
 import glob
 import os
 import pathlib
-from typing import Any
 
 import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
 from knnprompt_jax import errors, hub_client
-from knnprompt_jax.models import hub_files, shipped, tensor_files
+from knnprompt_jax.models import shipped, tensor_files
 
+_CONFIG = "config.json"
 _TIMEOUT_SECONDS = 10.0
 
 
 def resolve(
     name_or_path: str, revision: str | None = None, config_only: bool = False, weights: bool = True
 ) -> pathlib.Path:
-    """Where a model lies: its folder, or its `.gguf` file, which holds all of it.
+    """Return the folder of a model, or the `.gguf` file that holds all of it.
 
-    A folder or a `.gguf` file comes first, and of a folder whose only weights are one `.gguf` file that file; then a
-    shipped model by its name, then the Hub's snapshot of "owner/name", or of "owner/name:file.gguf" that file alone.
+    The first that exists is used:
+    - a folder, or the only `.gguf` file of a folder without other weights;
+    - a `.gguf` file;
+    - a shipped model;
+    - the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf".
 
-    Downloads config, tokenizer and the weights in one format, compares them with the Hub's checksums, and goes on where an earlier
-    download broke off. Where the Hub gives nothing, the cache serves.
+    A download fetches the config, the tokenizer and the weights in one format, resumes partial files and verifies checksums.
+    If the Hub does not answer, the cache is used.
 
     Args:
         revision: branch, tag or commit on the Hub.
-        config_only: download config.json alone; a `.gguf` file comes whole.
+        config_only: download config.json alone; a `.gguf` file is always whole.
         weights: download the weights too.
 
     Raises:
-        UserError: no such folder, file, model or revision, several `.gguf` files to choose from, no right to read it, a file
-            that is missing or not what the Hub lists, or neither Hub nor cache has it.
+        UserError: no such folder, file, model or revision; several `.gguf` files to choose from; no permission; a missing or
+            damaged file; or neither the Hub nor the cache has the model.
     """
-    local = _local(name_or_path)
+    local = _find_local(name_or_path)
     if local is not None:
         return local
-    name, file = _parts(name_or_path)
-    folder = _snapshot(name, revision, hub_files.Selection(file, config_only, weights))
-    return folder / file if file else folder
+    name, file = _split(name_or_path)
+    selection = _Selection(file, config_only, weights)
+    what = f"model {name!r}" + (f", revision {revision!r}," if revision else "")
+    try:
+        return hub_client.patiently(lambda: _download(name, revision, selection)) / file
+    except hub_errors.HFValidationError:
+        raise errors.UserError(
+            f"{name!r} is neither a folder nor a possible Hub name (owner/name, or owner/name:file.gguf)"
+        ) from None
+    except _Unusable as error:
+        raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
+    except (OSError, hub_errors.HTTPError) as error:
+        if cached := _find_cached(name, revision, selection):
+            return cached / file
+        known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
+        raise errors.UserError(
+            f"{what}{known} is no local folder and not in the cache, and {hub_client.reason(error)}"
+        ) from None
 
 
-def _local(name: str) -> pathlib.Path | None:
-    """The model of a path or a shipped name; none if the name may be one on the Hub."""
+class _Unusable(Exception):
+    """The Hub's files of a model are incomplete or damaged."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Selection:
+    """The files of a repository that are needed: one file, config.json alone, or all small files and perhaps the weights."""
+
+    file: str
+    config_only: bool
+    weights: bool
+
+    def of(self, listed: list[str]) -> list[str]:
+        """Return the selected ones of a repository's files. Raises _Unusable if it lacks one, config.json or weights."""
+        ggufs = [file for file in listed if file.endswith(".gguf")]
+        if self.file:
+            if self.file not in listed:
+                raise _Unusable(f"it has no file {self.file}; choices: {', '.join(ggufs) or 'none'}")
+            return [self.file]
+        hint = f"name one of its files, such as owner/name:{ggufs[0]}" if ggufs else ""
+        if _CONFIG not in listed:
+            raise _Unusable(f"it has no {_CONFIG}: {hint or 'choose another model'}")
+        if self.config_only:
+            return [_CONFIG]
+        top = [file for file in listed if "/" not in file]
+        weights = tensor_files.pick(top)
+        if weights is None:
+            formats = ", ".join(tensor_files.FORMATS)
+            raise _Unusable(f"it has no weights ({formats}): {hint or 'choose another model or revision'}")
+        small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
+        small += [file for file in listed if file.endswith("_Pooling/config.json")]  # Sentence encoders.
+        if not self.weights:
+            return small
+        if not weights.endswith(".index.json"):
+            return [*small, weights]
+        stem, suffix = os.path.splitext(weights.removesuffix(".index.json"))
+        return [*small, weights, *(file for file in top if file.startswith(f"{stem}-") and file.endswith(suffix))]
+
+
+def _find_local(name: str) -> pathlib.Path | None:
+    """Return the local or shipped model of that name; None if the name may be one on the Hub."""
     if not name:
         raise errors.UserError(f"model='': choose {', '.join(shipped.SHIPPED)}, a folder, a file or a Hub name")
+    owner = _split(name)[0]
     try:
         path = pathlib.Path(name).expanduser()
-        if path.is_dir():
-            return _only_gguf(path) or path
-        if path.suffix == ".gguf" and path.is_file():
-            return path
-    except errors.UserError:
-        raise
-    except (OSError, RuntimeError, ValueError) as error:  # A name too long, a home that is none, a zero byte.
+        is_folder, is_file = path.is_dir(), path.is_file()
+        looks_like_path = owner.startswith((".", "~", os.sep)) or owner.count("/") > 1 or owner.endswith("/")
+        looks_like_path |= pathlib.Path(owner).exists()
+    except (OSError, RuntimeError, ValueError) as error:  # A name too long, no home folder, a NUL character.
         reason = f"model {name[:80]!r} is no path that can be read: {error}"
         raise errors.UserError(reason.splitlines()[0][:300]) from None
+    if is_folder:
+        return _only_gguf(path) or path
+    if path.suffix == ".gguf" and is_file:
+        return path
     if name in shipped.SHIPPED:
         return shipped.locate(name)
-    if _looks_like_path(_parts(name)[0]) or (path.suffix == ".gguf" and ":" not in name):
-        what = "folder or .gguf file" if path.exists() else "folder" if path.suffix != ".gguf" else "file"
+    if looks_like_path or (path.suffix == ".gguf" and ":" not in name):
+        what = "folder or .gguf file" if is_file else "folder" if path.suffix != ".gguf" else "file"
         raise errors.UserError(f"no such {what}: {name}")
     return None
 
 
 def _only_gguf(folder: pathlib.Path) -> pathlib.Path | None:
-    """The one `.gguf` file of a folder that has no other weights."""
+    """Return the only `.gguf` file of a folder that has no other weights."""
     names = sorted(path.name for path in folder.iterdir())
     ggufs = [name for name in names if name.endswith(".gguf")]
     if not ggufs or tensor_files.pick(names):
@@ -76,63 +136,51 @@ def _only_gguf(folder: pathlib.Path) -> pathlib.Path | None:
     return folder / ggufs[0]
 
 
-def _parts(name: str) -> tuple[str, str]:
-    """The name on the Hub, and the file that it names after a colon or none."""
+def _split(name: str) -> tuple[str, str]:
+    """Split "owner/name:file.gguf" into the Hub name and the file, which is empty if none is named."""
     head, colon, file = name.rpartition(":")
     return (head, file) if colon and file.endswith(".gguf") else (name, "")
 
 
-def _snapshot(name: str, revision: str | None, selection: hub_files.Selection) -> pathlib.Path:
-    """The folder with the selected files of a model on the Hub."""
-    what = f"model {name!r}" + (f", revision {revision!r}," if revision else "")
-    try:
-        return hub_client.patiently(lambda: _download(name, revision, selection))
-    except hub_errors.HFValidationError:
-        raise errors.UserError(
-            f"{name!r} is neither a folder nor a possible Hub name (owner/name, or owner/name:file.gguf)"
-        ) from None
-    except hub_files.Unusable as error:
-        raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
-    except (OSError, hub_errors.HTTPError) as error:
-        if cached := _from_cache(name, revision, selection):
-            return cached
-        reason = hub_client.reason(error)
-        known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
-        raise errors.UserError(f"{what}{known} is no local folder and not in the cache, and {reason}") from None
-
-
-def _looks_like_path(name: str) -> bool:
-    return (
-        name.startswith((".", "~", os.sep)) or name.count("/") > 1 or name.endswith("/") or pathlib.Path(name).exists()
-    )
-
-
-def _download(name: str, revision: str | None, selection: hub_files.Selection) -> pathlib.Path:
-    info = huggingface_hub.HfApi().model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
-    files = selection.of([sibling.rfilename for sibling in info.siblings or []])
-    cached = [huggingface_hub.try_to_load_from_cache(name, file, revision=info.sha) for file in files]
-    folder = _files(name, revision, files)
-    if not all(isinstance(path, str) for path in cached):
-        hub_files.check(name, folder)
+def _download(name: str, revision: str | None, selection: _Selection) -> pathlib.Path:
+    """Download the selected files, remove from the cache those with a wrong checksum, and return their folder."""
+    client = huggingface_hub.HfApi()
+    info = client.model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
+    selected = selection.of([sibling.rfilename for sibling in info.siblings or []])
+    cached = [huggingface_hub.try_to_load_from_cache(name, file, revision=info.sha) for file in selected]
+    folder = _fetch(name, revision, selected)
+    if all(isinstance(path, str) for path in cached):
+        return folder
+    # The download itself compares sizes only.
+    wrong = client.verify_repo_checksums(name, revision=folder.name).mismatches
+    for path in (folder / mismatch["path"] for mismatch in wrong):
+        path.resolve().unlink()  # The path is a link to the content.
+        path.unlink(missing_ok=True)
+    if wrong:
+        names = ", ".join(mismatch["path"] for mismatch in wrong)
+        raise _Unusable(f"{names} arrived with another checksum than listed, and was removed: start again")
     return folder
 
 
-def _files(name: str, revision: str | None, files: list[str], **options: Any) -> pathlib.Path:
-    patterns = [glob.escape(file) for file in files]
-    return pathlib.Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns, **options))
+def _fetch(name: str, revision: str | None, selected: list[str], local_only: bool = False) -> pathlib.Path:
+    patterns = [glob.escape(file) for file in selected]
+    folder = huggingface_hub.snapshot_download(
+        name, revision=revision, allow_patterns=patterns, local_files_only=local_only
+    )
+    return pathlib.Path(folder)
 
 
-def _from_cache(name: str, revision: str | None, selection: hub_files.Selection) -> pathlib.Path | None:
-    """The snapshot in the cache, unless it lacks a file that a run reads."""
+def _find_cached(name: str, revision: str | None, selection: _Selection) -> pathlib.Path | None:
+    """Return the folder in the cache, or None if it lacks a selected file."""
     try:
         listed = huggingface_hub.get_cached_repo_tree(name, revision=revision)
-        files = selection.of([file.path for file in listed])
-    except (hub_errors.CachedRepoTreeNotFoundError, hub_files.Unusable):  # Other programs may have filled the cache.
-        files = [selection.file or hub_files.CONFIG]
+        selected = selection.of([file.path for file in listed])
+    except (hub_errors.CachedRepoTreeNotFoundError, _Unusable):  # Another program may have filled the cache.
+        selected = [selection.file or _CONFIG]
     try:
-        folder = _files(name, revision, files, local_files_only=True)
+        folder = _fetch(name, revision, selected, local_only=True)
         if not selection.file and not selection.config_only and selection.weights:
             tensor_files.find(folder)
-        return folder if all((folder / file).is_file() for file in files) else None
+        return folder if all((folder / file).is_file() for file in selected) else None
     except (OSError, errors.UserError):
         return None

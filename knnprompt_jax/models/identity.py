@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import time
+from concurrent import futures
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.models import tensor_files
@@ -39,34 +40,38 @@ def fingerprint(path: pathlib.Path) -> str:
 
 
 def _hashes(sources: list[pathlib.Path]) -> list[str]:
-    """Return the SHA-256 of each file, from the memory where its size and times are unchanged."""
+    """Return the SHA-256 of each file, from the memory if its size and times are unchanged."""
     cache = files.user_cache()
     memory = cache / "file_hashes.json" if cache else None
     known = _read(memory) if memory else {}
-    new: dict[str, list] = {}
-    hashes = []
-    for file in sources:
-        name, stat = os.path.realpath(file), file.stat()
-        state = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-        *known_state, digest = known.get(name, [None])
-        if known_state != state:
-            with file.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            if time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) > _SETTLED_NS:
-                new[name] = [*state, digest]
-        hashes.append(digest)
-    if memory and new:
-        latest = {name: entry for name, entry in _read(memory).items() if name not in new} | new
+    names, stats = [os.path.realpath(file) for file in sources], [file.stat() for file in sources]
+    states = [[stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
+    changed = [name for name, state in zip(names, states, strict=True) if known.get(name, [])[:3] != state]
+    with futures.ThreadPoolExecutor(8) as pool:  # Hashing releases Python's lock.
+        new = dict(zip(changed, pool.map(_hash, changed), strict=True))
+    settled = time.time_ns() - _SETTLED_NS
+    kept = {
+        name: [*state, new[name]]
+        for name, state in zip(names, states, strict=True)
+        if name in new and max(state[1:]) < settled
+    }
+    if memory and kept:
+        latest = {name: entry for name, entry in _read(memory).items() if name not in kept} | kept
         recent = dict(list(latest.items())[-_MAX_REMEMBERED:])
         with contextlib.suppress(errors.UserError), files.new_file(memory) as draft:  # The memory only saves time.
             draft.write_text(json.dumps(recent), encoding="utf-8")
-    return hashes
+    return [new[name] if name in new else known[name][3] for name in names]
+
+
+def _hash(name: str) -> str:
+    with open(name, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _read(memory: pathlib.Path) -> dict[str, list]:
     """Return the remembered entries: absolute path → size, times of modification and change, SHA-256."""
     try:
         entries = json.loads(memory.read_text(encoding="utf-8"))
-        return {name: entry for name, entry in entries.items() if len(entry) == 4}
-    except (OSError, ValueError, AttributeError, TypeError):
+        return {name: entry for name, entry in entries.items() if isinstance(entry, list) and len(entry) == 4}
+    except (OSError, ValueError, AttributeError):
         return {}

@@ -1,4 +1,4 @@
-"""What the decoders are made of: normalisation, attention, MLP, block. Softmax and normalisation run in float32."""
+"""The parts of decoders: normalisation, attention, MLP, block. Softmax and normalisation run in float32."""
 
 import functools
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models import int8
 
 Array = jax.Array
-# Takes queries [B, S, H, K], keys and values [B, T, G, K] of one layer; returns what each token reads, [B, S, H, K].
+# Maps one layer's queries [B, S, H, K], keys and values [B, T, G, K] to the output of attention, [B, S, H, K].
 Attend = Callable[[Array, Array, Array], Array]
-# Gives queries or keys [B, S, H, K] their positions.
+# Adds positions to queries or keys [B, S, H, K].
 Rotate = Callable[[Array], Array]
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def unrotated(x_BSHK: Array) -> Array:
-    """Queries and keys of a model whose positions are in its embeddings."""
+    """Return queries or keys unchanged, for models whose positions are in their embeddings."""
     return x_BSHK
 
 
@@ -48,24 +48,26 @@ def _add_kernel(
     spread: float = 0.02,
     inputs: int = 1,
 ) -> None:
-    """Gives a module the kernel of a product that sums over its first `inputs` axes; in 8 bits with its scales."""
-    drawn = _normal(rngs, shape, config_lib.activations(dtype), spread)
+    """Add to a module the kernel of a product over its first `inputs` axes; an int8 kernel also gets its scales."""
+    kernel = _normal(rngs, shape, config_lib.activations(dtype), spread)
     if dtype == jnp.int8:
-        numbers, scale = int8.quantise(drawn[...], tuple(range(inputs)))
+        integers, scale = int8.quantise(kernel[...], tuple(range(inputs)))
         setattr(module, f"{name}_scale", nnx.Param(scale))
-        drawn = nnx.Param(numbers)
-    setattr(module, name, drawn)
+        kernel = nnx.Param(integers)
+    setattr(module, name, kernel)
 
 
 def _kernel(module: nnx.Module, name: str, dtype: jnp.dtype) -> Array:
-    """The kernel as a product reads it."""
+    """Return the kernel in the form that a product reads."""
     kernel, scale = getattr(module, name)[...], getattr(module, f"{name}_scale", None)
     return kernel if scale is None else int8.restore(kernel, scale[...], dtype)
 
 
 def _heads(x_BSD: Array, kernel_DHK: Array, bias_HK: Array | None) -> Array:
-    """What a kernel makes of inputs, [B, S, H, K]; all heads as columns of one product, which a TPU would do at half the rate with
-    heads of 64 as an axis."""
+    """Return x · kernel + bias, [B, S, H, K].
+
+    All heads are columns of one product: with heads of 64 as an axis of their own, a TPU would run at half the rate.
+    """
     out_BSF = x_BSD @ kernel_DHK.reshape(len(kernel_DHK), -1)
     if bias_HK is not None:
         out_BSF = out_BSF + bias_HK.reshape(-1)
@@ -73,10 +75,10 @@ def _heads(x_BSD: Array, kernel_DHK: Array, bias_HK: Array | None) -> Array:
 
 
 class Norm(nnx.Module):
-    """Normalisation over the last axes, as many as its shape has, computed in float32 whatever the input; the caller casts."""
+    """Normalisation over the last axes, as many as its shape has. It returns float32 for any input."""
 
     def __init__(self, shape: tuple[int, ...], kind: str, epsilon: float, dtype: jnp.dtype):
-        """`kind` is of `config.NORMS`."""
+        """`kind` is `DecoderConfig.norm`."""
         self.kind, self.epsilon, self.axes = kind, epsilon, tuple(range(-len(shape), 0))
         self.scale = nnx.Param(jnp.full(shape, kind != "rms_plus_one", dtype))
         if kind == "layer":
@@ -94,33 +96,33 @@ class Norm(nnx.Module):
 
 
 def norm(config: config_lib.DecoderConfig, dtype: jnp.dtype) -> Norm:
-    """A normalisation of activations, of the model's kind."""
+    """Return a normalisation of activations, of the model's kind."""
     return Norm((config.width,), config.norm, config.norm_epsilon, config_lib.activations(dtype))
 
 
 class Attention(nnx.Module):
-    """The projections of attention, with as many key and value heads as query heads or fewer; how tokens attend is the caller's."""
+    """The projections of attention. The caller decides how tokens attend."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
         width, heads, kv_heads, size = config.width, config.num_heads, config.num_kv_heads, config.head_size
         _add_kernel(self, "q_kernel", rngs, (width, heads, size), dtype)
         _add_kernel(self, "kv_kernel", rngs, (width, 2, kv_heads, size), dtype)
-        spread, dtype_of_rest = 0.02 / (2 * config.num_layers) ** 0.5, config_lib.activations(dtype)
+        spread, bias_dtype = 0.02 / (2 * config.num_layers) ** 0.5, config_lib.activations(dtype)
         _add_kernel(self, "out_kernel", rngs, (heads, size, width), dtype, spread, inputs=2)
         self.has_bias, self.has_out_bias, self.has_norm = config.qkv_bias, config.out_bias, bool(config.qk_norm)
         if self.has_bias:
-            self.q_bias = _zeros((heads, size), dtype_of_rest)
-            self.kv_bias = _zeros((2, kv_heads, size), dtype_of_rest)
+            self.q_bias = _zeros((heads, size), bias_dtype)
+            self.kv_bias = _zeros((2, kv_heads, size), bias_dtype)
         if self.has_out_bias:
-            self.out_bias = _zeros((width,), dtype_of_rest)
+            self.out_bias = _zeros((width,), bias_dtype)
         if self.has_norm:
             shapes = [(size,), (size,)] if config.qk_norm == "head" else [(heads, size), (kv_heads, size)]
-            kind = config.norm, config.norm_epsilon, dtype_of_rest
+            kind = config.norm, config.norm_epsilon, bias_dtype
             self.q_norm, self.k_norm = (Norm(shape, *kind) for shape in shapes)
 
     @jax.named_scope("projections")
     def queries(self, x_BSD: Array, rotate: Rotate) -> Array:
-        """Queries [B, S, H, K], with their positions."""
+        """Return queries [B, S, H, K] with their positions."""
         bias_HK = self.q_bias[...] if self.has_bias else None
         q_BSHK = _heads(x_BSD, _kernel(self, "q_kernel", x_BSD.dtype), bias_HK)
         if self.has_norm:
@@ -129,7 +131,7 @@ class Attention(nnx.Module):
 
     @jax.named_scope("projections")
     def keys_and_values(self, x_BSD: Array, rotate: Rotate) -> tuple[Array, Array]:
-        """Keys, with their positions, and values: two of [B, S, G, K]."""
+        """Return keys with their positions, and values, each [B, S, G, K]."""
         kernel_DnGK = _kernel(self, "kv_kernel", x_BSD.dtype)
         bias_nGK = self.kv_bias[...] if self.has_bias else (None, None)
         k_BSGK, v_BSGK = (_heads(x_BSD, kernel_DnGK[:, n], bias_nGK[n]) for n in range(2))
@@ -139,6 +141,7 @@ class Attention(nnx.Module):
 
     @jax.named_scope("projections")
     def output(self, read_BSHK: Array) -> Array:
+        """Project what the heads read to the model's width, [B, S, D]."""
         kernel_HKD = _kernel(self, "out_kernel", read_BSHK.dtype)
         kernel_FD = kernel_HKD.reshape(-1, kernel_HKD.shape[-1])
         out_BSD = read_BSHK.reshape(*read_BSHK.shape[:2], len(kernel_FD)) @ kernel_FD
@@ -146,7 +149,7 @@ class Attention(nnx.Module):
 
 
 class MLP(nnx.Module):
-    """Two dense layers with an activation between; where it is gated, the activated half multiplies the other."""
+    """Two dense layers with an activation between them. In a gated MLP the activated half multiplies the other half."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
         width, inner = config.width, (2, config.mlp_width) if config.gated_mlp else (config.mlp_width,)
@@ -169,7 +172,7 @@ class MLP(nnx.Module):
 
 
 class Block(nnx.Module):
-    """One transformer block: attention and MLP, one after the other or (`parallel_residual`) side by side on the same input."""
+    """A transformer block: attention and MLP, one after the other or, with `parallel_residual`, side by side on the same input."""
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype):
         self.places, self.is_parallel = config.norm_places, config.parallel_residual
@@ -185,14 +188,14 @@ class Block(nnx.Module):
     def __call__(
         self, x_BSD: Array, attend: Attend, rotate: Rotate = unrotated, dropout: dropout_lib.Dropout = dropout_lib.OFF
     ) -> tuple[Array, Array, Array]:
-        """All tokens through the block. Returns the new [B, S, D] and this layer's keys and values, [B, S, G, K] each."""
+        """Run all tokens through the block. Return the output [B, S, D], the keys and the values [B, S, G, K]."""
         normed_BSD = self._before("attention", x_BSD)
         k_BSGK, v_BSGK = self.attention.keys_and_values(normed_BSD, rotate)
         read_BSHK = attend(self.attention.queries(normed_BSD, rotate), k_BSGK, v_BSGK)
         return self._finish(x_BSD, read_BSHK, dropout), k_BSGK, v_BSGK
 
     def at(self, x_1TD: Array, tokens_J: Array, attend: Attend, rotate: Rotate, rotate_J: Rotate) -> Array:
-        """Some tokens alone through the block, [1, J, D]: enough of the last one. Keys and values are those of all tokens."""
+        """Return the block's output [1, J, D] for tokens `tokens_J` alone, with the keys and values of all tokens."""
         x_1JD = x_1TD[:, tokens_J]
         q_1JHK = self.attention.queries(self._before("attention", x_1JD), rotate_J)
         k_1TGK, v_1TGK = self.attention.keys_and_values(self._before("attention", x_1TD), rotate)
@@ -216,7 +219,7 @@ class Block(nnx.Module):
 
 
 def stack(config: config_lib.DecoderConfig, rngs: nnx.Rngs, dtype: jnp.dtype) -> Block:
-    """All blocks as one, whose weights have a leading axis L."""
+    """Return all blocks as one, whose weights have a leading axis L."""
 
     @nnx.split_rngs(splits=config.num_layers)
     @nnx.vmap(transform_metadata={nnx.PARTITION_NAME: None})

@@ -1,6 +1,6 @@
-"""Where the tensors of a Flax msgpack file lie, without reading them.
+"""Locate the tensors of a Flax msgpack file without reading their values.
 
-`flax.serialization.msgpack_restore` reads a whole file into memory; here the `msgpack` package reads only what stands between the
+`flax.serialization.msgpack_restore` reads a whole file into memory. Here the `msgpack` package reads only what stands between the
 tensors, so that they can be mapped one by one. Nothing in such a file is executed.
 Format: https://github.com/msgpack/msgpack/blob/master/spec.md and `flax.serialization`.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 _CHUNKED = "__msgpack_chunked_array__"
 _NDARRAY, _NUMPY_SCALAR = 1, 3
-# By the first byte of a value: maps, and extensions with the number of bytes that hold their size, or their size itself.
+# First bytes of maps; first bytes of extensions with the number of bytes of their size, or their size itself.
 _MAPS = (*range(0x80, 0x90), 0xDE, 0xDF)
 _EXTENSIONS, _FIXED_EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}, {0xD4 + power: 2**power for power in range(5)}
 _WINDOW = 4096  # Bytes; more than a name or a shape takes.
@@ -25,7 +25,7 @@ _WINDOW = 4096  # Bytes; more than a name or a shape takes.
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """An array's bytes in the file: in one run, or in several where Flax has split a large array."""
+    """The bytes of an array in the file: one run, or several if Flax split a large array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -34,7 +34,7 @@ class Span:
 
 
 def spans(data: mmap.mmap | bytes) -> dict[str, Span]:
-    """Key (joined by ".") → where the array lies.
+    """Return the span of each array by its key, whose parts are joined by ".".
 
     Raises:
         ValueError: the bytes are not a whole Flax file.
@@ -59,7 +59,7 @@ class _Cursor:
         return self._read("unpack")
 
     def _read(self, method: str) -> Any:
-        """What a method of `msgpack.Unpacker` makes of the next bytes."""
+        """Apply a method of `msgpack.Unpacker` to the next bytes."""
         unpacker = msgpack.Unpacker()
         unpacker.feed(self.data[self.at : self.at + _WINDOW])
         try:
@@ -70,11 +70,10 @@ class _Cursor:
         return value
 
     def _array(self, first: int) -> Span:
-        """An extension that holds shape, type and bytes of an array."""
+        """Read an extension that holds the shape, dtype and bytes of an array."""
         width = _EXTENSIONS.get(first, 0)
-        size = (
-            int.from_bytes(self.data[self.at + 1 : self.at + 1 + width], "big") if width else _FIXED_EXTENSIONS[first]
-        )
+        given = self.data[self.at + 1 : self.at + 1 + width]
+        size = int.from_bytes(given, "big") if width else _FIXED_EXTENSIONS[first]
         code, self.at = self.data[self.at + 1 + width], self.at + 2 + width
         end = self.at + size
         if code not in (_NDARRAY, _NUMPY_SCALAR):
@@ -87,9 +86,7 @@ class _Cursor:
         count = math.prod(shape)
         offset = end - count * dtype.itemsize
         if int.from_bytes(self.data[self.at + 1 : offset], "big") != end - offset or end > len(self.data):
-            raise ValueError(
-                f"an array whose size is not that of its shape at offset {self.at}, or the file ends before it"
-            )
+            raise ValueError(f"an array at offset {self.at} whose bytes do not fit its shape, or the end of the file")
         self.at = end
         return Span(shape, dtype, (offset,), (count,))
 
@@ -98,19 +95,15 @@ def _flatten(tree: dict, prefix: str) -> Iterator[tuple[str, Span]]:
     for key, value in tree.items():
         path = f"{prefix}{key}"
         if isinstance(value, dict) and _CHUNKED in value:
-            yield path, _join(value)
+            chunks = list(value["chunks"].values())
+            offsets, counts = tuple(chunk.offsets[0] for chunk in chunks), tuple(chunk.counts[0] for chunk in chunks)
+            shape = tuple(value["shape"].values())
+            if sum(counts) != math.prod(shape):
+                raise ValueError(f"{path} is split into parts that do not add up to its shape")
+            yield path, Span(shape, chunks[0].dtype, offsets, counts)
         elif isinstance(value, dict):
             yield from _flatten(value, f"{path}.")
         elif isinstance(value, Span):
             yield path, value
         else:
             raise ValueError(f"{path} is no array")
-
-
-def _join(chunked: dict) -> Span:
-    shape = tuple(chunked["shape"].values())
-    chunks = list(chunked["chunks"].values())
-    offsets, counts = tuple(chunk.offsets[0] for chunk in chunks), tuple(chunk.counts[0] for chunk in chunks)
-    if sum(counts) != math.prod(shape):
-        raise ValueError("a split array whose parts do not add up to its shape")
-    return Span(shape, chunks[0].dtype, offsets, counts)

@@ -1,13 +1,13 @@
 """Attention of packed suffixes over a shared prefix as one kernel that writes no logits to memory: Mosaic for TPUs, Triton for GPUs.
 
-Keys and values of the row and of the prefix go by in blocks. Of each query a running maximum, the sum of exponentials below it and the
-values that these weigh are kept in float32 (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et
-al., "FlashAttention", 2022). Nothing overflows however large a logit is.
+The kernel reads keys and values of the row and of the prefix in blocks. For each query it keeps a running maximum, the sum of
+exponentials below it and the weighted sum of values in float32 (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+2018; Dao et al., "FlashAttention", 2022). It does not overflow, however large a logit is.
 
-Arrays come and go as projections write and read them, a token's heads side by side in a line [T, H · K]: no copy puts heads first. On a
-TPU, whose registers hold 128 numbers in a row, heads of 64 go in pairs. A query that is zero where the other head stands has with both
-heads' keys the inner product of its own alone, and of what it weighs the other head's half is left. Its matrix unit would have
-multiplied as many zeros for a head that is alone.
+Inputs and outputs have the layout of the projections, a token's heads side by side [T, H · K], so that no copy puts heads first. A
+TPU's registers hold 128 numbers in a row, so heads of 64 are computed in pairs. A query has zeros in the part of the other head, so
+that its inner product with both heads' keys is its own head's alone; the other head's half of its output is dropped. A head of 64 by
+itself would cost the matrix unit the same zeros.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
 Ref = jax.Ref
-# Of each query: the largest logit, the sum of exponentials below it, what they weigh.
+# For each query: the largest logit, the sum of exponentials below it, the weighted sum of values.
 Carry = tuple[Array, Array, Array]
 MASKED = -1e30  # Finite, so that a row of masked logits gives zeros through exp and never NaN.
 _LANES = 128  # Numbers in a row of a TPU's registers.
@@ -34,22 +34,28 @@ _LANES = 128  # Numbers in a row of a TPU's registers.
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """The most queries in 16 bits, and the most keys of the prefix, that are taken together; keys come in multiples of `unit`."""
+    """The most 16-bit queries and the most keys of the prefix in a block; the number of keys is a multiple of `unit`."""
 
     queries: int
     keys: int
     unit: int
 
 
-# By the platform's names.
 TILES = {"tpu": Tiles(1024, 1024, 128), "gpu": Tiles(128, 64, 64), "cuda": Tiles(128, 64, 64)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Tiling:
-    """How arrays are cut: a block of queries is `rows` whole rows, or one of the `parts` of a wide row, each of `width` tokens.
+    """How arrays are cut into blocks.
 
-    `heads` stand together in `lanes` numbers; `keys` of the prefix make a block. `shared` queries' heads have the same keys.
+    Attributes:
+        rows: rows in a block of queries; 1 if rows are cut into parts.
+        parts: the number of parts of a wide row.
+        width: tokens in a row or in a part of one.
+        heads: heads that are computed together.
+        lanes: numbers that these heads fill.
+        keys: keys of the prefix in a block.
+        shared: query heads with the same keys.
     """
 
     rows: int
@@ -80,10 +86,11 @@ def attend(
     platform: str,
     interpret: bool = False,
 ) -> Array:
-    """What each query reads from the first `length` tokens of the prefix and from those of its row that the mask allows, [B, S, H, K].
+    """Return what each query reads from the first `length` tokens of the prefix and from its row, [B, S, H, K].
 
-    Logits are inner products times `scale`, capped softly at `cap`. With a window the query at position p sees the prefix from
-    p − `window` + 1 on. No token may read a later one. What a query reads that sees nothing is finite and means nothing.
+    Logits are inner products times `scale`, softly capped at `cap`. With a window the query at position p reads the prefix from
+    p − `window` + 1 on. The mask says what a query reads of its row; it must exclude later tokens. The output of a query that may
+    read nothing is finite and meaningless.
     """
     limits = jnp.stack([length, jnp.asarray(0 if window is None else window)]).astype(jnp.int32)
     scale = jnp.asarray(scale, q_BSHK.dtype)
@@ -112,8 +119,9 @@ def _attend(
     platform: str,
     interpret: bool,
 ) -> Array:
-    """Rows, prefix and heads filled up to whole tiles, tokens in one line and their heads side by side; where these go in pairs, keys and
-    values that several queries' heads share are repeated. Rows that do not fill the last tile are left out of it by Pallas."""
+    """Pad rows, prefix and heads to whole tiles, flatten tokens and heads, and run the kernel.
+
+    For heads in pairs, keys and values that several query heads share are repeated. Pallas masks the last tile of rows."""
     (batch, width, heads, size), prefix = q_BSHK.shape, k_GPK.shape[1]
     tiling = _tiling(q_BSHK, k_BSGK.shape[2], prefix, platform)
     if (copies := heads // k_BSGK.shape[2] // tiling.shared) > 1:
@@ -143,7 +151,7 @@ def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
     (batch, width, heads, size), most, is_tpu = q_BSHK.shape, TILES[platform], platform == "tpu"
     together = _LANES // size if is_tpu and size < _LANES and _LANES % size == 0 else 1
     lanes = _up(together * size, _LANES) if is_tpu else max(16, pl.next_power_of_2(size))
-    # A TPU's fast memory does not hold more, and what Triton makes of more in float32 compiles for minutes.
+    # A TPU's fast memory holds no more; Triton would compile more in float32 for minutes.
     queries = most.queries // max(1, q_BSHK.dtype.itemsize // 2) // (lanes // _LANES if is_tpu else 1)
     parts = pl.cdiv(width, queries)
     width = pl.cdiv(width, parts)
@@ -154,8 +162,7 @@ def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
 
 
 def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: float | None, interpret: bool) -> Array:
-    """The last axis of the grid is one block of keys after the other: those of the row, then the prefix's. Blocks that no query may
-    see are not computed."""
+    """Run on a TPU. The last axis of the grid is the blocks of keys, the row's and then the prefix's. Unread blocks are skipped."""
     q_TF, _, _, k_PF, *_ = arrays
     tile, lanes, parts = tiling.queries, tiling.lanes, tiling.parts
     far, size = k_PF.shape[0] // tiling.keys, lanes // tiling.heads
@@ -165,7 +172,9 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
         number = pl.program_id(2)
         start = (number - parts) * tiling.keys
         lane_1F = jax.lax.broadcasted_iota(jnp.int32, (1, lanes), 1)
-        exists_1F = lane_1F < heads * size - pl.program_id(0) * lanes  # The last of an odd number of heads is alone.
+        exists_1F = (
+            lane_1F < heads * size - pl.program_id(0) * lanes
+        )  # The last of an odd number of heads has no partner.
 
         def absorb(k_PF: Array, v_PF: Array, masked: Callable[[Array], Array], rows: int, first: bool = False) -> None:
             q_TF, sum_TF = q_ref[...], None if first else sum_ref[...]
@@ -228,7 +237,7 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
 
 
 def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: float | None, interpret: bool) -> Array:
-    """One block of keys after the other is a loop, which ends with the prefix, and then with the queries."""
+    """Run on a GPU. A loop reads the prefix block by block, a second loop the row up to the queries."""
     q_TF, _, _, k_PF, *_ = arrays
     tile, parts, lanes = tiling.width, tiling.parts, tiling.lanes
 
@@ -275,7 +284,7 @@ def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
 
 
 def _mask(limits_ref: Ref, positions: list[Ref], start: Array, shape: tuple[int, int]) -> Array:
-    """Which of the prefix's keys from number `start` on each query sees."""
+    """Return which of the prefix's keys from number `start` on each query reads."""
     key_TP = start + jax.lax.broadcasted_iota(jnp.int32, shape, 1)
     mask_TP = key_TP < limits_ref[0]
     for position_ref in positions:
@@ -292,7 +301,7 @@ def _absorb(
     cap: float | None,
     rows: int = 1,
 ) -> Carry:
-    """The carry after one more block of keys and values, or after the first; queries and keys are of so many rows, each to itself."""
+    """Return the carry after one more block of keys and values. A query reads only keys of its own row, one of `rows`."""
     logits_TP = masked(head_lib.soft_cap(_products(q_TF, k_PF, 1, rows), cap))
     top_T1 = logits_TP.max(-1, keepdims=True)
     if carry is not None:
@@ -306,21 +315,21 @@ def _absorb(
 
 
 def _products(left: Array, right: Array, axis: int, rows: int) -> Array:
-    """`_product` of each row's part of `left` and `right`."""
+    """Return `_product` of each row's part of `left` and `right`."""
     parts = zip(jnp.split(left, rows), jnp.split(right, rows), strict=True) if rows > 1 else [(left, right)]
     products = [_product(*each, axis) for each in parts]
     return jnp.concatenate(products) if rows > 1 else products[0]
 
 
 def _product(left: Array, right: Array, axis: int) -> Array:
-    """left · right over `axis` of `right`, in float32: as exact as their type, whatever precision JAX is set to."""
+    """Return left · right over `axis` of `right` in float32, as exact as their dtype, whatever precision JAX is set to."""
     precision = jax.lax.Precision.HIGHEST if left.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
     contracted = ((1,), (axis,)), ((), ())
     return jax.lax.dot_general(left, right, contracted, precision=precision, preferred_element_type=jnp.float32)
 
 
 def _cost(heads: int, tiling: Tiling, q_TF: Array, k_TF: Array, v_TF: Array, k_PF: Array) -> pl.CostEstimate:
-    """Of the heads that there are, each with its size."""
+    """Estimate the cost of the real heads, without padding."""
     logits = heads * q_TF.shape[0] * (k_PF.shape[0] + tiling.width * (tiling.parts + 1) // 2)
     moved = q_TF.dtype.itemsize * (2 * q_TF.size + k_TF.size + v_TF.size + 2 * k_PF.size)
     flops = 4 * logits * tiling.lanes // tiling.heads
@@ -332,7 +341,7 @@ def _up(number: int, multiple: int) -> int:
 
 
 def _filled(array: Array, tile: tuple[int, ...]) -> Array:
-    """With zeros after its last numbers, so that tiles divide its first axes."""
+    """Pad with zeros so that tiles divide the first axes."""
     missing = [(0, -size % whole) for size, whole in zip(array.shape, tile, strict=False)]
     missing += [(0, 0)] * (array.ndim - len(missing))
     return jnp.pad(array, missing) if any(after for _, after in missing) else array

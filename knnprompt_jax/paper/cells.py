@@ -1,4 +1,4 @@
-"""The cells of a table or figure: which method on which rows. One cell is one record."""
+"""The cells of a table or figure: a method and its rows. One cell is one record."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,7 @@ from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import draws
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.store import distances
 
 REUSED = "re-uses in-context learning: |D| = m"
@@ -18,12 +18,12 @@ REUSED = "re-uses in-context learning: |D| = m"
 
 @dataclasses.dataclass(frozen=True)
 class GridCell:
-    """A method, the train rows it is given and the rows it is to classify.
+    """A method, its train rows and the rows to classify.
 
     Attributes:
-      axes: its places on the grid's axes; an axis that is named like an option of the method sets it.
-      test_share: which share of the rows to classify the task's last class has, if that is not the rows' own.
-      variant: what runs in place of the method, if anything.
+      axes: the places on the grid's axes; an axis with the name of an option of the method sets that option.
+      test_share: the share of the task's last class in the rows to classify; None keeps their own share.
+      variant: a method that runs in place of the named one.
     """
 
     method: str
@@ -34,7 +34,7 @@ class GridCell:
 
     @property
     def reuses_icl(self) -> bool:
-        """Whether all shots are demonstrations and nothing is left for the method, as in the paper's footnote."""
+        """Whether all shots are demonstrations and none is left for the method, as in the paper's footnote."""
         return self.draw.demo_shots == self.draw.shots and registry.get(self.method).sees != "demonstrations"
 
     @property
@@ -43,7 +43,7 @@ class GridCell:
         return registry.get("icl") if self.reuses_icl else self.variant or registry.get(self.method)
 
     def options(self, settings: settings_lib.GridSettings) -> options_lib.Options:
-        """The options with which the method runs: the grid's, but for those that an axis or the grid's direction sets."""
+        """Return the method's options: the grid's, with the values of axes and the grid's direction in their place."""
         options = getattr(settings.options, self.declared.name)
         names = {field.name for field in dataclasses.fields(options)}
         changes = {name: value for name, value in self.axes if name in names}
@@ -53,34 +53,29 @@ class GridCell:
 
 
 def regimes(
-    settings: settings_lib.GridSettings, names: Sequence[str], rows: material.Rows, most: int
+    settings: settings_lib.GridSettings, names: Sequence[str], rows: inputs.Rows, max_demo_shots: int
 ) -> Iterator[GridCell]:
-    """The methods of these names in each regime, with each number of shots and each seed.
-
-    Args:
-      rows: the task's.
-      most: M_T, the demonstrations per class that the model's context holds.
-    """
+    """Yield a cell for each regime, number of shots, method and seed. `max_demo_shots` is M_T."""
     del rows
     for (regime, shots), name, seed in itertools.product(settings.regime_shots, names, settings.seeds):
-        drawn = draw(name, seed, shots, regime, most)
+        drawn = draw(name, seed, shots, regime, max_demo_shots)
         # Beside the full regime, the few-shot regime goes no further than the context does.
-        if not settings.few_shots or drawn.demo_shots <= most:
+        if not settings.few_shots or drawn.demo_shots <= max_demo_shots:
             yield GridCell(name, drawn, (("regime", regime),))
 
 
 def trained_cells(settings: settings_lib.GridSettings) -> Iterator[GridCell]:
-    """The cells of one task with methods that train a model of their own."""
+    """Yield the cells of one task with methods that train a model of their own."""
     names = (name for name in settings.method_names if registry.get(name).own_model)
     for name, seed, shots in itertools.product(names, settings.seeds, settings.shots):
         yield GridCell(name, draw(name, seed, shots, settings.regime, 0), (("regime", settings.regime),))
 
 
-def draw(name: str, seed: int, shots: int, regime: str, most: int) -> draws.Draw:
-    """The train rows of a method: demonstrations alone, demonstrations and other shots, or shots to train on."""
+def draw(name: str, seed: int, shots: int, regime: str, max_demo_shots: int) -> draws.Draw:
+    """Return the draw of a method: demonstrations alone, demonstrations and anchors, or rows to train on."""
     is_few_shot = regime == settings_lib.FEW_SHOT
     sees = registry.get(name).sees
     if sees == "demonstrations":
-        shown = shots if is_few_shot else most
-        return draws.Draw(seed, shown, shown)
-    return draws.Draw(seed, shots, 0 if sees == "train" else min(shots, 1 if is_few_shot else most))
+        demo_shots = shots if is_few_shot else max_demo_shots
+        return draws.Draw(seed, demo_shots, demo_shots)
+    return draws.Draw(seed, shots, 0 if sees == "train" else min(shots, 1 if is_few_shot else max_demo_shots))

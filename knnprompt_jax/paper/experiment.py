@@ -1,4 +1,4 @@
-"""What a table or figure of the paper declares: its runs, and how its records are drawn beside the paper's numbers."""
+"""Declaration of a table or figure of the paper: its runs, and how its records are drawn beside the paper's numbers."""
 
 import dataclasses
 import functools
@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_collections
+import pandas as pd
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells as cells_lib
-from knnprompt_jax.paper import provenance, reductions
+from knnprompt_jax.paper import provenance
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.report import accuracy_table, curves, drawing, paired, published, scores, sections, tables, templates
-from knnprompt_jax.report.scores import Record
-from knnprompt_jax.runs import material
+from knnprompt_jax.report import accuracies, drawing, figures, page, published, results, tables
+from knnprompt_jax.report.results import Record
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import records as records_lib
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
@@ -24,36 +25,36 @@ Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
-    """What a section is drawn from: records, which may be none, the paper's numbers, and what marks a cell of some records."""
+class Data:
+    """The data of a section: our records (`results.frame`), the paper's numbers, and a function that marks a cell's records."""
 
     name: str
-    records: Sequence[Any]
-    paper: Sequence[published.Printed] = ()
-    marks: accuracy_table.Marks = lambda records: ()
+    ours: pd.DataFrame
+    paper: pd.DataFrame = dataclasses.field(default_factory=published.empty)
+    marks: accuracies.Marks = accuracies.no_marks
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper, or several that are made of the same runs.
+    """A table or figure of the paper, or several that come from the same runs.
 
     Attributes:
       name: its folder of records and its section.
       title: the heading of its section.
-      text: what the section shows.
-      draw: what is shown → tables and figures.
-      defaults: its options where they differ from those that `settings` declares.
-      cells: the cells of one task and model, from the settings, the names of methods that read the model, the rows and M_T.
+      text: a description of the section.
+      draw: data → tables and figures.
+      defaults: its options that differ from the defaults of `settings`.
+      cells: the cells of one task and model, from the settings, the names of the methods that read the model, the rows and M_T.
       settings: the declaration of its options.
-      matches: the values of its own axes at which a run is one of the paper's tables of accuracies; None if none ever is.
-      count: what it does in place of runs, if it needs no language model: settings → what the binary prints.
-      check: what it says of its records when all have run, if anything.
+      matches: the values of its own axes at which a run equals one of the paper's tables of accuracies; None if none does.
+      count: replaces runs if no language model is needed: settings → text for the terminal.
+      check: a verdict on the finished records.
     """
 
     name: str
     title: str
     text: str
-    draw: Callable[[Shown], Drawn]
+    draw: Callable[[Data], Drawn]
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     cells: Cells = cells_lib.regimes
     settings: type[settings_lib.GridSettings] = settings_lib.GridSettings
@@ -62,89 +63,87 @@ class Experiment:
     check: Callable[[Sequence[Record]], str] | None = None
 
     def config(self) -> ml_collections.ConfigDict:
-        """Its options with their defaults."""
+        """Return the options with their defaults."""
         return options.config_of(self.settings, experiment=self.name, restore_dropped=True, **self.defaults)
 
     @functools.cached_property
     def shipped(self) -> settings_lib.GridSettings:
-        """The options with which the paper's runs are repeated."""
+        """The options that repeat the paper's runs."""
         return options.from_config(self.settings, self.config())
 
-    def cells_of(self, settings: settings_lib.GridSettings, rows: material.Rows, most: int) -> list[cells_lib.GridCell]:
-        """The cells of one task and model, whose context holds `most` demonstrations per class, each once."""
+    def cells_of(self, settings: settings_lib.GridSettings, rows: inputs.Rows, most: int) -> list[cells_lib.GridCell]:
+        """Return the distinct cells of one task and a model whose context holds `most` demonstrations per class."""
         names = [name for name in settings.method_names if not registry.get(name).own_model]
         return list(dict.fromkeys(self.cells(settings, names, rows, most)))
 
     @property
     def writes_beside(self) -> bool:
-        """Whether it writes something beside its records."""
+        """Whether it writes files beside its records."""
         return type(self).before_writing is not Experiment.before_writing
 
     def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
-        """Writes what stands beside a record, before the record itself; nothing unless a table needs it."""
+        """Write the files that belong to a record, before the record itself; most experiments have none."""
 
     def read(self, folder: pathlib.Path) -> Sequence[Any]:
-        """The records in the experiment's folder, none where there are none.
-
-        Raises UserError on a file of another version or experiment.
-        """
+        """Return the records in the experiment's folder; raise UserError on a file of another version or experiment."""
         records = records_lib.read_all(folder) if any(folder.glob("*.json")) else []
         for record in records:
             if record.experiment != self.name:
-                raise errors.UserError(f"{folder}/{record.name}: a record of {record.experiment or 'no experiment'!r}")
+                raise errors.UserError(
+                    f"{folder}/{record.file_name}: a record of {record.experiment or 'no experiment'!r}"
+                )
         return records
 
-    def section(self, records: Sequence[Any], folder: pathlib.Path) -> sections.Section:
-        """What the page shows of the records in the experiment's folder, and of the paper's numbers where there are none."""
+    def section(self, records: Sequence[Any], folder: pathlib.Path) -> page.Section:
+        """Return the section of these records; without records it shows the paper's numbers alone."""
         del folder
-        records = [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
-        fewer = reductions.Reductions(records, self.shipped)
-        drawn, figures = self.draw(Shown(self.name, templates.settled(records), self.paper(records), fewer.of_cell))
-        facts = provenance.facts(records, fewer.common)
-        return sections.Section(self.name, self.title, self.text, facts, tuple(drawn), figures=tuple(figures))
+        ours = results.frame([dataclasses.replace(each, model=published.canonical(each.model)) for each in records])
+        differences = provenance.Differences(ours, self.shipped)
+        data = Data(self.name, results.settle_templates(ours), self.paper(ours), differences.marks)
+        drawn, drawings = self.draw(data)
+        facts = provenance.facts(ours, differences.common)
+        return page.Section(self.name, self.title, self.text, facts, tuple(drawn), figures=tuple(drawings))
 
-    def paper(self, records: Sequence[Record]) -> list[published.Printed]:
-        """The paper's accuracies of what the config that ships runs, and of what these records ran."""
+    def paper(self, ours: pd.DataFrame) -> pd.DataFrame:
+        """Return the paper's accuracies of the runs of the shipped config and of these records."""
         if self.matches is None:
-            return []
+            return published.empty()
         usual = self.shipped
-        methods = dict.fromkeys(name for name in (*usual.method_names, *(record.method for record in records)))
-        places = {(record.cell.get("regime", usual.regime), scores.axis(record, "m")) for record in records}
         found = published.matching(
             self.name,
-            [name for name in methods if name in registry.METHODS],
-            [*usual.model_names, *(record.model for record in records)],
-            [*usual.task_names, *(record.task for record in records)],
-            {*places, *usual.regime_shots, (usual.regime, None)},
+            [name for name in dict.fromkeys([*usual.method_names, *ours.method]) if name in registry.METHODS],
+            [*usual.model_names, *ours.model],
+            [*usual.task_names, *ours.task],
+            {*zip(ours.regime, ours.m, strict=True), *usual.regime_shots, (usual.regime, results.FILLS_CONTEXT)},
         )
-        return [dataclasses.replace(number, cell={**number.cell, **self.matches}) for number in found]
+        return found.assign(**self.matches)
 
 
-def tabulated(*axes: str, caption: str = SPREAD, tests: bool = True) -> Callable[[Shown], Drawn]:
-    """Draws a table with a row for each place on these axes and, of what ran, kNN Prompting's differences in pairs."""
+def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
+    """Return a function that draws a table with a row per place on these axes, and kNN Prompting's paired differences."""
 
-    def draw(shown: Shown) -> Drawn:
-        drawn = [accuracy_table.build(shown.name, shown.records, axes, caption, shown.paper, shown.marks)]
-        if shown.records and tests:
-            places = accuracy_table.axes_of(axes, shown.records, shown.paper)
-            drawn += filter(None, [paired.table(shown.name, shown.records, places, shown.marks)])
-        return ([table for table in drawn if table.rows], [])
+    def draw(data: Data) -> Drawn:
+        table = accuracies.build(data.name, data.ours, axes, caption, data.paper, data.marks)
+        places = accuracies.axes_of(axes, data.ours, data.paper)
+        paired = accuracies.paired(data.name, data.ours, places, data.marks)
+        return [each for each in (table, paired) if each and each.rows], []
 
     return draw
 
 
 def drawn(
     axes: Sequence[str], figure: Callable[..., drawing.Figure], caption: str, table: str = SPREAD, **options: Any
-) -> Callable[[Shown], Drawn]:
-    """Draws tables as `tabulated` does, of caption `table`, and a figure by its name, caption, records, `options` and the paper's."""
+) -> Callable[[Data], Drawn]:
+    """Return a function that draws the tables of `tabulated` with caption `table`, and a figure with `options`."""
 
-    def draw(shown: Shown) -> Drawn:
-        figures = [figure(shown.name, caption, shown.records, paper=shown.paper, **options)] if shown.records else []
-        return tabulated(*axes, caption=table)(shown)[0], [each for each in figures if each.panels]
+    def draw(data: Data) -> Drawn:
+        found = tabulated(*axes, caption=table)(data)[0]
+        shown = [figure(data.name, caption, data.ours, data.paper, **options)] if len(data.ours) else []
+        return found, [each for each in shown if each.panels]
 
     return draw
 
 
-def by_shots(figure: str, table: str = SPREAD) -> Callable[[Shown], Drawn]:
-    """Draws a table of methods by m and their curves; `figure` and `table` are the captions."""
-    return drawn(("m", "method"), curves.figure, figure, table, plot=curves.Plot("m", curves.SHOTS))
+def by_shots(figure: str, table: str = SPREAD) -> Callable[[Data], Drawn]:
+    """Return a function that draws a table of methods by m and their curves; `figure` and `table` are the captions."""
+    return drawn(("m", "method"), figures.curves, figure, table, plot=figures.Plot("m", figures.SHOTS))

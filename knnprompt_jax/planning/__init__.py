@@ -1,1 +1,1 @@
-"""What a job would take on accelerators that are not there: its programs compiled for them, and what the compiler says."""
+"""Estimates of what a job takes on accelerators: memory, operations, and a lower bound of its time."""

@@ -1,121 +1,126 @@
-"""A plan: a job's programs for every mesh of a topology, what they take and how long, and which mesh to choose."""
+"""Plan a job for every mesh of a topology: memory per device, a lower bound of the time, and the mesh to choose.
+
+The time is a roofline: the longest of operations / peak, bytes / memory bandwidth, and collective bytes / bandwidth of the links. It is a
+lower bound. Operations and collective bytes are arithmetic, because XLA's cost analysis counts the body of a loop once.
+"""
 
 import dataclasses
+import math
 import pathlib
 
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.lm import memory
 from knnprompt_jax.lm import programs as lm_programs
+from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import sharding
-from knnprompt_jax.planning import compiler, hlo, programs, targets, workload
+from knnprompt_jax.planning import compiled, operations, targets, workload
 from knnprompt_jax.planning import settings as settings_lib
+from knnprompt_jax.store import store as store_lib
 
-COMPILED = (programs.PREFIX, programs.SUFFIXES, programs.SEARCH)
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a device does in a part of the job."""
+
+    operations: float
+    nbytes: float
+    collective_bytes: float = 0.0
+
+    def seconds(self, device: targets.Device, peak: float) -> float | None:
+        """Return the roofline's lower bound, or None for a device of unknown speed."""
+        if not peak:
+            return None
+        return max(self.operations / peak, self.nbytes / device.bandwidth, self.collective_bytes / device.links)
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshPlan:
-    """One mesh: what the job takes there on each device, and what the compiler says of each program (nothing where none was asked).
+    """A mesh with what the job takes on each of its devices.
 
-    Bytes are `pass_memory` (by arithmetic) and `store`. `steps` go through each data shard.
+    Attributes:
+        steps: packed steps of each data shard.
+        need: memory of the pass by arithmetic.
+        store: bytes of the anchors and of the head that encodes them.
+        searching: bytes that a search takes beside weights and store.
+        step, prefix, search: the work of one packed step, of the prefix, and of the search of all queries.
+        programs: memory by XLA; empty if nothing was compiled.
     """
 
     device: targets.Device
+    dtype: str
     data: int
     model: int
     steps: int
     anchors: int
     queries: int
-    pass_memory: memory.Need
+    need: memory.Need
     store: int
-    figures: dict[str, compiler.Figures]
+    searching: int
+    step: Work
+    prefix: Work
+    search: Work
+    programs: dict[str, compiled.Memory]
 
     @property
     def error(self) -> str:
-        """Why there is no program; empty where there is."""
-        return next((each.error for each in self.figures.values() if each.error), "")
+        """Why a program could not be compiled; empty if every program could be."""
+        return next((each.error for each in self.programs.values() if each.error), "")
 
     @property
     def working(self) -> int:
-        """Bytes beside weights and prefix in the reading of suffixes."""
-        suffixes = self.figures.get(programs.SUFFIXES)
-        return (
-            self.peak_of_reading - self.pass_memory.weights - self.pass_memory.prefix
-            if suffixes
-            else self.pass_memory.working
-        )
-
-    @property
-    def peak_of_reading(self) -> int:
-        figures = [self.figures[name].peak for name in (programs.PREFIX, programs.SUFFIXES) if name in self.figures]
-        return max(figures, default=self.pass_memory.total)
+        """Bytes of a pass beside weights and prefix."""
+        if not self.programs:
+            return self.need.working
+        return max(each.peak for each in self.programs.values()) - self.need.weights - self.need.prefix
 
     @property
     def peak(self) -> int:
-        """The most bytes at any time: as prompts are read, or as anchors are searched beside the weights."""
-        search = self.figures.get(programs.SEARCH)
-        searching = self.pass_memory.weights + self.store + (search.temporaries + search.outputs if search else 0)
-        return max(self.peak_of_reading, searching)
+        """The most bytes at any time: while prompts are read, or while anchors are searched beside the weights."""
+        reading = self.need.weights + self.need.prefix + self.working
+        return max(reading, self.need.weights + self.store + self.searching)
 
     @property
     def is_out_of_memory(self) -> bool:
-        margin = 1.0 if self.figures else memory.MARGIN
-        return self.peak > margin * self.device.memory or any(each.is_out_of_memory for each in self.figures.values())
+        margin = 1.0 if self.programs else memory.MARGIN
+        return self.peak > margin * self.device.memory or "RESOURCE_EXHAUSTED" in self.error
 
     @property
     def fits(self) -> bool:
         return not self.error and not self.is_out_of_memory
 
-    def seconds(self, program: str) -> float | None:
-        """Of one call, as estimated, its collectives included; None where the compiler estimates nothing."""
-        figures = self.figures.get(program)
-        if not figures or not figures.cycles:
-            return None
-        return sum(figures.cycles.values()) / self.device.clock + self.collective_seconds(program)
-
-    def collective_seconds(self, program: str) -> float:
-        return sum(hlo.Collective(**each).sent for each in self.figures[program].collectives) / self.device.bandwidth
-
     @property
     def step_seconds(self) -> float | None:
-        call = self.seconds(programs.SUFFIXES)
-        return None if call is None else call / lm_programs.STEPS_PER_CALL
+        return self.step.seconds(self.device, self.device.peak_float32 if self.dtype == "float32" else self.device.peak)
 
     @property
     def anchors_per_second(self) -> float | None:
-        reading = self._reading
+        reading = self._reading_seconds
         return None if reading is None else self.anchors / reading
 
     @property
     def job_seconds(self) -> float | None:
-        """Reading the anchors, reading the queries (which take as long, each), searching."""
-        reading, search = self._reading, self.seconds(programs.SEARCH)
-        if reading is None or search is None:
-            return None
-        return reading * (1 + self.queries / self.anchors) + search
+        """Seconds of reading anchors and queries and of the search."""
+        reading, search = self._reading_seconds, self.search.seconds(self.device, self.device.peak_float32)
+        return None if reading is None or search is None else reading * (1 + self.queries / self.anchors) + search
 
     @property
-    def _reading(self) -> float | None:
-        prefix, step = self.seconds(programs.PREFIX), self.step_seconds
+    def _reading_seconds(self) -> float | None:
+        peak = self.device.peak_float32 if self.dtype == "float32" else self.device.peak
+        prefix, step = self.prefix.seconds(self.device, peak), self.step_seconds
         return None if prefix is None or step is None else prefix + self.steps * step
-
-    @property
-    def share_of_peak(self) -> float | None:
-        """Of the operations per second that the device can do, those in matrix products, as prompts are read."""
-        call = self.seconds(programs.SUFFIXES)
-        return None if call is None else self.figures[programs.SUFFIXES].operations / call / self.device.peak
 
 
 @dataclasses.dataclass(frozen=True)
 class JobPlan:
-    """The rows of all meshes, the smallest `model` axis first."""
+    """The plans of all meshes, the smallest `model` axis first."""
 
     settings: settings_lib.PlanSettings
     target: targets.Target
-    subject: workload.PlannedModel
-    prefix_tokens: int
+    model: str
+    workload: workload.Workload
     rows: tuple[MeshPlan, ...]
 
     @property
@@ -125,52 +130,71 @@ class JobPlan:
 
 
 def run(settings: settings_lib.PlanSettings) -> JobPlan:
-    """Plans the job; raises UserError on settings that cannot work. A mesh on which it cannot run is a row all the same."""
+    """Plan the job. A mesh without enough memory is a row too.
+
+    Raises:
+        UserError: impossible settings.
+    """
     files.check_writable(pathlib.Path(settings.output), folder=True)
     target = targets.get(settings.topology, settings.compile)
-    subject = workload.subject(settings)
-    work = workload.make(settings, subject)
-    rows = tuple(_row(settings, target, subject, work, *mesh) for mesh in _meshes(settings, target, subject))
-    prefix = max(len(group.prefix_P) for group in work.prompts.groups)
-    return JobPlan(settings, target, subject, prefix, rows)
-
-
-def _meshes(
-    settings: settings_lib.PlanSettings, target: targets.Target, subject: workload.PlannedModel
-) -> list[tuple[int, int]]:
-    """Sizes of `data` and `model` that use all devices and divide the model; raises UserError where there are none."""
+    subject = workload.describe(settings.model, settings.revision)
     sizes = [
-        size for size in range(1, target.size + 1) if target.size % size == 0 and sharding.divides(subject.config, size)
+        size for size in range(1, target.size + 1) if not target.size % size and sharding.divides(subject.config, size)
     ]
     chosen = [size for size in sizes if settings.mesh.model in (0, size)]
     if not chosen or settings.mesh.data not in (0, target.size // chosen[0]):
         raise errors.UserError(
-            f"mesh.data={settings.mesh.data}, mesh.model={settings.mesh.model}: of {target.name}'s {target.size} devices and "
-            f"the heads of {subject.name}, mesh.model can be {parallel.listed(sizes)}, with mesh.data=0"
+            f"mesh.data={settings.mesh.data}, mesh.model={settings.mesh.model}: {target.name} has {target.size} devices; with the "
+            f"heads of {subject.name}, mesh.model can be {parallel.listed(sizes)}; choose mesh.data=0"
         )
-    return [(target.size // size, size) for size in chosen]
+    work = workload.make(settings, subject)
+    anchors = settings.anchors or work.prompts.num_prompts
+    step_tokens = settings.batch or lm_programs.step_tokens(target.device.platform)
+    rows = []
+    for model in chosen:
+        packed = workload.pack(work, anchors, step_tokens, target.size // model)
+        rows.append(_plan_mesh(settings, target, subject.config, packed, anchors, model))
+    return JobPlan(settings, target, subject.name, work, tuple(rows))
 
 
-def _row(
+def _plan_mesh(
     settings: settings_lib.PlanSettings,
     target: targets.Target,
-    subject: workload.PlannedModel,
-    work: workload.PlannedPrompts,
-    data: int,
+    config: config_lib.DecoderConfig,
+    packed: workload.Packed,
+    anchors: int,
     model: int,
 ) -> MeshPlan:
-    step_tokens = settings.batch or lm_programs.step_tokens(target.device.platform)
-    packed = work.packed(step_tokens, data)
-    search = programs.Search(work.anchors, settings.queries, settings.k, settings.distance, settings.datastore)
-    job = programs.Job(subject.config, settings.dtype, packed.shape, search)
-    figures = {}
-    if settings.compile:
-        request = compiler.Request(
-            *(target.name, data, model, COMPILED, subject.hf, settings.dtype),
-            *(dataclasses.asdict(packed.shape), dataclasses.asdict(search)),
-        )
-        figures = compiler.compile_all(request)
-    mesh = AbstractMesh((data, model), parallel.AXES)
-    need = memory.of_pass(subject.config, settings.dtype, packed.shape, mesh, target.device.platform)
-    store = programs.store_bytes(job, target.size)
-    return MeshPlan(target.device, data, model, packed.steps, work.anchors, settings.queries, need, store, figures)
+    shape, data, device = packed.shape, target.size // model, target.device
+    need = memory.of_pass(config, settings.dtype, shape, AbstractMesh((data, model), parallel.AXES), device.platform)
+    programs = {}
+    if settings.compile and device.platform == "tpu":
+        programs = compiled.of_pass(config, settings.dtype, shape, compiled.mesh_of(target.devices(), data, model))
+    # A ring all-reduce of the residual stream after attention and after the MLP of every block.
+    size = jnp.dtype(config_lib.activations(config_lib.DTYPES[settings.dtype])).itemsize
+    sent_per_token = 2 * config.num_layers * 2 * (model - 1) / model * config.width * size
+    anchor_bytes = store_lib.anchor_bytes(
+        settings.datastore, settings.distance, config.logit_cap, config.vocab_size, config.state_width, 2
+    )
+    anchors_per_device = math.ceil(anchors / target.size)
+    numbers = anchor_bytes // jnp.dtype(settings.datastore.key_dtype).itemsize
+    return MeshPlan(
+        device,
+        settings.dtype,
+        data,
+        model,
+        packed.steps,
+        anchors,
+        settings.queries,
+        need,
+        store=(anchor_bytes + 4) * anchors_per_device + 4 * config.vocab_size * config.state_width,
+        searching=int(settings.datastore.memory_mb * 2**20),
+        step=Work(
+            operations.of_step(config, shape) / model,
+            need.weights + need.prefix,
+            sent_per_token * shape.rows * shape.width,
+        ),
+        prefix=Work(operations.of_prefix(config, shape.prefix) / model, need.weights, sent_per_token * shape.prefix),
+        search=Work(2 * settings.queries * anchors_per_device * numbers, anchor_bytes * anchors_per_device),
+        programs=programs,
+    )

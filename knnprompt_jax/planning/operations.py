@@ -1,40 +1,101 @@
-"""How many floating-point operations a program's matrix products take, as it is written: padding and masked pairs included."""
+"""Floating-point operations of a language-model pass by arithmetic. A multiplication and an addition are two operations.
 
-import math
-from typing import Any
+Matrix products and attention count. Normalisation, activations, rotations and softmax do not, and attention windows count as if they
+covered everything.
+"""
 
-from jax.extend import core
+from collections.abc import Sequence
 
-from knnprompt_jax import parallel
+import numpy as np
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.prompts import layout, packing
 
 
-def count(jaxpr: Any) -> int:
-    """Of one device's share where a `shard_map` says what that is; a multiplication and an addition are two, of a conditional the
-    branch with most of them counts, and a loop as often as it runs."""
+def of_prefix(config: config_lib.DecoderConfig, tokens: int) -> int:
+    """Return the operations of the prefix program, whose last block computes keys and values alone but reads everything else too."""
+    pairs = config.num_layers * tokens * tokens
+    return tokens * (config.num_layers * _block(config) + _projection(config)) + _attention(config, pairs)
+
+
+def of_step(config: config_lib.DecoderConfig, shape: packing.PackShape) -> int:
+    """Return the operations of one packed step of suffixes, padding and masked pairs included."""
+    tokens, full = shape.rows * shape.width, config.num_layers - 1
+    pairs = full * tokens * (shape.prefix + shape.width) + shape.reads * (shape.prefix + tokens)
+    everywhere = tokens * (full * _block(config) + _keys_and_values(config) + _projection(config))
+    at_reads = shape.reads * (_block(config) - _keys_and_values(config) + _projection(config) + _head(config))
+    return everywhere + at_reads + _attention(config, pairs)
+
+
+def needed(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
+    """Return the operations that every exact procedure with a shared prefix needs.
+
+    The prefix passes once, and its last block computes keys and values only. Suffixes pass all blocks but the last. The last block
+    computes keys and values of all tokens, and the rest for each suffix's last token, as does the head. Tokens that suffixes begin with
+    in common count once, wherever they are packed.
+    """
     total = 0
-    for equation in jaxpr.eqns:
-        inner = [count(each) for each in core.jaxprs_in_params(equation.params)]
-        if equation.primitive.name == "dot_general":
-            total += _of_product(equation)
-        elif equation.primitive.name == "pallas_call":
-            total += equation.params["cost_estimate"].flops
-        elif equation.primitive.name == "cond":
-            total += max(inner)
-        else:
-            total += sum(inner) * _times(equation)
+    for group in groups:
+        prefix, lengths_N = len(group.prefix_P), np.array([len(suffix) for suffix in group.suffixes])
+        tokens, pairs = _distinct(group)
+        suffixes = len(lengths_N)
+        full = config.num_layers - 1
+        total += (prefix + tokens) * (full * _block(config) + _keys_and_values(config) + _projection(config))
+        total += full * _attention(config, prefix * (prefix + 1) // 2 + pairs)
+        total += suffixes * (_block(config) - _keys_and_values(config))
+        total += _attention(config, suffixes * prefix + int(lengths_N.sum()))
+        total += suffixes * (_head(config) + _projection(config))
     return total
 
 
-def _times(equation: Any) -> int:
-    """How often what is within an equation is done."""
-    if equation.primitive.name == "scan":
-        return equation.params["length"]
-    if equation.primitive.name == "shard_map" and set(equation.params["newly_manual_axes"]) == {parallel.MODEL}:
-        return equation.params["mesh"].shape[parallel.MODEL]  # All shards count there, as they do around it.
-    return 1
+def all_blocks(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
+    """Return the operations of the plain procedure: every suffix token in every block, the head once per suffix, no prefix pass."""
+    total = 0
+    for group in groups:
+        lengths_N = np.array([len(suffix) for suffix in group.suffixes])
+        total += int(lengths_N.sum()) * config.num_layers * _block(config)
+        # Each token reads the prefix, the tokens before it and itself.
+        pairs = int((lengths_N * len(group.prefix_P) + lengths_N * (lengths_N + 1) // 2).sum())
+        total += config.num_layers * _attention(config, pairs)
+        total += len(lengths_N) * _head(config)
+    return total
 
 
-def _of_product(equation: Any) -> int:
-    (contracted, _), _ = equation.params["dimension_numbers"]
-    left = equation.invars[0].aval.shape
-    return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+def _block(config: config_lib.DecoderConfig) -> int:
+    """Return a token's operations in a block: query, key, value and output projections, and the MLP."""
+    queries = config.width * config.num_heads * config.head_size
+    mlp = (3 if config.gated_mlp else 2) * config.width * config.mlp_width
+    return 2 * (2 * queries + mlp) + _keys_and_values(config)
+
+
+def _keys_and_values(config: config_lib.DecoderConfig) -> int:
+    return 2 * 2 * config.width * config.num_kv_heads * config.head_size
+
+
+def _attention(config: config_lib.DecoderConfig, pairs: int) -> int:
+    """Return the operations of logits and weighted sums of `pairs` (query, key) pairs in one block, all heads."""
+    return 4 * config.num_heads * config.head_size * pairs
+
+
+def _head(config: config_lib.DecoderConfig) -> int:
+    return 2 * config.vocab_size * config.embed_width
+
+
+def _projection(config: config_lib.DecoderConfig) -> int:
+    """Return the operations into the blocks or out of them, where embeddings are narrower (OPT-350m)."""
+    return 2 * config.width * config.embed_width if config.has_projections else 0
+
+
+def _distinct(group: layout.PromptGroup) -> tuple[int, int]:
+    """Return the number of distinct suffix tokens, and of pairs of such a token and a token that it reads.
+
+    A token after the same tokens is the same token.
+    """
+    tokens = pairs = 0
+    last = np.zeros(0, int)
+    for suffix in sorted(group.suffixes, key=lambda suffix: suffix.tolist()):
+        shared = packing.num_shared(last, suffix)
+        tokens += len(suffix) - shared
+        pairs += int((len(group.prefix_P) + np.arange(shared, len(suffix)) + 1).sum())
+        last = suffix
+    return tokens, pairs

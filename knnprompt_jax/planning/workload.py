@@ -1,7 +1,6 @@
-"""What a job reads, in tokens: its model's shape without weights, its prompts, and how they are packed for a mesh."""
+"""The model and prompts of a job, without weights. `plan` and `benchmark` share them."""
 
 import dataclasses
-import functools
 import math
 import pathlib
 from typing import Any
@@ -10,104 +9,107 @@ from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, hub, registry, tokenizers
 from knnprompt_jax.models.gguf import config as gguf_config
-from knnprompt_jax.planning import settings as settings_lib
 from knnprompt_jax.prompts import layout, packing
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
+from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import splits
 
-STAND_IN = "gpt2"  # Whose tokens are counted where the model's own tokenizer cannot be had.
+STAND_IN = "smollm2"  # Its tokenizer counts tokens if the model's own is not available.
 
 
 @dataclasses.dataclass(frozen=True)
-class PlannedModel:
-    """The model that is planned for: its config.json, what that means, and the tokenizer that counts its tokens."""
+class Subject:
+    """A model without weights and tokenizer: its config.json, the decoder that it describes, and its folder or .gguf file.
+
+    `path` is None for a published shape, of which only the shape is known.
+    """
 
     name: str
     hf: hf_config.Json
     config: config_lib.DecoderConfig
+    path: pathlib.Path | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The anchors' prompts, and the tokenizer that made their tokens."""
+
+    prompts: layout.Prompts
     tokenizer: Any
-    tokens_of: str
+    tokenizer_name: str
+
+    @property
+    def largest(self) -> layout.PromptGroup:
+        """The group with the most prompts."""
+        return max(self.prompts.groups, key=lambda group: len(group.suffixes))
 
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """The prompts as a mesh reads them: the shape of its steps, and how many steps each data shard takes."""
+    """Prompts packed for a mesh: the shape of a step, and the number of steps of each data shard."""
 
     shape: packing.PackShape
     steps: int
 
 
-@dataclasses.dataclass(frozen=True)
-class PlannedPrompts:
-    """So many anchors, whose prompts are those of `prompts` or as many times more of the same lengths."""
-
-    prompts: layout.Prompts
-    anchors: int
-
-    def packed(self, step_tokens: int, data: int) -> Packed:
-        """For so many data shards.
-
-        A larger number of anchors is taken to fill its rows as the drawn ones do; in truth its suffixes share more.
-        """
-        group = max(self.prompts.groups, key=lambda group: len(group.suffixes))
-        rows, reads, shape = _rows(group, step_tokens)
-        a_shard = math.ceil(rows * self.anchors / len(group.suffixes) / data)
-        steps = math.ceil(a_shard / max(1, step_tokens // shape.width))
-        per_step = math.ceil(a_shard / steps)
-        most = packing.round_up(math.ceil(reads * per_step), 8)
-        return Packed(dataclasses.replace(shape, rows=per_step, reads=most), steps)
-
-
-def subject(settings: settings_lib.PlanSettings) -> PlannedModel:
-    """The model of the settings: a published shape without asking anybody, otherwise by its config.json.
+def describe(name: str, revision: str = "") -> Subject:
+    """Describe a model: a published shape (with or without its owner) needs no network, others need their config.json.
 
     Raises:
-        UserError: no such model, one that is not supported, or no tokenizer to count with.
+        UserError: an unknown or unsupported model.
     """
-    name = settings.model
-    if name in registry.PUBLISHED:
-        hf, folder = registry.PUBLISHED[name], None
-    else:
-        folder = hub.resolve(name, settings.revision or None, config_only=True)
-        hf = gguf_config.config_json(folder) if folder.suffix == ".gguf" else hf_config.read(folder)
-    config = registry.config_from_hf(hf)
-    return PlannedModel(name, hf, config, *_tokenizer(settings, name, folder))
+    published = {alias: hf for whole, hf in registry.PUBLISHED.items() for alias in (whole, whole.rsplit("/", 1)[-1])}
+    if name in published:
+        return Subject(name, published[name], registry.config_from_hf(published[name]), None)
+    path = hub.resolve(name, revision or None, config_only=True)
+    hf = gguf_config.config_json(path) if path.suffix == ".gguf" else hf_config.read(path)
+    return Subject(name, hf, registry.config_from_hf(hf), path)
 
 
-def make(settings: settings_lib.PlanSettings, subject: PlannedModel) -> PlannedPrompts:
-    """The anchors' prompts; raises UserError on rows that cannot be read or drawn."""
-    task, train = material.load_train(settings, settings.task, settings.train_file)
-    model = material.Model(subject.name, pathlib.Path(), subject.config, subject.tokenizer)
-    shown = material.demo_shots(settings, material.Rows(task, train, ()), model)
-    split = splits.draw(train, task, shots=settings.shots, demo_shots=shown, seed=settings.seed)
-    prompts = layout.lay_out(task, split.demonstrations, split.anchors, model.tokenize, subject.config.num_positions)
-    return PlannedPrompts(prompts, settings.anchors or prompts.num_prompts)
+def make(settings: Any, subject: Subject, most: int = 0) -> Workload:
+    """Lay out the anchors' prompts of the settings' task, the first `most` of them if that is not 0.
+
+    Raises:
+        UserError: rows that cannot be read or drawn, or a tokenizer with more tokens than the model.
+    """
+    tokenizer, source = _load_tokenizer(settings.tokenizer, settings.revision, subject)
+    if len(tokenizer) > subject.config.vocab_size:
+        raise errors.UserError(
+            f"tokenizer {source}: it has {len(tokenizer)} tokens and {subject.name} has {subject.config.vocab_size}: "
+            "choose another --tokenizer"
+        )
+    task, train = inputs.load_train(settings, settings.task, settings.train_file)
+    model = inputs.Model(subject.name, subject.path or pathlib.Path(), subject.config, tokenizer)
+    shots = settings_lib.SHOTS if settings.shots is None else settings.shots or None
+    demo_shots = inputs.demo_shots(settings.demo_shots, shots, inputs.Rows(task, train, ()), model)
+    split = splits.draw(train, task, shots=shots, demo_shots=demo_shots, seed=settings.seed)
+    anchors = split.anchors[: most or None]
+    prompts = layout.lay_out(task, split.demonstrations, anchors, model.tokenize, subject.config.num_positions)
+    return Workload(prompts, tokenizer, source)
 
 
-@functools.cache
-def _load(name: str, revision: str) -> Any:
-    return tokenizers.load(hub.resolve(name, revision or None, weights=False))
+def pack(work: Workload, anchors: int, step_tokens: int, data: int) -> Packed:
+    """Pack `anchors` prompts with the workload's lengths for `data` shards.
 
-
-def _tokenizer(settings: settings_lib.PlanSettings, name: str, folder: pathlib.Path | None) -> tuple[Any, str]:
-    """A tokenizer, and whose it is."""
-    if settings.tokenizer:
-        return tokenizers.load(pathlib.Path(settings.tokenizer)), settings.tokenizer
-    if folder and (folder.suffix == ".gguf" or any(folder.glob("tokenizer*"))):
-        return tokenizers.load(folder), name
-    for candidate, revision in ((name, settings.revision), (STAND_IN, "")):
-        try:
-            return _load(candidate, revision), candidate
-        except errors.UserError:
-            continue
-    raise errors.UserError(
-        f"neither the tokenizer of {name} nor that of {STAND_IN} can be had from the Hub or its cache: "
-        "name a folder with one, tokenizer=…"
-    )
-
-
-def _rows(group: layout.PromptGroup, step_tokens: int) -> tuple[int, float, packing.PackShape]:
-    """Packed rows of all prompts of a group, tokens read per row in the step that has most, and the shape of a row."""
+    More anchors than prompts are assumed to fill rows as the prompts do. In truth their suffixes share more tokens.
+    """
+    group = work.largest
     shape = packing.choose_shape([group], step_tokens)
-    steps = packing.pack(group, shape).num_steps
-    return steps * shape.rows, shape.reads / shape.rows, shape
+    rows = packing.pack(group, shape).num_steps * shape.rows
+    rows_per_shard = math.ceil(rows * anchors / len(group.suffixes) / data)
+    steps = math.ceil(rows_per_shard / max(1, step_tokens // shape.width))
+    per_step = math.ceil(rows_per_shard / steps)
+    reads = packing.round_up(math.ceil(shape.reads / shape.rows * per_step), 8)
+    return Packed(dataclasses.replace(shape, rows=per_step, reads=reads), steps)
+
+
+def _load_tokenizer(name: str, revision: str, subject: Subject) -> tuple[Any, str]:
+    """Return the named tokenizer, the model's own, or the stand-in, and its name."""
+    if name:
+        return tokenizers.load(pathlib.Path(name)), name
+    if subject.path and (subject.path.suffix == ".gguf" or any(subject.path.glob("tokenizer*"))):
+        return tokenizers.load(subject.path), subject.name
+    try:
+        return tokenizers.load(hub.resolve(subject.name, revision or None, weights=False)), subject.name
+    except errors.UserError:
+        return tokenizers.load(hub.resolve(STAND_IN)), STAND_IN

@@ -1,1 +1,1 @@
-"""Text to tokens: prompts with one shared prefix, packed into rows of one static shape."""
+"""Prompts as tokens with one shared prefix, packed into rows of one static shape."""

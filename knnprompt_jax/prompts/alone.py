@@ -1,7 +1,7 @@
-"""Prompts arranged each by itself: where a prompt's tokens lie depends on no other prompt, and so neither does any rounding.
+"""Prompts laid out one per row for deterministic runs: no token's place, and so no rounding, depends on another prompt.
 
-The prefix is what the demonstrations are in tokens, not what prompts happen to share. A row holds one suffix, from its first column on,
-and is as wide as the next power of two of that suffix's length; the number of rows per step follows from that width alone.
+The prefix is the tokens of the demonstrations, whatever else prompts share. A row holds one suffix, from its first column on; its
+width is the next power of two of the suffix's length, and the width alone determines the number of rows per step.
 """
 
 import collections
@@ -11,11 +11,13 @@ import numpy as np
 
 from knnprompt_jax.prompts import layout, packing
 
-SMALLEST = 16  # Columns of a row, and tokens read per step: what matrix products take at a time divides all shapes.
+SMALLEST = (
+    16  # Least columns of a row and tokens read per step, so that the blocks of matrix products divide all shapes.
+)
 
 
 def arrange(prompts: layout.Prompts) -> layout.Prompts:
-    """The same prompts in groups of one prefix and one row width each."""
+    """Return the same prompts in groups of one prefix and one row width each."""
     head_P = np.array(prompts.demonstrations, np.int32)
     members = collections.defaultdict(list)
     for group in prompts.groups:
@@ -24,14 +26,14 @@ def arrange(prompts: layout.Prompts) -> layout.Prompts:
             shared = len(head_P) * (len(tokens) > len(head_P) and np.array_equal(tokens[: len(head_P)], head_P))
             members[shared, _width(len(tokens) - shared)].append((place, tokens[shared:]))
     groups = []
-    for (shared, _), each in sorted(members.items()):
-        index, suffixes = zip(*each, strict=True)
+    for (shared, _), prompts_of_width in sorted(members.items()):
+        index, suffixes = zip(*prompts_of_width, strict=True)
         groups.append(layout.PromptGroup(head_P[:shared], suffixes, np.array(index)))
     return dataclasses.replace(prompts, groups=tuple(groups))
 
 
 def shape(group: layout.PromptGroup, step_tokens: int) -> packing.PackShape:
-    """The packing of an arranged group, of at most `step_tokens` tokens per step or a single row."""
+    """Return the packing of an arranged group, with at most `step_tokens` tokens per step or a single row."""
     width = _width(len(group.suffixes[0]))
     rows = 1 << (max(1, step_tokens // width).bit_length() - 1)
     return packing.PackShape(packing.round_up(len(group.prefix_P), 64), width, rows, max(SMALLEST, rows), alone=True)

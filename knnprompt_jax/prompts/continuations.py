@@ -1,4 +1,4 @@
-"""Continuations laid out to be scored: texts whose last tokens' log-probabilities are asked for, sharing prefixes."""
+"""Continuations to score: texts with shared prefixes whose last tokens need log-probabilities."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,9 @@ from knnprompt_jax.prompts import layout, packing
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Texts that begin with the same tokens: text i is `prefix_P`, `contexts[i]`, then `targets[i]`, which is scored.
+    """Texts with a common prefix: text i is `prefix_P`, `contexts[i]`, then `targets[i]`, which is scored.
 
-    A prefix, a context or a target may be empty, but something must come before a target's first token.
+    A prefix, a context or a target may be empty, but at least one token must precede a target.
     """
 
     prefix_P: np.ndarray
@@ -23,9 +23,9 @@ class Family:
 
 @dataclasses.dataclass(frozen=True)
 class Continuations:
-    """Groups that the model reads, each with its targets in the same order; texts count on from family to family.
+    """Groups that the model reads, each with its targets in the same order; texts are numbered across families.
 
-    The last token of a target is not among the tokens read: nobody asks what comes after it. A text without a target is
+    The model does not read the last token of a target, because nothing after it is scored. A text without a target is
     in no group. `num_truncated` texts have lost tokens on the left.
     """
 
@@ -37,7 +37,7 @@ class Continuations:
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """Of each text's target tokens: log p in nats, float32, and whether no other token is likelier."""
+    """Scores of each text's target tokens: log p in nats, float32, and whether no other token is likelier."""
 
     log_p: list[np.ndarray]
     is_greatest: list[np.ndarray]
@@ -48,13 +48,13 @@ class Scores:
 
 
 def lay_out(families: Iterable[Family], limit: int) -> Continuations:
-    """Lays out texts of at most `limit` tokens, targets included; longer ones keep their last `limit` tokens.
+    """Lay out texts of at most `limit` tokens, targets included; longer texts keep their last `limit` tokens.
 
-    A truncated text has no shared prefix: those of all families form a group with an empty prefix.
+    The truncated texts of all families form one group with an empty prefix.
 
     Raises:
-      UserError: a target that does not fit after at least one token of context.
-      ValueError: a target with nothing before it.
+      UserError: a target does not fit after at least one token of context.
+      ValueError: no token precedes a target.
     """
     groups, targets = [], []
     cut: list[tuple[int, np.ndarray, np.ndarray]] = []
@@ -87,7 +87,7 @@ def lay_out(families: Iterable[Family], limit: int) -> Continuations:
 
 
 def place(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> np.ndarray:
-    """The targets' tokens [T, J] at the slots where their log-probabilities come out; 0 in slots that are not used."""
+    """Return the targets' tokens [T, J] in the slots of their log-probabilities; unused slots are 0."""
     tokens_TJ = np.zeros(packed.read_positions_TJ.shape, np.int32)
     for target, its_slots in zip(targets, slots(targets, packed), strict=True):
         tokens_TJ.ravel()[its_slots] = target
@@ -95,12 +95,12 @@ def place(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> np.nd
 
 
 def slots(targets: Sequence[np.ndarray], packed: packing.PackedPrompts) -> list[slice]:
-    """Where each target's tokens come out, among the slots of all steps."""
+    """Return the slots of each target's tokens, among the slots of all steps."""
     return [slice(last + 1 - len(target), last + 1) for target, last in zip(targets, packed.slot_N, strict=True)]
 
 
 def _group(prefix_P: np.ndarray, members: Sequence[tuple[int, np.ndarray, np.ndarray]]) -> layout.PromptGroup:
-    """The model is asked after the token before a target, which hence is never in the prefix."""
+    """Return the group of some texts; the token before a target is read, so that it is never in the prefix."""
     spared = 0 if all(len(context) for _, context, _ in members) else 1
     kept = len(prefix_P) - spared if len(prefix_P) else 0
     return layout.PromptGroup(

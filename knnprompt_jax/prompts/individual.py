@@ -1,4 +1,4 @@
-"""Other demonstrations for every query: whole prompts, which share no prefix."""
+"""Prompts whose queries have different demonstrations, and so no shared prefix."""
 
 from collections.abc import Sequence
 
@@ -16,23 +16,23 @@ def lay_out(
     context: int,
     truncation: str = "left",
 ) -> layout.Prompts:
-    """One prompt per query, after its demonstrations; `layout.lay_out` says what the arguments mean and raises.
+    """Lay out one prompt per query, after its own demonstrations; arguments and errors are those of `layout.lay_out`.
 
-    With truncation "drop" each prompt loses demonstrations for itself; `dropped_demonstrations` is the most that a prompt lost.
+    With truncation "drop" each prompt drops its own demonstrations; `dropped_demonstrations` is the largest number.
     """
-    each = [
-        layout.lay_out(task, shown, [query], tokenize, context, truncation)
-        for shown, query in zip(demonstrations, queries, strict=True)
-    ]
-    if not each:
+    if not queries:
         return layout.Prompts(groups=(), num_prompts=0)
-    groups = [group for prompts in each for group in prompts.groups]
+    laid_out = [
+        layout.lay_out(task, own, [query], tokenize, context, truncation)
+        for own, query in zip(demonstrations, queries, strict=True)
+    ]
+    groups = [group for prompts in laid_out for group in prompts.groups]
     suffixes = tuple(np.concatenate([group.prefix_P, group.suffixes[0]]) for group in groups)
     whole = layout.PromptGroup(np.array([], np.int32), suffixes, np.arange(len(queries)))
     return layout.Prompts(
         groups=(whole,),
         num_prompts=len(queries),
-        num_truncated=sum(prompts.num_truncated for prompts in each),
-        num_oversized=sum(prompts.num_oversized for prompts in each),
-        dropped_demonstrations=max(prompts.dropped_demonstrations for prompts in each),
+        num_truncated=sum(prompts.num_truncated for prompts in laid_out),
+        num_oversized=sum(prompts.num_oversized for prompts in laid_out),
+        dropped_demonstrations=max(prompts.dropped_demonstrations for prompts in laid_out),
     )

@@ -1,8 +1,7 @@
-"""Demonstrations and queries laid out as tokens: one shared prefix, a short suffix for every query.
+"""Demonstrations and queries as tokens: one shared prefix, a short suffix for every query.
 
-Whole prompts are what is tokenized, as published: GPT-2 makes other tokens of a blank line at the end of a string than
-of one before a word, so demonstrations tokenized alone are not the published demonstrations. Only where that is shown to
-give the same tokens is the text cut, inside the demonstrations, to spare tokenizing them once for each query.
+Whole prompts are tokenized, as published: GPT-2 tokenizes a blank line at the end of a string differently from one before a
+word. To tokenize the demonstrations only once, the text is cut inside them, but only if a check shows that the tokens stay the same.
 """
 
 import bisect
@@ -17,7 +16,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example, Task
 
 Tokenize = Callable[[list[str]], list[list[int]]]
-"""Texts to token ids, special tokens included as the model expects them (OPT starts with one, GPT-2 does not)."""
+"""Maps texts to token ids, with the special tokens that the model expects (OPT starts with one, GPT-2 does not)."""
 
 TRUNCATIONS = ("left", "error", "drop")
 LABEL_TOKENS = ("last", "first")
@@ -27,10 +26,10 @@ _CHECKED_PROMPTS = 8
 
 @dataclasses.dataclass(frozen=True)
 class PromptGroup:
-    """Prompts that share a prefix of P tokens; prompt i is `prefix_P` followed by `suffixes[i]`, which is never empty.
+    """Prompts with a common prefix of P tokens; prompt i is `prefix_P` followed by `suffixes[i]`, which is never empty.
 
-    `index` holds each prompt's place among the queries, `reads_N` after how many of its last tokens the model is asked
-    what comes next: by default after the very last alone.
+    `index` holds each prompt's place among the queries. `reads_N` is the number of last tokens after which the model predicts
+    the next one; by default only the very last.
     """
 
     prefix_P: np.ndarray
@@ -39,7 +38,7 @@ class PromptGroup:
     reads_N: np.ndarray | None = None
 
     def take(self, members_n: np.ndarray) -> "PromptGroup":
-        """Some of the prompts, in this order."""
+        """Return some of the prompts, in this order."""
         reads_n = None if self.reads_N is None else self.reads_N[members_n]
         suffixes = tuple(self.suffixes[member] for member in members_n)
         return PromptGroup(self.prefix_P, suffixes, np.asarray(self.index)[members_n], reads_n)
@@ -47,11 +46,11 @@ class PromptGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-    """All prompts of one set of queries: those that are whole, then the truncated prompts, which have an empty prefix.
+    """All prompts of one set of queries: first whole prompts, then truncated prompts, which have an empty prefix.
 
     `num_oversized` counts the truncated prompts whose query alone exceeds the context.
-    `dropped_demonstrations` is how many were left out of every prompt, from the front; `demonstrations` are the tokens of the others
-    alone, by which whole prompts begin unless the tokenizer joins them to what follows.
+    `dropped_demonstrations` counts those dropped from the front of every prompt. `demonstrations` are the tokens of the remaining
+    ones alone; whole prompts begin with them unless the tokenizer joins them to the following text.
     """
 
     groups: tuple[PromptGroup, ...]
@@ -68,7 +67,7 @@ class Prompts:
 
 
 def tokenize_with(tokenizer: Any) -> Tokenize:
-    """The `Tokenize` of a `transformers` tokenizer, with the special tokens it adds by default."""
+    """Return the `Tokenize` of a `transformers` tokenizer, with the special tokens that it adds by default."""
     return lambda texts: tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"] if texts else []
 
 
@@ -80,20 +79,19 @@ def lay_out(
     context: int,
     truncation: str = "left",
 ) -> Prompts:
-    """Lays out one prompt per query: all demonstrations, each followed by a blank line, then the query.
+    """Lay out one prompt per query: all demonstrations, each followed by a blank line, then the query.
 
     Args:
       task: gives the template.
-      demonstrations: shown in this order in every prompt; there may be none.
-      queries: the examples asked about; their labels are not used.
+      demonstrations: the demonstrations of every prompt, in this order; may be empty.
+      queries: the examples to classify; their labels are not used.
       tokenize: the model's tokenizer.
       context: the number of tokens the model can read.
-      truncation: what becomes of prompts longer than the context. "left" keeps their last `context` tokens, as
-        published; "error" refuses them; "drop" leaves out demonstrations, oldest first, until the longest prompt fits.
+      truncation: the treatment of prompts longer than the context. "left" keeps their last `context` tokens, as
+        published; "error" refuses them; "drop" drops demonstrations, first ones first, until the longest prompt fits.
 
     Raises:
-      UserError: on an unknown truncation, on a prompt too long under "error", and under "error" and "drop" on a query
-        that does not fit even alone.
+      UserError: the truncation is unknown, a prompt is too long under "error", or a query alone is too long under "drop".
     """
     if truncation not in TRUNCATIONS:
         raise errors.UserError(f"truncation={truncation!r}: choose from {', '.join(TRUNCATIONS)}")
@@ -127,11 +125,11 @@ def lay_out(
 
 
 def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
-    """The token by which each class is read, in class order: the last sub-token of a blank and the label word, as in the
-    paper's released code, or the first, as in its text.
+    """Return one token per class, in class order: the last sub-token of a blank and the label word, as in the paper's
+    released code, or the first, as in its text.
 
     Raises:
-      UserError: on an unknown `which`, and where two classes would be read by the same token.
+      UserError: `which` is unknown, or two classes would have the same token.
     """
     if which not in LABEL_TOKENS:
         raise errors.UserError(f"label_token={which!r}: choose from {', '.join(LABEL_TOKENS)}")
@@ -150,16 +148,16 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
 
 
 def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:
-    """What every prompt begins with: each demonstration, followed by a blank line."""
+    """Return the beginning of every prompt: each demonstration, followed by a blank line."""
     return "".join(task.render(example, example.label) + "\n" for example in demonstrations)
 
 
 def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple[list[int], list[list[int]], list[int]]:
-    """Tokens of the whole prompts `demos + text` as (head, tails), prompt i is head + tails[i]; and of the demonstrations alone.
+    """Return the tokens of whole prompts `demos + text` as (head, tails, demos alone); prompt i is head + tails[i].
 
     The cut is before the blank line that ends the demonstrations. Byte-level BPE never joins a newline to the word
-    before it, whatever follows, so there both sides tokenize as in the whole. For a tokenizer that behaves otherwise on
-    any of the prompts checked, whole prompts are tokenized and the head is empty.
+    before it, whatever follows, so both sides have the tokens of the whole. If that fails for a checked prompt, whole prompts
+    are tokenized and the head is empty.
     """
     head_text, head = demos.rstrip("\n"), []
     if head_text:
@@ -175,9 +173,9 @@ def _tokenize_prompts(demos: str, texts: list[str], tokenize: Tokenize) -> tuple
 
 
 def _sharing(head: list[int], tails: list[list[int]], members: np.ndarray) -> PromptGroup:
-    """Some prompts with their longest common prefix split off, but for one token that every prompt keeps."""
+    """Return the group of some prompts with their longest common prefix; every suffix keeps at least one token."""
     kept = [tails[i] for i in members]
-    common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)  # No path: any lists will do.
+    common = min(len(os.path.commonprefix(kept)), min(map(len, kept)) - 1)  # It accepts any lists.
     return _group(head + kept[0][:common], [tail[common:] for tail in kept], members)
 
 
@@ -188,7 +186,7 @@ def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> P
 def _fewest_to_drop(
     tokens_without: Callable[[int], tuple[list[int], list[list[int]], list[int]]], demonstrations: int, context: int
 ) -> int:
-    """The least number of demonstrations to leave out, from the front, for every prompt to fit; all where that is not enough."""
+    """Return the least number of demonstrations to drop from the front for every prompt to fit, or all of them."""
 
     def fits(dropped: int) -> bool:
         head, tails, _ = tokens_without(dropped)
@@ -198,7 +196,7 @@ def _fewest_to_drop(
 
 
 def _too_long(queries: Sequence[Example], lengths: np.ndarray, context: int, truncation: str) -> str:
-    """What is told of prompts that do not fit, where they may not be cut."""
+    """Return the error message for prompts that do not fit and may not be truncated."""
     row = int(np.argmax(lengths))
     place, numbers = _place(queries[row]), f"{lengths[row]} tokens, the context {context}"
     if truncation == "drop":

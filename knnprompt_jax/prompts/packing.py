@@ -1,7 +1,7 @@
-"""Suffixes → packed rows of one static shape: next to no padding, nothing twice, one compilation.
+"""Suffixes packed into rows of one static shape: almost no padding, no duplicate tokens, one compilation.
 
-Suffixes go into rows of S tokens in the order of their tokens, and what neighbours in a row begin with is packed once: a row
-is a forest of tokens in depth-first order. Rows go to steps of B so that all steps have about as many tokens to read.
+Suffixes go into rows of S tokens in the order of their tokens, and tokens that neighbours in a row share at the start are packed
+once: a row is a forest of tokens in depth-first order. Rows go to steps of B so that all steps read about as many tokens.
 The prefix is padded to the run's longest.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from knnprompt_jax.prompts import layout
 
-ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, in narrower rows less fits and less is shared.
-LOOK_AHEAD = 512  # Suffixes that may fill what is left of a row.
+ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower rows share less.
+LOOK_AHEAD = 512  # Candidate suffixes for the rest of a row.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +38,12 @@ class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
 
     Attributes:
-      stops_TBS: which tokens may attend to this token: itself and all after it in its row that stand before column `stops`, for
-        those continue it in some suffix; 0 for padding.
+      stops_TBS: the tokens that may attend to this one are itself and the later tokens of its row before column `stops`, which
+        continue it in some suffix; 0 for padding.
       positions_TBS: the place of a token in its prompt, the prefix included.
-      read_positions_TJ: the tokens after which the model is asked what comes next, as flat indices into a step's [B, S].
-      slot_N: where prompt i of the group comes out of the flattened [T, J]; where several of its tokens are read, that is the
-        last, and the others come out in the slots before it.
+      read_positions_TJ: the tokens after which the model predicts the next one, as flat indices into a step's [B, S].
+      slot_N: the slot of prompt i of the group in the flattened [T, J]; if several of its tokens are read, this is the last one's,
+        and the others precede it.
       lengths_T: each step's number of tokens.
     """
 
@@ -63,21 +63,22 @@ class PackedPrompts:
 
     @property
     def num_tokens(self) -> int:
-        """Packed tokens: shared tokens count once, padding not at all."""
+        """The number of packed tokens; shared tokens count once, padding does not count."""
         return int(self.lengths_T.sum())
 
     @property
     def fill(self) -> float:
-        """Share of packed slots that hold a token."""
+        """The share of packed slots that hold a token."""
         return self.num_tokens / max(1, self.tokens_TBS.size)
 
 
 def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
-    """One shape that serves all the groups, with at most `step_tokens` tokens per step, or a single row.
+    """Return one shape for all groups, with at most `step_tokens` tokens per step or a single row.
 
-    Of all numbers of steps up to a third above the fewest possible, that which leaves fewest rows empty.
+    Among the numbers of steps up to a third above the minimum, it takes the one that leaves the fewest rows empty.
 
-    Raises ValueError where there is nothing to pack.
+    Raises:
+      ValueError: there is nothing to pack.
     """
     lengths = [len(suffix) for group in groups for suffix in group.suffixes]
     if not lengths:
@@ -94,12 +95,12 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
 
 
 def most_reads(group: layout.PromptGroup, width: int, rows: int) -> int:
-    """How many tokens are read per step at most, where the group's rows have this width and a step this many rows."""
+    """Return the largest number of tokens read per step, for rows of this width and this many rows per step."""
     return _most_reads(group, _rows(group, width), rows)
 
 
 def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards: int = 1) -> dict[bool, PackShape]:
-    """One shape for the groups with a shared prefix (True) and one for those without (False): a compilation each."""
+    """Return a shape for the groups with a shared prefix (True) and one for those without (False), one compilation each."""
     groups = list(groups)
     kinds = {shared: [group for group in groups if bool(len(group.prefix_P)) == shared] for shared in (True, False)}
     return {shared: choose_shape(members, step_tokens, shards) for shared, members in kinds.items() if members}
@@ -108,9 +109,9 @@ def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards
 def pack(
     group: layout.PromptGroup, shape: PackShape, is_local: Callable[[int], bool] = lambda step: True
 ) -> PackedPrompts:
-    """Packs a group into the shape (which `choose_shape` made for this group among others, or `alone.shape` for it).
+    """Pack a group into a shape that `choose_shape` or `alone.shape` made for it.
 
-    Steps of other processes stay empty; where their prompts come out is known all the same.
+    The steps of other processes stay empty, but their prompts have slots.
     """
     rows = [[index] for index in range(len(group.suffixes))] if shape.alone else _rows(group, shape.width)
     steps = _steps(group, rows, shape.rows)
@@ -142,19 +143,19 @@ def pack(
 
 
 def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
-    """Indices of suffixes, row by row, each row in the order of their tokens: neighbours share most of what they begin with.
+    """Return indices of suffixes, row by row, each row in the order of their tokens, so that neighbours share long beginnings.
 
-    A row takes the next suffix in that order as long as it fits, then of those soon after it whichever fills most of the rest.
+    A row takes the next suffix in that order while it fits, then the later candidate that fills most of the rest.
     """
     order = sorted(range(len(group.suffixes)), key=lambda index: group.suffixes[index].tolist())
     suffixes = [group.suffixes[index] for index in order]
     lengths_N = np.array([len(suffix) for suffix in suffixes])
-    shared_N = np.array([0] + [num_shared(*pair) for pair in itertools.pairwise(suffixes)])  # With the suffix before.
+    shared_N = np.array([0] + [num_shared(*pair) for pair in itertools.pairwise(suffixes)])  # With the previous suffix.
     waiting_N = np.arange(len(order))
     rows = []
     while len(waiting_N):
         near, room = waiting_N[:LOOK_AHEAD], width
-        added = lengths_N[near]  # Tokens that each would add to the row.
+        added = lengths_N[near]  # Tokens that each candidate would add to the row.
         row: list[int] = []
         while len(near) and added.min() <= room:
             choice = 0 if added[0] <= room else int(np.argmax(np.where(added <= room, added, -1)))
@@ -168,7 +169,7 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
 
 
 def _shared_with(last: int, near: np.ndarray, shared_N: np.ndarray) -> np.ndarray:
-    """How many tokens the sorted suffix `last` shares with others: as many as all neighbours between them do."""
+    """Return the number of tokens that the sorted suffix `last` shares with others: the minimum over neighbours in between."""
     if not len(near):
         return near
     low, high = min(near[0], last), max(near[-1], last)
@@ -178,7 +179,7 @@ def _shared_with(last: int, near: np.ndarray, shared_N: np.ndarray) -> np.ndarra
 
 
 def num_shared(first: np.ndarray, second: np.ndarray) -> int:
-    """How many tokens both begin with."""
+    """Return the length of the common prefix."""
     length = min(len(first), len(second))
     differing = np.flatnonzero(first[:length] != second[:length])
     return int(differing[0]) if len(differing) else length
@@ -189,7 +190,7 @@ def _num_reads(group: layout.PromptGroup, members: list[int]) -> int:
 
 
 def _steps(group: layout.PromptGroup, rows: Iterable[list[int]], per_step: int) -> list[list[list[int]]]:
-    """Rows dealt to steps of `per_step`, the row with most tokens to read first, to the step with fewest that has room."""
+    """Deal rows to steps of `per_step`: the row with most tokens to read first, to the step with fewest that has room."""
     by_count = sorted(rows, key=lambda row: _num_reads(group, row), reverse=True)
     steps: list[list[list[int]]] = [[] for _ in range(math.ceil(len(by_count) / per_step))]
     heap = [(0, step) for step in range(len(steps))]

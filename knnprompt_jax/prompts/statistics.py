@@ -1,4 +1,4 @@
-"""How many shots a context holds, and the other task statistics of the paper's appendix."""
+"""The number of shots that fit in a context, and the other task statistics of the paper's appendix."""
 
 import collections
 import dataclasses
@@ -16,8 +16,8 @@ from knnprompt_jax.tasks.task import Example, Task
 NUM_DRAWS = 100
 MAX_TRUNCATION_PERCENT = 5
 DEMO_SHOTS = (1, 2, 4, 8, 16, 32)
-# Contexts longer than the paper's would hold hundreds of demonstrations: each prompt would read thousands of tokens before its query,
-# and few train rows would be left as anchors. There, M_T is at most so many per class.
+# Contexts longer than the paper's hold hundreds of demonstrations. Each prompt would then read thousands of tokens before its query,
+# and few train rows would remain as anchors. So M_T is capped there.
 LONGEST_PUBLISHED_CONTEXT, SHOTS_IN_LONG_CONTEXTS = 2048, 2
 
 _PUBLISHED_M_T = {  # By context, in the order of the paper's tasks.
@@ -27,7 +27,7 @@ _PUBLISHED_M_T = {  # By context, in the order of the paper's tasks.
 
 
 class ShotLimit(NamedTuple):
-    """What a context holds: the most shots per class, the share of prompts truncated at that many, and M_T."""
+    """The most shots per class in a context, the share of prompts truncated at that number, and M_T."""
 
     max_shots: int
     truncated: float
@@ -36,7 +36,7 @@ class ShotLimit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TaskStatistics:
-    """A column of the appendix table; `limits` maps context lengths to what they hold."""
+    """A column of the appendix table; `limits` are given by context length."""
 
     task: str
     num_classes: int
@@ -45,7 +45,7 @@ class TaskStatistics:
 
 
 def max_shots_in_context(task_name: str, context: int) -> int | None:
-    """The paper's M_T, in demonstrations per class, for its tasks and 1024 or 2048 tokens of GPT-2's; else None."""
+    """Return the paper's M_T, in demonstrations per class, for its tasks and contexts of 1024 or 2048 GPT-2 tokens, or None."""
     return dict(zip(catalogue.PAPER_TASKS, _PUBLISHED_M_T.get(context, ()), strict=False)).get(task_name)
 
 
@@ -56,17 +56,17 @@ def compute_m_t(
     context: int,
     queries: Sequence[Example] | None = None,
 ) -> ShotLimit:
-    """The most shots per class with which at most 5 % (rounded) of the prompts are longer than the context.
+    """Return the largest number of shots per class with which at most 5 % (rounded) of the prompts exceed the context.
 
     A prompt pairs a few-shot draw, seeds 0 to 99, with a query. At least one shot is allowed, however many prompts
-    that truncates, as the paper does for DBPedia. M_T is the largest of 1, 2, 4, … 32 within the limit; in contexts
-    longer than the paper's, the limit is that of its longest, and M_T at most 2.
+    that truncates, as the paper does for DBPedia. M_T is the largest of 1, 2, 4, … 32 within the limit. For contexts longer than
+    the paper's, the limit is that of its longest context, and M_T is at most 2.
 
     Args:
-      queries: the evaluation rows; the train rows by default.
+      queries: the evaluation rows; by default the train rows.
 
     Raises:
-      UserError: where there is no train row.
+      UserError: there is no train row.
     """
     counted = min(context, LONGEST_PUBLISHED_CONTEXT)
     limit = _limits(task, train, train if queries is None else queries, tokenize, [counted])[counted]
@@ -78,7 +78,7 @@ def compute_m_t(
 def describe(
     task: Task, train: Sequence[Example], queries: Sequence[Example], tokenize: Tokenize, contexts: Sequence[int]
 ) -> TaskStatistics:
-    """The statistics of one task; the average is over the labelled train texts without their trailing newline."""
+    """Return the statistics of one task; the average is over the labelled train texts without their trailing newline."""
     labelled = [task.render(example, example.label).removesuffix("\n") for example in train]
     return TaskStatistics(
         task=task.name,
@@ -93,7 +93,7 @@ def _limits(
 ) -> dict[int, ShotLimit]:
     if not train:
         raise errors.UserError(f"task {task.name!r}: no train row to count tokens of")
-    # The parts of a prompt are counted apart: byte-level BPE makes two tokens of the blank line between them.
+    # The parts of a prompt are counted separately: byte-level BPE makes two tokens of the blank line between them.
     demonstrations = _num_tokens([task.render(example, example.label) for example in train], tokenize) + 1
     by_class = collections.defaultdict(list)
     for example, length in zip(train, demonstrations.tolist(), strict=True):
@@ -114,13 +114,13 @@ def _limit(class_lengths: list[list[int]], query_lengths: np.ndarray, context: i
 
 
 def _truncated(class_lengths: list[list[int]], query_lengths: np.ndarray, context: int, shots: int) -> float:
-    """The share of prompts longer than the context, over all pairs of a draw of demonstrations and a query."""
+    """Return the share of prompts longer than the context, over all pairs of a draw of demonstrations and a query."""
     draws = [sum(splits.sample_by_class(class_lengths, shots, random.Random(seed))) for seed in range(NUM_DRAWS)]
     fitting = np.searchsorted(query_lengths, context - np.array(draws), side="right")
     return 1 - float(fitting.mean()) / len(query_lengths)
 
 
 def _num_tokens(texts: list[str], tokenize: Tokenize) -> np.ndarray:
-    """Tokens of each text without special tokens, int64 [N]."""
+    """Return the number of tokens of each text without special tokens, int64 [N]."""
     special = len(tokenize([""])[0])
     return np.array([len(tokens) - special for tokens in tokenize(texts)])

@@ -1,4 +1,4 @@
-"""Records → tables beside the paper's numbers, figures and maps, and pages that hold them.
+"""Tables beside the paper's numbers, figures and maps, and pages that hold them.
 
-records → scores → tables and figures → sections → page
+records → results → tables and figures → sections → page
 """

@@ -1,4 +1,4 @@
-"""Figures as SVG that stands in the page itself: text stays text, colours follow the page's light or dark scheme."""
+"""Figures as SVG inside a page: text stays text, and colours follow the page's light or dark scheme."""
 
 import contextlib
 import dataclasses
@@ -6,7 +6,7 @@ import fractions
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 PALETTE = ("#0b5cad", "#c2480f", "#1b7f4d", "#8a3fa0", "#8f6a00", "#007c8a", "#b8326f", "#5d6470")
@@ -15,12 +15,12 @@ _INK, _GRID = "#010101", "#020202"
 _COLOURS = {colour: f"var(--c{index})" for index, colour in enumerate(PALETTE)}
 _COLOURS |= {_INK: "currentColor", _GRID: "var(--grid)"}  # Variables of page.css.
 _MARKERS, _DASHES = "os^Dvp*X", ("-", "--", "-.", ":")
-_SIZE = (3.6, 2.7)  # Inches: as wide as a phone, two or three to a printed page.
+_SIZE = (3.6, 2.7)  # Inches: the width of a phone; two or three fit on a printed page.
 _MOST_TICKS = 7
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "knnprompt_jax",
-    "text.parse_math": False,  # A label may hold dollars.
+    "text.parse_math": False,  # A label may contain dollar signs.
     "font.size": 9,
     "axes.titlesize": 9,
     **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
@@ -34,7 +34,7 @@ _STYLE: dict[Any, Any] = {
 }
 _CLEANINGS = (
     (r"<metadata>.*?</metadata>", ""),
-    (r"<style.*?</style>", ""),  # It would hold for the whole page.
+    (r"<style.*?</style>", ""),  # It would apply to the whole page.
     (r"<!--.*?-->", ""),
     (r'<g id="[^"]*">', "<g>"),
     (r"font-family: [^;\"]*", "font-family: inherit"),
@@ -44,7 +44,7 @@ _CLEANINGS = (
 
 
 def style() -> contextlib.AbstractContextManager:
-    """Figures are made within it: matplotlib reads its settings wherever it draws."""
+    """Return the context in which figures are drawn: matplotlib reads its settings while it draws."""
     import matplotlib
 
     return matplotlib.rc_context(_STYLE)
@@ -52,7 +52,7 @@ def style() -> contextlib.AbstractContextManager:
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """How a line is drawn."""
+    """Colour, marker and dash of a line."""
 
     colour: str
     marker: str
@@ -60,6 +60,7 @@ class Look:
 
     @property
     def style(self) -> dict[str, Any]:
+        """The arguments of matplotlib for this line."""
         return {"color": self.colour, "marker": self.marker, "linestyle": self.dash}
 
 
@@ -74,17 +75,16 @@ class Figure:
 
 
 def look(index: int) -> Look:
-    """The index-th look: markers and dashes tell lines apart without colour too."""
+    """Return the index-th line style: lines differ in marker and dash as well as in colour."""
     return Look(PALETTE[index % len(PALETTE)], _MARKERS[index % len(_MARKERS)], _DASHES[index % len(_DASHES)])
 
 
-def legend(looks: dict[str, Look]) -> tuple[tuple[str, str], ...]:
-    """The legend of lines by their names."""
-    return tuple((swatch(look), name) for name, look in looks.items())
+def legend(looks: Mapping[str, Look]) -> tuple[tuple[str, str], ...]:
+    """Return a swatch and a name for each line."""
+    return tuple((_swatch(look), name) for name, look in looks.items())
 
 
-def swatch(look: Look) -> str:
-    """A legend's sample of a line."""
+def _swatch(look: Look) -> str:
     figure = _figure(figsize=(0.42, 0.16))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
@@ -93,29 +93,28 @@ def swatch(look: Look) -> str:
 
 
 class Panel:
-    """A pair of axes to draw on; `svg` is what was drawn."""
+    """A pair of axes to draw on; `svg` is the drawing."""
 
-    def __init__(self, title: str = "", x: str = "", y: str = "", size: tuple[float, float] = _SIZE):
-        self._figure = _figure(figsize=size, layout="constrained")
+    def __init__(self, title: str = "", x: str = "", y: str = ""):
+        self._figure = _figure(figsize=_SIZE, layout="constrained")
         self.axes = self._figure.add_subplot()
         self.axes.set(title=drawable(title), xlabel=x, ylabel=y)
 
-    def ticks(self, values: Sequence[float], *, log: bool = True) -> "Panel":
-        """An x axis, logarithmic unless told otherwise, with a tick at each value or, of many, at some."""
+    def ticks(self, values: Iterable[float], *, log: bool = True) -> None:
+        """Set a logarithmic x axis, unless `log` is False, with a tick at each value or, if there are many, at some."""
         shown = sorted(set(values))
         if len(shown) > _MOST_TICKS and not log:
-            return self
+            return
         if log:
             self.axes.set_xscale("log", base=2)
         if len(shown) > _MOST_TICKS:
             shown = [2**power for power in range(64) if shown[0] <= 2**power <= shown[-1]]
             shown = shown[:: -(-len(shown) // _MOST_TICKS)]
-        self.axes.set_xticks(shown, [_number(value) for value in shown])
+        self.axes.set_xticks(shown, [_tick(value) for value in shown])
         self.axes.minorticks_off()
-        return self
 
     def level(self, direction: str, look: Look, score: Any) -> None:
-        """A line across the panel at a `scores.Score`, "h" or "v", in a band of ± its standard deviation."""
+        """Draw a line across the panel at a `results.Score`, "h" or "v", in a band of ± its standard deviation."""
         line, band = getattr(self.axes, f"ax{direction}line"), getattr(self.axes, f"ax{direction}span")
         line(score.mean, color=look.colour, linestyle=look.dash)
         if score.std:
@@ -127,27 +126,27 @@ class Panel:
 
 
 def drawable(text: str) -> str:
-    """The text without lone surrogates, which no font can measure."""
+    """Return the text without lone surrogates, which no font can measure."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _number(value: float) -> str:
-    """A whole number, or a share as a fraction."""
+def _tick(value: float) -> str:
+    """Return a whole number, or a share as a fraction."""
     share = fractions.Fraction(value).limit_denominator(64)
     return f"{value:g}" if value >= 1 or share != value else f"{share}"
 
 
 def _figure(**options: Any) -> Any:
-    from matplotlib import figure  # Not at the top: grids of runs import this package, and need no library that draws.
+    from matplotlib import figure  # Imported late: runs of a grid import this package without the drawing library.
 
     return figure.Figure(**options)
 
 
 def _svg(figure: Any) -> str:
-    """An SVG element to stand in a page, as wide as its place."""
+    """Return an SVG element that takes the width of its place in the page."""
     file = io.StringIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # The reader's fonts have it, whether ours does or not.
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # The reader's fonts may have it even if ours do not.
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]

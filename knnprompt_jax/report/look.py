@@ -1,80 +1,66 @@
-"""A saved classifier → a page on its anchors, each classified by the others: no text is needed beside them."""
+"""The page of a saved classifier's anchors: each anchor is classified by the others, so that no further text is needed."""
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import files, options, parallel
-from knnprompt_jax.classifier import base, estimator, evidence
-from knnprompt_jax.report import anchor_figures, anchor_listings, drawing, page, suggestions
-from knnprompt_jax.report.neighbourhood import ClassifiedAnchors
-from knnprompt_jax.report.sections import Section
+from knnprompt_jax.classifier import base, estimator, evidence, saving
+from knnprompt_jax.report import anchors as anchors_lib
+from knnprompt_jax.report import drawing, maps, outcomes, page
+from knnprompt_jax.report.anchors import ClassifiedAnchors
+from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import distances, search
 
-_NEIGHBOURHOOD = 10  # Nearest anchors by which labels are doubted; the vote has its own k.
-_TITLES = {
-    "map": (
-        "Map",
-        "Anchors about which the model says the same lie together. Those that stand among another label's are worth reading.",
-    ),
-    "classes": ("What is taken for what", "Each anchor by its label and by what the others take it for."),
-    "calibration": ("Calibration", "Whether the probability of a label says how often it is right."),
-    "misleading": (
-        "Anchors that mislead most",
-        "Often near to texts of other classes: typical of no class, or labelled wrongly.",
-    ),
-    "suspects": (
-        "Probably mislabelled",
-        f"Anchors of which the others say another label, and are sure. {suggestions.FILE} beside this page has all of them: "
-        "go through its column suggested, which fit --relabel reads back.",
-    ),
-    "duplicates": (
-        "Near-duplicates",
-        "Pairs of which the model says almost the same. Where their labels differ, one may be wrong.",
-    ),
-}
+SUGGESTIONS = "suggestions.csv"
+_NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
+_MOST = 20  # Rows of a listing.
+_ANCHOR = ("Id", "Text", "Label")
 
 
 @dataclasses.dataclass(frozen=True)
 class LookOptions(settings_lib.SavedOptions):
-    """What to draw and where."""
+    """The classifier to draw, and the folder of its page."""
 
-    output: str = options.option("look", f"Folder to write index.html and {suggestions.FILE} to.", needed=True)
-    points: int = options.option(1000, "Anchors on the map at most.", least=1)
+    output: str = options.option("look", f"Folder to write index.html and {SUGGESTIONS} to.", needed=True)
+    points: int = options.option(1000, "Largest number of anchors on the map.", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """Where the page is, and the table of labels that may be wrong."""
+    """The paths of the page and of the table of labels that may be wrong."""
 
     page: pathlib.Path
     suggestions: pathlib.Path
 
 
-def run(chosen: LookOptions) -> Written:
-    """Writes the page of a saved classifier; raises UserError where there is none, or too few anchors."""
-    place = page.folder(chosen.output)
-    classifier = estimator.load(chosen.store, mesh=parallel.make_mesh(0, chosen.mesh_model))
+def run(settings: LookOptions) -> Written:
+    """Write the page of a saved classifier.
+
+    Raises:
+      UserError: there is no saved classifier, it has too few anchors, or the output is inside a saved classifier.
+    """
+    saving.check_outside(pathlib.Path(settings.output))
+    output = page.folder(settings.output)
+    classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
     anchors = read(classifier)
     with drawing.style():
-        sections = build(anchors, chosen.points)
+        sections = build(anchors, settings.points)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} after "
-        f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by the others, as a "
-        f"new text would be: {100 * anchors.accuracy:.1f} % are right."
+        f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by the others, like a new text: "
+        f"{100 * anchors.accuracy:.1f} % are right."
     )
-    written = page.write(page.Page(f"Anchors of {pathlib.Path(chosen.store).name}", text, sections), place)
-    with files.new_file(place / suggestions.FILE) as unfinished:
-        unfinished.write_text(suggestions.to_csv(anchors), encoding="utf-8")
-    return Written(written, place / suggestions.FILE)
+    written = page.write(page.Page(f"Anchors of {pathlib.Path(settings.store).name}", text, sections), output)
+    with files.new_file(output / SUGGESTIONS) as unfinished:
+        unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8")
+    return Written(written, output / SUGGESTIONS)
 
 
 def read(classifier: base.Classifier) -> ClassifiedAnchors:
-    """A fitted classifier's anchors and their neighbours; raises UserError where there are no more than k anchors."""
+    """Return a fitted classifier's anchors and their neighbours; raise UserError if there are not more than k anchors."""
     store, task, rule = classifier.store_, classifier.task, classifier.rule_
     k = min(rule.k, len(store) - 1)
     states = classifier.device_states()
@@ -99,14 +85,119 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
     )
 
 
-def build(anchors: ClassifiedAnchors, points: int) -> Sequence[Section]:
-    """The page's sections; the map shows `points` anchors at most."""
-    parts: dict[str, dict[str, Any]] = {
-        "map": {"maps": (anchor_figures.map_of(anchors, points),)},
-        "classes": {"listings": (anchor_listings.classes(anchors),), "matrices": (anchor_figures.confusion(anchors),)},
-        "calibration": {"figures": (anchor_figures.calibration(anchors),)},
-        "misleading": {"listings": (anchor_listings.misleading(anchors),)},
-        "suspects": {"listings": (anchor_listings.suspects(anchors),)},
-        "duplicates": {"listings": (anchor_listings.duplicates(anchors),)},
-    }
-    return [Section(name, *_TITLES[name], {}, **part) for name, part in parts.items()]
+def build(anchors: ClassifiedAnchors, points: int) -> list[Section]:
+    """Return the page's sections; the map shows at most `points` anchors."""
+    confusion_caption = "Anchors by their label (rows) and their prediction from the other anchors (columns)."
+    return [
+        Section(
+            "map",
+            "Map",
+            "Anchors with similar next-token distributions lie together. Read those that lie among another label's anchors.",
+            maps=(_map(anchors, points),),
+        ),
+        Section(
+            "classes",
+            "Confusion matrix",
+            "Each anchor by its label and by its prediction from the other anchors.",
+            listings=(_classes(anchors),),
+            matrices=(outcomes.confusion(anchors.labels, anchors.confusion_CC, confusion_caption),),
+        ),
+        Section(
+            "calibration",
+            "Calibration",
+            "Whether predictions with a probability of p % are right in p % of the cases.",
+            figures=(outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N),),
+        ),
+        Section(
+            "misleading",
+            "Misleading anchors",
+            "Anchors that are often near texts of other classes: they are typical of no class, or mislabelled.",
+            listings=(_misleading(anchors),),
+        ),
+        Section(
+            "suspects",
+            "Probably mislabelled",
+            f"Anchors for which the other anchors clearly predict another label. {SUGGESTIONS} beside this page lists all of "
+            "them: review its column suggested, then pass the file to fit --relabel.",
+            listings=(_suspects(anchors),),
+        ),
+        Section(
+            "duplicates",
+            "Near-duplicates",
+            "Pairs with almost the same next-token distribution. If their labels differ, one of them may be wrong.",
+            listings=(_duplicates(anchors),),
+        ),
+    ]
+
+
+def _map(anchors: ClassifiedAnchors, most: int) -> maps.Map:
+    """Return a map of at most `most` anchors, drawn at random; neighbours that were not drawn are left out."""
+    count = len(anchors.texts)
+    drawn = np.sort(np.random.default_rng(0).permutation(count)[:most])
+    places = {int(anchor): place for place, anchor in enumerate(drawn)}
+    points = []
+    for anchor in drawn.tolist():
+        near = zip(anchors.near_Nk[anchor].tolist(), anchors.distances_Nk[anchor].tolist(), strict=True)
+        kept = tuple((places[other], distance) for other, distance in near if other in places)
+        true, predicted = (anchors.labels[y_N[anchor]] for y_N in (anchors.y_N, anchors.predicted_N))
+        points.append(maps.Point(anchors.texts[anchor], true, predicted, neighbours=kept))
+    share = "" if len(drawn) == count else f"{len(drawn):,} of {count:,} anchors, drawn at random: "
+    return maps.Map(
+        name="anchors",
+        title="",
+        caption=f"{share}t-SNE of hidden states; shapes and colours are labels. Hollow: the other anchors predict another label.",
+        labels=anchors.labels,
+        points=tuple(points),
+        places_N2=maps.places(anchors.hidden_NE[drawn]),
+        unit=anchors.unit,
+        row="anchor",
+    )
+
+
+def _classes(anchors: ClassifiedAnchors) -> Listing:
+    counts_CC = anchors.confusion_CC
+    counted = zip(anchors.labels, counts_CC.sum(1), counts_CC.diagonal(), counts_CC.sum(0), strict=True)
+    rows = tuple(
+        (label, f"{size:,}", _percent(hits, size), _percent(hits, taken)) for label, size, hits, taken in counted
+    )
+    caption = "Recall: share of the class's anchors that are predicted as it; precision: share of its predictions that are right."
+    return Listing(caption, ("Label", "Anchors", "Recall", "Precision"), rows)
+
+
+def _misleading(anchors: ClassifiedAnchors) -> Listing:
+    """Return the anchors with the most votes for a wrong class."""
+    right_N, wrong_N = anchors_lib.votes(anchors.y_N, anchors.near_Nk[:, : anchors.k])
+    order = [at for at in np.argsort(-wrong_N, kind="stable").tolist() if wrong_N[at]][:_MOST]
+    rows = tuple((*_anchor(anchors, at), f"{wrong_N[at]}", f"{right_N[at]}") for at in order)
+    caption = f"Votes that each anchor gives to others as one of their {anchors.k} nearest anchors."
+    return Listing(caption, (*_ANCHOR, "Wrong votes", "Right votes"), rows)
+
+
+def _suspects(anchors: ClassifiedAnchors) -> Listing:
+    """Return the anchors for which the others predict another label."""
+    other_N, lead_N, _ = anchors_lib.suspicion(anchors)
+    order = anchors_lib.suspects(lead_N)[:_MOST]
+    rows = tuple((*_anchor(anchors, at), anchors.labels[other_N[at]], f"{100 * lead_N[at]:.0f} %") for at in order)
+    caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors"
+    caption += ", or in probability." if anchors.has_probabilities else "."
+    return Listing(caption, (*_ANCHOR, "Suggested", "Lead"), rows)
+
+
+def _duplicates(anchors: ClassifiedAnchors) -> Listing:
+    """Return the nearest pairs, equal texts first."""
+    rows = []
+    for first, second, distance in anchors_lib.pairs(anchors)[:_MOST]:
+        is_equal = anchors_lib.equal_texts(anchors, first, second)
+        last = "equal texts" if is_equal else f"{max(0.0, distance):.2g} {anchors.unit}"
+        rows.append((*_anchor(anchors, first), *_anchor(anchors, second), last))
+    caption = "The pairs with the smallest distance; equal texts first."
+    return Listing(caption, (*_ANCHOR, *_ANCHOR, "Distance"), tuple(rows))
+
+
+def _anchor(anchors: ClassifiedAnchors, at: int) -> tuple[str, str, str]:
+    """Return the columns `_ANCHOR` of an anchor."""
+    return str(anchors.ids[at]), anchors.texts[at], anchors.labels[anchors.y_N[at]]
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "–"

@@ -1,4 +1,4 @@
-"""Sections → one page that needs nothing else: styles, script, figures and data stand in it."""
+"""Sections of tables, figures and maps, and the page that holds them: one HTML file that needs nothing else."""
 
 import dataclasses
 import importlib.resources
@@ -6,19 +6,70 @@ import importlib.util
 import itertools
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from knnprompt_jax import errors, files
-from knnprompt_jax.report import embedding, tables
-from knnprompt_jax.report.sections import Section
+from knnprompt_jax.report import drawing, tables
+from knnprompt_jax.report import maps as maps_lib
+from knnprompt_jax.report.tables import Table
 
-_LIBRARIES = {"jinja2": "jinja2", "matplotlib": "matplotlib", "sklearn": "scikit-learn"}
+_LIBRARIES = {"jinja2": "jinja2", "matplotlib": "matplotlib", "pandas": "pandas", "sklearn": "scikit-learn"}
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
+_NARROW = 40  # Characters of the longest cell that fits a column on a phone.
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """A table of texts."""
+
+    caption: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a cell is too long for a column on a phone."""
+        return any(len(cell) > _NARROW for row in self.rows for cell in row)
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """Counts of pairs of classes, [row, column]."""
+
+    caption: str
+    labels: tuple[str, ...]
+    counts_CC: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def rows(self) -> list[tuple[str, list[tuple[int, float]]]]:
+        """The label of each row, and its counts with their share of the row in %."""
+        lines = zip(self.labels, self.counts_CC, strict=True)
+        return [(label, [(count, 100 * count / max(1, sum(counts))) for count in counts]) for label, counts in lines]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A section of a page; `facts` describe the runs, `maps` are interactive."""
+
+    name: str
+    title: str
+    text: str
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    listings: tuple[Listing, ...] = ()
+    matrices: tuple[Matrix, ...] = ()
+    figures: tuple[drawing.Figure, ...] = ()
+    maps: tuple[maps_lib.Map, ...] = ()
+
+    @property
+    def verdicts(self) -> list[bool]:
+        """Whether each cell with a verdict lies within two standard errors of the paper's."""
+        return [verdict for table in self.tables for cell in table.cells if (verdict := cell.within) is not None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """`counts` are what the contents say behind each section's title, `note` what stands below them."""
+    """A page; the contents show `counts` behind the sections' titles and `note` below them."""
 
     title: str
     text: str
@@ -28,29 +79,12 @@ class Page:
     footer: str = "Made by knnprompt_jax."
 
 
-def render(page: Page) -> str:
-    """The page's HTML; every text in it is escaped."""
-    import jinja2
-    import markupsafe
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters |= {
-        "inline": _inliner(),
-        "script_json": lambda value: markupsafe.Markup(embedding.script_json(value)),
-        "shorten": embedding.shorten,
-    }
-    contents = list(zip(page.sections, page.counts or [""] * len(page.sections), strict=True))
-    return environment.from_string(_read("page.html")).render(
-        **{field.name: getattr(page, field.name) for field in dataclasses.fields(page)},
-        contents=contents,
-        size=embedding.SIZE,
-        css=_read("page.css"),
-        script=_read("page.js"),
-    )
-
-
 def folder(output: str) -> pathlib.Path:
-    """The folder to write a page to; raises UserError where it cannot be written to, or where a library that draws is missing."""
+    """Return the folder of a new page.
+
+    Raises:
+      UserError: the folder is not writable, or a library for pages is missing.
+    """
     if missing := [name for module, name in _LIBRARIES.items() if importlib.util.find_spec(module) is None]:
         raise errors.UserError(f"the page needs {', '.join(missing)}: pip install -e '.[report]'")
     place = pathlib.Path(output)
@@ -59,7 +93,7 @@ def folder(output: str) -> pathlib.Path:
 
 
 def write(page: Page, output: pathlib.Path) -> pathlib.Path:
-    """Writes index.html, and every table as CSV and Markdown into tables/; returns where the page is."""
+    """Write index.html, and every table as CSV and Markdown into tables/; return the path of the page."""
     output.mkdir(parents=True, exist_ok=True)
     for table in (table for section in page.sections for table in section.tables):
         (output / "tables").mkdir(exist_ok=True)
@@ -69,14 +103,32 @@ def write(page: Page, output: pathlib.Path) -> pathlib.Path:
     return output / "index.html"
 
 
+def render(page: Page) -> str:
+    """Return the page's HTML with every text escaped."""
+    import jinja2
+    import markupsafe
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters |= {
+        "inline": _inliner(),
+        "script_json": lambda value: markupsafe.Markup(maps_lib.script_json(value)),
+        "shorten": maps_lib.shorten,
+    }
+    html, css, script = ((_FOLDER / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    contents = list(zip(page.sections, page.counts or [""] * len(page.sections), strict=True))
+    return environment.from_string(html).render(
+        vars(page), contents=contents, size=maps_lib.SIZE, css=css, script=script
+    )
+
+
 def _write(path: pathlib.Path, text: str) -> None:
     with files.new_file(path) as unfinished:
-        # A lone surrogate, which JSON may hold, is no character of any file.
+        # JSON may contain lone surrogates, which UTF-8 cannot encode.
         unfinished.write_text(text, encoding="utf-8", errors="replace")
 
 
 def _inliner() -> Callable[[str], str]:
-    """A filter that puts SVG into the page as it is, with ids that no other SVG of the page has."""
+    """Return a filter that puts SVG into the page unescaped and makes its ids unique on the page."""
     import markupsafe
 
     numbers = itertools.count()
@@ -86,7 +138,3 @@ def _inliner() -> Callable[[str], str]:
         return markupsafe.Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg))
 
     return inline
-
-
-def _read(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")

@@ -1,18 +1,19 @@
-"""The paper's numbers on the axes of our records: models, methods and tasks by our names."""
+"""The paper's printed numbers on the axes of our records: models, methods and tasks under our names."""
 
-import dataclasses
 import functools
 import importlib.resources
 import json
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from knnprompt_jax.methods import registry
-from knnprompt_jax.report import scores
-from knnprompt_jax.report.scores import Score
+import pandas as pd
 
-MODEL = "gpt2-xl"  # "used for most analyses unless explicitly indicated": our reference where a table has several.
+from knnprompt_jax.methods import registry
+from knnprompt_jax.report import results
+from knnprompt_jax.report.results import Score
+
+MODEL = "gpt2-xl"  # "used for most analyses unless explicitly indicated": the reference if a table has several models.
 SIZES = {
     "0.8B": "gpt2-large",
     "1.5B": "gpt2-xl",
@@ -22,7 +23,7 @@ SIZES = {
     "30B": "opt-30b",
 }
 AVERAGE = "average"
-TITLES = {  # The tables of accuracies by task; what several have is taken from the first.
+TITLES = {  # Tables of accuracies by task. A number that several tables print comes from the first of them.
     "few_shot": "few shots",
     "data_scaling": "data scaling",
     "low_resource": "low resource",
@@ -31,117 +32,112 @@ TITLES = {  # The tables of accuracies by task; what several have is taken from 
     "whole_vs_partial": "whole and partial distributions",
     "upper_bound": "upper bounds",
 }
-_SHOTS = {"upper_bound": 1024}  # Not said beside the table: its row of kNN Prompting is the scaling table's.
-
-
-@dataclasses.dataclass(frozen=True)
-class Printed:
-    """A number of the paper's: an accuracy in % on one task, or the average that a row ends in (`task` is AVERAGE).
-
-    `m` is None for M_T, `tasks` are those of the row, and `basis` says from what the number of seeds (`score.count`) is inferred.
-    """
-
-    table: str
-    printed_as: str
-    method: str
-    model: str
-    m: int | None
-    task: str
-    score: Score
-    basis: str
-    tasks: tuple[str, ...]
-    cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+_SHOTS = {"upper_bound": 1024}  # The table does not say m: its row of kNN Prompting equals the scaling table's.
 
 
 def is_printed_as(method: str, printed: str) -> bool:
-    """Whether the paper's tables call a method of ours so."""
+    """Return whether `printed` is the name of our method in the paper's tables."""
     return method in registry.METHODS and printed in registry.METHODS[method].printed_as
 
 
+def method_of(printed: str) -> str:
+    """Return the first of our methods that has this name in the paper's tables."""
+    return next(name for name in registry.METHODS if is_printed_as(name, printed))
+
+
 def model_of(name: str) -> str:
-    """A model's name without its owner or folders, as the paper's models are called here."""
+    """Return a model's name without its owner or folders, in lower case."""
     return pathlib.PurePath(name).name.lower()
 
 
+def models() -> set[str]:
+    """Return the names of all models in the paper."""
+    return {*SIZES.values(), *own_models().values()}
+
+
 def canonical(name: str) -> str:
-    """The paper's name of a model, if it is one of the paper's."""
-    return model_of(name) if model_of(name) in {*SIZES.values(), *own_models().values()} else name
-
-
-def own_models() -> dict[str, str]:
-    """The models of the methods that train one of their own."""
-    return {
-        name: model_of(method.settings().to_dict()["model"])
-        for name, method in registry.METHODS.items()
-        if method.own_model
-    }
+    """Return the paper's name of a model; the name itself if the paper does not have the model."""
+    return model_of(name) if model_of(name) in models() else name
 
 
 @functools.cache
+def own_models() -> Mapping[str, str]:
+    """Return the model of each method that trains one of its own."""
+    owners = {name: method for name, method in registry.METHODS.items() if method.own_model}
+    return {name: model_of(method.settings().to_dict()["model"]) for name, method in owners.items()}
+
+
 def tables() -> dict[str, Any]:
-    """Every table of the paper, as it ships with the package."""
+    """Return every table of the paper as it ships with the package."""
     return _read("paper_tables.json")
 
 
 def seeds(table: str, printed: str) -> tuple[int, str]:
-    """How many seeds a row of the paper's rests on, and from what that is inferred."""
-    rows = _seeds()[table]
+    """Return the number of seeds behind a row of the paper, and what it is inferred from."""
+    rows = _read("paper_seeds.json")[table]
     count, basis = rows.get(printed) or rows["*"]
     return count, basis
 
 
 @functools.cache
-def numbers() -> tuple[Printed, ...]:
-    """The accuracies of all tables with a column for each task."""
-    return tuple(number for table in TITLES for row in tables()[table]["rows"] for number in _numbers(table, row))
+def numbers() -> pd.DataFrame:
+    """Return the accuracies of all tables in TITLES, a row per number.
+
+    `task` is AVERAGE for the average of a printed row, `tasks` are the row's tasks, and `basis` says what the number of
+    seeds (`score.count`) is inferred from.
+    """
+    return pd.DataFrame(
+        [number for table in TITLES for row in tables()[table]["rows"] for number in _numbers(table, row)]
+    )
+
+
+def empty() -> pd.DataFrame:
+    """Return no numbers, with the columns of `numbers`."""
+    return numbers()[:0]
 
 
 def matching(
     table: str, methods: Sequence[str], models: Sequence[str], tasks: Sequence[str], places: Collection[tuple]
-) -> list[Printed]:
-    """The numbers of the named table, then of other tables with these methods, models, tasks and places: (regime, m).
+) -> pd.DataFrame:
+    """Return the numbers of a table, then those of other tables with these methods, models, tasks and (regime, m).
 
-    Each place comes once, from the first table that has it; `method` is the first of `methods` that the paper calls so.
+    Each number appears once, from the first table that has it, under the first of `methods` with its printed name.
     """
-    ours = {printed: name for name in reversed(methods) for printed in registry.get(name).printed_as}
-    known = set(map(model_of, models))
-    found: dict[tuple, Printed] = {}
-    for number in sorted(numbers(), key=lambda number: number.table != table):
-        place = number.cell["regime"], number.m
-        model_fits = number.model in known or registry.get(number.method).own_model
-        fits = place in places and model_fits and number.task in (AVERAGE, *tasks)
-        if number.printed_as in ours and (fits or number.table == table):
-            method = ours[number.printed_as]
-            found.setdefault((place, method, number.model, number.task), dataclasses.replace(number, method=method))
-    return list(found.values())
+    names = {printed: name for name in reversed(methods) for printed in registry.get(name).printed_as}
+    found = numbers()[numbers().printed_as.isin(names)]
+    own_table = found.table == table
+    fits = found.model.isin([model_of(model) for model in models]) | found.method.isin(own_models())
+    fits &= found.task.isin([AVERAGE, *tasks])
+    fits &= found[["regime", "m"]].apply(tuple, axis=1).isin(list(places))
+    found = pd.concat([found[own_table], found[fits & ~own_table]])
+    found = found.assign(method=found.printed_as.map(names))
+    return found.drop_duplicates(["regime", "m", "method", "model", "task"], ignore_index=True)
 
 
-def _numbers(table: str, row: Mapping[str, Any]) -> Iterator[Printed]:
-    """The numbers of a table's row."""
-    trained = {name: model for method, model in own_models().items() for name in registry.get(method).printed_as}
-    about, (count, basis) = tables()[table], seeds(table, row["method"])
-    best, permille = row.get("best", {}), row.get("permille", {})
-    by_task = {task: Score(cell["mean"], cell["std"], count) for task, cell in row.get("scores", {}).items()}
-    by_task |= {task: Score(mean, None, count, f"{permille[task]} ‰") for task, mean in best.items()}
-    by_task |= {AVERAGE: Score(row["avg"], None, count)} if "avg" in row else {}
-    shots = row.get("m", about.get("m", _SHOTS.get(table)))
-    method = next(name for name in registry.METHODS if is_printed_as(name, row["method"]))
-    fills_context = shots == "M_T" or (table != "few_shot" and registry.get(method).sees in ("demonstrations", "draws"))
-    shared: dict[str, Any] = {
-        "model": trained.get(row["method"]) or SIZES.get(row.get("model") or "") or about["model"],
-        "m": None if fills_context else shots,
+def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the numbers of one row of a table."""
+    method, (count, basis) = method_of(row["method"]), seeds(table, row["method"])
+    scores = {task: Score(cell["mean"], cell["std"], count) for task, cell in row.get("scores", {}).items()}
+    for task, mean in row.get("best", {}).items():
+        scores[task] = Score(mean, None, count, f"{row['permille'][task]} ‰")
+    about, m = tables()[table], row.get("m", tables()[table].get("m", _SHOTS.get(table)))
+    few_shot = table == "few_shot"
+    fills_context = m == "M_T" or (not few_shot and results.sees(method) in ("demonstrations", "draws"))
+    shared = {
+        "table": table,
+        "printed_as": row["method"],
+        "method": method,
+        "model": own_models().get(method) or SIZES.get(row.get("model") or "") or about["model"],
+        "m": results.FILLS_CONTEXT if fills_context else m,
+        "regime": results.FEW_SHOT if few_shot else results.FULL,
         "basis": basis,
-        "tasks": tuple(task.lower() for task in by_task if task != AVERAGE),
-        "cell": {"regime": scores.FEW_SHOT if table == "few_shot" else "full"},
+        "tasks": tuple(task.lower() for task in scores),
     }
-    for task, score in by_task.items():
-        yield Printed(table, row["method"], method, task=task.lower(), score=score, **shared)
+    if "avg" in row:
+        scores[AVERAGE] = Score(row["avg"], None, count)
+    return [{**shared, "task": task.lower(), "score": score} for task, score in scores.items()]
 
 
 @functools.cache
-def _seeds() -> dict[str, dict[str, list]]:
-    return _read("paper_seeds.json")
-
-
 def _read(name: str) -> Any:
     return json.loads((importlib.resources.files("knnprompt_jax") / "report" / name).read_text(encoding="utf-8"))

@@ -1,28 +1,31 @@
-"""A table with ours, the paper's number beside it, and their difference; as CSV and Markdown."""
+"""A table of our scores, the paper's beside them and their difference; as CSV, Markdown and text."""
 
-import csv
 import dataclasses
 import functools
-import io
+import itertools
 import string
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
 
 from knnprompt_jax import tables as terminal
-from knnprompt_jax.report import scores
-from knnprompt_jax.report.scores import Score
+from knnprompt_jax.report import names, results
+from knnprompt_jax.report.results import Score
 
 TRUNCATED = "more than 5 % of the prompts were cut from the left to fit the context"
 REUSED = "|D| = m leaves no anchors: the result of in-context learning is re-used, as in the paper"
 _SYMBOLS = {TRUNCATED: "†", REUSED: "‡"}
-_COLUMNS: tuple[str, ...] = ("mean", "std", "seeds", "paper", "paper std", "paper seeds")
-_COLUMNS += ("difference", "two standard errors", "within", "marks")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """Ours and the paper's; `comparable` says that model, m and method are the same, so that a difference has a meaning.
+    """Our score and the paper's.
 
-    `marks` are the texts of its footnotes; `digits` are those after the point, `paper_digits` the paper's where it prints others.
+    Attributes:
+      comparable: model, m and method are the same, so that the difference has a meaning.
+      marks: the texts of the cell's footnotes.
+      digits: digits after the point; `paper_digits` are the paper's if it prints another number of them.
     """
 
     ours: Score | None = None
@@ -39,13 +42,11 @@ class Cell:
     @property
     def margin(self) -> float | None:
         """Two standard errors of the difference."""
-        if self.comparable and self.ours and self.paper:
-            return scores.two_standard_errors(self.ours, self.paper)
-        return None
+        return results.two_standard_errors(self.ours, self.paper) if self.difference is not None else None  # type: ignore[arg-type]
 
     @property
     def within(self) -> bool | None:
-        """Whether the difference lies in the margin, give or take half a unit of the paper's last printed digit."""
+        """Whether the difference lies within the margin, allowing for half a unit of the paper's last printed digit."""
         if self.difference is None or self.margin is None:
             return None
         return abs(self.difference) <= self.margin + 0.5 * 10**-self.digits
@@ -56,12 +57,12 @@ class Cell:
 
     @property
     def paper_shown(self) -> str:
-        """The paper's number as it is printed; empty where there is none."""
+        """The paper's number as printed; empty if there is none."""
         return "" if self.paper is None else _show(self.paper, self.paper_digits or self.digits)
 
     @property
     def difference_shown(self) -> str:
-        """The difference with its sign, zero without one, and the verdict; empty where there is none."""
+        """The signed difference and its verdict; empty if there is no difference."""
         if self.difference is None:
             return ""
         text = f"{self.difference:+.{self.digits}f}"
@@ -71,7 +72,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class TableRow:
-    """A line of a table: what names it, and a cell for each column."""
+    """A line of a table: its headers, and a cell per column."""
 
     headers: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -79,7 +80,7 @@ class TableRow:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """`headers` name the columns of the rows' headers, `columns` those of the cells; `notes` stand below."""
+    """A table: `headers` name the header columns of its rows, `columns` their cells; `notes` are printed below."""
 
     name: str
     caption: str
@@ -94,74 +95,94 @@ class Table:
 
     @functools.cached_property
     def symbols(self) -> dict[str, str]:
-        """The sign of each footnote: letters in the order of the cells for those that have none of their own."""
-        marks = list(dict.fromkeys(mark for cell in self.cells for mark in cell.marks))
-        letters = iter(
-            [*string.ascii_lowercase, *(a + b for a in string.ascii_lowercase for b in string.ascii_lowercase)]
+        """The sign of each footnote; footnotes without a sign of their own get letters in the order of the cells."""
+        letters = itertools.chain(
+            string.ascii_lowercase, map("".join, itertools.product(string.ascii_lowercase, repeat=2))
         )
+        marks = dict.fromkeys(mark for cell in self.cells for mark in cell.marks)
         return {mark: _SYMBOLS.get(mark) or next(letters) for mark in marks}
 
     @property
     def footnotes(self) -> list[str]:
-        """All that is said below the table."""
+        """All texts below the table."""
         return [*self.notes, *(f"{symbol} {mark}." for mark, symbol in self.symbols.items())]
 
     def signs(self, cell: Cell) -> str:
-        """The signs of a cell's footnotes."""
+        """Return the signs of a cell's footnotes."""
         return ",".join(self.symbols[mark] for mark in cell.marks)
 
 
+def build(
+    name: str,
+    caption: str,
+    axes: Sequence[str],
+    columns: Mapping[Any, str],
+    cells: Mapping[tuple, Mapping[Any, Cell]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return the table of cells that are given by place on the axes and by column; missing cells are empty.
+
+    Args:
+      columns: the title of each column.
+      cells: the rows, in the order of the table.
+    """
+    rows = tuple(
+        TableRow(tuple(map(names.text, axes, place)), tuple(row.get(column, Cell()) for column in columns))
+        for place, row in cells.items()
+    )
+    headers = tuple(names.HEADERS.get(axis, axis) for axis in axes)
+    return Table(name, caption, headers, tuple(columns.values()), rows, tuple(notes))
+
+
 def _show(score: Score, digits: int) -> str:
-    """Mean ± standard deviation, or the mean alone."""
+    """Return mean ± standard deviation, or the mean alone."""
     spread = "" if score.std is None else f" ± {score.std:.{digits}f}"
     note = f" ({score.note})" if score.note else ""
     return f"{score.mean:.{digits}f}{spread}{note}".replace("-", "−")
 
 
 def to_csv(table: Table) -> str:
-    """A line for each cell, numbers to six digits."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*table.headers, "column", *_COLUMNS])
+    """Return a line per cell, numbers to six digits."""
+    lines = []
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell.ours or cell.paper:
-                writer.writerow([*map(_unformula, (*row.headers, column)), *_values(table, cell)])
-    return file.getvalue()
+                ours, paper = (
+                    (each.mean, each.std, each.count) if each else (None,) * 3 for each in (cell.ours, cell.paper)
+                )
+                verdict = (cell.difference, cell.margin, cell.within, table.signs(cell))
+                lines.append([*map(terminal.to_cell, (*row.headers, column)), *ours, *paper, *verdict])
+    numbers = ("mean", "std", "seeds", "paper", "paper std", "paper seeds", "difference", "two standard errors")
+    frame = pd.DataFrame(lines, columns=[*table.headers, "column", *numbers, "within", "marks"])
+    return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
 def to_markdown(table: Table) -> str:
-    """The table as the page shows it."""
-    rows = [[*row.headers, *(_in_markdown(table, cell) for cell in row.cells)] for row in table.rows]
-    header, *lines = [list(map(_markdown, cells)) for cells in ((*table.headers, *table.columns), *rows)]
-    body = terminal.render_markdown(header, lines, left=len(table.headers))
-    notes = "".join(f"\n\n{_markdown(note)}" for note in table.footnotes)
-    return f"**{_markdown(table.caption)}**\n\n{body}{notes}\n"
+    """Return the table as the page shows it, in Markdown."""
+    header, *rows = [list(map(_escape, cells)) for cells in _lines(table)]
+    notes = "".join(f"\n\n{_escape(note)}" for note in table.footnotes)
+    body = terminal.render_markdown(header, rows, left=len(table.headers))
+    return f"**{_escape(table.caption)}**\n\n{body}{notes}\n"
 
 
-def _in_markdown(table: Table, cell: Cell) -> str:
+def to_text(table: Table) -> str:
+    """Return the table as the page shows it, for a terminal."""
+    header, *rows = _lines(table)
+    return "\n\n".join([table.caption, terminal.render(header, rows), *table.footnotes]) + "\n"
+
+
+def _lines(table: Table) -> list[list[str]]:
+    """Return the header line and the rows as texts."""
+    rows = [[*row.headers, *(_in_words(table, cell) for cell in row.cells)] for row in table.rows]
+    return [[*table.headers, *table.columns], *rows]
+
+
+def _in_words(table: Table, cell: Cell) -> str:
     ours = " ".join(filter(None, (cell.shown, table.signs(cell))))
-    if cell.paper is None:
-        return ours
-    return f"{ours} (paper {', '.join(filter(None, (cell.paper_shown, cell.difference_shown)))})"
+    paper = ", ".join(filter(None, (cell.paper_shown, cell.difference_shown)))
+    return f"{ours} (paper {paper})" if paper else ours
 
 
-def _values(table: Table, cell: Cell) -> Iterator[str | int | bool]:
-    for score in (cell.ours, cell.paper):
-        yield from (_number(score.mean), _number(score.std), score.count) if score else ("", "", "")
-    yield from (_number(cell.difference), _number(cell.margin), "" if cell.within is None else cell.within)
-    yield table.signs(cell)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
-
-
-def _unformula(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text[:1] in "=+-@" else text
-
-
-def _markdown(text: str) -> str:
+def _escape(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
     return " ".join(escaped.split())

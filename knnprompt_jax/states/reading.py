@@ -209,9 +209,8 @@ def _common_shapes(model: lm.LanguageModel) -> _ShapeOf:
         width = shape.width if shape.width == packing.ROW_WIDTH else min(_next_power(shape.width), _room(model, group))
         rows = min(_next_power(shape.rows), max(1, model.step_tokens // width))
         reads = packing.most_reads(group, width, rows)
-        return dataclasses.replace(
-            shape, width=width, rows=rows, reads=packing.round_up(reads, max(8, _next_power(reads) // 8))
-        )
+        reads = packing.round_up(reads, max(32, _next_power(reads) // 8))
+        return dataclasses.replace(shape, width=width, rows=rows, reads=reads)
 
     return common_shape
 

@@ -1,4 +1,4 @@
-"""One anchor per class: the mean of the distributions of its anchors. Section "Imbalance" of the paper uses the arithmetic mean."""
+"""One anchor per class: the mean of its anchors' distributions. Section "Imbalance" of the paper uses the arithmetic mean."""
 
 import functools
 
@@ -8,27 +8,27 @@ import numpy as np
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import dense, distances, placement
+from knnprompt_jax.store import codec as codec_lib
+from knnprompt_jax.store import distances, placement, representations
 from knnprompt_jax.store import store as store_lib
 
 Array = jax.Array
 CENTROIDS = ("none", "arithmetic", "geometric")
-_AVERAGED = ("distribution", "partial")
-_BLOCK = 64
+_BLOCK = 64  # Anchors whose distributions are in memory at a time.
 
 
 def check(kind: str, distance: str) -> None:
-    """Raises UserError, with the choices, unless there are such centroids to search by this distance."""
-    averaged = [name for name, each in distances.DISTANCES.items() if each.representation in _AVERAGED]
+    """Raise UserError with the choices if there are no such centroids to search by this distance."""
+    averaged = [name for name, each in distances.DISTANCES.items() if each.representation in representations.NORMALISED]
     if kind != "none" and distance not in averaged:
         raise errors.UserError(f"centroid={kind!r} averages distributions: choose distance {', '.join(averaged)}")
 
 
 def of(store: store_lib.Store, kind: str, head: head_lib.Head, distance: str) -> store_lib.Store:
-    """A dense store of the centroids of the classes that have anchors, to search by this distance; "none" leaves all anchors.
+    """Return a dense store of one centroid per class that has anchors, to search by this distance; "none" keeps all anchors.
 
     "arithmetic" is the mean distribution, which minimises Σ KL(k_i ‖ c); "geometric" is the normalised mean of logarithms,
-    which minimises Σ KL(c ‖ k_i). Distributions are taken of 64 anchors at a time.
+    which minimises Σ KL(c ‖ k_i).
 
     Raises:
         UserError: as `check`.
@@ -38,14 +38,14 @@ def of(store: store_lib.Store, kind: str, head: head_lib.Head, distance: str) ->
         return store
     classes = np.unique(store.labels_N)
     members = [np.flatnonzero(store.labels_N == label) for label in classes]
-    keys = dense.Keys(jnp.stack([_mean(store, members_n, kind, distance) for members_n in members]))
-    codec = dense.Codec(head, store.codec.label_ids, {}, built_for=distance)
+    keys = codec_lib.DenseKeys(jnp.stack([_mean(store, members_n, kind, distance) for members_n in members]))
+    codec = codec_lib.Dense(head, store.codec.label_ids, {}, built_for=distance)
     anchors = placement.Anchors(keys, jnp.asarray(classes))
     return store_lib.Store(codec, anchors, classes, classes, memory_mb=store.memory_mb)
 
 
 def _mean(store: store_lib.Store, members_n: np.ndarray, kind: str, distance: str) -> Array:
-    """The centroid of some anchors over what the distance compares, from blocks of one shape."""
+    """Return the centroid of some anchors over the tokens that the distance compares, from blocks of one shape."""
     total_V = jnp.array(-jnp.inf if kind == "arithmetic" else 0.0)
     for start in range(0, len(members_n), _BLOCK):
         keys = placement.take(store.unpadded.keys, np.resize(members_n[start : start + _BLOCK], _BLOCK))
@@ -58,6 +58,7 @@ def _mean(store: store_lib.Store, members_n: np.ndarray, kind: str, distance: st
 
 @functools.partial(jax.jit, static_argnames="kind")
 def _add(total_V: Array, logk_nV: Array, counted_n: Array, *, kind: str) -> Array:
+    """Add a block's counted rows to the total: of probabilities if the mean is arithmetic, otherwise of logarithms."""
     if kind == "arithmetic":
         block_V = jax.nn.logsumexp(jnp.where(counted_n[:, None], logk_nV, -jnp.inf), 0)
         return jnp.logaddexp(total_V, block_V)

@@ -1,4 +1,4 @@
-"""What makes a kind of store: how states become keys, and what a search compares."""
+"""Kinds of stores: how states become keys and what a search compares. `Dense` is the paper's store."""
 
 import abc
 import dataclasses
@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
+from flax import struct
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import distances, placement
+from knnprompt_jax.store import distances, placement, representations
 
 Array = jax.Array
 KEY_DTYPES = ("float32", "float16", "bfloat16")
@@ -20,14 +22,14 @@ class Codec(abc.ABC):
     """One kind of store, for one head and one set of label words.
 
     Attributes:
-        kind: the option by which it is chosen.
-        keys_type: the pytree that its keys are.
-        head: what it computes distributions with.
-        label_ids: the token by which each class is read.
-        constants: what follows from the first anchors' states and cannot be made again from the head alone.
+        kind: the option value that selects it.
+        keys_type: the pytree type of its keys.
+        head: the head that gives distributions.
+        label_ids: one token per class.
+        constants: values computed from the first anchors' states that the head alone cannot give again.
         key_dtype: one of `KEY_DTYPES`.
-        built_for: the distance whose needs the keys hold; "" is all that the kind can serve.
-        deterministic: whether its products have fixed shapes, so that no number of queries or anchors shows in a distance.
+        built_for: the distance that the keys serve; "" means every distance that the kind can serve.
+        deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or anchors.
     """
 
     kind: ClassVar[str]
@@ -42,7 +44,7 @@ class Codec(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def serves(built_for: str) -> tuple[str, ...]:
-        """Names of the distances by which a store that was built for this one can be searched."""
+        """Return the names of the distances that a store built for this one can search by."""
 
     @classmethod
     @abc.abstractmethod
@@ -53,7 +55,7 @@ class Codec(abc.ABC):
 
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
-        """The constants of a new store, whose first anchors have these states."""
+        """Return the constants of a new store whose first anchors have these states."""
         del head, states
         return {}
 
@@ -61,39 +63,43 @@ class Codec(abc.ABC):
     def make(
         cls, head: head_lib.Head, label_ids: Sequence[int], constants: Mapping[str, Array], **options: Any
     ) -> Self:
-        """The codec for the model's head; `options` are `key_dtype`, `built_for` and `deterministic`."""
+        """Return the codec for a model's head; `options` are `key_dtype`, `built_for` and `deterministic`."""
         return cls(head, tuple(label_ids), constants, **options)
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that `make` takes, but for what the model's states say already."""
+        """The options to save for `make`; the states tell whether a store is deterministic."""
         return {"key_dtype": self.key_dtype, "built_for": self.built_for}
 
     @property
     def tile(self) -> int:
-        """The anchors that are worked on together, so that each device holds a multiple of them; 1 where any number is."""
+        """The number of anchors of which each device holds a multiple."""
         return placement.TILE if self.deterministic else 1
 
     @property
     def keeps_label_words(self) -> bool:
-        """Whether keys are of the label words alone, so that those of other label words are to be made anew."""
+        """Whether keys hold the label words alone, so that other label words need new keys."""
         return False
 
     @abc.abstractmethod
     def encode(self, states: lm.States) -> Any:
-        """Keys of anchors: a pytree of arrays with N rows."""
+        """Return the keys of anchors: a pytree of arrays with N rows."""
 
     @abc.abstractmethod
     def queries(self, states: lm.States, distance: distances.Distance) -> Any:
-        """What `kernel.search` takes as queries."""
+        """Return the queries of `kernel.search`."""
 
     @abc.abstractmethod
     def references(self, keys: Any, distance: distances.Distance) -> Any:
-        """What `kernel.search` takes as keys."""
+        """Return the keys of `kernel.search`."""
 
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
-        """What `kernel.search` takes as distance: this one, or `distances.AFFINE` in its place."""
+        """Return the distance of `kernel.search`: this one, or `distances.AFFINE` in its place."""
         return distance
+
+    @abc.abstractmethod
+    def distributions(self, keys: Any) -> Array:
+        """Return log-probabilities [N, V] of anchors; the keys themselves if a dense store keeps another representation."""
 
     def log_probabilities(self, keys: Any, distance: distances.Distance) -> Array:
         """Return the anchors' log-probabilities as the distance compares them: [N, V], or [N, C] for label words."""
@@ -103,6 +109,62 @@ class Codec(abc.ABC):
         """Return the states of anchors; raise UserError if the keys do not hold them."""
         raise errors.UserError(f"a {self.kind} store keeps no states of its anchors: fit with kind='factored'")
 
-    @abc.abstractmethod
-    def distributions(self, keys: Any) -> Array:
-        """Log-probabilities [N, V] of anchors; the keys themselves where a dense store keeps another representation."""
+
+@struct.dataclass
+class DenseKeys:
+    """One representation of the anchors, usually log-probabilities of all tokens."""
+
+    values_NV: Array
+
+
+class Dense(Codec):
+    """The paper's store: the representation that `built_for` compares, by default log-probabilities of all V tokens.
+
+    These take 4 V bytes per anchor, and the label words can be read from them. A `key_dtype` of "float16" or "bfloat16" halves
+    that (docs/datastores.md has the errors).
+    """
+
+    kind: ClassVar[str] = "dense"
+    keys_type: ClassVar[type] = DenseKeys
+
+    @staticmethod
+    def serves(built_for: str) -> tuple[str, ...]:
+        kept = _kept(built_for)
+        return tuple(
+            name
+            for name, distance in distances.DISTANCES.items()
+            if distance.representation == kept or (kept == "distribution" and distance.reads_label_words)
+        )
+
+    @classmethod
+    def abstract_keys(
+        cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
+    ) -> DenseKeys:
+        numbers = {"distribution": vocabulary, "hidden": width}.get(_kept(built_for), num_classes)
+        values: Any = jax.ShapeDtypeStruct((count, numbers), key_dtype)
+        return DenseKeys(values)
+
+    @property
+    def keeps_label_words(self) -> bool:
+        return _kept(self.built_for) in representations.OF_LABEL_WORDS
+
+    def encode(self, states: lm.States) -> DenseKeys:
+        values_NV = representations.represent(self.head, states, _kept(self.built_for), self.label_ids)
+        return DenseKeys(values_NV.astype(self.key_dtype))
+
+    def queries(self, states: lm.States, distance: distances.Distance) -> Array:
+        return representations.represent(self.head, states, distance.representation, self.label_ids)
+
+    def references(self, keys: DenseKeys, distance: distances.Distance) -> Array:
+        if distance.representation == _kept(self.built_for):
+            return keys.values_NV
+        logk_NC = keys.values_NV[:, jnp.array(self.label_ids)].astype(jnp.float32)
+        return representations.of_label_words(logk_NC, distance.representation)
+
+    def distributions(self, keys: DenseKeys) -> Array:
+        return keys.values_NV.astype(jnp.float32)
+
+
+def _kept(built_for: str) -> str:
+    """Return the representation that keys hold; whole distributions serve most distances."""
+    return distances.get(built_for).representation if built_for else "distribution"

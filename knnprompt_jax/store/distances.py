@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from scipy import special
 
 from knnprompt_jax import errors
 from knnprompt_jax.store import representations
@@ -42,9 +41,9 @@ class Distance:
         prepare: maps keys [N, W] of a tile of anchors to the argument of `measure`; called once per tile.
         copies: the number of arrays as large as the keys that `prepare` makes; a search plans its memory with it.
         direction: the direction of a KL divergence, one of `DIRECTIONS`; empty for other distances.
-        mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head,
-            while the other side enters as a state (factored.py has the algebra); empty if the distance is no such product.
-        terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the distance;
+        mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head.
+            The remaining side enters as a state (factored.py has the algebra). Empty if the distance is no such product.
+        terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the distance.
             None if it is no sum over tokens.
         is_candidate: whether a classifier that chooses its distance tries this one.
     """
@@ -75,8 +74,8 @@ class Distance:
         """
         assert self.terms is not None, self.name
         logs = [np.asarray(log, np.float64) for log in (logp_W, logk_NW)]
-        if representations.is_normalised(self.representation):  # To the last digit of float64.
-            logs = [special.log_softmax(log, axis=-1) for log in logs]
+        if self.representation in representations.NORMALISED:  # To the last digit of float64.
+            logs = [log - np.logaddexp.reduce(log, axis=-1, keepdims=True) for log in logs]
         return self.terms(*logs), np.exp(logs[0]), np.exp(logs[1])
 
 
@@ -107,7 +106,7 @@ def _inner_product(query: Affine, anchors: Affine) -> Array:
 
 AFFINE = Distance(
     "affine", "inner product", "nats", "distribution", _inner_product
-)  # Of both directions when factored.
+)  # For both directions in factored stores.
 _FORWARD = Distance(
     "forward",
     "KL(text ‖ anchor)",
@@ -173,8 +172,5 @@ def turned(name: str, direction: str) -> str:
     distance = get(name)
     if not distance.direction or distance.direction == direction:
         return name
-    return next(
-        other.name
-        for other in DISTANCES.values()
-        if (other.representation, other.direction) == (distance.representation, direction)
-    )
+    wanted = distance.representation, direction
+    return next(name for name, each in DISTANCES.items() if (each.representation, each.direction) == wanted)

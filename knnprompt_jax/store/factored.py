@@ -1,21 +1,21 @@
 """The factored store: exact KL divergences as inner products in E dimensions instead of V.
 
-The head has no bias and no cap, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition, whose gradient is
-the mean row of the head under k, e = Wᵀk. For a query p with state h_p and an anchor k_i with state h_i,
+The head has no bias and no cap, so log k(v) = w_v · h − A(h), where A(h) = log Σ_v exp(w_v · h) is the log-partition. The gradient
+of A is the mean row of the head under k, e = Wᵀk. Take a query p with state h_p and an anchor k_i with state h_i:
 
-    KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "forward"
-    KL(k_i ‖ p) = Σ k_i log k_i − Σ k_i log p = −H(k_i) − e_i · h_p + A(h_p)    "released"
+    KL(p ‖ k_i) = Σ p log p − Σ p log k_i     = −H(p) − e_p · h_i + A(h_i)      "forward", mean row of the query
+    KL(k_i ‖ p) = Σ k_i log k_i − Σ k_i log p = −H(k_i) − e_i · h_p + A(h_p)    "released", mean row of the anchor
 
-with −H(p) = e_p · h_p − A(h_p) and −H(k_i) = e_i · h_i − A(h_i). (They are the Bregman divergences of A.) Anchors are
-(h_i, A(h_i)) for the one direction and (e_i, H(k_i)) for the other; a query of the released direction needs its state alone.
+with −H(p) = e_p · h_p − A(h_p) and −H(k_i) = e_i · h_i − A(h_i). (They are the Bregman divergences of A.) An anchor is
+(h_i, A(h_i)) for the forward direction and (e_i, H(k_i)) for the released one; a query of the released direction is its state.
 
-Numerics. In float32 the terms above, about 90 nats each in trained models, would cancel to distances below 1 nat. Neither a
-vector c subtracted from every state nor one subtracted from every row of W changes a divergence, so c is the mean state of
-the first anchors, W is centred on its mean row under the distribution at c, and A is counted from A(c):
+Numerics. In float32 the terms above, about 90 nats each in trained models, would cancel to distances below 1 nat. Subtracting a
+vector c from every state or from every row of W changes no divergence. So c is the mean state of the first anchors, W is
+centred on its mean row under the distribution at c, and A is counted from A(c):
 
     h → h − c,   w_v → w_v − e_c,   A → log Σ_v exp(log k_c(v) + (w_v − e_c) · (h − c)).
 
-At c both A and its gradient then vanish, and A(h_i) is KL(k_c ‖ k_i), −H(k_i) is KL(k_i ‖ k_c). The centre is fixed when a
+At c both A and its gradient then vanish; A(h_i) is KL(k_c ‖ k_i), and −H(k_i) is KL(k_i ‖ k_c). The centre is fixed when a
 store is built: any centre is exact, so anchors can be appended without touching the others. Probabilities are divided by
 their float32 sum, which misses 1 by up to 1e-5.
 """
@@ -29,16 +29,16 @@ from flax import struct
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import codec, distances, representations, rows
+from knnprompt_jax.store import codec, distances, placement, representations
 
 Array = jax.Array
 
 
 @struct.dataclass
 class Frame:
-    """The head as seen from the centre of the anchors: what turns states into keys and queries.
+    """The head as seen from the centre of the anchors; it turns states into keys and queries.
 
-    `head_VE` is W centred on `shift_E`; `centre_E` and `log_z` are the state subtracted and its log-partition under W;
+    `head_VE` is W centred on `shift_E`; `centre_E` and `log_z` are the state at the centre and its log-partition under W;
     `log_p_V` is the distribution at the centre.
     """
 
@@ -51,7 +51,7 @@ class Frame:
 
 @struct.dataclass
 class Keys:
-    """Anchors from the centre: states and log-partitions; for the released direction also mean rows and KL(k_i ‖ k_c)."""
+    """Anchors relative to the centre: states and log-partitions; for the released direction also mean rows and KL(k_i ‖ k_c)."""
 
     hidden_NE: Array
     log_z_N: Array
@@ -60,11 +60,11 @@ class Keys:
 
 
 class Codec(codec.Codec):
-    """States → keys [E] and queries [E], for a head whose logits are linear in the state (it has no cap).
+    """A store of keys [E] and queries [E], for a head whose logits are linear in the state (without a cap).
 
-    `head` is centred; `constants` are the other fields of the `Frame`. An anchor takes 4 (E + 1) bytes, and as
-    many again where what the released direction needs is kept. `key_dtype` "float16" or "bfloat16" halves that
-    (docs/datastores.md has the errors): a rounded anchor has a log-partition that fits it, so that near anchors err least.
+    `head` is centred; `constants` are the other fields of the `Frame`. An anchor takes 4 (E + 1) bytes, and twice that
+    if the store keeps mean rows for the released direction. A `key_dtype` of "float16" or "bfloat16" halves that
+    (docs/datastores.md has the errors): the log-partition is that of the rounded state, so that near anchors err least.
     """
 
     kind: ClassVar[str] = "factored"
@@ -83,12 +83,12 @@ class Codec(codec.Codec):
     def abstract_keys(
         cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
     ) -> Keys:
-        rows = jax.ShapeDtypeStruct((count, width), key_dtype), jax.ShapeDtypeStruct((count,), "float32")
+        rows: Any = jax.ShapeDtypeStruct((count, width), key_dtype), jax.ShapeDtypeStruct((count,), "float32")
         return Keys(*rows, *rows) if _keeps_mean_rows(built_for) else Keys(*rows)
 
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
-        # A mean would move with every anchor; the first stays where others are appended.
+        # A deterministic store needs the same centre whatever other anchors there are.
         return _constants(head.rows_VE, states.hidden_NE[0] if states.deterministic else states.hidden_NE.mean(0))
 
     @classmethod
@@ -105,7 +105,7 @@ class Codec(codec.Codec):
 
     def encode(self, states: lm.States) -> Keys:
         with_mean_rows = _keeps_mean_rows(self.built_for)
-        keys = rows.map_rows(_encode, self.frame, states.hidden_NE, self.key_dtype, with_mean_rows)
+        keys = placement.map_rows(_encode, self.frame, states.hidden_NE, self.key_dtype, with_mean_rows)
         if not jnp.isfinite(keys.log_z_N).all():
             raise errors.UserError(
                 f"key_dtype={self.key_dtype!r}: some states exceed its range; choose bfloat16 or float32"
@@ -114,8 +114,8 @@ class Codec(codec.Codec):
 
     def queries(self, states: lm.States, distance: distances.Distance) -> Any:
         if distance.mean_row == "query":
-            return rows.map_rows(_mean_row_query, self.frame, states.hidden_NE)
-        keys = rows.map_rows(_state_key, self.frame, states)
+            return placement.map_rows(_mean_row_query, self.frame, states.hidden_NE)
+        keys = placement.map_rows(_state_key, self.frame, states)
         if distance.mean_row == "anchor":
             return distances.Affine(keys.hidden_NE, keys.log_z_N)
         return self.references(keys, distance)
@@ -124,11 +124,11 @@ class Codec(codec.Codec):
         if distance.mean_row == "query":
             return distances.Affine(keys.hidden_NE, keys.log_z_N)
         if distance.mean_row == "anchor":
-            assert keys.mean_row_NE is not None and keys.divergence_N is not None  # By what the store serves.
+            assert keys.mean_row_NE is not None and keys.divergence_N is not None  # `serves` says so.
             return distances.Affine(keys.mean_row_NE, keys.divergence_N)
         if distance.representation == "hidden":
             return keys.hidden_NE
-        logk_NC = rows.map_rows(_label_log_probabilities, self.frame, keys, self.label_ids)
+        logk_NC = placement.map_rows(_label_log_probabilities, self.frame, keys, self.label_ids)
         return representations.of_label_words(logk_NC, distance.representation)
 
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
@@ -141,7 +141,7 @@ class Codec(codec.Codec):
         return lm.States(hidden_NE + self.frame.centre_E, log_z_N, self.deterministic)
 
     def distributions(self, keys: Keys) -> Array:
-        return rows.map_rows(_log_probabilities, self.frame, keys)
+        return placement.map_rows(_log_probabilities, self.frame, keys)
 
 
 def _keeps_mean_rows(built_for: str) -> bool:
@@ -161,7 +161,7 @@ def _constants(head_VE: Array, centre_E: Array) -> dict[str, Array]:
 
 
 def _moments(frame: Frame, hidden_E: Array) -> tuple[Array, Array]:
-    """The log-partition of a state counted from the centre, and its gradient, the mean row of the head."""
+    """Return the log-partition of a state relative to the centre, and its gradient, the mean row of the head."""
     logits_V = frame.log_p_V + frame.head_VE @ hidden_E
     log_z = jax.nn.logsumexp(logits_V)
     p_V = jnp.exp(logits_V - log_z)
@@ -178,7 +178,7 @@ def _encode(frame: Frame, hidden_E: Array, key_dtype: str, with_mean_row: bool) 
 
 
 def _rounded(x_E: Array, dtype: str) -> Array:
-    """Float32 with no more digits than the type has; a cast there and back the compiler may leave out."""
+    """Round float32 numbers to the digits of a dtype; the compiler may drop a cast there and back."""
     info = jnp.finfo(dtype)
     return jax.lax.reduce_precision(x_E, info.nexp, info.nmant)
 
@@ -190,7 +190,7 @@ def _mean_row_query(frame: Frame, hidden_E: Array) -> distances.Affine:
 
 
 def _state_key(frame: Frame, state: lm.States) -> Keys:
-    """A state from the centre; its log-partition is the one that the pass computed, so that nothing is summed over V."""
+    """Return a state relative to the centre; its log-partition comes from the language model, without a sum over V."""
     hidden_E = state.hidden_NE - frame.centre_E
     return Keys(hidden_E, state.log_z_N - frame.log_z - frame.shift_E @ hidden_E)
 

@@ -1,8 +1,8 @@
 """Approximate search by FAISS over a factored store: nearest in KL divergence is largest inner product.
 
 An anchor is [h_i, −log Z_i] against the query [Wᵀp, 1] (or [Wᵀk_i, H(k_i)] against [h_p, 1] for the released direction): the
-divergence is a constant of the query less their inner product. Anchors are kept in lists around centres, and a search reads
-only the lists whose centres are nearest. Needs the extra `faiss`; docs/datastores.md has measured recall.
+divergence is a constant of the query minus their inner product. The index keeps anchors in lists around centres, and a search
+reads only the lists with the nearest centres. It needs the extra `faiss`; docs/datastores.md has measured recall.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ from knnprompt_jax.store import store as store_lib
 try:
     import faiss
 except ImportError:
-    faiss = None  # type: ignore[assignment]  # The usual form of an optional import.
+    faiss = None  # type: ignore[assignment]
 
-_ANCHORS_PER_LIST = 39  # FAISS's own least number for centres worth having.
+_ANCHORS_PER_LIST = 39  # FAISS warns below this number.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +33,16 @@ class Index:
 
     @classmethod
     def build(cls, store: store_lib.Store, distance: str = "forward", lists: int = 0, read: int = 16) -> "Index":
-        """Deals the anchors to so many `lists` (0: a number that suits their number), of which a search reads `read`.
+        """Return an index over the anchors of a store.
 
         Recall depends on the data: measure it with `recall`. Reading all lists is exact.
 
+        Args:
+            lists: the number of lists; 0 derives it from the number of anchors.
+            read: the number of lists that a search reads.
+
         Raises:
-            UserError: FAISS is not installed, the store has no inner products for this distance, or numbers that cannot be.
+            UserError: FAISS is not installed, the store has no inner products for this distance, or a number is out of range.
         """
         if faiss is None:
             raise errors.UserError("FAISS is not installed: pip install 'knnprompt_jax[faiss]'")
@@ -64,9 +68,9 @@ class Index:
         return cls(store, compared, index)
 
     def search(self, states: lm.States, k: int) -> kernel.Neighbours:
-        """The k nearest anchors that the index finds, distances in nats as from `Store.search`.
+        """Return the k nearest anchors that the index finds, with distances in nats like `Store.search`.
 
-        Where the lists read hold fewer, indices and labels are −1 and distances infinite.
+        If the lists read hold fewer, the missing indices and labels are −1 and their distances are infinite.
         """
         queries = self.store.codec.queries(states, self.distance)
         product_Qk, indices_Qk = self.index.search(_augmented(queries.vector, np.ones(len(states))), k)
@@ -76,7 +80,7 @@ class Index:
 
 
 def recall(approximate: kernel.Neighbours, exact: kernel.Neighbours) -> float:
-    """The share of the exact neighbours that are among the approximate ones."""
+    """Return the share of exact neighbours that are among the approximate ones."""
     pairs = zip(np.asarray(approximate.indices_Qk), np.asarray(exact.indices_Qk), strict=True)
     return float(np.mean([np.isin(wanted, got).mean() for got, wanted in pairs]))
 

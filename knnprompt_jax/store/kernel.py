@@ -1,10 +1,10 @@
-"""The kernel: distances of a query to all anchors, the k smallest, their vote. Written for one query and vmapped.
+"""The search kernel: distances of a query to all anchors, the k smallest, their vote. Written for one query and vmapped.
 
-Keys and queries are what a `distances.Distance` compares.
+A `distances.Distance` compares keys and queries.
 Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest anchor).
 
-No more than one tile [queries, anchors] of distances exists at a time: anchors go tile by tile, queries too, and the k nearest
-so far are merged with those of each tile. That is exact; how anchors are tiled, sharded or streamed shows in no result.
+Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile. This is
+exact: tiling, sharding and streaming change no result.
 """
 
 import dataclasses
@@ -21,12 +21,12 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import errors
-from knnprompt_jax.store import distances, placement, rows
+from knnprompt_jax.store import distances, placement
 
 Array = jax.Array
 QUERIES_PER_TILE = 256
 TILE_BYTES = 512 * 2**20
-_QUERY_COPIES, _DISTANCE_COPIES = 3, 3  # Of a tile's queries and of its distances, as XLA has them at most.
+_QUERY_COPIES, _DISTANCE_COPIES = 3, 3  # XLA's copies of a tile's queries and distances, at most.
 
 
 @struct.dataclass
@@ -49,26 +49,30 @@ def search(
     approximate_recall: float | None = None,
     deterministic: bool = False,
 ) -> Neighbours:
-    """The k nearest anchors of every query. Anchors of a negative class are padding; there must be k others.
+    """Return the k nearest anchors of every query. Anchors of a negative class are padding; there must be k others.
 
-    Keys whose rows are split over the devices of a mesh are searched where they lie, and the devices' neighbours merged.
-    `tile_bytes` bounds the working memory on each device. `approximate_recall` finds each neighbour with at least this
-    probability, by `jax.lax.approx_max_k`: fast on TPU, while other devices sort and stay exact. With `deterministic` tiles have one
-    size, of which the queries and each device's keys must be multiples, and a distance does not depend on their numbers.
+    Keys whose rows are split over the devices of a mesh are searched where they lie; the devices' neighbours are merged.
+
+    Args:
+        tile_bytes: bounds the working memory on each device.
+        approximate_recall: find each neighbour with at least this probability, by `jax.lax.approx_max_k`: fast on TPUs, while other
+            devices sort and stay exact.
+        deterministic: give all tiles one size, so that a distance does not depend on the number of queries or anchors. The
+            queries and each device's keys must be multiples of that size.
 
     Raises:
-        UserError: `tile_bytes` do not hold even one anchor, or such a tile.
+        UserError: `tile_bytes` does not hold one anchor, or one deterministic tile.
     """
     options = {"k": k, "distance": distance, "tile_bytes": tile_bytes, "approximate_recall": approximate_recall}
     options["deterministic"] = deterministic
-    mesh, axes = rows.split_over(keys)
+    mesh, axes = placement.split_over(keys)
     if mesh:
         return search_sharded(queries, keys, labels_N, mesh=mesh, axes=axes, **options)
     return _search(queries, keys, labels_N, **options)
 
 
 def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
-    """The k nearest of several sets of anchors' nearest; the sets stand in the order of their anchors' indices."""
+    """Return the k nearest of several sets of neighbours, given in the order of their anchors' indices."""
     joined = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, -1), *parts)
     _, places_Qk = jax.lax.top_k(-joined.distances_Qk, k)
     return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Qk, -1), joined)
@@ -76,7 +80,7 @@ def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Queries and anchors per tile, and the bytes that a search works in beside keys, queries (and a copy of them) and result."""
+    """Queries and anchors per tile, and the working bytes of a search beside the keys, two copies of the queries, and the result."""
 
     queries: int
     anchors: int
@@ -90,13 +94,13 @@ def plan_tiles(
     tile_bytes: int = TILE_BYTES,
     deterministic: bool = False,
 ) -> Tiles:
-    """The tiles of a search: a single one where everything fits, or of fixed size for one that is deterministic.
+    """Return the tiles of a search: a single one if everything fits, or tiles of fixed size if it is deterministic.
 
-    Beside distances (which top-k orders in a copy) a tile holds what its keys and queries become: the copies that the
-    distance makes, float32 where keys are stored narrower, and a copy of the keys where they are cut into several tiles.
+    A tile holds distances and a sorted copy of them, the copies of keys that the distance makes, and float32 copies of
+    narrower keys. If there are several tiles, each also holds a copy of its keys.
 
     Raises:
-        UserError: `tile_bytes` do not hold even one anchor, or a tile of fixed size.
+        UserError: `tile_bytes` does not hold one anchor, or one deterministic tile.
     """
     num_queries, num_anchors = placement.num_rows(queries), placement.num_rows(keys)
     stored = placement.row_bytes(keys)
@@ -108,22 +112,24 @@ def plan_tiles(
     if (whole := query_bytes + num_anchors * anchor_bytes) <= tile_bytes and not deterministic:
         return Tiles(rows_per_tile, num_anchors, whole)
     anchor_bytes += stored
-    fewest, told = (placement.TILE, f"{placement.TILE} anchors") if deterministic else (1, "a single anchor")
+    fewest = placement.TILE if deterministic else 1
     anchors_per_tile = min(fewest if deterministic else num_anchors, (tile_bytes - query_bytes) // anchor_bytes)
     if anchors_per_tile < fewest:
         least = query_bytes + fewest * anchor_bytes
-        raise errors.UserError(f"search memory of {tile_bytes} bytes: at least {least} are needed for a tile of {told}")
+        raise errors.UserError(
+            f"search memory of {tile_bytes} bytes: at least {least} are needed for a tile of {fewest} anchors"
+        )
     return Tiles(rows_per_tile, anchors_per_tile, query_bytes + anchors_per_tile * anchor_bytes)
 
 
 def vote_shares(labels_Qk: Array | np.ndarray, num_classes: int) -> Array:
-    """The share of the vote that each class has among the neighbours, [Q, C]."""
+    """Return the share of the neighbours' votes that each class has, [Q, C]."""
     return jax.nn.one_hot(labels_Qk, num_classes).mean(1)
 
 
 @functools.partial(jax.jit, static_argnames=("num_classes", "tie_break"))
 def majority(labels_Qk: Array, *, num_classes: int, tie_break: str = "lowest") -> Array:
-    """The class with most votes, [Q]; of several, the lowest index ("lowest") or that of the nearest neighbour among them ("nearest")."""
+    """Return the class with most votes, [Q]; a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest")."""
     counts_QC = jax.nn.one_hot(labels_Qk, num_classes, dtype=jnp.int32).sum(1)
     if tie_break == "lowest":
         return counts_QC.argmax(-1)

@@ -1,9 +1,10 @@
-"""Where anchors lie: on one device, split by row over a mesh, or in host memory; and what is done to rows there.
+"""Rows of arrays on one device, split over a mesh, or in host memory, and functions mapped over rows where they lie.
 
-JAX splits rows evenly or not at all, so a split store is filled up with rows of class −1, which no search finds.
+JAX splits rows evenly or not at all, so a split store is padded with rows of class −1 that no search finds.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -18,7 +19,8 @@ from knnprompt_jax import parallel
 
 Array = jax.Array
 PADDING = -1
-TILE = 256  # Anchors of a deterministic store that are worked on together.
+TILE = 256  # Anchors per tile of a deterministic store.
+ROWS_PER_TILE = 64
 
 
 @struct.dataclass
@@ -34,56 +36,62 @@ class Anchors:
 
 
 def num_rows(tree: Any) -> int:
+    """Return the number of rows of a pytree's arrays."""
     return jax.tree.leaves(tree)[0].shape[0]
 
 
 def row_bytes(tree: Any) -> int:
+    """Return the bytes of one row of all arrays of a pytree."""
     return sum(leaf.dtype.itemsize * int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(tree))
 
 
 def take(tree: Any, rows: slice | np.ndarray) -> Any:
-    """Some rows of every array; all of them are no copy."""
+    """Return some rows of every array; selecting all of them copies nothing."""
     if isinstance(rows, slice) and rows.indices(num_rows(tree)) == (0, num_rows(tree), 1):
         return tree
     return jax.tree.map(lambda array: array[rows], tree)
 
 
 def concatenate(first: Any, second: Any) -> Any:
-    """Rows of `second` after those of `first`, in host memory if those are there."""
+    """Return the rows of `first` followed by those of `second`, in host memory if they are there."""
     return jax.tree.map(lambda a, b: _library(a).concatenate([a, b]), first, second)
 
 
 def pad(tree: Any, count: int) -> Any:
-    """`count` rows of every array, the missing ones zero."""
+    """Return at least `count` rows of every array; missing rows are zero."""
     return jax.tree.map(
         lambda a: _library(a).pad(a, [(0, count - len(a))] + [(0, 0)] * (a.ndim - 1)) if len(a) < count else a, tree
     )
 
 
+def _library(array: Any) -> Any:
+    return np if isinstance(array, np.ndarray) else jnp
+
+
 def filled_up(count: int, mesh: Mesh | None, tile: int = 1) -> int:
-    """The least number of rows, from `count`, that divides evenly into tiles on each device of the mesh, if there is one."""
+    """Return the smallest number of rows ≥ `count` that divides evenly into tiles on each device of the mesh, if any."""
     unit = tile * (mesh.size if mesh else 1)
     return -(-count // unit) * unit
 
 
 def split(tree: Any, mesh: Mesh) -> Any:
-    """Arrays split by row over all devices of the mesh, filled up with zeros."""
+    """Return arrays split by row over all devices of the mesh, padded with zeros."""
     rows = pad(tree, filled_up(num_rows(tree), mesh))
     return jax.tree.map(lambda array: jax.device_put(array, by_rows(mesh, array.ndim)), rows)
 
 
 def by_rows(mesh: Mesh, num_axes: int) -> NamedSharding | Format:
-    """Rows split over all devices of the mesh; on TPUs also each row in one piece.
+    """Return the sharding that splits rows over all devices of the mesh; on TPUs each row is also contiguous.
 
-    By default a TPU stores an array whose width 128 does not divide column by column, and a search in tiles copied all of it.
+    By default a TPU stores an array column by column if 128 does not divide its width, and a search in tiles copied all of it.
     """
-    split = NamedSharding(mesh, P(parallel.AXES))
+    sharding = NamedSharding(mesh, P(parallel.AXES))
     device = mesh.abstract_mesh.abstract_device
-    return Format(Layout(tuple(range(num_axes))), split) if device and device.platform == "tpu" else split
+    return Format(Layout(tuple(range(num_axes))), sharding) if device and device.platform == "tpu" else sharding
 
 
 def place(anchors: Anchors, mesh: Mesh | None, on_host: bool = False, tile: int = 1) -> Anchors:
-    """Anchors in host memory, or split by row over all devices of the mesh, or on the default device; filled up to whole tiles."""
+    """Put anchors in host memory, split over the devices of the mesh, or on the default device; padded to whole tiles."""
     mesh, labels_N = None if on_host else mesh, np.asarray(anchors.labels_N)
     count = filled_up(len(labels_N), mesh, tile)
     padding = np.full(count - len(labels_N), PADDING, labels_N.dtype)
@@ -91,14 +99,46 @@ def place(anchors: Anchors, mesh: Mesh | None, on_host: bool = False, tile: int 
     return split(anchors, mesh) if mesh else jax.tree.map(np.asarray if on_host else jnp.asarray, anchors)
 
 
-def _library(array: Any) -> Any:
-    """NumPy for arrays in host memory."""
-    return np if isinstance(array, np.ndarray) else jnp
-
-
 def stream(anchors: Anchors, count: int) -> Iterator[tuple[int, Anchors]]:
-    """Device copies of `count` host rows at a time with the index of the first; the next travel while these are used."""
+    """Yield device copies of `count` host rows with the index of the first; the next rows travel while these are used."""
     ahead = jax.device_put(take(anchors, slice(0, count)))
     for start in range(0, num_rows(anchors), count):
         current, ahead = ahead, jax.device_put(take(anchors, slice(start + count, start + 2 * count)))
         yield start, current
+
+
+def map_rows(function: Callable[..., Any], shared: Any, rows: Any, *options: Any) -> Any:
+    """Return `function(shared, row, *options)` for every row, tile by tile, in float32 products; options are static.
+
+    Rows that are split over a mesh are processed where they lie, and so is the result; `shared` is copied to each device.
+    """
+    mesh, axes = split_over(rows)
+    return _map_rows(shared, rows, function=function, options=options, mesh=mesh, axes=axes)
+
+
+def working_bytes(num_tokens: int) -> int:
+    """Return an upper bound on the memory of a mapped function that computes logits of all tokens: three copies per tile."""
+    return 3 * 4 * ROWS_PER_TILE * num_tokens
+
+
+def split_over(rows: Any) -> tuple[Mesh | None, Any]:
+    """Return the mesh and the axes over which arrays are split by row, or (None, None)."""
+    leaf = jax.tree.leaves(rows)[0]
+    sharding = None if isinstance(leaf, jax.core.Tracer) else getattr(leaf, "sharding", None)
+    if isinstance(sharding, NamedSharding) and sharding.spec and sharding.spec[0] is not None:
+        return sharding.mesh, sharding.spec[0]  # type: ignore[return-value]
+    return None, None
+
+
+@functools.partial(jax.jit, static_argnames=("function", "options", "mesh", "axes"))
+def _map_rows(
+    shared: Any, rows: Any, *, function: Callable[..., Any], options: tuple, mesh: Mesh | None, axes: Any
+) -> Any:
+    def run(shared: Any, rows: Any) -> Any:
+        batch_size = min(ROWS_PER_TILE, max(1, num_rows(rows)))
+        return jax.lax.map(lambda row: function(shared, row, *options), rows, batch_size=batch_size)
+
+    if mesh is not None:
+        run = jax.shard_map(run, mesh=mesh, in_specs=(P(), P(axes)), out_specs=P(axes), check_vma=False)
+    with jax.default_matmul_precision("highest"):
+        return run(shared, rows)

@@ -1,4 +1,4 @@
-"""What an anchor or a query is compared by: functions of its state and the head."""
+"""Representations that distances compare: functions of a prompt's state and the head."""
 
 from collections.abc import Sequence
 
@@ -7,18 +7,19 @@ import jax.numpy as jnp
 
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import rows
+from knnprompt_jax.store import placement
 
 Array = jax.Array
 OF_LABEL_WORDS = ("partial", "partial_raw")
+NORMALISED = ("distribution", "partial")
 REPRESENTATIONS = ("distribution", *OF_LABEL_WORDS, "hidden")
 
 
 def represent(head: head_lib.Head, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
-    """The keys of prompts, one row each, float32.
+    """Return one row per prompt, float32.
 
     - "distribution": log-probabilities of all V tokens, the paper's method;
-    - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": as they are;
+    - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": not renormalised;
     - "hidden": the hidden state [E] after the last normalisation.
     """
     assert representation in REPRESENTATIONS, representation
@@ -29,24 +30,19 @@ def represent(head: head_lib.Head, states: lm.States, representation: str, label
     return of_label_words(label_log_probabilities(head, states, label_ids), representation)
 
 
-def is_normalised(representation: str) -> bool:
-    """Whether its exponentials add up to one."""
-    return representation in ("distribution", "partial")
-
-
 def of_label_words(logp_NC: Array, representation: str) -> Array:
-    """ "partial" or "partial_raw" of the label words' log-probabilities, which are not renormalised yet."""
+    """Return "partial" or "partial_raw", given log-probabilities of the label words that are not renormalised."""
     return jax.nn.log_softmax(logp_NC) if representation == "partial" else logp_NC
 
 
 def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
-    """log p [N, V] in nats, normalised to float32's last digit; tile by tile, so that only the result has size N · V."""
-    return rows.map_rows(_log_probabilities, head, states)
+    """Return log p [N, V] in nats, normalised to float32's last digit; only the result has size N · V."""
+    return placement.map_rows(_log_probabilities, head, states)
 
 
 def label_log_probabilities(head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> Array:
-    """log p of the label words alone, [N, C] in nats."""
-    return rows.map_rows(_label_log_probabilities, head, states, tuple(label_ids))
+    """Return log p of the label words, [N, C] in nats."""
+    return placement.map_rows(_label_log_probabilities, head, states, tuple(label_ids))
 
 
 def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:

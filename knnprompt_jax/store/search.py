@@ -1,7 +1,6 @@
 """A search, from states to neighbours, in bounded memory: queries in blocks, anchors in tiles, host anchors streamed."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,12 +9,12 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.store import codec as codec_lib
-from knnprompt_jax.store import distances, kernel, placement, rows
+from knnprompt_jax.store import distances, kernel, placement
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchOptions:
-    """How many neighbours are searched for, by which distance, and with which recall where the search may be approximate."""
+    """The number of neighbours, the distance, and the recall of an approximate search (None: exact)."""
 
     k: int
     distance: str = "forward"
@@ -24,10 +23,14 @@ class SearchOptions:
 
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
-    """How a search goes: `anchors_per_transfer` come from host memory (0: none), `tile_bytes` are what `kernel.search` may
-    take, and `nbytes` what the search takes in all.
+    """The sizes of a search, in rows and in bytes on each device.
 
-    They are bytes on each device, beside the anchors (where they are not streamed), the head and the resulting neighbours.
+    Attributes:
+        queries_per_block: queries that are encoded and searched at a time.
+        anchors_per_transfer: anchors that come from host memory at a time; 0 if they are on the device.
+        anchors_per_tile: anchors whose distances exist at a time.
+        tile_bytes: the working memory of `kernel.search`.
+        nbytes: all memory of the search, beside device-resident anchors, the head and the resulting neighbours.
     """
 
     queries_per_block: int
@@ -35,17 +38,6 @@ class SearchPlan:
     anchors_per_tile: int
     tile_bytes: int
     nbytes: int
-
-
-def check(served: Sequence[str], num_anchors: int, options: SearchOptions) -> None:
-    """Raises UserError, with the choices, where a store that serves these distances cannot be searched with such options."""
-    k, distance, recall = options.k, options.distance, options.approximate_recall
-    if not 1 <= k <= num_anchors:
-        raise errors.UserError(f"k={k}: choose from 1 to {num_anchors}, the number of anchors")
-    if distance not in served:
-        raise errors.UserError(f"distance={distance!r}: choose from {', '.join(served)}, which this store serves")
-    if recall is not None and not 0 < recall <= 1:
-        raise errors.UserError(f"approximate_recall={recall}: choose a probability above 0 and at most 1")
 
 
 def make_plan(
@@ -56,20 +48,20 @@ def make_plan(
     memory: int,
     mesh: Mesh | None,
 ) -> SearchPlan:
-    """Shares out `memory` bytes: after the encoding of states, a quarter goes to queries; of the rest, half to transfers.
+    """Divide `memory` bytes: after the encoding of states, a quarter goes to queries; of the rest, half to transfers.
 
     Raises:
-        UserError: they are too few for a single query and anchor.
+        UserError: the memory does not hold a single query and anchor.
     """
-    distance = distances.get(options.distance)
+    distance, shards = distances.get(options.distance), mesh.size if mesh else 1
     query, key = _shapes(codec, anchors, distance)
     query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
-    left = memory - rows.working_bytes(len(codec.head))
+    left = memory - placement.working_bytes(len(codec.head))
     block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
-    if codec.deterministic:  # Whole tiles, of rows on each device as well.
-        block = placement.filled_up(rows.ROWS_PER_TILE * (mesh.size if mesh else 1), None, kernel.QUERIES_PER_TILE)
+    if codec.deterministic:  # Whole tiles of queries, and whole tiles of rows on each device.
+        block = placement.filled_up(placement.ROWS_PER_TILE * shards, None, kernel.QUERIES_PER_TILE)
     left -= 2 * block * query_bytes  # The search copies them into its tiles.
-    searched, transfer = placement.num_rows(anchors) // (mesh.size if mesh else 1), 0
+    searched, transfer = placement.num_rows(anchors) // shards, 0
     if anchors.on_host:
         searched = transfer = max(codec.tile, min(searched, left // 4 // anchor_bytes) // codec.tile * codec.tile)
         left -= 2 * transfer * anchor_bytes
@@ -90,11 +82,11 @@ def run(
     plan: SearchPlan,
     mesh: Mesh | None = None,
 ) -> kernel.Neighbours:
-    """The neighbours of each state."""
+    """Return the neighbours of each state, block by block."""
     parts = []
     for start in range(0, max(1, len(states)), plan.queries_per_block):
         block = states[start : start + plan.queries_per_block]
-        if start or codec.deterministic:  # All blocks have one shape, and there is one compilation.
+        if start or codec.deterministic:  # All blocks have one shape, so that there is one compilation.
             block = placement.pad(block, plan.queries_per_block)
         if mesh:
             block = placement.split(block, mesh)
@@ -105,6 +97,7 @@ def run(
 def _search(
     codec: codec_lib.Codec, anchors: placement.Anchors, states: lm.States, options: SearchOptions, plan: SearchPlan
 ) -> kernel.Neighbours:
+    """Return the neighbours of one block of queries, from anchors on the device or streamed from host memory."""
     distance = distances.get(options.distance)
     queries = codec.queries(states, distance)
 
@@ -132,7 +125,7 @@ def _search(
 
 
 def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, distance: distances.Distance) -> tuple[Any, Any]:
-    """What a query and an anchor become in the search, as abstract arrays."""
+    """Return one query and one anchor of `kernel.search` as abstract arrays."""
     width = codec.head.rows_VE.shape[1]
     state = jax.eval_shape(lambda: lm.States(jnp.zeros((1, width), jnp.float32), jnp.zeros(1, jnp.float32)))
     query = jax.eval_shape(lambda state: codec.queries(state, distance), state)

@@ -1,4 +1,4 @@
-"""A store's arrays in a folder, written by orbax and read back to whatever devices there are.
+"""A store's arrays in a folder, written by orbax and restored to any devices.
 
 Several processes need a file system that all of them see.
 """
@@ -25,13 +25,13 @@ ARRAYS = "arrays"
 
 
 def arrays_of(store: store_lib.Store) -> dict[str, Any]:
-    """Everything that a store keeps; keys as they lie, rows that fill up a split store included."""
+    """Return all arrays of a store; keys stay where they lie and include padding."""
     keys = {name: array for name, array in vars(store.anchors.keys).items() if array is not None}
     return {"keys": keys, "constants": store.codec.constants, "labels": store.labels_N, "ids": store.ids_N}
 
 
 def write(folder: pathlib.Path, arrays: Mapping[str, Any]) -> None:
-    """Writes the arrays below the folder; of several processes, all of them call this."""
+    """Write the arrays into the folder; every process of a run calls this."""
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(folder / ARRAYS, dict(arrays))
 
@@ -43,37 +43,39 @@ def load(
     mesh: Mesh | None,
     options: store_lib.StoreOptions,
 ) -> store_lib.Store:
-    """The store on the default device, split by row over a mesh, or in host memory; wherever it was saved from.
+    """Return the saved store on the default device, split by row over a mesh, or in host memory.
 
-    `head` is the head of the model that made the anchors; placement and memory are those of the options.
+    Args:
+        head: the head of the model that made the anchors.
+        options: the placement and memory of the store; the rest is as saved.
     """
-    on_host = options.placement == "host"
-    arrays = _restore(folder / ARRAYS, manifest.arrays, mesh, on_host)
+    arrays = _restore(folder / ARRAYS, manifest.arrays, mesh, options.on_host)
     place = functools.partial(parallel.put, mesh=mesh, spec=P()) if mesh else jnp.asarray
     constants = {name: place(array) for name, array in arrays["constants"].items()}
-    label_ids = manifest.provenance.label_ids
-    made = {**manifest.options, "deterministic": manifest.provenance.deterministic}
-    codec = store_lib.KINDS[manifest.kind].make(parallel.replicate(head), label_ids, constants, **made)
+    codec = store_lib.KINDS[manifest.kind].make(
+        parallel.replicate(head),
+        manifest.provenance.label_ids,
+        constants,
+        **manifest.options,
+        deterministic=manifest.provenance.deterministic,
+    )
     anchors = placement.Anchors(codec.keys_type(**arrays["keys"]), arrays["labels"])
     return store_lib.Store.placed(codec, anchors, arrays["ids"], mesh, options)
 
 
 def _restore(folder: pathlib.Path, arrays: Mapping[str, Any], mesh: Mesh | None, on_host: bool) -> dict[str, Any]:
-    """The saved arrays; keys go straight to the devices that they belong to, with as many rows as are needed there."""
+    """Return the saved arrays; keys go straight to their devices, padded to the number of rows needed there."""
     num_anchors = arrays["ids"].shape[0]
-    num_rows = placement.filled_up(num_anchors, mesh) if mesh else num_anchors
-    sharding = NamedSharding(mesh, P(parallel.AXES)) if mesh else SingleDeviceSharding(jax.local_devices()[0])
-
-    def how(array: jax.ShapeDtypeStruct) -> ocp.RestoreArgs:
-        return ocp.RestoreArgs(restore_type=np.ndarray, dtype=array.dtype)
-
-    def how_keys(array: jax.ShapeDtypeStruct) -> ocp.RestoreArgs:
-        shape = (num_rows, *array.shape[1:])
-        return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=shape, dtype=array.dtype, strict=False)
-
-    restore_args = jax.tree.map(how, dict(arrays))
+    restore_args = jax.tree.map(lambda array: ocp.RestoreArgs(restore_type=np.ndarray, dtype=array.dtype), dict(arrays))
     if not on_host:
-        restore_args["keys"] = jax.tree.map(how_keys, arrays["keys"])
+        sharding = NamedSharding(mesh, P(parallel.AXES)) if mesh else SingleDeviceSharding(jax.local_devices()[0])
+        num_rows = placement.filled_up(num_anchors, mesh)
+        restore_args["keys"] = jax.tree.map(
+            lambda array: ocp.ArrayRestoreArgs(
+                sharding=sharding, global_shape=(num_rows, *array.shape[1:]), dtype=array.dtype, strict=False
+            ),
+            arrays["keys"],
+        )
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         restored = checkpointer.restore(folder, item=dict(arrays), restore_args=restore_args)
     if on_host:

@@ -1,4 +1,4 @@
-"""What is classified: tasks as declarations, rows from files and the Hub, seeded few-shot splits. Knows no JAX."""
+"""Tasks as declarations, rows from files and the Hub, seeded few-shot splits. Nothing here imports JAX."""
 
 from knnprompt_jax.tasks.catalogue import get, names
 from knnprompt_jax.tasks.sources import load_rows

@@ -1,4 +1,4 @@
-"""Tasks declared in YAML files (JSON is YAML too); every mistake is told with file, line and key."""
+"""Tasks declared in YAML files (JSON is YAML too); every error names file, line and key."""
 
 import dataclasses
 import pathlib
@@ -20,18 +20,18 @@ _SPLITS = ("train", "dev", "test")
 
 
 class _Loader(yaml.BaseLoader):
-    """Reads every value as the string that it is written as (a label `no` or `01` too), makes no objects, follows no aliases."""
+    """A loader that keeps every value as the string written (a label `no` or `01` too), without objects or aliases."""
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=self.peek_event().start_mark)
+            raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=self.peek_event().start_mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a key is no word", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
             seen.add(key.value)
@@ -39,12 +39,12 @@ class _Loader(yaml.BaseLoader):
 
 
 def read(path: Traversable) -> Task:
-    """The task that a file declares; where that gives no name, it has the file's.
+    """Return the task that a file declares; its name defaults to the file's.
 
     `label_words` is a list in the order of `labels`, or maps each label to its word.
 
     Raises:
-      UserError: on a file that cannot be read, an unknown, missing or repeated key, and whatever `Task` refuses.
+      UserError: the file cannot be read, a key is unknown, missing or repeated, or `Task` refuses the declaration.
     """
     given = _Declaration(path)
     name, labels = given.text("name", path.name.rpartition(".")[0]), given.texts("labels")
@@ -64,12 +64,12 @@ def read(path: Traversable) -> Task:
 
 
 def read_hub(path: Traversable) -> HubSource:
-    """Where the Hub has the rows of a declared task: the key `hub`, a mapping of `HubSource`'s attributes.
+    """Return the Hub dataset of a declared task: the key `hub`, a mapping of `HubSource`'s attributes.
 
-    By default columns are called as the fields, labels as the task's, splits as ours.
+    By default columns have the names of fields, and labels and splits have our names.
 
     Raises:
-      UserError: as `read`, and where the key is missing.
+      UserError: as `read`, or the key is missing.
     """
     task, given = read(path), _Declaration(path)
     source = given.values.get("hub")
@@ -82,15 +82,15 @@ def read_hub(path: Traversable) -> HubSource:
     for key in set(source) - {"columns", "labels", "splits"}:
         if not isinstance(source[key], str):
             raise given.error("hub", f"should have a word at {key}")
-    if other := set(source["columns"]) ^ set(task.fields) or set(source["labels"].values()) - set(task.labels):
-        raise given.error("hub", f"and the task differ in {min(other)!r}")
-    # A data set may have its labels as numbers.
+    if unknown := set(source["columns"]) ^ set(task.fields) or set(source["labels"].values()) - set(task.labels):
+        raise given.error("hub", f"and the task differ in {min(unknown)!r}")
+    # A dataset may have numbers as labels.
     numbers = {int(value): label for value, label in source["labels"].items() if value.isdecimal()}
     return HubSource(**{**source, "labels": {**source["labels"], **numbers}})
 
 
 class _Declaration:
-    """The keys of a file with their values, all strings, lists and mappings of these, and with their lines."""
+    """The keys of a file with their lines and values: strings, and lists and mappings of strings."""
 
     def __init__(self, path: Traversable):
         self.path = path
@@ -123,7 +123,7 @@ class _Declaration:
         value = self.values.get(key, default)
         if not isinstance(value, str):
             raise self.error(key, "should be a text")
-        return value.rstrip("\n")  # A block of YAML ends in a newline.
+        return value.rstrip("\n")  # A YAML block ends in a newline.
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.values[key]
@@ -132,12 +132,12 @@ class _Declaration:
         return tuple(value)
 
     def words(self, key: str, names: Collection[str]) -> tuple[str, ...]:
-        """One word per name: a list in their order, or a mapping from each."""
+        """Return one word per name, from a list in their order or from a mapping."""
         value = self.values[key]
         if not isinstance(value, dict):
             return self.texts(key)
-        if other := set(value) ^ set(names):
-            raise self.error(key, f"and labels differ in {min(other)!r}")
+        if unknown := set(value) ^ set(names):
+            raise self.error(key, f"and labels differ in {min(unknown)!r}")
         if not all(isinstance(word, str) for word in value.values()):
             raise self.error(key, "should have a word for each label")
         return tuple(value[name] for name in names)

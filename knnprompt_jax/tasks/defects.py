@@ -1,4 +1,4 @@
-"""Defects of the published data: test texts that are also in train, repeated texts, repeated texts that disagree."""
+"""Defects of the published data: test texts in train, repeated texts, repeated texts with conflicting labels."""
 
 import collections
 import dataclasses
@@ -9,13 +9,13 @@ from knnprompt_jax.tasks.task import Example
 
 @dataclasses.dataclass(frozen=True)
 class Defects:
-    """Counts over exact texts (all fields of a row, the label aside).
+    """Counts over exact texts (all fields of a row, without the label).
 
     Attributes:
       num_eval: rows of the evaluation split.
-      eval_in_train: rows of the evaluation split whose text is a train text.
-      repeated: train rows whose text an earlier train row has.
-      conflicting: train texts that stand with more than one label.
+      eval_in_train: rows of the evaluation split whose text is also in train.
+      repeated: train rows that repeat the text of an earlier one.
+      conflicting: train texts with more than one label.
     """
 
     num_eval: int
@@ -34,8 +34,11 @@ class Defects:
 
 
 def find(train: Sequence[Example], evaluation: Sequence[Example]) -> Defects:
-    """Counts the defects of a train split and the split it is evaluated on. With the published files of MPQA:
-    56 of 256 dev_subsample texts occur in train, 1,871 train rows repeat a text, 73 texts have conflicting labels."""
+    """Count the defects of a train split and an evaluation split.
+
+    In the published files of MPQA 56 of 256 dev_subsample texts occur in train, 1,871 train rows repeat a text, and 73 texts have
+    conflicting labels.
+    """
     labels = _labels_by_text(train)
     return Defects(
         num_eval=len(evaluation),
@@ -46,7 +49,7 @@ def find(train: Sequence[Example], evaluation: Sequence[Example]) -> Defects:
 
 
 def remove(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
-    """The train rows whose text is not in `evaluation`, has a single label, and is the first of its repetitions."""
+    """Return the train rows whose text is not in `evaluation`, has a single label, and occurs for the first time."""
     labels = _labels_by_text(train)
     seen = {_text(example) for example in evaluation}
     kept = []

@@ -15,18 +15,18 @@ from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import listed
 
 Row = tuple[str, dict[str, Any]]
-"""The place of a row and its columns."""
+"""A row: its place and its columns."""
 Parsed = tuple[str, dict[str, Any] | errors.UserError]
-"""A row, or in its place what is wrong with it."""
+"""A row, or the error of a malformed row."""
 
-csv.field_size_limit(2**31 - 1)  # The library's limit is 128 KiB per field.
+csv.field_size_limit(2**31 - 1)  # The default is 128 KiB per field.
 
 
 def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
-    """The rows of a file in the format that its name ends in.
+    """Yield the rows of a file in the format of its suffix.
 
     Raises:
-      UserError: with file and line, on an unknown ending, a file that cannot be read or decoded, or a malformed row.
+      UserError: with file and line, if the suffix is unknown, the file cannot be read or decoded, or a row is malformed.
     """
     for place, row in parse(path, encoding):
         if isinstance(row, errors.UserError):
@@ -35,12 +35,12 @@ def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
 
 
 def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterator[Parsed]:
-    """As `read`, but a malformed row becomes its error and does not end the file; `kind` is an ending in place of the name's."""
+    """Yield rows like `read`, but yield the error of a malformed row and continue; `kind` overrides the suffix."""
     suffix = kind or pathlib.PurePath(path.name).suffix.lower()
     if suffix == ".parquet":
         return _parquet(path)
     if suffix not in TEXT_FORMATS:
-        with _open(path):  # What is not there needs no name with an ending first.
+        with _open(path):  # A missing file is the more useful error.
             raise errors.UserError(
                 f"{path}: unknown kind of file; its name should end in {', '.join([*TEXT_FORMATS, '.parquet'])}"
             )
@@ -48,7 +48,7 @@ def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterato
 
 
 def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
-    """One JSON object per line; blank lines are passed over."""
+    """Yield one JSON object per line; skip blank lines."""
     for number, line in enumerate(file, start=1):
         if not line.strip():
             continue
@@ -63,9 +63,10 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
 
 
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
-    """Rows under a header; a quoted cell may hold newlines (the place is the row's first line). Blank lines are passed over.
+    """Yield rows below a header; skip blank lines. A quoted cell may hold newlines; a row's place is its first line.
 
-    Raises UserError where there is no header, or one that is no CSV or names a column twice.
+    Raises:
+      UserError: the header is missing, malformed, or names a column twice.
     """
     reader = csv.reader(file, delimiter=delimiter, strict=True)
     header: list[str] = []
@@ -79,23 +80,25 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
             return
         except csv.Error as error:
             bad = errors.UserError(f"{place}: not CSV: {error}")
-            if not header:  # The next row would be taken for it.
+            if not header:  # Otherwise the next row would become the header.
                 raise bad from None
             yield place, bad
             continue
         if not cells or (len(cells) == 1 != len(header) and not cells[0].strip(" \t")):
             continue
         if not header:
-            header = _header(place, cells)
+            if repeated := [cell for cell in cells if cells.count(cell) > 1]:
+                raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {listed(cells)}")
+            header = cells
         elif len(cells) != len(header):
-            wrong = f"{place}: the number of cells differs from the header's {len(header)}: {len(cells)}"
-            yield place, errors.UserError(wrong)
+            message = f"{place}: the number of cells differs from the header's {len(header)}: {len(cells)}"
+            yield place, errors.UserError(message)
         else:
             yield place, dict(zip(header, cells, strict=True))
 
 
 def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
-    """One text per line, in the column `text`; blank lines are passed over."""
+    """Yield one text per line, in the column `text`; skip blank lines."""
     for number, line in enumerate(file, start=1):
         if line.strip():
             yield f"{name}:{number}", {"text": line.removesuffix("\n")}
@@ -116,26 +119,16 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _header(place: str, cells: list[str]) -> list[str]:
-    if repeated := [cell for cell in cells if cells.count(cell) > 1]:
-        raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {listed(cells)}")
-    return cells
-
-
 def as_text(file: BinaryIO, encoding: str, kind: str) -> TextIO:
-    """The characters of a file of this kind."""
-    # The csv module finds the ends of lines itself, since they may stand in cells; elsewhere \n, \r and \r\n end a line.
+    """Return a binary file as text; UTF-8 may begin with a byte order mark."""
+    # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
-    # UTF-8 may begin with a byte order mark.
     encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     return io.TextIOWrapper(file, encoding, newline=newline)
 
 
 def _text_rows(path: Traversable, encoding: str, kind: str) -> Iterator[Parsed]:
-    def told(error: UnicodeError) -> str:
-        return f"{_undecodable(path, encoding)}: {getattr(error, 'reason', error)}"
-
-    with _open(path) as file, decoding(encoding, told):
+    with _open(path) as file, decoding(encoding, lambda error: _undecodable(path, encoding, error)):
         yield from TEXT_FORMATS[kind](as_text(file, encoding, kind), str(path))
 
 
@@ -149,31 +142,30 @@ def _open(path: Traversable) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def decoding(encoding: str, told: Callable[[UnicodeError], str]) -> Iterator[None]:
-    """Raises UserError on an encoding that there is not, and with what is told of bytes that are not of this one."""
+def decoding(encoding: str, message: Callable[[UnicodeError], str]) -> Iterator[None]:
+    """Turn an unknown encoding, and undecodable bytes with this message, into a UserError."""
     try:
         yield
     except LookupError:
         raise errors.UserError(f"encoding={encoding!r}: unknown; choose utf-8, utf-16, latin-1, cp1252, …") from None
     except UnicodeError as error:
-        raise errors.UserError(told(error)) from None
+        raise errors.UserError(message(error)) from None
 
 
-def _undecodable(path: Traversable, encoding: str) -> str:
-    """Line and byte where a file stops being text, which needs a second look at it."""
-    decoder, line, start = codecs.getincrementaldecoder(encoding)(), 1, 0
-    with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            try:
-                text = decoder.decode(chunk)
-            except UnicodeDecodeError as error:  # Its object begins with what was left of the chunk before.
-                at = start + len(chunk) - len(error.object) + error.start
-                line += error.object[: error.start].decode(encoding, "ignore").count("\n")
-                return f"{path}:{line}: not {encoding.upper()}: byte {at} is 0x{error.object[error.start]:02x}"
-            except UnicodeError:  # No byte order mark.
-                return f"{path}:{line}: not {encoding.upper()}"
-            line, start = line + text.count("\n"), start + len(chunk)
-    return f"{path}:{line}: not {encoding.upper()}: the file ends within a character, after {start} bytes"
+def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
+    """Describe the line and byte of the first undecodable character, by reading the file again."""
+    kind, reason = encoding.upper(), getattr(error, "reason", error)
+    if not isinstance(error, UnicodeDecodeError):  # The byte order mark is missing.
+        return f"{path}:1: not {kind}: {reason}"
+    content = path.read_bytes()
+    try:
+        content.decode(encoding)
+    except UnicodeDecodeError as whole:
+        line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
+        end = f"the file ends within a character, after {len(content)} bytes"
+        byte = f"byte {whole.start} is 0x{content[whole.start]:02x}"
+        return f"{path}:{line}: not {kind}: {end if reason == 'unexpected end of data' else byte}: {reason}"
+    return f"{path}: not {kind}: {reason}"
 
 
 def _parquet(path: Traversable) -> Iterator[Row]:

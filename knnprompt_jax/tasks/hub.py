@@ -11,14 +11,15 @@ _UNLABELLED = (None, -1)
 
 @dataclasses.dataclass(frozen=True)
 class HubSource:
-    """Where the Hub has a task, and how its columns, splits and labels are called there.
+    """A task's dataset on the Hub, with the names of its columns, splits and labels.
 
     Attributes:
       dataset: id on the Hub, or a folder that `datasets` can load.
-      columns: Hub column by field.
-      labels: our label string by the value in `label_column`; None and -1 stand for no label.
-      splits: Hub split by our name of it.
-      config: configuration of the dataset, where it has several.
+      columns: Hub columns by field.
+      labels: label strings by value of `label_column`; None and -1 mean no label.
+      splits: Hub splits by our names.
+      config: configuration of the dataset, if it has several.
+      label_column: Hub column of the labels.
       revision: branch, tag or commit on the Hub.
     """
 
@@ -32,10 +33,10 @@ class HubSource:
 
 
 def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
-    """The rows of a split as (place, row), in the layout of a local file: fields and, where labelled, `label`.
+    """Return the rows of a split as (place, row), laid out like a local file: fields and, if labelled, `label`.
 
     Raises:
-      UserError: on a split the source does not have, without `datasets`, or where the dataset cannot be had.
+      UserError: the split is unknown, `datasets` is not installed, or the dataset cannot be loaded.
     """
     if split not in source.splits:
         raise errors.UserError(f"{source.dataset} has no split {split!r}; choose from {', '.join(source.splits)}")
@@ -45,13 +46,13 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
         raise errors.UserError(
             f"reading {source.dataset} needs the `datasets` library: install it, or use a local folder (data_dir)"
         ) from error
-    # Not at the top: it brings the client's HTTP library, which few runs need.
+    # Imported here because it loads an HTTP library that few runs need.
     from knnprompt_jax import hub_client
 
     options = {"split": source.splits[split], "revision": source.revision}
     try:
         rows = hub_client.patiently(lambda: datasets.load_dataset(source.dataset, source.config, **options))
-    except Exception as error:  # the library lets through the errors of its network, cache and file layers
+    except Exception as error:  # The library raises the errors of its network, cache and file layers.
         revision = f", revision {source.revision!r}" if source.revision else ""
         raise errors.UserError(
             f"cannot load data set {source.dataset!r}{revision}: {hub_client.reason(error)}"
@@ -61,14 +62,14 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
             raise errors.UserError(
                 f"{source.dataset}, split {split!r}, has no column {column!r}; it has {', '.join(rows.column_names)}"
             )
-    return [_row(source, f"{source.dataset}/{split}:{number}", row) for number, row in enumerate(rows)]
-
-
-def _row(source: HubSource, place: str, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    renamed = {field: row[column] for field, column in source.columns.items()}
-    value = row[source.label_column]
-    if value in _UNLABELLED:
-        return place, renamed
-    if value not in source.labels:
-        raise errors.UserError(f"{place}: unknown label {value!r}; choose from {', '.join(map(str, source.labels))}")
-    return place, renamed | {"label": source.labels[value]}
+    renamed = []
+    for number, row in enumerate(rows):
+        place, value = f"{source.dataset}/{split}:{number}", row[source.label_column]
+        fields = {field: row[column] for field, column in source.columns.items()}
+        if value not in _UNLABELLED:
+            if value not in source.labels:
+                choices = ", ".join(dict.fromkeys(map(str, source.labels)))
+                raise errors.UserError(f"{place}: unknown label {value!r}; choose from {choices}")
+            fields["label"] = source.labels[value]
+        renamed.append((place, fields))
+    return renamed

@@ -1,4 +1,4 @@
-"""Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is checked."""
+"""Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is validated."""
 
 import pathlib
 import re
@@ -7,10 +7,11 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, files, formats, hub, tables
+from knnprompt_jax.tasks import catalogue, formats, hub, tables
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import Example, Task, listed
 
+_FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -25,23 +26,21 @@ def load_rows(
     restore_dropped: bool = False,
     label_column: str = "label",
 ) -> list[Example]:
-    """Loads one split of a task from one place.
+    """Load one split of a task from one place; without a place, the demo task comes from the package.
 
     Args:
-      task: says which columns a row must have and which labels there are.
+      task: declares the fields and labels of the rows.
       split: "train", "dev_subsample", "test", … the file is `<data_dir>/<task.name>/<split>.jsonl`.
       data_dir: the folder of task folders in the published layout.
-      path: a CSV, TSV (both with a header), JSONL or Parquet file that holds the split alone.
-      encoding: of that file; Parquet has its own.
-      hub_source: a dataset on the Hub, from `catalogue.hub_source` or one's own.
-      restore_dropped: put the rows of `train_dropped.jsonl` back, which makes the published train file whole.
-      label_column: what files call the column of the labels.
-
-    Without a place, the demo task comes from the package.
+      path: a CSV, TSV (both with a header), JSONL or Parquet file that holds only this split.
+      encoding: the encoding of a text file at `path`.
+      hub_source: a dataset on the Hub, for example from `catalogue.hub_source`.
+      restore_dropped: add the rows of `train_dropped.jsonl`, which completes the published train file.
+      label_column: the name of the label column in files.
 
     Raises:
-      UserError: with file and line, on a missing, empty or malformed file, and on a row that lacks a field or a label,
-        has an empty text, one that is not a string, or an unknown label.
+      UserError: with file and line, if a file is missing, empty or malformed, or a row has a missing, empty or non-string text
+        or a missing or unknown label.
     """
     given = [place for place in (data_dir, path, hub_source) if place is not None]
     if len(given) > 1:
@@ -52,19 +51,19 @@ def load_rows(
         where, rows = path, list(formats.read(pathlib.Path(path), encoding))
     else:
         folder = _task_folder(task, data_dir)
-        where, rows = f"{folder / split}.jsonl", files.read_split(folder, split, restore_dropped)
+        where, rows = f"{folder / split}.jsonl", read_split(folder, split, restore_dropped)
     if not rows:
         raise errors.UserError(f"{where}: no rows")
     if path is not None:
         _check_labels(path, [row for _, row in rows], label_column)
     else:
-        told = f"split {split!r} of task {task.name!r}", "choose another split"
-        _check_labels(where, [row for _, row in rows], label_column, *told)
+        subject = f"split {split!r} of task {task.name!r}"
+        _check_labels(where, [row for _, row in rows], label_column, subject, "choose another split")
     return [to_example(task, place, row, index, label_column) for index, (place, row) in enumerate(rows)]
 
 
 def infer(path: str, encoding: str = "utf-8", label_column: str = "label", fields: Sequence[str] = ()) -> Task:
-    """The task that a file's columns make, as `Task.infer`; raises UserError, with the file, where there is none in it."""
+    """Return the task inferred from a file's columns, like `Task.infer`; raise UserError with the file if that fails."""
     rows = [row for _, row in formats.read(pathlib.Path(path), encoding)]
     _check_labels(path, rows, label_column)
     try:
@@ -74,7 +73,7 @@ def infer(path: str, encoding: str = "utf-8", label_column: str = "label", field
 
 
 def labels_in(path: str, encoding: str = "utf-8", label_column: str = "label") -> set[str]:
-    """The labels of a file's rows that have one; raises UserError, with file and line, on one that is no text or whole number."""
+    """Return the labels in a file; raise UserError with file and line if a label is neither a text nor a whole number."""
     rows = formats.read(pathlib.Path(path), encoding)
     return {tables.label_string(place, row[label_column]) for place, row in rows if label_column in row}
 
@@ -83,13 +82,15 @@ def _check_labels(
     where: str,
     rows: Sequence[Mapping[str, Any]],
     label_column: str,
-    what: str = "the file",
-    way_out: str = "name the column of the labels (label_column)",
+    subject: str = "the file",
+    advice: str = "name the column of the labels (label_column)",
 ) -> None:
-    """Raises UserError, with the way out, where no row has a label."""
+    """Raise UserError with advice if no row has a label."""
     if rows and not any(label_column in row for row in rows):
         only = listed(rows[0])
-        raise errors.UserError(f"{where}: {what} is unlabelled: no row has a {label_column!r}, only {only}; {way_out}")
+        raise errors.UserError(
+            f"{where}: {subject} is unlabelled: no row has a {label_column!r}, only {only}; {advice}"
+        )
 
 
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:
@@ -97,31 +98,61 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
         folder = pathlib.Path(data_dir) / task.name
         if not folder.is_dir():
             raise errors.UserError(
-                f"{folder}: no such folder; {data_dir} holds {files.content(folder.parent)}; {_where(task)}"
+                f"{folder}: no such folder; {data_dir} holds {_content(folder.parent)}; {_places(task)}"
             )
         return folder
     if task.name == catalogue.DEMO:
         return catalogue.demo_folder()
     raise errors.UserError(
-        f"task {task.name!r}: its rows are not here (only those of {catalogue.DEMO!r} come with the package): {_where(task)}"
+        f"task {task.name!r}: its rows are not here (only those of {catalogue.DEMO!r} come with the package): {_places(task)}"
     )
 
 
-def _where(task: Task) -> str:
-    """Where a task's rows can be had."""
-    hub = f"hub takes them from the Hugging Face Hub ({dataset}), " if (dataset := catalogue.dataset(task.name)) else ""
+def _places(task: Task) -> str:
+    """Describe the options that give a task's rows."""
+    hub = ""
+    if task.name in catalogue.names() and task.name != catalogue.DEMO:
+        hub = f"hub takes them from the Hugging Face Hub ({catalogue.hub_source(task.name).dataset}), "
     return (
         f"{hub}data_dir from <data_dir>/{task.name}/train.jsonl and dev_subsample.jsonl, train_file and eval_file from "
         "tables (docs/own_data.md)"
     )
 
 
+def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[formats.Row]:
+    """Return the rows of `<split>.jsonl`; `train_subset.jsonl`, DBPedia's published name, also serves for train.
+
+    With `restore_dropped`, the rows of `<split>_dropped.jsonl`, if it exists, go back to the line numbers in their key `line`
+    (0-based, in the file they were taken from).
+    """
+    names = _FILE_NAMES.get(split, (f"{split}.jsonl",))
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if not found:
+        raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {_content(folder)}")
+    rows, dropped = list(formats.read(found[0])), folder / f"{split}_dropped.jsonl"
+    if not (restore_dropped and dropped.is_file()):
+        return rows
+    removed = list(formats.read(dropped))
+    for place, row in removed:
+        if not isinstance(row.get("line"), int):
+            raise errors.UserError(f"{place}: lacks 'line', the 0-based line number the row was taken from")
+    for place, row in sorted(removed, key=lambda pair: pair[1]["line"]):
+        line = row.pop("line")
+        if not 0 <= line <= len(rows):
+            raise errors.UserError(f"{place}: line {line} is outside the file it should go back to ({len(rows)} rows)")
+        rows.insert(line, (place, row))
+    return rows
+
+
+def _content(folder: Traversable) -> str:
+    return ", ".join(sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ()) or "nothing"
+
+
 def to_example(task: Task, place: str, row: Mapping[str, Any], index: int, label_column: str = "label") -> Example:
-    """The example in a row of columns, with its label.
+    """Return the labelled example in a row of columns.
 
     Raises:
-      UserError: with the place, on a row that lacks a field or the label, has an empty text or one that is none, or an
-        unknown label.
+      UserError: with the place, if a text is missing, empty or not a string, or the label is missing or unknown.
     """
     fields = fields_of(task, place, row)
     if label_column not in row:
@@ -136,7 +167,7 @@ def to_example(task: Task, place: str, row: Mapping[str, Any], index: int, label
 
 
 def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
-    """The task's texts in a row of columns; raises UserError, with the place, where one is missing, empty or no text."""
+    """Return the task's texts in a row; raise UserError with the place if one is missing, empty or not a string."""
     for field in task.fields:
         if field not in row:
             raise errors.UserError(f"{place}: lacks the field {field!r}; it has {listed(row)}")
@@ -153,7 +184,7 @@ def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def label_of(task: Task, place: str, label: Any) -> str:
-    """The task's label string for a label as it stands in a row; raises UserError, with the place, where there is none."""
+    """Return the task's label string for a row's label; raise UserError with the place if the task has no such label."""
     name = tables.label_string(place, label)
     if name not in task.classes:
         raise errors.UserError(f"{place}: unknown label {name!r}; choose from {listed(task.labels)}")

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ClassCounts(NamedTuple):
-    """How many rows of one class there are in train, among the demonstrations and among the anchors."""
+    """Numbers of rows of one class in train, among the demonstrations and among the anchors."""
 
     train: int
     demonstrations: int
@@ -27,7 +27,7 @@ class FewShotSplit:
     """A draw of `shots` rows per class: `demo_shots` of them demonstrations, the rest anchors.
 
     `class_counts` maps each label, in class order, to the numbers of rows used.
-    `warnings` names each class that has fewer rows than asked for; the published rule uses what there is.
+    `warnings` names each class that has fewer rows than requested; the published rule uses the rows that exist.
     """
 
     demonstrations: tuple[Example, ...]
@@ -40,17 +40,25 @@ class FewShotSplit:
 
 
 def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots: int, seed: int) -> FewShotSplit:
-    """Draws a few-shot split as the paper's released code does.
+    """Draw a few-shot split like the paper's released code.
 
-    Where `shots` is None all rows are used, and at most half of a class become demonstrations.
+    If `shots` is None, all rows are used, and at most half of a class become demonstrations.
 
-    The generator is seeded anew for the demonstrations and for the anchors. Anchors are drawn from the train rows less
+    The generator is seeded once for the demonstrations and again for the anchors. Anchors are drawn from the train rows minus
     the first equal copy of each demonstration. With `demo_shots=0` there are no demonstrations (zero-shot prompts).
 
     Raises:
-      UserError: on impossible numbers of shots, or where a class of the task has no row at all.
+      UserError: the numbers of shots are impossible, or a class of the task has no row.
     """
-    _check_shots(shots, demo_shots)
+    if shots is not None and shots < 1:
+        raise errors.UserError(f"shots={shots}: at least 1 row per class is needed")
+    if demo_shots < 0:
+        raise errors.UserError(f"demo_shots={demo_shots}: choose 0 (no demonstrations) or more")
+    if shots is not None and demo_shots >= shots:
+        raise errors.UserError(
+            f"demo_shots={demo_shots} of shots={shots} per class leaves no anchors: choose demo_shots < shots "
+            "(the paper reports in-context learning alone where the two are equal)"
+        )
     rows = collections.Counter(example.label for example in train)
     for label, word in zip(task.labels, task.label_words, strict=True):
         if not rows[label]:
@@ -72,18 +80,6 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
     )
 
 
-def _check_shots(shots: int | None, demo_shots: int) -> None:
-    if shots is not None and shots < 1:
-        raise errors.UserError(f"shots={shots}: at least 1 row per class is needed")
-    if demo_shots < 0:
-        raise errors.UserError(f"demo_shots={demo_shots}: choose 0 (no demonstrations) or more")
-    if shots is not None and demo_shots >= shots:
-        raise errors.UserError(
-            f"demo_shots={demo_shots} of shots={shots} per class leaves no anchors: choose demo_shots < shots "
-            "(the paper reports in-context learning alone where the two are equal)"
-        )
-
-
 def rows_digest(rows: Iterable[Example]) -> str:
     """SHA-256 of rows in their order: the texts, the label and all other columns of each, but not where they come from."""
     digest = hashlib.sha256()
@@ -96,14 +92,14 @@ def rows_digest(rows: Iterable[Example]) -> str:
 def sample_by_class(
     classes: Iterable[Sequence[T]], per_class: int, generator: random.Random, share: float = 1.0
 ) -> list[T]:
-    """Up to `per_class` members of each class and no more than this share of it, the classes in the order given."""
+    """Draw up to `per_class` members of each class but at most this share of it, in the order of the classes."""
     return [
         member for members in classes for member in generator.sample(members, min(per_class, int(share * len(members))))
     ]
 
 
 def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
-    """The rows of each label, labels in the order they first appear."""
+    """Return the rows of each label, labels in the order of their first row."""
     by_class: dict[str, list[Example]] = {}
     for example in rows:
         by_class.setdefault(example.label, []).append(example)
@@ -118,10 +114,14 @@ def _sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1
 
 
 def _without(rows: Iterable[Example], removed: Sequence[Example]) -> list[Example]:
-    """The rows less the first equal copy of each removed one: `list.remove` for each, in one pass. The copy that stands for a removed
-    row later on is the one that went in its place, so that no row is left out or there twice."""
+    """Return the rows minus the first equal copy of each removed row, like `list.remove` for each, in one pass.
+
+    If the first copy is not the removed row itself, it takes that row's place later on, so that no row is lost or duplicated.
+    """
     left, places = collections.Counter(removed), {example.row for example in removed}
-    begins = {_first_text(example) for example in left}  # Hashing whole rows takes longer, and nearly all differ here.
+    begins = {
+        _first_text(example) for example in left
+    }  # Cheaper than hashing whole rows, and nearly all rows differ here.
     spared, kept = collections.defaultdict(list), []
     for example in rows:
         if _first_text(example) in begins and left[example]:

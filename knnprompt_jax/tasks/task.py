@@ -1,6 +1,5 @@
-"""What is classified: an `Example` is one row, a `Task` says how rows become text and labels become words."""
+"""Tasks and examples: an `Example` is one row, a `Task` turns rows into text and labels into words."""
 
-import collections
 import dataclasses
 import functools
 import hashlib
@@ -21,16 +20,16 @@ _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 class Example:
     """One row of a task.
 
-    Two examples are equal when their rows are: every column counts (`other` too, e.g. CB's idx), the place does not.
-    That is the equality of the published sampling, which removes demonstrations from the train rows by value.
+    Two examples are equal if all their columns are (`other` too, e.g. CB's idx), wherever their rows come from.
+    The published sampling removes demonstrations from the train rows by this equality.
 
     Attributes:
-      fields: the task's texts by field name, as they stand in the row (never stripped).
+      fields: the task's texts by field name, unchanged (never stripped).
       label: the row's label string, one of the task's labels.
       row: 0-based index in the split it was loaded from.
-      source: where the row stands, `file:line` for files.
+      source: the place of the row, `file:line` for files.
       other: the row's remaining columns.
-      content: what a row is known by that a command appended to a classifier, so that it is not appended again; else empty.
+      content: identifies a row that a command appended to a classifier, so that it is not appended twice; otherwise empty.
     """
 
     fields: Mapping[str, str]
@@ -46,19 +45,19 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A classification task as a declaration.
+    """A declaration of a classification task.
 
     Attributes:
-      name: what the task is called on the command line and its folder under the data folder.
+      name: the task on the command line, and its folder under the data folder.
       fields: the text fields of a row.
       template: the query, with the fields in braces ("Review: {sentence}\\nSentiment:"); "{{" is a plain brace.
-        It ends where the label word belongs; a labelled text continues with a blank, the label word and a newline.
+        It ends before the label word; a labelled text continues with a blank, the label word and a newline.
       labels: the label strings of the rows; their order is the class order.
       label_words: the verbalizer, one word per label, in the same order.
-      retrieval_template: the text by which similar examples are looked for; by default the fields joined by blanks.
+      retrieval_template: the text by which similar examples are searched; by default the fields joined by blanks.
 
     Raises:
-      UserError: on a declaration that contradicts itself.
+      UserError: the declaration contradicts itself.
     """
 
     name: str
@@ -69,11 +68,15 @@ class Task:
     retrieval_template: str = ""
 
     def __post_init__(self) -> None:
-        for what in ("name", "fields", "template", "labels", "label_words"):
-            if not getattr(self, what):
-                raise self._error(f"{what} is empty")
-        for what in ("fields", "labels", "label_words"):
-            self._check_names(what)
+        for attribute in ("name", "fields", "template", "labels", "label_words"):
+            if not getattr(self, attribute):
+                raise self._error(f"{attribute} is empty")
+        for attribute in ("fields", "labels", "label_words"):
+            names = getattr(self, attribute)
+            if any(not isinstance(name, str) or not name.strip() for name in names):
+                raise self._error(f"{attribute} must be non-empty strings, got {list(names)}")
+            if repeated := [name for name in names if names.count(name) > 1]:
+                raise self._error(f"{attribute} holds {repeated[0]!r} more than once")
         if awkward := [field for field in self.fields if field.isdecimal() or set(field) & set(".[]{}!:")]:
             raise self._error(
                 f"a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not a number alone"
@@ -84,8 +87,8 @@ class Task:
             raise self._error("the template ends in white space; it must end where the word follows")
         if not self.retrieval_template:
             object.__setattr__(self, "retrieval_template", " ".join(f"{{{field}}}" for field in self.fields))
-        for what in ("template", "retrieval_template"):
-            self._check_template(what)
+        for attribute in ("template", "retrieval_template"):
+            self._check_template(attribute)
 
     @classmethod
     def infer(
@@ -98,17 +101,17 @@ class Task:
         template: str = "",
         name: str = "own",
     ) -> "Task":
-        """A task from its rows: the columns that hold texts are its fields, the labels are its labels and label words.
+        """Return a task inferred from rows: its fields are the columns of texts, its label words are the labels.
 
         Args:
-          X: texts (their field is called "text"), rows as mappings, or a table of pandas.
-          y: the labels; without them the column `label` of X has them.
-          label: what a label is called, in X and in the template.
-          fields: the columns to use; by default all that hold nothing but texts, the labels and `is_identifier` aside.
-          template: by default a line for each field, "Title: {title}", and what is asked for, "Label:".
+          X: texts (their field is called "text"), rows as mappings, or a pandas table.
+          y: the labels; by default the column `label` of X.
+          label: the name of the label, in X and in the template.
+          fields: the columns to use; by default all columns of texts except the label and identifiers (`is_identifier`).
+          template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:
-          UserError: there is no such column, no column of texts, or a label that is no text or whole number.
+          UserError: a column is missing, no column holds texts, or a label is neither a text nor a whole number.
         """
         rows = tables.rows_of(X, fields or ("text",))
         if not rows:
@@ -119,9 +122,9 @@ class Task:
             texts = [column for column in fields if not is_identifier(column, [row[column] for row in rows])]
             fields = texts or fields
         if y is None:
-            if missing := [index for index, row in enumerate(rows) if label not in row]:
-                place = missing[0]
-                raise errors.UserError(f"row {place}: lacks the label {label!r}; it has {listed(rows[place])}")
+            for index, row in enumerate(rows):
+                if label not in row:
+                    raise errors.UserError(f"row {index}: lacks the label {label!r}; it has {listed(row)}")
             y = [row[label] for row in rows]
         names = {tables.label_string(f"row {index}", value) for index, value in enumerate(y)}
         labels = sorted(names, key=_label_order)
@@ -135,44 +138,37 @@ class Task:
         )
 
     def with_labels(self, names: Iterable[str]) -> "Task":
-        """The task with the labels that it lacks after its own, in the order and with the label words that `infer` would give them.
+        """Return the task with new labels after its own, ordered and named as `infer` would.
 
         Raises:
-          UserError: a new label is empty, or the word of another.
+          UserError: a new label is empty, or is the word of another label.
         """
         new = sorted(set(names) - set(self.labels), key=_label_order)
         if not new:
             return self
-        if taken := sorted(set(new) & set(self.label_words)):
-            label = self.labels[self.label_words.index(taken[0])]
-            raise self._error(f"{taken[0]!r} is no label but the word of {label!r}: choose from {listed(self.labels)}")
+        if conflicts := sorted(set(new) & set(self.label_words)):
+            label = self.labels[self.label_words.index(conflicts[0])]
+            raise self._error(
+                f"{conflicts[0]!r} is no label but the word of {label!r}: choose from {listed(self.labels)}"
+            )
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
 
     def _error(self, message: str) -> errors.UserError:
         return errors.UserError(f"task {self.name!r}: {message}")
 
-    def _check_names(self, what: str) -> None:
-        names = getattr(self, what)
-        if any(not isinstance(name, str) or not name.strip() for name in names):
-            raise self._error(f"{what} must be non-empty strings, got {list(names)}")
-        repeated = [name for name, count in collections.Counter(names).items() if count > 1]
-        if repeated:
-            raise self._error(f"{what} holds {repeated[0]!r} more than once")
-
-    def _check_template(self, what: str) -> None:
-        template = getattr(self, what)
+    def _check_template(self, attribute: str) -> None:
+        template = getattr(self, attribute)
         try:
             parts = list(string.Formatter().parse(template))
         except ValueError as error:
-            raise self._error(f"{what} {template!r} is not a template: {error}") from error
+            raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
         used = [part[1:] for part in parts if part[1] is not None]
         for field, spec, conversion in used:
             if field not in self.fields or spec or conversion:
-                raise self._error(f"{what} has {{{field}}}; choose from the fields {', '.join(self.fields)}")
-        unused = set(self.fields) - {field for field, _, _ in used}
-        if unused:
-            raise self._error(f"{what} does not use the field {min(unused)!r}")
+                raise self._error(f"{attribute} has {{{field}}}; choose from the fields {', '.join(self.fields)}")
+        if unused := set(self.fields) - {field for field, _, _ in used}:
+            raise self._error(f"{attribute} does not use the field {min(unused)!r}")
 
     @functools.cached_property
     def digest(self) -> str:
@@ -184,51 +180,51 @@ class Task:
         return len(self.labels)
 
     def class_index(self, label: str) -> int:
-        """The class of a label string; raises UserError with the choices where there is none."""
+        """Return the class of a label string; raise UserError with the choices if there is none."""
         if label not in self.classes:
             raise errors.UserError(f"task {self.name!r} has no label {label!r}; choose from {listed(self.labels)}")
         return self.classes[label]
 
     @functools.cached_property
     def classes(self) -> Mapping[str, int]:
-        """The class of each label string."""
+        """Class indices by label string."""
         return {label: index for index, label in enumerate(self.labels)}
 
     def render(self, example: Example, label: str | None = None) -> str:
-        """The query text of an example or, given a label string, its labelled text, which ends in a newline."""
+        """Return the query text of an example or, given a label string, its labelled text, ending in a newline."""
         query = self.template.format_map(example.fields)
         return query if label is None else f"{query} {self.label_words[self.class_index(label)]}\n"
 
     def retrieval_text(self, example: Example) -> str:
-        """The text that sentence encoders and BM25 compare."""
+        """Return the text that sentence encoders and BM25 compare."""
         return self.retrieval_template.format_map(example.fields)
 
 
 def _label_order(label: str) -> tuple[bool, int, str]:
-    """Numbers by their size, before all other labels."""
+    """Return a sort key: numbers by size, before all other labels."""
     return not label.isdecimal(), int(label) if label.isdecimal() else 0, label
 
 
-def _words(labels: Sequence[str], taken: Sequence[str] = ()) -> tuple[str, ...]:
-    """A word for each label: the label with blanks for underscores, or as it is where two words would be the same."""
+def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return a word per label: the label with blanks for underscores, or unchanged labels if two words would be equal."""
     words = [label.replace("_", " ").strip() for label in labels]
-    return tuple(words if len({*words, *taken}) == len(words) + len(taken) else labels)
+    return tuple(words if len({*words, *used}) == len(words) + len(used) else labels)
 
 
 def is_identifier(column: str, values: Iterable[str]) -> bool:
-    """Whether a column holds ids, numbers or dates and no texts: single words, each with a digit, or in a column named as an id."""
+    """Whether a column holds ids, numbers or dates: single words, each with a digit or in a column named like an id."""
     words = [value for value in values if value.strip()]
     named = is_named_as_identifier(column)
     return all(not re.search(r"\s", word.strip()) and (named or re.search(r"\d", word)) for word in words)
 
 
 def is_named_as_identifier(column: str) -> bool:
-    """Whether a column is called id, ticket_id, uuid, rowIndex or the like."""
+    """Whether a column's name is id, ticket_id, uuid, rowIndex or similar."""
     return bool(_ID.search(column.strip()))
 
 
 def listed(names: Iterable[Any]) -> str:
-    """Names for a message, with commas between them; of very many, the first."""
+    """Return names separated by commas, for a message; a long list is cut."""
     names = list(map(str, names))
     more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
     return (", ".join(names[:_LISTED]) or "none") + more

@@ -1,4 +1,4 @@
-"""A shape so small that every mode ends in seconds."""
+"""Small models, so that every mode ends in seconds."""
 
 import functools
 import pathlib
@@ -6,24 +6,22 @@ from collections.abc import Callable
 
 import pytest
 
-TINY = {
-    **{"width": 20, "layers": 3, "heads": 5, "vocab_size": 101, "batch": 256},
-    **{"anchors": 23, "prefix_tokens": 37, "suffix_tokens": 7.0},
-    **{"repetitions": 2, "ceiling_side": 64, "peers": ("jax_one", "jax_batched")},
-    **{"peer_prompts": 5, "peer_suffixes": 9, "peer_batch": 3, "agreement": 3},
-    **{"queries": (1, 5), "max_anchors": 1024, "growth_anchors": (11, 23), "growth_prefixes": (0, 13)},
+SMALL = {
+    **{"model": "tiny", "batch": 256, "anchors": 23, "shots": 20, "demo_shots": 1},
+    **{"repetitions": 2, "ceiling_side": 64, "peers": ("jax_one", "jax_batched"), "search_peers": ("numpy",)},
+    **{"peer_prompts": 5, "peer_suffixes": 9, "peer_batch": 3, "agreement": 3, "queries": (5,), "max_anchors": 1024},
 }
 
 
 @pytest.fixture
-def tiny() -> dict:
-    """Settings of a benchmark of next to nothing."""
-    return dict(TINY)
+def small() -> dict:
+    """Options of a small benchmark."""
+    return dict(SMALL)
 
 
 @pytest.fixture(scope="session")
 def make_llama_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., pathlib.Path]:
-    """`make_llama_file("Q4_1")` writes a tiny random Llama whose matrices are stored so, and that says it has no tokenizer.
+    """`make_llama_file("Q4_1")` writes a small random Llama with matrices of that type, which says that it has no tokenizer.
 
     With `tokenizer=None` it does not even say that, which llama.cpp refuses. Its weights are large, so that distributions are
     peaked and depend on the whole text.
@@ -41,9 +39,3 @@ def make_llama_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., p
         return path
 
     return write
-
-
-@pytest.fixture
-def llama_file(make_llama_file: Callable[..., pathlib.Path]) -> pathlib.Path:
-    """A tiny Llama in 4 bits per weight."""
-    return make_llama_file("Q4_1")

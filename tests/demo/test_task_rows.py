@@ -92,10 +92,6 @@ def test_classes_are_interleaved(splits, split):
     assert longest <= 6
 
 
-def test_texts_are_unique(texts):
-    assert len({text.lower() for text in texts}) == len(texts)
-
-
 def test_no_two_rows_share_a_run_of_words(texts):
     counts = collections.Counter(run for text in texts for run in runs(text))
     assert [run for run, count in counts.items() if count > 1] == []

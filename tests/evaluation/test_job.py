@@ -65,7 +65,7 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
         ({"label_column": "id"}, "rows.jsonl:1: unknown label '0'; choose from 7, 3, x"),
         ({"input": "none.csv"}, "cannot read the file"),
         ({"store": "none"}, "not a saved classifier"),
-        ({"input": ""}, "input"),
+        ({"input": ""}, "input is required"),
         ({"output": "mine/out"}, "mine is a saved classifier; choose an output outside it"),
     ],
 )

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def start() -> Callable[..., subprocess.Popen]:
-    """`start("compare", "--config.model=tiny")`: the process of a binary."""
+    """`start("compare", "--model=tiny")`: the process of a binary."""
 
     def run(binary: str, *options: str) -> subprocess.Popen:
         command = [sys.executable, str(ROOT / "experiments" / f"{binary}.py"), *options]

@@ -6,13 +6,10 @@ import pytest
 @pytest.mark.parametrize(
     ("binary", "options", "message"),
     [
-        ("compare", ["--config.methods=icl,bert"], "unknown method 'bert': choose from icl, knn,"),
-        ("compare", ["--config.options.knn.kk=5"], "kk"),
-        ("paper", ["--config=configs/paper.py:table_7"], "table_7"),
-        ("paper", ["--config.models=tiny", "--config.tasks=demo", "--config.seeds=()"], "seeds=(): it is needed"),
+        ("compare", ["--methods=icl,bert"], "unknown method 'bert': choose from icl, knn,"),
         ("report", ["--records=none"], "none: no such folder of results"),
+        ("report", ["--records=none", "--format=text"], "none: no such folder of records"),
         ("look", ["--store=none"], "not a saved classifier"),
-        ("look", [], "--store"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(start, binary, options, message):

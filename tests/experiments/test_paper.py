@@ -12,8 +12,8 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(start, world, tmp_path): 
     folder = tmp_path / "robustness"
     options = [
         "--config=configs/paper.py:robustness",
-        *("--config.tasks=mr", f"--config.models={world / 'model'}", f"--config.data_dir={world / 'data'}"),
-        *("--config.methods=knn", "--config.seeds=1,2,3,4", "--config.shots=3,5", f"--config.output={tmp_path}"),
+        *("--tasks=mr", f"--models={world / 'model'}", f"--data_dir={world / 'data'}"),
+        *("--methods=knn", "--seeds=1,2,3,4", "--shots=3,5", f"--output={tmp_path}"),
     ]
     process = start("paper", *options)
     deadline = time.monotonic() + 300

@@ -1,14 +1,13 @@
-"""Faults at every call that changes files: the process dies there, the disk is full, or it fails.
+"""Inject a fault at each call that changes files: the process dies there, the disk is full, or the call fails.
 
-A death is an exception after which no call changes anything any more, so that `finally` and `except` cannot tidy up, as
-after kill -9. Writing is cut in the middle. What C++ libraries write by themselves is not seen.
+A death is an exception after which no call changes anything, so that `finally` and `except` cannot tidy up, as after kill -9. A write
+is cut in the middle. Writes by C++ libraries are not seen.
 """
 
 import builtins
 import contextlib
 import dataclasses
 import errno
-import functools
 import io
 import itertools
 import os
@@ -23,71 +22,95 @@ from knnprompt_jax import errors
 KINDS = ("kill", "ENOSPC", "EIO")
 _CALLS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "truncate")
 _TAKES_SPACE = ("write", "create", "mkdir", "fsync")
-_CHANGES = os.O_CREAT | os.O_TRUNC
 
-Writer = Callable[[pathlib.Path], Any]
-Reader = Callable[[pathlib.Path], Any]
+Step = Callable[[pathlib.Path], Any]
 REFUSED = "refused with a UserError"
 
 
 class Killed(BaseException):
-    """The process would be gone here."""
+    """The process would have died here."""
 
 
 @dataclasses.dataclass
 class Tally:
-    """What became of the faults: the same result after starting again, or one line that says what to do; wrong is neither."""
+    """The numbers of faults, of those after which a restart gave the same result, and of those that ended in a UserError."""
 
     tried: int = 0
     survived: int = 0
     refused: int = 0
 
 
-TALLIES: dict[str, Tally] = {}
-"""By the name of what was tried, for the summary of the tests."""
-
-
 def every_fault(
-    name: str,
-    folder: pathlib.Path,
-    writer: Writer,
-    reader: Reader,
-    prepare: Writer | None = None,
-    *,
-    twice: bool = False,
+    folder: pathlib.Path, writer: Step, reader: Step, prepare: Step = lambda place: None, *, twice: bool = False
 ) -> Tally:
-    """Runs `writer` with each kind of fault at each call in turn, then again without; every result must be the undisturbed one.
+    """Run `writer` with each kind of fault at each call in turn, then again without; compare with the undisturbed result.
 
     Args:
-        name: for the summary.
-        folder: an empty folder; the functions get a folder within it.
-        writer: writes to the folder; started again it goes on with what it finds there, or starts over.
-        reader: what stands in the folder, to be compared by ==; may raise UserError.
-        prepare: makes what is in the folder before.
-        twice: also a second fault while `writer` goes on after a first: as many runs as calls squared.
+        folder: an empty folder; the functions get a new folder within it.
+        writer: writes to the folder; on a restart it resumes or starts over.
+        reader: returns the content of the folder, which is compared by ==; may raise UserError.
+        prepare: makes the initial content of the folder.
+        twice: also inject a second fault while `writer` resumes after a first.
 
     Raises:
-        AssertionError: after a fault, `reader` sees neither what was there before nor the result nor raises UserError; or
-            starting again ends neither in the result nor in a UserError; or a fault is told by another exception.
+        AssertionError: after a fault, `reader` returns neither the initial content nor the result nor raises UserError; a restart
+            ends neither in the result nor in a UserError; or a fault surfaces as another exception.
     """
-    trial, tally = _Trial(folder, writer, reader, prepare), TALLIES.setdefault(name, Tally())
-    trial.run_undisturbed()
+    tally = Tally()
+
+    @contextlib.contextmanager
+    def new_place() -> Iterator[pathlib.Path]:
+        place = folder / "place"
+        place.mkdir()
+        prepare(place)
+        yield place
+        shutil.rmtree(place)
+
+    def read(place: pathlib.Path) -> Any:
+        try:
+            return reader(place)
+        except errors.UserError:
+            return REFUSED
+
+    with new_place() as place:
+        before = read(place)
+        writer(place)
+        result = read(place)
+        assert result not in (before, REFUSED)
+
+    def run(kind: str, *faults: int) -> bool:
+        """Run the writer with these faults, then again without; return False if it makes fewer calls."""
+        with new_place() as place:
+            for at in faults:
+                with fault(kind, at) as injected, contextlib.suppress(Killed, errors.UserError):
+                    writer(place)
+            if not injected.happened:
+                return False
+            assert read(place) in (before, result, REFUSED), (kind, faults)
+            tally.tried += 1
+            try:
+                writer(place)
+            except errors.UserError:
+                tally.refused += 1
+                assert read(place) in (before, result, REFUSED), (kind, faults)
+            else:
+                tally.survived += 1
+                assert read(place) == result, (kind, faults)
+            return True
+
     for kind in KINDS:
-        run = functools.partial(trial.run, tally, kind)
-        for first in _until(run):
-            if twice:
-                list(_until(functools.partial(run, first)))
+        for first in itertools.count(1):
+            if not run(kind, first):
+                break
+            for second in itertools.count(1) if twice else ():
+                if not run(kind, first, second):
+                    break
     return tally
-
-
-def _until(run: Callable[[int], bool]) -> Iterator[int]:
-    """1, 2, … as long as there are so many calls."""
-    return itertools.takewhile(run, itertools.count(1))
 
 
 @contextlib.contextmanager
 def fault(kind: str, at: int) -> Iterator["_Fault"]:
-    """The `at`-th call that changes files fails, from 1 on; its `happened` says whether there were as many."""
+    """Make the `at`-th call that changes files fail (from 1 on); `happened` tells whether there were as many calls."""
     injected = _Fault(kind, at)
     with contextlib.ExitStack() as stack:
         for call in _CALLS:
@@ -103,30 +126,29 @@ class _Fault:
         self.kind, self.at, self.calls = kind, at, 0
         self.happened = self.is_dead = self.is_full = False
 
-    def comes(self, call: str, half: Callable[[], Any] | None = None) -> bool:
-        """Counts a call and raises where it is the one to fail, after `half` of it; False where nothing may change any more."""
+    def count(self, call: str, half: Callable[[], Any] = lambda: None) -> bool:
+        """Count a call. Raise if it is the one to fail, after `half` of it; return False after the death."""
         if self.is_dead:
             return False
         self.calls += 1
-        now = self.calls == self.at
-        if now:
+        is_now = self.calls == self.at
+        if is_now:
             self.happened = True
             self.is_dead, self.is_full = self.kind == "kill", self.kind == "ENOSPC"
-            if half:
-                half()
-        if now and self.is_dead:
+            half()
+        if is_now and self.is_dead:
             raise Killed(call)
-        if (now and self.kind == "EIO") or (self.is_full and (now or call in _TAKES_SPACE)):
+        if (is_now and self.kind == "EIO") or (self.is_full and (is_now or call in _TAKES_SPACE)):
             code = getattr(errno, self.kind)
             raise OSError(code, os.strerror(code))
         return True
 
     def around(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **options: real(*args, **options) if self.comes(call) else None
+        return lambda *args, **options: real(*args, **options) if self.count(call) else None
 
     def os_open(self, real: Callable[..., int]) -> Callable[..., int]:
         def opened(path: Any, flags: int, *args: Any, **options: Any) -> int:
-            if flags & _CHANGES and not self.comes("create"):
+            if flags & (os.O_CREAT | os.O_TRUNC) and not self.count("create"):
                 raise Killed("create")
             return real(path, flags, *args, **options)
 
@@ -136,7 +158,7 @@ class _Fault:
         def opened(file: Any, mode: str = "r", buffering: int = -1, *args: Any, **options: Any) -> Any:
             if not set(mode) & set("wax+") or "opener" in options:  # A temporary file has no name.
                 return real(file, mode, buffering, *args, **options)
-            if not self.comes("create"):
+            if not self.count("create"):
                 raise Killed("create")
             raw = _File(self, file, mode.replace("b", "").replace("t", ""))
             if buffering == 0:
@@ -154,61 +176,6 @@ class _File(io.FileIO):
 
     def write(self, data: Any) -> int:
         content = bytes(data)
-        if self._injected.comes("write", lambda: super(_File, self).write(content[: len(content) // 2])):
+        if self._injected.count("write", lambda: super(_File, self).write(content[: len(content) // 2])):
             return super().write(content)
-        return len(content)  # Lost, like all that a process has not written when it dies.
-
-
-@dataclasses.dataclass
-class _Trial:
-    folder: pathlib.Path
-    writer: Writer
-    reader: Reader
-    prepare: Writer | None
-    before: Any = None
-    result: Any = None
-
-    def run_undisturbed(self) -> None:
-        with self._place() as place:
-            self.before = self._read(place)
-            self.writer(place)
-            self.result = self._read(place)
-            assert self.result not in (self.before, REFUSED)
-
-    def run(self, tally: Tally, kind: str, *faults: int) -> bool:
-        """The writer with these faults, one run after the other, and again without; False where it makes fewer calls."""
-        with self._place() as place:
-            for at in faults:
-                with fault(kind, at) as injected, contextlib.suppress(Killed, errors.UserError):
-                    self.writer(place)
-            if injected.happened:
-                assert self._read(place) in (self.before, self.result, REFUSED), (kind, faults)
-                self._run_again(tally, place, (kind, faults))
-            return injected.happened
-
-    def _run_again(self, tally: Tally, place: pathlib.Path, told: Any) -> None:
-        tally.tried += 1
-        try:
-            self.writer(place)
-        except errors.UserError:
-            tally.refused += 1
-            assert self._read(place) in (self.before, self.result, REFUSED), told
-        else:
-            tally.survived += 1
-            assert self._read(place) == self.result, told
-
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[pathlib.Path]:
-        """A new folder, with what is there before."""
-        place = self.folder / "place"
-        place.mkdir()
-        if self.prepare:
-            self.prepare(place)
-        yield place
-        shutil.rmtree(place)
-
-    def _read(self, place: pathlib.Path) -> Any:
-        try:
-            return self.reader(place)
-        except errors.UserError:
-            return REFUSED
+        return len(content)  # Lost, like everything that a dead process has not written.

@@ -1,4 +1,4 @@
-"""New files and folders, with a fault at every call."""
+"""New files and folders with a fault at each call."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.faults import injection
 
 
 def contents(folder):
-    """Every file that is no draft, with its content."""
+    """Return the content of each file that is no draft."""
     found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     return {name: content for name, content in found.items() if not name.startswith(".")}
 
@@ -38,20 +38,19 @@ def earlier_folder(folder):
 
 
 def folder_content(folder):
-    """What a reader of the folder sees."""
     files.recover(folder / "store")
     return contents(folder)
 
 
 @pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.long)], ids=["once", "twice"])
-@pytest.mark.parametrize("prepare", [None, earlier_file], ids=["new", "over an earlier one"])
+@pytest.mark.parametrize("prepare", [lambda folder: None, earlier_file], ids=["new", "over an earlier one"])
 def test_new_file(folder, prepare, twice):
-    tally = injection.every_fault("a file", folder, write_file, contents, prepare, twice=twice)
+    tally = injection.every_fault(folder, write_file, contents, prepare, twice=twice)
     assert tally.survived == tally.tried > 20
 
 
 @pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.long)], ids=["once", "twice"])
-@pytest.mark.parametrize("prepare", [None, earlier_folder], ids=["new", "over an earlier one"])
+@pytest.mark.parametrize("prepare", [lambda folder: None, earlier_folder], ids=["new", "over an earlier one"])
 def test_new_folder(folder, prepare, twice):
-    tally = injection.every_fault("a folder", folder, write_folder, folder_content, prepare, twice=twice)
+    tally = injection.every_fault(folder, write_folder, folder_content, prepare, twice=twice)
     assert tally.survived == tally.tried > 50

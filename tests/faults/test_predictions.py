@@ -1,4 +1,4 @@
-"""Predictions, with a fault at every call, on a full disk, and killed again and again."""
+"""Predictions with a fault at each call, on a full disk, and killed repeatedly."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ NAME = "out.jsonl"
 
 
 def predict(folder, batches=3, line=b"a prediction\n"):
-    """As the job does, without a model."""
+    """Write predictions as the job does, without a model."""
     with outputs.to_file(folder / NAME, {"store": "s"}) as output:
         for number in range(output.mark.rows, batches):
             output.write(b"%d %s" % (number, line), rows.Mark(number + 1, f"rows {number}"), (8, number))
@@ -32,15 +32,15 @@ def predicted(folder):
 
 @pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.long)], ids=["once", "twice"])
 def test_predictions(folder, twice):
-    """What is told in a line is that the file is there already, where the run died after all was done."""
-    tally = injection.every_fault("predictions", folder, predict, predicted, twice=twice)
+    """A refusal means that the run died after the output was complete."""
+    tally = injection.every_fault(folder, predict, predicted, twice=twice)
     assert tally.survived + tally.refused == tally.tried > 100
     assert tally.refused < 0.2 * tally.tried
 
 
 @pytest.fixture
 def disk(tmp_path):
-    """`disk("size=64k")` mounts a file system in memory, or again with other options."""
+    """Return a function that mounts a file system in memory, or remounts it with other options."""
 
     def mount(options):
         command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(tmp_path)]
@@ -75,11 +75,15 @@ def test_a_folder_that_is_read_only(disk):
 
 @pytest.mark.long
 def test_a_binary_that_is_killed_after_every_batch(tmp_path):
-    """kill -9 after each batch; the last start ends in the bytes of a run that nobody killed."""
+    """After kill -9 in each batch, the last run ends in the same bytes as an undisturbed run."""
     store, table = tmp_path / "store", tmp_path / "rows.txt"
     table.write_text("".join(f"text number {number * number} of many\n" for number in range(997)))
-    build = ["--config.model=tiny", "--config.shots=5", "--config.demo_shots=1", f"--config.store={store}"]
-    assert start("build_datastore", *build).wait() == 0
+    assert (
+        start(
+            "fit", "--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--rule=knn", f"--store={store}"
+        ).wait()
+        == 0
+    )
     options = [f"--store={store}", f"--input={table}", "--characters=4000"]
     assert start("predict", *options, f"--output={tmp_path}/whole.jsonl").wait() == 0
     kills, note = 0, tmp_path / ".killed.jsonl.progress"

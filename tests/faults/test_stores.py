@@ -1,22 +1,18 @@
-"""Faults while classifiers are saved and changed, while chunks of states are written, and while records are.
+"""Faults while classifiers and records are saved.
 
-Arrays of stores are written by C++, whose faults are not seen here: a small file stands for them.
+C++ writes the arrays of stores, and its faults are not seen: a small file replaces them.
 """
 
 import json
 
-import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import files, lm, parallel
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.lm import chunks
 from knnprompt_jax.runs import changing, records
 from knnprompt_jax.store import storage
 from knnprompt_jax.tasks.task import Example
 from tests.faults import injection
-from tests.lm import killed
 
 TASK = kp.Task("talk", ("text",), "{text}\nIt is", ("0", "1"), ("said", "asked"))
 TEXTS = ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "so there"]
@@ -25,13 +21,13 @@ NEW = [Example({"text": text}, "0", row, "") for row, text in enumerate(["it is"
 
 @pytest.fixture(scope="module")
 def fitted():
-    classifier = kp.KNNPrompting(kp.demo_model("tiny"), TASK, k=1, distance="forward", demo_shots=1)
+    classifier = kp.KNNPrompting(kp.demo_model("tiny"), TASK, k=1, demo_shots=1)
     return classifier.fit(TEXTS, [0, 0, 1, 1, 0, 1, 0])
 
 
 @pytest.fixture(autouse=True)
 def quick_arrays(monkeypatch):
-    """A store's arrays are a file of its ids."""
+    """Replace the arrays of a store by a file with its ids."""
     stores, arrays_of = {}, storage.arrays_of
 
     def remembered(store):
@@ -56,14 +52,13 @@ def content(folder):
 
 
 def test_saving(fitted, folder):
-    tally = injection.every_fault("save", folder, lambda folder: fitted.save(folder / "store", overwrite=True), content)
+    tally = injection.every_fault(folder, lambda folder: fitted.save(folder / "store", overwrite=True), content)
     assert tally.survived == tally.tried > 30
 
 
 def test_saving_over_another(fitted, folder):
-    other = kp.KNNPrompting(fitted.lm, TASK, k=1, distance="forward", demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
+    other = kp.KNNPrompting(fitted.model, TASK, k=1, demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
     tally = injection.every_fault(
-        "save over another",
         folder,
         lambda folder: other.save(folder / "store", overwrite=True),
         content,
@@ -73,13 +68,13 @@ def test_saving_over_another(fitted, folder):
 
 
 def test_appending_and_removing(fitted, folder):
-    """In the end each row is there once, and the ids are gone, however often it died."""
+    """At the end each row exists once and the removed ids do not, however often the process died."""
     first = int(fitted.store_.ids_N[0])
 
     def change(folder):
         with saving.lock(folder / "store"):
             saving.recovered(folder / "store")
-            classifier = saving.read(folder / "store").classifier(kp.KNNPrompting, fitted.lm)
+            classifier = saving.read(folder / "store").classifier(kp.KNNPrompting, fitted.model)
             before = classifier.store_
             changing.remove(classifier, (first,))
             changing.append(classifier, NEW)
@@ -87,37 +82,7 @@ def test_appending_and_removing(fitted, folder):
                 saving.save(classifier, folder / "store", overwrite=True)
 
     prepare = lambda folder: fitted.save(folder / "store")  # noqa: E731
-    tally = injection.every_fault("append and remove", folder, change, content, prepare)
-    assert tally.survived == tally.tried > 30
-
-
-class Model:
-    """Reads prompts at once: a state is a prompt's first and last token."""
-
-    step_tokens, mesh, deterministic = 256, parallel.make_mesh(1, 1), False
-
-    def states(self, prompts, shape, progress):
-        hidden_NE = np.zeros((prompts.num_prompts, 2), np.float32)
-        for group in prompts.groups:
-            for place, suffix in zip(group.index, group.suffixes, strict=True):
-                hidden_NE[place] = suffix[0], suffix[-1]
-        return lm.States(hidden_NE, hidden_NE[:, 0])
-
-
-def test_building_from_chunks(folder):
-    """Chunks are written, the whole after them, and they are cleared."""
-    prompts = killed.make_prompts(23)
-
-    def build(folder):
-        states = chunks.read(folder / "chunks", Model(), prompts, killed.PLAN, 11)
-        with files.new_file(folder / "whole") as draft:
-            draft.write_bytes(np.asarray(states.hidden_NE).tobytes())
-        chunks.clear(folder / "chunks")
-
-    def whole(folder):
-        return (folder / "whole").read_bytes() if (folder / "whole").exists() else None
-
-    tally = injection.every_fault("chunks", folder, build, whole)
+    tally = injection.every_fault(folder, change, content, prepare)
     assert tally.survived == tally.tried > 30
 
 
@@ -135,9 +100,8 @@ def test_records(folder):
         settings={},
     )
     tally = injection.every_fault(
-        "record",
         folder,
         lambda folder: records.write(folder / "results", record),
-        lambda folder: records.read(folder / "results" / record.name),
+        lambda folder: records.read(folder / "results" / record.file_name),
     )
     assert tally.survived == tally.tried > 10

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies
 
 from knnprompt_jax import lm
-from knnprompt_jax.lm import chunks
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.prompts import layout
 
 SHAPES, VOCABULARY, CONTEXT = ["gpt2", "opt-350m"], 211, 307
@@ -44,13 +44,15 @@ def models(request, small_decoder):
     """A deterministic model and an ordinary one of the same weights, and the former's states of all texts."""
     decoder = small_decoder(request.param)
     model = make(decoder, deterministic=True)
-    return model, make(decoder), model.states(prompts(range(len(TEXTS)), len(HEAD)))
+    return model, make(decoder), states_lib.read(model, prompts(range(len(TEXTS)), len(HEAD)))
 
 
 def test_states_are_those_of_the_ordinary_pass(models):
     _, ordinary, all_states = models
     for ours, theirs in zip(
-        jax.tree.leaves(all_states), jax.tree.leaves(ordinary.states(prompts(range(len(TEXTS)), 53))), strict=True
+        jax.tree.leaves(all_states),
+        jax.tree.leaves(states_lib.read(ordinary, prompts(range(len(TEXTS)), 53))),
+        strict=True,
     ):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
@@ -64,34 +66,26 @@ BATCHES = strategies.sampled_from([1, 7, 149]).flatmap(lambda size: strategies.l
 def test_no_other_prompt_counts(models, places, shared):
     """Any texts, in any order, repeated any number of times, over several steps, with any common prefix split off."""
     model, _, all_states = models
-    assert bits(model.states(prompts(places, shared))) == bits(all_states, np.array(places))
+    assert bits(states_lib.read(model, prompts(places, shared))) == bits(all_states, np.array(places))
 
 
 def test_no_overflow_beside_it_counts(models):
     """The ordinary pass takes another softmax for all prompts of a call where one of them overflows; here all take that one."""
     for model, expected in zip(models[:2], (True, False), strict=True):
-        model.states(prompts([3], 0))
-        stable = {stable for name, _, stable, *_ in model.execution._compiled if name == "suffixes"}
+        states_lib.read(model, prompts([3], 0))
+        stable = {stable for name, _, stable, *_ in model.execution._compiled if name == "states"}
         assert stable == {expected}
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 100])
-def test_chunks_do_not_count(models, tmp_path, chunk):
-    model, _, all_states = models
-    places = [17, *range(13)]
-    got = chunks.read(tmp_path, model, prompts(places, len(HEAD)), {}, chunk)
-    assert got.deterministic and bits(got) == bits(all_states, places)
 
 
 def test_the_option_batch_does_not_count(models, small_decoder):
     model, _, all_states = models
     other = lm.LanguageModel(small_decoder(SHAPES[model.config.family == "opt"]), range(211), "", "", 1000, None, True)
-    assert bits(other.states(prompts([2, 11], 53))) == bits(all_states, [2, 11])
+    assert bits(states_lib.read(other, prompts([2, 11], 53))) == bits(all_states, [2, 11])
 
 
 def test_the_ordinary_pass_does_move(models):
     """So that the tests above can fail."""
     _, ordinary, _ = models
-    states = ordinary.states(prompts(range(9), 53))
-    alone = [ordinary.states(prompts([place], 53)) for place in range(9)]
+    states = states_lib.read(ordinary, prompts(range(9), 53))
+    alone = [states_lib.read(ordinary, prompts([place], 53)) for place in range(9)]
     assert any(bits(alone[place], [0]) != bits(states, [place]) for place in range(9))

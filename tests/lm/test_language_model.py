@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors, lm, states
 from knnprompt_jax.lm import programs
 from knnprompt_jax.methods import in_context
 from knnprompt_jax.models import attention, tokenizers
@@ -34,10 +34,10 @@ def language_model(model, step_tokens=256):
     return lm.LanguageModel(model, Words(VOCABULARY), step_tokens=step_tokens)
 
 
-def states_of(model, prompts):
-    """The pass in one shape for all groups, as runs have it."""
-    shape = packing.choose_shape(prompts.groups, model.step_tokens)
-    return model.states(prompts, lambda group: shape)
+def states_of(model, prompts, shape=None):
+    """Run the pass with one packing for all groups."""
+    shape = shape or packing.choose_shape(prompts.groups, model.step_tokens)
+    return lm.States(*model.run_pass(prompts, lambda group: shape))
 
 
 def make_prompts(prefix_length=61, lengths=(1, 2, 13, 37) * 11, num_truncated=5, seed=0):
@@ -72,11 +72,11 @@ def _whole(model, tokens_BT):
     return model(tokens_BT)
 
 
-def predictions(model, states):
+def predictions(model, read):
     """What each method says of the queries when the first states are anchors."""
     labels_N = np.arange(NUM_ANCHORS) % len(LABEL_IDS)
-    anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
-    said = {"icl": in_context.InContextLearning(model.head, LABEL_IDS).predict(queries).tolist()}
+    anchors, queries = read[:NUM_ANCHORS], read[NUM_ANCHORS:]
+    said = {"icl": in_context.predict_proba(model.head, queries, LABEL_IDS).argmax(-1).tolist()}
     for direction in distances.DIRECTIONS:
         options = store_lib.StoreOptions("dense")
         store = store_lib.build(options, direction, model.head, anchors, labels_N, LABEL_IDS)
@@ -107,13 +107,8 @@ def test_any_prefix(small_decoder, shape, prefix_length, lengths):
     """None at all, a single token, and one that fills its padding; and that of a single prompt."""
     model = small_decoder(shape)
     prompts, sequences = make_prompts(prefix_length, lengths, num_truncated=0)
-    packed = language_model(model).states(prompts)
+    packed = states.read(language_model(model), prompts)
     np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
-
-
-def test_no_prompts(small_decoder):
-    states = language_model(small_decoder("opt-350m")).states(layout.Prompts((), 0))
-    assert len(states) == 0 and states.hidden_NE.shape == (0, 17)
 
 
 @pytest.mark.parametrize("prefix_length", [0, 13])
@@ -123,7 +118,7 @@ def test_heads_taken_one_at_a_time(small_decoder, monkeypatch, prefix_length):
     prompts, sequences = make_prompts(prefix_length, lengths=(287, 5, 11), num_truncated=0)
     monkeypatch.setattr(attention, "LOGITS_ON_CPU", 1)
     assert attention.heads_together(model.config.num_heads, 2, "cpu") == 1 < model.config.num_heads
-    packed = language_model(model).states(prompts)
+    packed = states.read(language_model(model), prompts)
     np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
 
 
@@ -142,7 +137,8 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     for prompts in sets:
         steps = packing.pack(prompts.groups[0], shape).num_steps
         assert steps % programs.STEPS_PER_CALL, "the last call must be one that is not full"
-        assert len(model.states(prompts, lambda group: shape)) == prompts.num_prompts
+        assert len(states_of(model, prompts, shape)) == prompts.num_prompts
+        model.execution.free_prefix()
     assert steps < programs.STEPS_PER_CALL < packing.pack(sets[0].groups[0], shape).num_steps
     assert model.statistics.compilations == 2, "one for prefixes, one for suffixes"
     assert model.statistics.prompts == sum(prompts.num_prompts for prompts in sets)
@@ -185,7 +181,7 @@ def test_the_packing_has_no_say(small_decoder, shape):
     prompts, _ = make_prompts()
     expected = states_of(model, prompts)
     roomy = packing.PackShape(prefix=128, width=192, rows=3, reads=56)
-    np.testing.assert_allclose(model.states(prompts, lambda group: roomy).hidden_NE, expected.hidden_NE, atol=TOLERANCE)
+    np.testing.assert_allclose(states_of(model, prompts, roomy).hidden_NE, expected.hidden_NE, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -197,7 +193,7 @@ def test_attention_logits_whose_exponentials_overflow(small_decoder, shape):
     prompts, sequences = make_prompts(num_truncated=0)
     ours = language_model(model)
     for _ in range(2):
-        error_NE = np.abs(ours.states(prompts).hidden_NE - batched(model, sequences))
+        error_NE = np.abs(states.read(ours, prompts).hidden_NE - batched(model, sequences))
         assert np.median(error_NE) < TOLERANCE, "softmax is so sharp that rounding decides now and then"
     assert ours.statistics.compilations == 3, "the prefix, the suffixes, the suffixes safely"
 
@@ -218,12 +214,12 @@ def test_damaged_weights_are_refused(small_decoder):
     model = small_decoder("gpt2")
     model.positions.set_value(model.positions[...].at[62, 0].set(jnp.nan))
     with pytest.raises(errors.UserError, match=r"some next-token distributions are not finite.*float32"):
-        language_model(model).states(make_prompts(num_truncated=0)[0])
+        states.read(language_model(model), make_prompts(num_truncated=0)[0])
 
 
 def test_the_result_stays_on_the_device(small_decoder):
-    states = states_of(language_model(small_decoder("gpt2")), make_prompts()[0])
-    for array in (states.hidden_NE, states.log_z_N):
+    read = states.read(language_model(small_decoder("gpt2")), make_prompts()[0])
+    for array in (read.hidden_NE, read.log_z_N):
         assert isinstance(array, jax.Array) and array.dtype == jnp.float32
         assert array.devices() == {jax.devices()[0]}
 
@@ -232,7 +228,8 @@ def test_progress_adds_up(small_decoder):
     reports = []
     prompts, _ = make_prompts(lengths=(23,) * 67)
     model = language_model(small_decoder("gpt2"), 128)
-    model.states(prompts, progress=lambda *done: reports.append(done))
+    shape = packing.choose_shape(prompts.groups, model.step_tokens)
+    model.run_pass(prompts, lambda group: shape, progress=lambda *done: reports.append(done))
     assert len(reports) > 2
     assert [sum(column) for column in zip(*reports, strict=True)] == [67 + 5, model.statistics.suffix_tokens]
 
@@ -246,7 +243,7 @@ def test_shared_leads_are_read_once(small_decoder):
     prompts = layout.Prompts((layout.PromptGroup(prefix, suffixes, np.arange(len(suffixes))),), len(suffixes))
     ours = language_model(model)
     expected = batched(model, [np.append(prefix, suffix) for suffix in suffixes])
-    np.testing.assert_allclose(ours.states(prompts).hidden_NE, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(states.read(ours, prompts).hidden_NE, expected, atol=TOLERANCE)
     assert ours.statistics.suffix_tokens <= 19 + 5 + 2 * (1 + 3 + 3 + 7)
 
 
@@ -266,9 +263,9 @@ def test_bfloat16_stays_near(small_decoder, shape):
 
 def test_states_concatenate_and_slice():
     parts = [lm.States(jnp.full((rows, 3), rows), jnp.full(rows, rows)) for rows in (2, 5)]
-    states = lm.concatenate(parts)
-    assert len(states) == 7 and len(states[1:4]) == 3
-    assert states[np.array([6, 0])].log_z_N.tolist() == [5, 2]
+    whole = lm.concatenate(parts)
+    assert len(whole) == 7 and len(whole[1:4]) == 3
+    assert whole[np.array([6, 0])].log_z_N.tolist() == [5, 2]
 
 
 def test_a_tokenizer_of_another_model_is_refused(small_decoder):
@@ -289,7 +286,7 @@ def test_a_folder_without_tokenizer_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("$A x", "ends every text with 'x', after which no model says what comes next"),
+        ("$A x", "ends every text with 'x', so the model cannot predict what comes next"),
         ("b $A </s>", "ends every text with '</s>'"),
         ("b b $A", "begins every text with 'b' twice"),
         ("b $A", ""),

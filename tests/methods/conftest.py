@@ -1,6 +1,7 @@
-"""Synthetic states and the float64 distributions they stand for, and a problem over a tokenizer of single characters."""
+"""Synthetic states with their float64 distributions, and a problem over a tokenizer of single characters."""
 
 import dataclasses
+import types
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -9,11 +10,24 @@ import pytest
 from scipy import special
 
 from knnprompt_jax import lm
-from knnprompt_jax.methods import method, registry
+from knnprompt_jax.methods import calibrations, method, registry
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
+
+WORDS = ("red", "blue", "green", "grey", "pink")
+
+
+@dataclasses.dataclass(eq=False)
+class Model:
+    """A language model with a head alone."""
+
+    head: head_lib.Head
+    tokenize: Callable
+    dtype: str = "float32"
+    config = types.SimpleNamespace(num_layers=3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +45,21 @@ class Synthetic:
         """log p [N, V] in float64, from hidden states and head alone."""
         logits_NV = np.asarray(states.hidden_NE, np.float64) @ np.asarray(self.head.rows_VE, np.float64).T
         return special.log_softmax(logits_NV, axis=-1)
+
+    def context(
+        self, y: np.ndarray | None = None, labels: str = "01234", queries: slice = slice(None)
+    ) -> method.Context:
+        """Return the anchors and queries as those of a task; classes `y` of the first anchors replace their own."""
+        y = self.y if y is None else y
+        ids = dict(zip(WORDS, self.label_ids, strict=True))
+        task = Task("five", ("text",), "{text}:", tuple(labels), WORDS[: len(labels)])
+        anchors = tuple(Example({"text": f"a{row}"}, labels[label], row) for row, label in enumerate(y))
+        rows = [Example({"text": f"q{row}"}, labels[0], row) for row in range(len(self.queries[queries]))]
+        split = FewShotSplit((), anchors, seed=1, shots=21, demo_shots=0, class_counts={}, warnings=())
+        problem = method.Problem(task, split, rows, lambda texts: [[ids[text[1:]]] if text else [] for text in texts])
+        states = {method.anchors: self.anchors[: len(y)], method.queries: self.queries[queries]}
+        states |= dict.fromkeys((calibrations.content_free_queries, calibrations.domain_queries), self.content_free)
+        return method.Context(problem, Model(self.head, problem.tokenize), states)
 
     def p_labels(self, states: lm.States) -> np.ndarray:
         """Probabilities of the label words [N, C], not normalised over them."""
@@ -72,6 +101,7 @@ def predict() -> Callable[..., method.Prediction]:
         (chosen,), _ = registry.select([name], problem)
         settings, states = chosen.settings(**options), {}
         chosen.prepare(problem, settings)
+        context = method.Context(problem, model, states)
         for needed in chosen.needs:
             prompts = layout.lay_out(
                 problem.task,
@@ -81,8 +111,8 @@ def predict() -> Callable[..., method.Prediction]:
                 model.context,
                 problem.truncation,
             )
-            states[needed] = model.states(prompts)[:]
-        return chosen.run(method.Context(problem, model, states), settings)
+            states[needed] = context.read(prompts, "shared pass")
+        return chosen.run(context, settings)
 
     return run
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.methods import demonstration_selection, demonstration_upper_bound, method
+from knnprompt_jax.methods import demonstration_selection, demonstration_sets, method, registry
 from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -66,14 +66,6 @@ def okapi(pool: list[str], query: str) -> list[float]:
         ]
         scores.append(sum(terms))
     return scores
-
-
-def test_bm25():
-    queries = ["the warm sun", "The the the", "unseen words", "grey grey day"]
-    want_QN = [okapi(SENTENCES, query) for query in queries]
-    got_QN = demonstration_selection.bm25_scores(SENTENCES, queries)
-    np.testing.assert_allclose(got_QN, want_QN, atol=1e-12)
-    assert any("the" in text.split() for text in SENTENCES) and got_QN[1].argmax() == 1  # Case is kept.
 
 
 def test_idf_below_zero_is_floored():
@@ -159,7 +151,7 @@ def test_upper_bound(problem, model, predict, small_decoder):
     prediction = predict("demonstration_upper_bound", problem, model, num_prompts=5)
     true_Q = np.array([int(example.label) for example in problem.evaluation])
     predicted = []
-    for rows in demonstration_upper_bound.draws(problem, 5):
+    for rows in demonstration_sets.random_sets(problem, 5):
         assert sorted(row.label for row in rows) == ["0", "1"] and all(row in problem.train_rows for row in rows)
         shown = "".join(problem.task.render(one, one.label) + "\n" for one in rows)
         prompts = [shown + problem.task.render(query) for query in problem.evaluation]
@@ -171,7 +163,7 @@ def test_upper_bound(problem, model, predict, small_decoder):
 
 
 def test_draws_are_seeded(problem):
-    few, many = ([*demonstration_upper_bound.draws(problem, number)] for number in (3, 7))
+    few, many = ([*demonstration_sets.random_sets(problem, number)] for number in (3, 7))
     assert many[:3] == few
     assert len({tuple(row.row for row in rows) for rows in many}) > 3
 
@@ -179,7 +171,7 @@ def test_draws_are_seeded(problem):
 def test_does_not_apply_without_demonstrations(problem):
     split = splits.draw(problem.train_rows, problem.task, shots=2, demo_shots=0, seed=1)
     without = method.Problem(problem.task, split, problem.evaluation, problem.tokenize)
-    for one in (*demonstration_selection.METHODS, *demonstration_upper_bound.METHODS):
+    for one in (*demonstration_selection.METHODS, registry.get("demonstration_upper_bound")):
         with pytest.raises(errors.UserError, match="demo_shots=0 leaves no demonstrations to select"):
             one.check(without)
         one.check(problem)

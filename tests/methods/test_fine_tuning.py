@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+import tokenizers
+import transformers
 from flax import nnx
 
 from knnprompt_jax import lm
-from knnprompt_jax.methods import method
-from knnprompt_jax.methods.fine_tuning import settings
+from knnprompt_jax.methods import fine_tuning, method, trainer
 from knnprompt_jax.models import decoder, registry
-from knnprompt_jax.pretraining import bpe, export
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
+from tools import pretrain_tiny
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
 OPTIONS = {"steps": 30, "batch": 8, "learning_rate": 1e-2}
@@ -27,10 +28,10 @@ def rows(count: int, seed: int) -> list[Example]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> lm.LanguageModel:
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = bpe.train([example.fields["sentence"] for example in rows(40, 1)] * 3, 290)
+    tokenizer = pretrain_tiny.train_tokenizer([example.fields["sentence"] for example in rows(40, 1)] * 3, 290)
     sizes = {"vocab_size": tokenizer.get_vocab_size(), "n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 44}
     config = registry.config_from_hf({"model_type": "gpt2", **sizes, "n_positions": 64})
-    export.export(folder, decoder.Decoder(config, nnx.Rngs(3)), tokenizer, "float32")
+    pretrain_tiny.export(folder, decoder.Decoder(config, nnx.Rngs(3)), tokenizer, "float32")
     return lm.LanguageModel.from_pretrained(str(folder))
 
 
@@ -54,9 +55,74 @@ def test_learns(problem, model, predict, tmp_path):
     assert again.note == "30 steps of 8 rows"  # All of them were done before.
 
 
-def test_published_numbers_by_default():
-    config = settings.Settings().with_published("mr", 8)
-    assert (config.steps, config.batch, config.learning_rate, config.max_length) == (125, 16, 1e-5, 256)
+@pytest.mark.parametrize(
+    ("task", "shots", "steps", "batch"),
+    [("mr", 8, 125, 16), ("cb", 128, 250, 8), ("dbpedia", 256, 250, 4), ("rte", 1024, 500, 8)],
+)
+def test_published_numbers(task, shots, steps, batch):
+    config = trainer.Settings().with_published(task, shots)
+    assert (config.steps, config.batch, config.learning_rate, config.max_length) == (steps, batch, 1e-5, 256)
     assert (config.weight_decay, config.clip, config.dropout) == (0.01, 1.0, 0.1)
-    chosen = settings.Settings(steps=3, batch=5)
-    assert chosen.with_published("mr", 8) == chosen
+    chosen = trainer.Settings(steps=3, batch=5)
+    assert chosen.with_published(task, shots) == chosen
+
+
+ONE = Task("one", ("sentence",), "{sentence}:", ("0", "1"), ("no", "yes"))
+TWO = Task("two", ("a", "b"), "{a} {b}:", ("0", "1"), ("no", "yes"), "first: {a}. second: {b}")
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]", "x", "y", "first", "second", ":", "."]
+PAD, UNK, CLS, SEP, EOS, X, Y, FIRST, SECOND, COLON, DOT = range(11)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """BERT's way: [CLS] a [SEP] b [SEP]."""
+    built = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(VOCABULARY)}, unk_token="[UNK]")
+    )
+    built.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    built.post_processor = tokenizers.processors.BertProcessing(("[SEP]", SEP), ("[CLS]", CLS))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=built, pad_token="[PAD]")
+
+
+@pytest.fixture(scope="module")
+def plain() -> transformers.PreTrainedTokenizerFast:
+    """GPT-2's way: the words alone."""
+    built = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(VOCABULARY)}, unk_token="[UNK]")
+    )
+    built.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=built, eos_token="[EOS]")
+
+
+def test_pair_for_bert(tokenizer):
+    encoded = fine_tuning.encode(TWO, [Example({"a": "x x", "b": "y"}, "0")], tokenizer, 256, as_pairs=True)
+    assert encoded.tokens == ([CLS, X, X, SEP, Y, SEP],)
+    assert encoded.types == ([0, 0, 0, 0, 1, 1],)
+
+
+def test_longer_of_a_pair_is_cut_first(tokenizer):
+    encoded = fine_tuning.encode(TWO, [Example({"a": "x " * 50, "b": "y y"}, "0")], tokenizer, 9, as_pairs=True)
+    assert encoded.tokens == ([CLS, X, X, X, X, SEP, Y, Y, SEP],)
+
+
+def test_pair_for_gpt2_is_one_text(plain):
+    encoded = fine_tuning.encode(TWO, [Example({"a": "x", "b": "y"}, "0")], plain, 256, as_pairs=False)
+    assert encoded.tokens == ([FIRST, COLON, X, DOT, SECOND, COLON, Y],)
+    assert encoded.types == ([0] * 7,)
+
+
+def test_empty_text_has_a_token_to_read(plain, tokenizer):
+    examples = [Example({"sentence": text}, "0") for text in ("", "x y x")]
+    assert fine_tuning.encode(ONE, examples, plain, 2, as_pairs=False).tokens == ([EOS], [X, Y])
+    assert fine_tuning.encode(ONE, examples, tokenizer, 256, as_pairs=True).tokens == ([CLS, SEP], [CLS, X, Y, X, SEP])
+
+
+def test_batch_is_padded_on_the_right(plain):
+    encoded = fine_tuning.encode(
+        ONE, [Example({"sentence": text}, "0") for text in ("x", "y x x", "x " * 33)], plain, 41, False
+    )
+    assert encoded.width == 41 and encoded.lengths_N.tolist() == [1, 3, 33]
+    tokens_BT, types_BT, lengths_B = encoded.batch([1, 0], 3, 5)
+    np.testing.assert_array_equal(tokens_BT, [[Y, X, X, 0, 0], [X, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(lengths_B, [3, 1, 1])
+    assert not types_BT.any()

@@ -2,45 +2,20 @@
 
 import collections
 import dataclasses
-import types
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from knnprompt_jax.classifier.options import TIE_BREAKS, KNNOptions
-from knnprompt_jax.methods import knn, method, registry
-from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.methods import knn, registry
 from knnprompt_jax.store import distances
-from knnprompt_jax.store.store import StoreOptions
-from knnprompt_jax.tasks.splits import FewShotSplit
-from knnprompt_jax.tasks.task import Example, Task
 
-MARGIN = 1e-4  # Nats, or of the usual distance where that is shorter; float32 cannot rank what is nearer in float64.
-WORDS = ("red", "blue", "green", "grey", "pink")
-
-
-@dataclasses.dataclass(eq=False)
-class Model:
-    """What is asked of the language model."""
-
-    head: head_lib.Head
-    tokenize: Callable
-    dtype: str = "float32"
-    config = types.SimpleNamespace(num_layers=3)
+MARGIN = 1e-4  # Nats, or relative to the median distance if that is shorter; float32 cannot rank smaller differences.
 
 
 @pytest.fixture(scope="module")
 def context(synthetic):
-    """The synthetic anchors and queries as those of a task."""
-    task = Task("five", ("text",), "{text}:", tuple("01234"), WORDS)
-    ids = dict(zip(WORDS, synthetic.label_ids, strict=True))
-    anchors = tuple(Example({"text": f"a{row}"}, str(label), row) for row, label in enumerate(synthetic.y))
-    queries = [Example({"text": f"q{row}"}, "0", row) for row in range(len(synthetic.queries))]
-    split = FewShotSplit((), anchors, seed=1, shots=21, demo_shots=0, class_counts={}, warnings=())
-    problem = method.Problem(task, split, queries, lambda texts: [[ids[text[1:]]] if text else [] for text in texts])
-    states = {method.anchors: synthetic.anchors, method.queries: synthetic.queries}
-    return method.Context(problem, Model(synthetic.head, problem.tokenize), states, StoreOptions())
+    return synthetic.context()
 
 
 def by_definition(synthetic, distance):
@@ -134,3 +109,13 @@ def test_variants_are_options_of_one_classifier(context, name, options):
 def test_the_published_k(context, k, shots, demo_shots, used):
     split = dataclasses.replace(context.problem.split, shots=shots, demo_shots=demo_shots)
     assert knn.published_k(k, dataclasses.replace(context.problem, split=split)) == used
+
+
+@pytest.mark.parametrize("name", ["chosen", "knn_chosen"])
+def test_chosen_rule_finds_the_classes_and_is_in_the_note(synthetic, name):
+    """The labels are not in sorted order, so that columns may not be confused."""
+    context, declared = synthetic.context(labels="42310"), registry.get(name)
+    prediction = declared.run(context, declared.settings())
+    assert np.mean(prediction.classes_Q == np.arange(13) % 5) > 0.9
+    np.testing.assert_array_equal(prediction.probabilities_QC.argmax(-1), prediction.classes_Q)
+    assert prediction.note.startswith("chosen: rule=") and (name == "chosen" or "rule=knn" in prediction.note)

@@ -8,7 +8,7 @@ import pytest
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import channel_templates, channel_texts, method, noisy_channel
+from knnprompt_jax.methods import channel_texts, method, noisy_channel
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
@@ -56,7 +56,7 @@ DEFINITIONS = {"channel": channel, "direct": direct, "direct++": direct_plus}
 
 def by_definition(problem, variant, templates, contexts, limit, context):
     """Scores [U, Q, C]."""
-    task, labels = problem.task, channel_templates.get(problem.task).labels
+    task, labels = problem.task, channel_texts.verbalization(problem.task).labels
     texts, classes = [task.retrieval_text(query) for query in problem.evaluation], range(task.num_classes)
 
     def score(template, text, label):
@@ -140,13 +140,13 @@ def test_the_best_template_is_the_best_on_average():
 
 def test_one_template_has_nothing_to_choose(predict):
     result = predict("noisy_channel_direct_plus", make_problem(ALIKE), whole_texts.model(), template=3)
-    assert result.note == "templates not of Min et al., who have none for this task" and not result.candidates
+    assert result.note == "templates are ours: Min et al. have none for this task" and not result.candidates
 
 
 @pytest.mark.parametrize("name", [*catalogue.PAPER_TASKS, "sst5", catalogue.DEMO])
 def test_templates_of_every_task(name):
     task = catalogue.get(name)
-    words = channel_templates.get(task)
+    words = channel_texts.verbalization(task)
     assert words.is_published == (name not in ("mpqa", "cb", "rte", "demo"))
     assert len(words.words) == task.num_classes
     for template in range(4):
@@ -156,7 +156,7 @@ def test_templates_of_every_task(name):
 
 @pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
 def test_published_limits(task, text):
-    words = channel_templates.get(catalogue.get(task))
+    words = channel_texts.verbalization(catalogue.get(task))
     assert noisy_channel.Settings().limits(words, 2048) == (text, 1024)
     assert noisy_channel.Settings(demonstrations="ensembled").limits(words, 1024) == (text, text + 16)
     assert noisy_channel.Settings(context_tokens=997).limits(words, 1024) == (text, 997)
@@ -185,10 +185,10 @@ def test_a_text_that_fills_the_context():
 @pytest.mark.parametrize(("start", "end", "ends"), [(None, 7, (7, 7)), (5, None, (5, 5)), (5, 7, (5, 7))])
 def test_tokens_that_begin_and_end_texts(start, end, ends):
     tokenizer = types.SimpleNamespace(bos_token_id=start, eos_token_id=end)
-    assert noisy_channel._ends(types.SimpleNamespace(tokenizer=tokenizer, name="m")) == ends
+    assert noisy_channel.boundary_tokens(types.SimpleNamespace(tokenizer=tokenizer, name="m")) == ends
 
 
 def test_a_tokenizer_without_them_is_refused():
     tokenizer = types.SimpleNamespace(bos_token_id=None, eos_token_id=None)
     with pytest.raises(errors.UserError, match="m: the tokenizer has no token that begins or ends a text"):
-        noisy_channel._ends(types.SimpleNamespace(tokenizer=tokenizer, name="m"))
+        noisy_channel.boundary_tokens(types.SimpleNamespace(tokenizer=tokenizer, name="m"))

@@ -49,7 +49,7 @@ def test_names_are_kept_in_order_and_once(problem):
 
 @pytest.mark.parametrize("names", [["icl", "knnn"], ["all", "icl"], []])
 def test_unknown_method(problem, names):
-    with pytest.raises(errors.UserError, match="method.*choose from icl, knn, .*linear_probe_log_p, or all") as error:
+    with pytest.raises(errors.UserError, match="method.*choose from icl, .*linear_probe_log_p, or all") as error:
         registry.select(names, problem)
     one_line(error)
 
@@ -60,7 +60,7 @@ def test_label_words_of_several_tokens(problem):
         registry.select(["icl", "linc"], several)
     message = one_line(error)
     assert "label_token='first'" in message and message.endswith("linear_probe, linear_probe_log_p")
-    assert "methods that do: icl, knn" in message and "proca" not in message
+    assert "methods that do: icl, icl_multi_token, knn" in message and "proca" not in message
     chosen, left_out = registry.select(["all"], several)
     assert set(left_out) == CALIBRATIONS | BY_NAME and len(chosen) + len(left_out) == len(registry.METHODS)
     first = dataclasses.replace(several, label_token="first")
@@ -98,14 +98,13 @@ def test_no_anchors(problem):
         ("icl", {"c": 1}, "unknown option 'icl.c'"),
         ("linc", {"k": 5}, "unknown option 'linc.k': choose from linc.epochs, linc.learning"),
         ("linc", {"rows": 0}, "rows=0: at least 1"),
-        ("linc", {"learning_rate": float("nan")}, "learning_rate=nan: it must be a number"),
+        ("linc", {"learning_rate": float("nan")}, "learning_rate=nan: it must be a finite number"),
         ("proca", {"restarts": 0}, "restarts=0: at least 1"),
         ("linear_probe", {"inverse_penalty": 0.0}, "inverse_penalty=0.0: at least 1e-06"),
         ("linear_probe", {"representation": "h"}, "representation='h': choose from hidden, log_probabilities"),
         ("supervised_calibration", {"penalty": 0.0}, "penalty=0.0: at least 1e-06"),
         ("hidden_centroids_layer", {"classifier": "knn"}, "classifier='knn': choose from centroids, probe"),
         ("icl_many_shot", {"most": -1}, "most=-1: at least 0"),
-        ("i2cl", {"rows": 0}, "rows=0: at least 1"),
         ("tfidf", {"ngrams": 0}, "ngrams=0: at least 1"),
         ("contextual_calibration", {"prior": "even"}, "prior='even': choose from balanced, trainset"),
         ("icl_ensemble", {"combination": "product"}, "choose from probability, log_probability, vote"),

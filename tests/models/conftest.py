@@ -1,4 +1,4 @@
-"""Random models of `transformers` and our decoders with their weights, each made once."""
+"""Random models of `transformers` and our decoders with the same weights, each made once."""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable:
-    """`pair(shape)` gives the PyTorch model of that shape and our decoder, loaded from the folder it was saved to."""
+    """Return `pair(shape)`: the PyTorch model of a shape, and our decoder, loaded from the folder that it was saved to."""
     from tests.models import torch_models
 
     @functools.cache

@@ -1,4 +1,4 @@
-"""Small tokenizers trained here, written into GGUF files as llama.cpp's converter writes published ones."""
+"""Train small tokenizers and write them into GGUF files in the form of llama.cpp's converter."""
 
 import dataclasses
 import json
@@ -73,7 +73,7 @@ PUBLISHED: dict[str, tuple[dict | None, list[dict], bool]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A tokenizer, and the metadata under `tokenizer.ggml.` that describe it."""
+    """A tokenizer and its metadata under `tokenizer.ggml.`."""
 
     tokenizer: tokenizers.Tokenizer
     values: dict[str, Any]
@@ -85,7 +85,7 @@ class Trained:
 
 
 def byte_level(pre: str, vocab_size: int = 400) -> Trained:
-    """Trained through the chain that `pre` names, with added tokens at the end."""
+    """Train a tokenizer with the chain named `pre`; added tokens come last."""
     normalizer, steps, whole_words = PUBLISHED[pre]
     chain = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
     tokenizer = _from(models.BPE(ignore_merges=whole_words), chain | {"decoder": _GPT2[0]})
@@ -97,7 +97,7 @@ def byte_level(pre: str, vocab_size: int = 400) -> Trained:
 
 
 def finish(tokenizer: tokenizers.Tokenizer, model: str, pre: str) -> Trained:
-    """With the added tokens, and what the file says of it."""
+    """Add the added tokens and make the metadata."""
     for token, kind in ADDED.items():
         tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False, special=kind == CONTROL)])
     own = json.loads(tokenizer.to_str())["model"]
@@ -112,7 +112,7 @@ def finish(tokenizer: tokenizers.Tokenizer, model: str, pre: str) -> Trained:
 
 
 def sentencepiece(prefix: bool) -> Trained:
-    """As Llama 2's (`prefix`) or Gemma's: bytes, then merged tokens in order, then characters."""
+    """Train a tokenizer like Llama 2's (`prefix`) or Gemma's: bytes, then merged tokens in order, then characters."""
     trained = tokenizers.Tokenizer(models.BPE())
     trained.normalizer = normalizers.Replace(" ", "▁")
     trained.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
@@ -152,7 +152,7 @@ def sentencepiece(prefix: bool) -> Trained:
 
 
 def merges_of(trained: Trained) -> list[str]:
-    """As older files have them."""
+    """Return the merges in the form of older files."""
     return [" ".join(merge) for merge in json.loads(trained.tokenizer.to_str())["model"]["merges"]]
 
 
@@ -174,7 +174,7 @@ def _from(model: models.Model, chain: dict) -> tokenizers.Tokenizer:
 
 
 def merge_by_score(text: str, score: dict[str, float]) -> list[str]:
-    """SentencePiece's rule, word for word: of all neighbours the best-scored together, the leftmost if several."""
+    """Apply SentencePiece's rule: merge the neighbours with the best score, the leftmost of several."""
     parts = list(text)
     while True:
         places = [place for place in range(len(parts) - 1) if parts[place] + parts[place + 1] in score]

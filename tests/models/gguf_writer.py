@@ -1,4 +1,4 @@
-"""Tiny random models of `transformers`, written as GGUF files in the layout that llama.cpp's converter gives them.
+"""Write tiny random models of `transformers` as GGUF files in the layout of llama.cpp's converter.
 
 Names of tensors are spelled out here, so that a wrong one in the reader's table of names is found.
 """
@@ -96,7 +96,7 @@ _HEADS = {"gptneox": "embed_out"}
 
 
 def make(shape: str) -> torch.nn.Module:
-    """A random model; weights of norms, too, and of those that 1 is added to, multiples of 1/1024, which stay exact."""
+    """Return a random model. Norms are random too, in multiples of 1/1024, which stay exact when 1 is added."""
     torch.manual_seed(sorted(CONFIGS).index(shape))
     model = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(CONFIGS[shape]), attn_implementation="eager")
     with torch.no_grad():
@@ -107,12 +107,12 @@ def make(shape: str) -> torch.nn.Module:
 
 
 def arch_of(shape: str) -> str:
-    """The architecture in a GGUF file."""
+    """Return the architecture in a GGUF file."""
     return "llama" if shape == "mistral" else shape.partition("-")[0]
 
 
 def names(shape: str) -> dict[str, str]:
-    """From the file's names to those of `transformers`, for every tensor of a model."""
+    """Return the name in `transformers` for the name in the file of each tensor."""
     arch = arch_of(shape)
     stem, outside = _OUTSIDE.get(
         arch, ("model.layers", {"token_embd": "model.embed_tokens", "output_norm": "model.norm"})
@@ -126,7 +126,7 @@ def names(shape: str) -> dict[str, str]:
 
 
 def make_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
-    """The model's tensors under the names of published files, without a head that is the embeddings."""
+    """Return the model's tensors under the names of published files, without a tied head."""
     state = {name: value.detach().numpy() for name, value in model.state_dict().items()}
     head = state.pop("lm_head.weight")
     if not model.config.tie_word_embeddings:
@@ -135,7 +135,7 @@ def make_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
 
 
 def tensors(shape: str, model: torch.nn.Module) -> dict[str, np.ndarray]:
-    """The tensors as llama.cpp's converter lays them out, under its names."""
+    """Return the tensors in the layout and under the names of llama.cpp's converter."""
     state, config = make_state(model), model.config
     arrays = {ours: _lay_out(arch_of(shape), ours, state.pop(theirs), config) for ours, theirs in names(shape).items()}
     assert not state, f"no name in the file for {list(state)}"
@@ -175,7 +175,7 @@ def _llama3_factors(config: Any) -> np.ndarray:
 
 
 def metadata(shape: str) -> dict[str, Any]:
-    """The values under the architecture's prefix, as the converter writes them."""
+    """Return the metadata under the architecture's prefix."""
     config, arch = CONFIGS[shape], arch_of(shape)
     rope = getattr(config, "rope_parameters", None) or {}
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -228,14 +228,14 @@ def _scaling(rope: Mapping[str, Any], config: Any) -> dict[str, Any]:
 
 
 def write(path: pathlib.Path, shape: str, model: torch.nn.Module, kind: str = "F32") -> None:
-    """Writes a model; matrices as `kind` where their rows divide into its blocks, the rest in float32."""
+    """Write a model; matrices whose rows divide into the blocks of `kind` have that type, the rest float32."""
     write_file(path, arch_of(shape), metadata(shape), tensors(shape, model), kind)
 
 
 def write_file(
     path: pathlib.Path, arch: str, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray], kind: str = "F32"
 ) -> None:
-    """Writes any file: whole numbers as uint32, others as float32; a value of None is left out."""
+    """Write a file: integers as uint32, other numbers as float32, without values that are None."""
     writer = gguf.GGUFWriter(path, arch)
     for key, value in values.items():
         if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The config.json of published models, key by key as they stand on the Hub, as far as we know them."""
+"""The config.json of published models, with all keys as on the Hub, as far as we know them."""
 
 import json
 import pathlib

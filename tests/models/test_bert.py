@@ -1,4 +1,4 @@
-"""Our BERT gives the numbers of `transformers`' PyTorch BERT, from every format its weights are published in."""
+"""Our BERT gives the numbers of `transformers`' PyTorch BERT, from every published weight format."""
 
 import json
 import re
@@ -34,7 +34,7 @@ LENGTHS_B = np.array([23, 7, 1])
 
 @pytest.fixture(scope="module")
 def model() -> transformers.BertModel:
-    """A random BERT with biases and normalisation of its own; its weights are exact in float16."""
+    """Return a random BERT with its own biases and normalisation; its weights are exact in float16."""
     model = transformers.AutoModel.from_config(HF, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -73,28 +73,27 @@ def test_hidden_states_and_pooler(model, ours):
     np.testing.assert_allclose(pooled_BD, want.pooler_output, atol=TOLERANCE)
 
 
-def test_padding_means_nothing(ours):
+def test_padding_has_no_effect(ours):
     changed_BT = np.where(np.arange(23) < LENGTHS_B[:, None], TOKENS_BT, 7)
     (one_BTD, _), (other_BTD, _) = _read(ours, TOKENS_BT), _read(ours, changed_BT)
     for row, length in enumerate(LENGTHS_B):
         np.testing.assert_array_equal(one_BTD[row, :length], other_BTD[row, :length])
 
 
-@pytest.mark.parametrize("layout", ["prefixed", "torch", "flax"])
-def test_formats_load_alike(model, ours, tmp_path, layout):
-    """Names with `bert.` and older endings among heads of pretraining, a PyTorch file, and Flax's own names."""
+def test_older_names_load_alike(model, ours, tmp_path):
+    """Names with `bert.` and older endings, position numbers and a pretraining head."""
+    older = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    state = {f"bert.{re.sub('LayerNorm.*', lambda m: older[m[0]], k)}": v for k, v in model.state_dict().items()}
+    state |= {"cls.predictions.bias": torch.ones(53), "embeddings.position_ids": torch.arange(29)[None]}
     HF.save_pretrained(tmp_path)
-    state = {key: value.contiguous() for key, value in model.state_dict().items()}
-    if layout == "flax":
-        arrays = dict(torch_models._flax(key, value.numpy()) for key, value in state.items())
-        torch_models._save_flax(arrays, tmp_path / "flax_model.msgpack")
-    else:
-        if layout == "prefixed":
-            older = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-            state = {f"bert.{re.sub('LayerNorm.*', lambda m: older[m[0]], key)}": value for key, value in state.items()}
-            state["cls.predictions.bias"] = torch.ones(53)
-        state["embeddings.position_ids"] = torch.arange(29)[None]
-        torch.save(state, tmp_path / "pytorch_model.bin")
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(_load(tmp_path)), nnx.state(ours))
+
+
+def test_flax_files_load_alike(model, ours, tmp_path):
+    HF.save_pretrained(tmp_path)
+    arrays = dict(torch_models._flax(key, value.numpy()) for key, value in model.state_dict().items())
+    torch_models._save_flax(arrays, tmp_path / "flax_model.msgpack")
     jax.tree.map(np.testing.assert_array_equal, nnx.state(_load(tmp_path)), nnx.state(ours))
 
 
@@ -105,16 +104,6 @@ def test_export_loads_in_transformers(model, ours, tmp_path):
     assert not any(report.values()), report
     for name, weight in model.named_parameters():
         np.testing.assert_array_equal(again.get_parameter(name).detach(), weight.detach())
-
-
-def test_wrong_weights_are_named(model, tmp_path):
-    state = {key: value for key, value in model.state_dict().items() if key != "pooler.dense.bias"}
-    HF.save_pretrained(tmp_path)
-    torch.save({**state, "classifier.weight": torch.ones(2, 35)}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(
-        errors.UserError, match=r"1 unknown \(classifier.weight\); 1 missing \(bert.pooler.dense.bias\)"
-    ):
-        _load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -130,34 +119,22 @@ def test_other_architectures_are_refused(tmp_path, change, message):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **change}))
     with pytest.raises(errors.UserError, match=message):
         registry.describe(str(tmp_path), families=registry.ENCODERS)
-
-
-def test_no_language_model(tmp_path):
     HF.save_pretrained(tmp_path)
     with pytest.raises(errors.UserError, match="model_type='bert' is not supported; choices: gpt2, opt"):
         registry.describe(str(tmp_path))
 
 
-@pytest.fixture(scope="module")
-def read_with_dropout(ours):
-    return nnx.jit(lambda own: ours(jnp.asarray(TOKENS_BT), jnp.asarray(LENGTHS_B), dropout=own))
-
-
-def test_dropout_follows_its_key(read_with_dropout):
-    one, again, other = (read_with_dropout(dropout.Dropout(jax.random.key(seed), 0.3)) for seed in (1, 1, 2))
+def test_dropout_follows_its_key(ours):
+    read = nnx.jit(lambda own: ours(jnp.asarray(TOKENS_BT), jnp.asarray(LENGTHS_B), dropout=own))
+    one, again, other = (read(dropout.Dropout(jax.random.key(seed), 0.3)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert np.abs(one - other).max() > 0.1
 
 
-def test_dropout_keeps_the_mean():
-    x = jnp.full((101, 307), 3.0)
-    dropped = dropout.Dropout(jax.random.key(0), 0.3).at(5)(x)
+def test_dropout_keeps_the_mean_and_differs_between_layers_and_places():
+    x, one = jnp.full((101, 307), 3.0), dropout.Dropout(jax.random.key(0), 0.3)
+    dropped = [np.asarray(one.at(layer).at(place)(x)) for layer in (0, 1) for place in (dropout.READ, dropout.MLP)]
     assert set(np.unique(dropped)) == {np.float32(0), np.float32(3 / 0.7)}
-    assert abs(float((dropped == 0).mean()) - 0.3) < 0.01
+    assert all(abs((draw == 0).mean() - 0.3) < 0.01 for draw in dropped)
+    assert len({draw.tobytes() for draw in dropped}) == 4
     assert dropout.OFF.at(5)(x) is x
-
-
-def test_dropout_differs_between_layers_and_places():
-    x, one = jnp.ones((17, 19)), dropout.Dropout(jax.random.key(0), 0.5)
-    draws = [one.at(layer).at(place)(x) for layer in (0, 1) for place in (dropout.READ, dropout.MLP)]
-    assert len({np.asarray(draw).tobytes() for draw in draws}) == 4

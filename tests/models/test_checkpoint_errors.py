@@ -1,4 +1,4 @@
-"""Damaged, mismatched or unsupported checkpoints are refused in one line that says what and where."""
+"""Damaged, mismatched or unsupported checkpoints are refused in one line that names the problem and the file."""
 
 import json
 import os
@@ -18,7 +18,7 @@ WEIGHTS = {"safetensors": "model.safetensors", "torch": "pytorch_model.bin", "fl
 
 
 def _rewrite(folder, change) -> None:
-    """Applies `change` to the tensors of the folder's safetensors file."""
+    """Apply `change` to the tensors of the folder's safetensors file."""
     tensors = safetensors.torch.load_file(folder / "model.safetensors")
     change(tensors)
     safetensors.torch.save_file(tensors, folder / "model.safetensors")
@@ -37,7 +37,7 @@ def _fails(folder) -> str:
     return str(failure.value)
 
 
-def test_all_misfits_in_one_message(folder):
+def test_all_mismatches_in_one_message(folder):
     def change(tensors: dict) -> None:
         del tensors["transformer.h.1.ln_2.bias"]
         tensors["transformer.h.2.ln_2.bias"] = torch.zeros(35)
@@ -61,14 +61,14 @@ def test_long_lists_are_cut(folder):
     assert "12 missing (" in message and message.count("transformer.h.1.") == 8 and "…" in message
 
 
-def test_misfits_are_found_before_values_are_read(folder, monkeypatch):
+def test_mismatches_are_found_before_values_are_read(folder, monkeypatch):
     _rewrite(folder, lambda tensors: tensors.pop("transformer.wte.weight"))
     monkeypatch.setattr(np, "memmap", lambda *_: pytest.fail("a value was read"))
     assert "1 missing (transformer.wte.weight)" in _fails(folder)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_values_that_are_not_finite(folder, value):
+def test_non_finite_values_are_refused(folder, value):
     _rewrite(folder, lambda tensors: tensors["transformer.h.1.mlp.c_fc.weight"].__setitem__((3, 5), value))
     message = _fails(folder)
     assert "transformer.h.1.mlp.c_fc.weight holds NaN or infinity" in message and "model.safetensors" in message
@@ -95,19 +95,19 @@ def test_truncated_file(pair, tmp_path, layout, kept):
 
 @pytest.mark.parametrize(("layout", "header_bytes"), [("safetensors", 1000), ("flax", 100)])
 def test_corrupt_headers_never_escape(pair, tmp_path, layout, header_bytes):
-    """One wrong byte in a header: refused, or harmless (within a name, say), but no other exception."""
+    """A wrong byte in a header is refused or harmless (within a name), and raises no other exception."""
     torch_models.FORMATS[layout](pair("opt")[0], tmp_path, sharded=False)
     file = tmp_path / WEIGHTS[layout]
     data = file.read_bytes()
     rng, refused = np.random.default_rng(2), 0
-    for position, byte in rng.integers(0, (header_bytes, 256), (200, 2)):
+    for position, byte in rng.integers(0, (header_bytes, 256), (80, 2)):
         file.write_bytes(data[:position] + bytes([byte]) + data[position + 1 :])
         try:
             for tensor in tensor_files.read([file]):
                 tensor.view()
         except errors.UserError:
             refused += 1
-    assert 20 < refused < 200
+    assert 8 < refused < 80
 
 
 @pytest.mark.parametrize("layout", sorted(WEIGHTS))
@@ -119,7 +119,7 @@ def test_missing_shard(pair, tmp_path, layout):
     assert f"{WEIGHTS[layout]}.index.json: names 1 of " in message and missing.name in message
 
 
-def test_index_that_is_none(pair, tmp_path):
+def test_damaged_index(pair, tmp_path):
     torch_models.write_safetensors(pair("opt")[0], tmp_path, sharded=True)
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": [1]}')
     assert "model.safetensors.index.json: not an index of weights" in _fails(tmp_path)
@@ -168,14 +168,14 @@ def test_bin_without_torch(pair, tmp_path, monkeypatch):
         ({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "rope_scaling": {"type": ["linear"]}}, ""),
     ],
 )
-def test_config_that_is_not_supported(folder, change, message):
+def test_unsupported_config(folder, change, message):
     hf = json.loads((folder / "config.json").read_text()) | change
     (folder / "config.json").write_text(json.dumps(hf))
     assert message in _fails(folder) and str(folder) in _fails(folder)
 
 
 @pytest.mark.parametrize(("text", "message"), [("{", "not readable as JSON"), ("[]", "holds no JSON object")])
-def test_config_that_is_no_config(folder, text, message):
+def test_damaged_or_missing_config(folder, text, message):
     (folder / "config.json").write_text(text)
     assert message in _fails(folder)
     (folder / "config.json").unlink()

@@ -1,4 +1,4 @@
-"""What a config.json says becomes the decoder that `transformers` would build, or is refused by name."""
+"""A config.json becomes the decoder that `transformers` would build, or its unsupported keys are refused by name."""
 
 import json
 
@@ -11,41 +11,34 @@ from tests.models import published_configs
 CONFIGS = published_configs.CONFIGS
 
 
-def _transformers_config(hf: dict) -> object:
-    transformers = pytest.importorskip("transformers")
-    return transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf)
-
-
 @pytest.mark.parametrize("name", sorted(CONFIGS))
-def test_published_config_is_read(name):
-    """And means what our table of published sizes says."""
-    config = registry.config_from_hf(CONFIGS[name])
-    published_name = name.split(" ")[0]
+def test_published_config(name, tmp_path):
+    """It gives the decoder of our table of published sizes, and so does the file that `transformers` writes of it today."""
+    transformers = pytest.importorskip("transformers")
+    hf, published_name = CONFIGS[name], name.split(" ")[0]
+    config = registry.config_from_hf(hf)
     if published_name in registry.PUBLISHED:
         assert config == registry.published(published_name)
+    transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf).save_pretrained(tmp_path)
+    assert registry.config_from_hf(hf_config.read(tmp_path)) == config
 
 
-@pytest.mark.parametrize("name", sorted(CONFIGS))
-def test_what_transformers_writes_of_it_today_is_the_same(tmp_path, name):
-    _transformers_config(CONFIGS[name]).save_pretrained(tmp_path)
-    assert registry.config_from_hf(hf_config.read(tmp_path)) == registry.config_from_hf(CONFIGS[name])
-
-
-# Keys without a meaning beside another: that of each layer counts, or the switch that is off.
+# Keys without effect, because another key overrides them.
 MEANINGLESS = {
-    "qwen2-windows": {"max_window_layers"},
-    "qwen3-windows": {"max_window_layers"},
+    "qwen2-tied": {"max_window_layers"},
+    "qwen3-tied": {"max_window_layers"},
     "gemma3": {"_sliding_window_pattern", "sliding_window_pattern"},
-    "smollm3-windows": {"no_rope_layer_interval"},
+    "phi3-tied": {"partial_rotary_factor"},
+    "smollm3-untied": {"no_rope_layer_interval"},
     "gpt_neox": {"is_decoder"},
     "llama": {"pretraining_tp"},
 }
-WIDE_SHAPES = ["llama", "mistral", "qwen2-windows", "qwen3-windows", "gemma2", "gemma3", "gpt_neox", "olmo2", "phi"]
-WIDE_SHAPES += ["phi3-long", "smollm3-windows", "gpt2", "opt"]
+WIDE_SHAPES = ["llama", "mistral", "qwen2-tied", "qwen3-tied", "gemma2", "gemma3", "gpt_neox", "olmo2", "phi"]
+WIDE_SHAPES += ["phi3-tied", "smollm3-untied", "gpt2", "opt"]
 
 
 @pytest.mark.parametrize("shape", WIDE_SHAPES)
-def test_no_key_of_transformers_is_passed_over(shape):
+def test_no_key_of_transformers_is_ignored(shape):
     """Each changes the decoder or is refused, unless it is known to change nothing."""
     pytest.importorskip("torch", reason="the shapes are those of parity tests")
     from tests.models import shapes
@@ -106,7 +99,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("SmolLM3-3B-Base", {"no_rope_layers": [1, 2] * 18}, "is not 36 of 0, 1, one for each layer"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(name, change, message):
+def test_unsupported_values_are_refused_by_name(name, change, message):
     (hf,) = (hf for whole_name, hf in CONFIGS.items() if whole_name.endswith(f"/{name}"))
     with pytest.raises(errors.UserError) as failure:
         registry.config_from_hf({**hf, **change})
@@ -117,7 +110,7 @@ def test_what_is_not_supported_is_refused_by_name(name, change, message):
     "model_type", ["gemma3", "gemma4", "llama4", "qwen3_moe", "qwen3_5", "lfm2", "mamba2", "phi3_v"]
 )
 def test_other_architectures_are_refused(model_type):
-    """Mixtures of experts, hybrids, models that see."""
+    """Mixtures of experts, hybrids, vision models."""
     with pytest.raises(errors.UserError) as failure:
         registry.config_from_hf({"model_type": model_type, "text_config": CONFIGS["google/gemma-3-1b-pt"]})
     choices = ", ".join(registry.LANGUAGE_MODELS)
@@ -125,7 +118,7 @@ def test_other_architectures_are_refused(model_type):
 
 
 def test_absent_caps_of_gemma_2_are_the_published_ones():
-    """Null means none; an absent key means what `transformers` takes for it."""
+    """Null means no cap; an absent key means the default of `transformers`."""
     hf = CONFIGS["google/gemma-2-2b"]
     caps = ("attn_logit_softcapping", "final_logit_softcapping")
     absent = registry.config_from_hf({key: value for key, value in hf.items() if key not in caps})

@@ -1,4 +1,4 @@
-"""Tokenizers from GGUF files give the token numbers of those that the files were made from."""
+"""Tokenizers from GGUF files give the token ids of the tokenizers that the files were made from."""
 
 import hashlib
 import pathlib
@@ -15,8 +15,8 @@ from tests.models.gguf_tokenizers import CONTROL, TEXTS, USER_DEFINED
 
 GPT2 = pathlib.Path(__file__).resolve().parents[3] / "shared" / "tokenizers" / "gpt2" / "tokenizer.json"
 
-# The text by whose tokens llama.cpp's converter (get_vocab_base_pre in conversion/base.py) knows published tokenizers, and what
-# it knows GPT-2's and SmolLM's by: the SHA-256 of the list of their numbers.
+# The text by which llama.cpp's converter (get_vocab_base_pre in conversion/base.py) recognises published tokenizers, and the
+# SHA-256 of the list of its token ids for GPT-2 and SmolLM.
 CHECKED = (
     "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n🚀 (normal) 😶\u200d🌫️ (multiple emojis concatenated) ✅ 🦙🦙 3 33 333 3333 33333 "
     "333333 3333333 33333333 3.3 3..3 3...3 កាន់តែពិសេសអាច😁 ?我想在apple工作1314151天～ ------======= нещо на Български "
@@ -34,7 +34,7 @@ def digest(numbers):
 
 
 def assert_same(loaded, want):
-    """Without BOS; special tokens in the text are found as well."""
+    """Compare token ids without BOS; special tokens in the text count too."""
     for text in [*TEXTS, CHECKED]:
         assert loaded(text, add_special_tokens=False)["input_ids"] == want.encode(text, add_special_tokens=False).ids, (
             text
@@ -83,7 +83,7 @@ def test_every_split_is_tested():
 
 
 def test_splits_differ(tmp_path):
-    """The texts tell the chains apart, so that a wrong one would be found."""
+    """The texts distinguish the chains, so that a wrong one is noticed."""
     trained, words = gguf_tokenizers.byte_level("gpt-2"), {}
     for pre in gguf_tokenizers.PUBLISHED:
         backend = gguf_tokenizer.load(trained.write(tmp_path / f"{pre}.gguf", pre=pre)).backend_tokenizer
@@ -116,7 +116,7 @@ def test_sentencepiece_round_trip(tmp_path, prefix, with_merges):
 
 
 def test_merges_follow_the_scores(tmp_path):
-    """Against SentencePiece's rule in plain Python, with scores in another order than the tokens' numbers."""
+    """Compare with SentencePiece's rule in plain Python; the scores are not in the order of token ids."""
     trained = gguf_tokenizers.sentencepiece(prefix=True)
     values = trained.values
     order = sorted(range(len(values["tokens"])), key=lambda number: values["tokens"][number][::-1])
@@ -148,12 +148,8 @@ def test_merges_follow_the_scores(tmp_path):
         ("llama", "gpt-2", True, True),
         ("llama", "llama-bpe", None, True),
         ("llama", "llama-bpe", False, False),
-        ("llama", "smaug-bpe", None, False),
-        ("llama", "tekken", None, True),
         ("llama", None, None, True),
-        ("llama", None, False, False),
-        ("gemma2", None, None, True),
-        ("gemma2", None, True, True),
+        ("gemma2", None, False, False),
     ],
 )
 def test_bos_as_the_file_says_and_no_eos(tmp_path, arch, pre, says, bos):
@@ -187,7 +183,7 @@ def test_padding_of_the_vocabulary_is_no_token(tmp_path):
 
 
 def test_phi3_takes_blanks_behind_added_tokens(tmp_path):
-    """As the published tokenizer has it (`rstrip`), but for BOS and the end of text."""
+    """The published tokenizer sets `rstrip` except for BOS and the end of text."""
     trained = gguf_tokenizers.sentencepiece(prefix=True)
     tokens = [*trained.values["tokens"], "<|user|>", "<|endoftext|>", "<|tool|>"]
     kinds = [*trained.values["token_type"], CONTROL, CONTROL, USER_DEFINED]
@@ -213,16 +209,17 @@ def test_phi3_takes_blanks_behind_added_tokens(tmp_path):
         ("gpt2", {"pre": "default"}, "tokenizer.ggml.pre='default' is not supported"),
         ("gpt2", {"tokens": None}, "tokenizer.ggml.tokens: not in the file"),
         ("gpt2", {"tokens": "abc"}, "tokenizer.ggml.tokens: no list of texts"),
-        ("gpt2", {"tokens": ["a", "b", "a"]}, "tokenizer.ggml.tokens: 1 tokens stand twice, such as 'a'"),
+        ("gpt2", {"tokens": ["a", "b", "a"]}, "tokenizer.ggml.tokens: 1 duplicate tokens, such as 'a'"),
         ("gpt2", {"token_type": [1, 2]}, "tokenizer.ggml.token_type: "),
         ("gpt2", {"merges": None}, "tokenizer.ggml.merges: not in the file"),
-        ("gpt2", {"merges": ["ab"]}, "tokenizer.ggml.merges: 'ab' are not two parts"),
+        ("gpt2", {"merges": ["ab"]}, "tokenizer.ggml.merges: 'ab' does not have two parts"),
         ("gpt2", {"merges": ["q qqqq"]}, "no usable tokenizer: "),
         ("gpt2", {"add_space_prefix": True}, "tokenizer.ggml.add_space_prefix: true is not supported"),
         ("gpt2", {"add_bos_token": 1}, "tokenizer.ggml.add_bos_token=1 is neither true nor false"),
         ("gpt2", {"add_bos_token": True, "bos_token_id": None}, "tokenizer.ggml.bos_token_id: not in the file"),
         ("gpt2", {"eos_token_id": 100_000}, "tokenizer.ggml.eos_token_id: 100000 is no token of "),
-        ("llama", {"scores": None}, "tokenizer.ggml.scores: missing or all alike"),
+        ("llama", {"scores": None}, "tokenizer.ggml.scores: missing or all equal"),
+        ("llama", {"scores": "equal"}, "tokenizer.ggml.scores: missing or all equal, and the file has no merges"),
         (
             "llama",
             {"tokens": [f"t{number}" for number in range(9)], "token_type": [1] * 9, "scores": [0.0] * 9},
@@ -230,14 +227,8 @@ def test_phi3_takes_blanks_behind_added_tokens(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(tmp_path, kind, changes, expected):
+def test_unsupported_tokenizers_are_refused(tmp_path, kind, changes, expected):
     trained = gguf_tokenizers.byte_level("gpt-2") if kind == "gpt2" else gguf_tokenizers.sentencepiece(prefix=True)
+    if changes.get("scores") == "equal":
+        changes = {"scores": [-1000.0] * len(trained.values["scores"])}
     assert expected in message(trained.write(tmp_path / "t.gguf", **changes))
-
-
-def test_scores_that_are_all_alike_are_refused(tmp_path):
-    trained = gguf_tokenizers.sentencepiece(prefix=True)
-    scores = [-1000.0] * len(trained.values["scores"])
-    assert "missing or all alike, and the file has no merges" in message(
-        trained.write(tmp_path / "t.gguf", scores=scores)
-    )

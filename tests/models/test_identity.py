@@ -123,7 +123,8 @@ def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, monkeypatc
     before = identity.fingerprint(folder)
     place = tmp_path / "held"
     monkeypatch.setenv("KNNPROMPT_CACHE", cache_folder.format(tmp_path))
-    with files.new_file(place / "file_hashes.json"):  # As if another process were writing there.
+    with files.new_file(place / "file_hashes.json") as draft:  # As if another process were writing there.
+        draft.touch()
         assert identity.fingerprint(folder) == before
 
 

@@ -1,4 +1,4 @@
-"""Weights in another order of memory than the device's default, as on TPUs: the same states."""
+"""States do not depend on the memory order of weights, which differs on TPUs."""
 
 import types
 
@@ -38,7 +38,7 @@ def test_states_do_not_depend_on_layouts(small_decoder, monkeypatch):
         ("gpt2-xl", 1, None, None),
     ],
 )
-def test_orders_on_tpus_alone(name, model, q_order, kv_order):
+def test_layouts_differ_only_on_tpus(name, model, q_order, kv_order):
     config = registry.published(name)
     on_tpu = types.SimpleNamespace(abstract_device=types.SimpleNamespace(platform="tpu"))
     layouts = sharding._layouts(config, types.SimpleNamespace(abstract_mesh=on_tpu, shape={"model": model}))

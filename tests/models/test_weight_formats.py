@@ -1,4 +1,4 @@
-"""Every published weight format gives the same decoder, and what is exported loads in `transformers`."""
+"""Each published weight format gives the same decoder, and exports load in `transformers`."""
 
 import copy
 import json
@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch", reason="weights in the published formats ar
 from flax import serialization  # noqa: E402
 
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models import checkpoints, msgpack_index, registry, tensor_files  # noqa: E402
+from knnprompt_jax.models import checkpoints, msgpack_index, tensor_files  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 SHAPES = ["gpt2", "gpt2-untied", "opt", "opt-350m", "opt-untied"]
-# Of the families that never had files of Flax.
+# Families without Flax files.
 NEWER_SHAPES = ["llama-biases", "mistral", "qwen2-tied", "qwen3", "gemma2", "gemma3", "gpt_neox", "gpt_neox-tied"]
 NEWER_SHAPES += ["olmo2", "phi", "phi-tied", "phi3", "phi3-tied", "smollm3"]
 TOKENS_BT = np.random.default_rng(1).integers(0, 53, (2, 23))
@@ -27,12 +27,11 @@ def _assert_same(one, other) -> None:
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "layout"),
+    ("shape", "layout", "sharded"),
     [
-        *((shape, layout) for shape in SHAPES for layout in sorted(torch_models.FORMATS)),
-        *((shape, layout) for shape in NEWER_SHAPES for layout in ("safetensors", "torch")),
+        *((shape, layout, shape != "gpt2") for shape in SHAPES for layout in sorted(torch_models.FORMATS)),
+        *((shape, "torch", True) for shape in NEWER_SHAPES),
     ],
 )
 def test_formats_load_alike(pair, tmp_path, shape, layout, sharded):
@@ -54,19 +53,9 @@ def test_flax_files_of_newer_families_are_refused(pair, tmp_path, shape):
         torch_models.load(tmp_path)
 
 
-def test_preferred_format(pair, tmp_path):
-    for write in torch_models.FORMATS.values():
-        write(pair("gpt2")[0], tmp_path, sharded=False)
-    for preferred in ("model.safetensors", "flax_model.msgpack", "pytorch_model.bin"):
-        assert tensor_files.find(tmp_path) == [tmp_path / preferred]
-        (tmp_path / preferred).unlink()
-    with pytest.raises(errors.UserError, match="no weights; choices: model.safetensors, flax_model.msgpack"):
-        tensor_files.find(tmp_path)
-
-
 @pytest.mark.parametrize("layout", ["safetensors", "flax"])
 def test_prefix_is_optional(pair, tmp_path, layout):
-    """A file of the bare transformer, without `transformer.`, as FlaxGPT2Model and GPT2Model write it."""
+    """FlaxGPT2Model and GPT2Model write files without the prefix `transformer.`."""
     model, want = pair("gpt2")
     if layout == "safetensors":
         model.transformer.save_pretrained(tmp_path)
@@ -123,8 +112,8 @@ def test_views_are_lazy(pair, tmp_path, layout):
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
-        *((shape, dtype) for shape in SHAPES for dtype in (jnp.float32, jnp.bfloat16, jnp.float16)),
-        *((shape, jnp.float32) for shape in NEWER_SHAPES),
+        *((shape, jnp.float32) for shape in SHAPES + NEWER_SHAPES if not shape.endswith("-tied")),
+        ("opt-350m", jnp.float16),
         ("smollm3", jnp.bfloat16),
     ],
 )
@@ -174,20 +163,3 @@ def test_failed_export_leaves_the_old_one(pair, tmp_path, monkeypatch):
     with pytest.raises(errors.UserError, match="disk full"):
         checkpoints.save(tmp_path, ours, model.config.to_dict(), jnp.float16)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_fingerprint(pair, tmp_path):
-    model, _ = pair("gpt2")
-    prints = []
-    for name, index in (("same", None), ("again", None), ("changed", 0)):
-        torch_models.write_safetensors(model, tmp_path / name, sharded=False)
-        file = tmp_path / name / "model.safetensors"
-        data = bytearray(file.read_bytes())
-        if index is not None:
-            data[-1] ^= 1
-        file.write_bytes(data)
-        config, folder = registry.describe(str(tmp_path / name))
-        prints.append(checkpoints.fingerprint(folder, config))
-    assert prints[0] == prints[1] != prints[2]
-    assert len(prints[0]) == 64
-    assert checkpoints.fingerprint(folder, registry.published("gpt2")) != prints[2]

@@ -1,4 +1,4 @@
-"""Small random models of `transformers`, and folders that hold them in each published layout."""
+"""Small random models of `transformers`, and folders with them in each published layout."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ from flax import serialization, traverse_util
 from knnprompt_jax.models import checkpoints, decoder, registry
 from tests.models.shapes import SHAPES
 
-# What old files hold that is no weight; those of most families hold frequencies.
+# Tensors of old files that are not weights; in most families they are frequencies.
 BUFFERS = {
     "opt": ["decoder.version"],
     "gpt2": ["h.0.attn.bias", "h.0.attn.masked_bias"],
@@ -23,7 +23,7 @@ BUFFERS = {
 
 
 def make(shape: str) -> transformers.PreTrainedModel:
-    """A model with peaked distributions, biases and normalisation of its own; its weights are exact in float16."""
+    """Return a model with peaked distributions, its own biases and normalisation; its weights are exact in float16."""
     model = transformers.AutoModelForCausalLM.from_config(SHAPES[shape], attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(sum(map(ord, shape)))
     with torch.no_grad():
@@ -38,13 +38,13 @@ def make(shape: str) -> transformers.PreTrainedModel:
 
 
 def log_probabilities(model: transformers.PreTrainedModel, tokens_BT: np.ndarray) -> np.ndarray:
-    """Next-token log-probabilities [B, T, V] by PyTorch."""
+    """Return PyTorch's next-token log-probabilities [B, T, V]."""
     with torch.no_grad():
         return model(torch.as_tensor(tokens_BT)).logits.log_softmax(-1).numpy()
 
 
 def state(model: transformers.PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The tensors of a published file, under its names: no head where it is tied."""
+    """Return the tensors of a published file under its names, without a tied head."""
     tensors = {published_name(model, key): value.contiguous() for key, value in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         del tensors[published_name(model, "lm_head.weight")]
@@ -52,7 +52,7 @@ def state(model: transformers.PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def published_name(model: transformers.PreTrainedModel, key: str) -> str:
-    """The name of a tensor in files; `transformers` calls GPT-NeoX's head otherwise in memory."""
+    """Return the name of a tensor in files; `transformers` has another name for GPT-NeoX's head in memory."""
     return key.replace("lm_head", "embed_out") if model.config.model_type == "gpt_neox" else key
 
 
@@ -61,7 +61,7 @@ def write_safetensors(model: transformers.PreTrainedModel, folder: pathlib.Path,
 
 
 def write_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
-    """float16, and with the names of old files: no prefix (OPT's begin at `decoder.`), but masks and rotary frequencies."""
+    """Write float16 with the names of old files: no prefix (OPT's begin at `decoder.`), but masks and rotary frequencies."""
     tensors = {re.sub(r"^(model|transformer|gpt_neox)\.", "", key): value.half() for key, value in state(model).items()}
     for name in BUFFERS.get(model.config.model_type, ["layers.1.self_attn.rotary_emb.inv_freq"]):
         tensors[name] = torch.ones(1, 1, 29, 29).tril().to(torch.uint8)
@@ -70,7 +70,7 @@ def write_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, shard
 
 
 def write_legacy_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
-    """The layout of PyTorch before 1.6."""
+    """Write the layout of PyTorch before 1.6."""
     tensors = state(model)
     _write(
         tensors,
@@ -84,7 +84,7 @@ def write_legacy_torch(model: transformers.PreTrainedModel, folder: pathlib.Path
 
 
 def write_flax(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
-    """As FlaxGPT2LMHeadModel and FlaxOPTForCausalLM wrote them, in float16."""
+    """Write float16 as FlaxGPT2LMHeadModel and FlaxOPTForCausalLM did."""
     arrays = dict(_flax(key, value.half().numpy()) for key, value in state(model).items())
     _write(arrays, folder, sharded, "flax_model", ".msgpack", _save_flax)
     model.config.save_pretrained(folder)
@@ -129,6 +129,6 @@ FORMATS = {
 
 
 def load(folder: pathlib.Path, dtype: jnp.dtype = jnp.float32) -> decoder.Decoder:
-    """Our decoder with the weights of a folder."""
+    """Load our decoder from a folder."""
     config, folder = registry.describe(str(folder))
     return checkpoints.load(folder, config, dtype)

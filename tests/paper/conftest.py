@@ -9,10 +9,10 @@ import pytest
 
 from knnprompt_jax import lm
 from knnprompt_jax.paper import experiments, settings
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.tasks.task import Example, Task
-from tests.report.conftest import make_record, page_path, results  # noqa: F401
-from tests.runs.conftest import world  # noqa: F401
+from tests.report.conftest import make_record, page_and_sections, page_path, results  # noqa: F401
+from tests.runs.conftest import own_cache, world  # noqa: F401
 
 _KINDS = {each.settings for each in experiments.EXPERIMENTS.values()} - {settings.GridSettings}
 # The options of every table and figure, so that a test may turn a grid of one into a grid of another.
@@ -52,7 +52,7 @@ def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> settings.GridSettings: 
 
 
 @pytest.fixture
-def rows() -> material.Rows:
+def rows() -> inputs.Rows:
     """23 train rows of class "0" and 19 of "1", and 7 and 6 to classify."""
     task = Task("two", ("text",), "{text}:", ("0", "1"), ("no", "yes"))
 
@@ -60,4 +60,4 @@ def rows() -> material.Rows:
         labels = ["0", "1"] * min(counts) + ["0"] * (counts[0] - counts[1])
         return [Example({"text": f"{name} {row}"}, label, row) for row, label in enumerate(labels)]
 
-    return material.Rows(task, make((23, 19), "train"), make((7, 6), "test"))
+    return inputs.Rows(task, make((23, 19), "train"), make((7, 6), "test"))

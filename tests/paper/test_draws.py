@@ -6,7 +6,7 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import draws
-from knnprompt_jax.runs import material
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Task
 
@@ -60,14 +60,14 @@ def test_a_share_leaves_out_rows_to_classify(rows, share, expected):
 
 
 def test_other_rows_have_another_digest(rows):
-    other = material.Rows(rows.task, rows.train[1:], rows.evaluation)
+    other = inputs.Rows(rows.task, rows.train[1:], rows.evaluation)
     assert rows.digest != other.digest
-    assert rows.digest == material.Rows(rows.task, list(rows.train), rows.evaluation).digest
+    assert rows.digest == inputs.Rows(rows.task, list(rows.train), rows.evaluation).digest
 
 
 def test_a_rare_class_needs_a_task_of_two(rows):
     task = Task("three", ("text",), "{text}:", ("0", "1", "2"), ("no", "yes", "maybe"))
-    three = material.Rows(task, rows.train, rows.evaluation)
+    three = inputs.Rows(task, rows.train, rows.evaluation)
     for ask in (lambda: draws.split(three, draws.Draw(1, 5, 1, 0.25)), lambda: draws.evaluation(three, 0.25, 1)):
         with pytest.raises(errors.UserError, match="task 'three' has 3 classes: choose tasks of two classes"):
             ask()

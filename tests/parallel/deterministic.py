@@ -1,4 +1,4 @@
-"""Run on 4 forced CPU devices: prints, for every mesh, sums of the bits of states and of the distances between them."""
+"""Print, for every mesh of 4 forced CPU devices, digests of states and of the distances between them."""
 
 import dataclasses
 import hashlib
@@ -16,7 +16,7 @@ NUM_ANCHORS = 19
 
 
 def digest(tree: object) -> str:
-    """SHA-256 over the bits of arrays."""
+    """Return the SHA-256 of the bits of arrays."""
     whole = hashlib.sha256()
     for leaf in jax.tree.leaves(parallel.replicate(tree)):
         whole.update(np.asarray(leaf).tobytes())
@@ -24,7 +24,7 @@ def digest(tree: object) -> str:
 
 
 def near(model: lm.LanguageModel, states: lm.States, kind: str) -> str:
-    """The bits of what every query finds, asked for one by one and all together."""
+    """Return digests of every query's neighbours; a query alone finds the same as among others."""
     options = store_lib.StoreOptions(kind)
     store = store_lib.build(options, "", model.head, states[:NUM_ANCHORS], np.arange(NUM_ANCHORS) % 4, small.LABEL_IDS)
     queries = states[NUM_ANCHORS:]

@@ -1,4 +1,4 @@
-"""One of two processes, `endless.py <address> <process> busy|idle`: meets the other without end, or once and then sleeps."""
+"""Run one of two processes, `endless.py ADDRESS PROCESS busy|idle`: meet the other forever, or once and then sleep."""
 
 import faulthandler
 import sys

@@ -1,4 +1,4 @@
-"""Run on 8 forced CPU devices: on every mesh log-likelihoods are those of one device."""
+"""Check on 8 forced CPU devices that log-likelihoods on every mesh are those of one device."""
 
 import jax
 import numpy as np

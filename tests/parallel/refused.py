@@ -1,4 +1,4 @@
-"""One of two processes, `refused.py <address> <held path> <process>`: says what they are told of a path that a third one holds."""
+"""Run one of two processes, `refused.py ADDRESS LOCKED_PATH PROCESS`: print the error about a path that a third one locks."""
 
 import pathlib
 import sys

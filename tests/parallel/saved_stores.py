@@ -1,4 +1,4 @@
-"""Run on 8 forced CPU devices: a store written from one mesh is loaded onto another, straight to where its anchors belong."""
+"""Check on 8 forced CPU devices that a store written from one mesh loads onto another, and into host memory."""
 
 import pathlib
 import tempfile
@@ -16,7 +16,7 @@ from tests.store import worlds
 NUM_ANCHORS, VOCABULARY, WIDTH = 19, 101, 13  # Neither eight nor four divides the anchors.
 MESHES = {"1x1": None, "8x1": (8, 1), "1x8": (1, 8), "2x4": (2, 4), "1x2": (1, 2)}
 PROVENANCE = manifest.Provenance(
-    **{"model": "m", "fingerprint": "f", "tokenizer": "t", "dtype": "float32", "task": "random", "template": "{x}"},
+    **{"model": "m", "fingerprint": "f", "dtype": "float32", "task": "random", "template": "{x}"},
     **{"labels": ("a", "b", "c"), "label_words": ("a", "b", "c"), "label_ids": (5, 7, 11)},
     **{
         "demonstrations": "d",
@@ -38,7 +38,7 @@ def make_states(count: int, seed: int) -> lm.States:
 
 
 def check_places(store: store_lib.Store, mesh: Mesh | None) -> None:
-    """Every device has an equal share of the rows, in their order, and no more."""
+    """Check that every device has an equal share of the rows, in their order, and no more."""
     size = mesh.size if mesh else 1
     share = -(-NUM_ANCHORS // size)
     for array in jax.tree.leaves(store.anchors):
@@ -48,7 +48,7 @@ def check_places(store: store_lib.Store, mesh: Mesh | None) -> None:
 
 
 def write(folder: pathlib.Path, store: store_lib.Store) -> manifest.Manifest:
-    """Writes the store's arrays and their description, which is read back."""
+    """Write the store's arrays and manifest; return the manifest as read back."""
     folder.mkdir()
     arrays = storage.arrays_of(store)
     storage.write(folder, arrays)
@@ -85,8 +85,7 @@ def check(kind: str, source: str, targets: list[str], folder: pathlib.Path) -> N
     print(kind, source, "to", *targets)
 
 
-if __name__ == "__main__":
-    assert jax.device_count() == 8
+def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         check("factored", "8x1", ["1x1", "2x4", "1x2"], folder / "a")

@@ -1,4 +1,4 @@
-"""A random decoder that splits eight ways, and prompts for it; for programs that run on forced CPU devices."""
+"""A random decoder that splits eight ways, and prompts for it, for programs on forced CPU devices."""
 
 import pathlib
 import tempfile
@@ -13,29 +13,21 @@ from knnprompt_jax import lm, parallel
 from knnprompt_jax.models import checkpoints, decoder, registry, sharding
 from knnprompt_jax.prompts import layout, packing
 
-# A vocabulary that splits eight ways, and one that does not split at all.
+# One vocabulary splits eight ways, the other not at all.
 MODELS = {
     "opt": {"model_type": "opt", "vocab_size": 208, "hidden_size": 40, "num_hidden_layers": 2, "num_attention_heads": 8}
     | {"ffn_dim": 56, "max_position_embeddings": 101},
     "gpt2": {"model_type": "gpt2", "vocab_size": 211, "n_embd": 40, "n_layer": 2, "n_head": 8, "n_inner": 56}
     | {"n_positions": 101},
 }
-# Eight query heads over fewer key heads, which every mesh divides, or which some have to keep more than once.
+# Eight query heads over fewer key heads. Some meshes hold a key head more than once.
 _GROUPED = {"vocab_size": 208, "hidden_size": 40, "num_hidden_layers": 3, "num_attention_heads": 8}
 _GROUPED |= {"intermediate_size": 56, "max_position_embeddings": 101, "rope_theta": 100.0}
 _GEMMA2 = {"head_dim": 6, "sliding_window": 29, "query_pre_attn_scalar": 11, "attn_logit_softcapping": 5.0}
 MODELS |= {
     "llama over 2": {**_GROUPED, "model_type": "llama", "num_key_value_heads": 2, "head_dim": 6},
-    "llama over 4": {**_GROUPED, "model_type": "llama", "num_key_value_heads": 4, "head_dim": 6},
     "phi over 2": {**_GROUPED, "model_type": "phi", "num_key_value_heads": 2, "hidden_size": 48}
     | {"partial_rotary_factor": 0.7},
-    "mistral over 2": {
-        **_GROUPED,
-        "model_type": "mistral",
-        "num_key_value_heads": 2,
-        "head_dim": 6,
-        "sliding_window": 17,
-    },
     "olmo2 over 4": {**_GROUPED, "model_type": "olmo2", "num_key_value_heads": 4, "hidden_size": 48},
     "gemma2 over 2": {**_GROUPED, **_GEMMA2, "model_type": "gemma2", "num_key_value_heads": 2},
 }
@@ -43,7 +35,7 @@ LABEL_IDS = [183, 138, 93, 198]
 
 
 def make_decoder(name: str) -> decoder.Decoder:
-    """Weights are large, so that distributions are peaked and depend on the whole text."""
+    """Return a decoder with large weights: its distributions are peaked and depend on the whole text."""
     model, rng = decoder.Decoder(registry.config_from_hf(MODELS[name]), nnx.Rngs(0)), np.random.default_rng(0)
     for path, leaf in nnx.to_flat_state(nnx.state(model)):
         noise = rng.normal(size=leaf.shape).astype(np.float32)
@@ -54,7 +46,7 @@ def make_decoder(name: str) -> decoder.Decoder:
 def loaded(
     name: str, original: decoder.Decoder, meshes: Sequence[tuple[int, int]], dtype: Any = np.float32
 ) -> Iterator[tuple[jax.sharding.Mesh, decoder.Decoder]]:
-    """The decoder read from a file onto each of the meshes, given as devices over data and over model; tells which are done."""
+    """Load the decoder from a file onto each mesh (devices over data, over model); print which are done."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoints.save(pathlib.Path(folder), original, MODELS[name], np.float32)
         for sizes in meshes:
@@ -65,7 +57,7 @@ def loaded(
 
 
 def make_prompts(count: int, truncated: int = 5) -> layout.Prompts:
-    """Prompts of 1 to 37 tokens after a shared prefix, and truncated ones, in a mixed order."""
+    """Return prompts of 1 to 37 tokens after a shared prefix, and truncated prompts, in a mixed order."""
     rng = np.random.default_rng(1)
     prefix_P = rng.integers(0, 208, 53).astype(np.int32)
     suffixes = [rng.integers(0, 208, (1, 2, 13, 37)[i % 4]).astype(np.int32) for i in range(count - truncated)]
@@ -83,6 +75,6 @@ def language_model(model: decoder.Decoder, mesh: jax.sharding.Mesh) -> lm.Langua
 
 
 def read(model: lm.LanguageModel, prompts: layout.Prompts) -> lm.States:
-    """The pass in one shape for all groups."""
+    """Read all groups in one packing shape."""
     shape = packing.choose_shape(prompts.groups, model.step_tokens, model.mesh.shape[parallel.DATA])
     return model.states(prompts, lambda group: shape)

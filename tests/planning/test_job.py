@@ -1,4 +1,4 @@
-"""A plan from its settings, with this machine's CPU as the device: what a user sees, and what is written."""
+"""A plan from its settings: rows, the recommended mesh, the roofline, the text and the JSON file."""
 
 import dataclasses
 import json
@@ -7,74 +7,65 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.lm import memory
-from knnprompt_jax.planning import compiler, job, programs, report, settings, targets, workload
+from knnprompt_jax.models import hub
+from knnprompt_jax.planning import compiled, job, report, settings, targets, workload
 
-OPTIONS = {"model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2}
+OPTIONS = {"model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2, "compile": False}
 NEED = memory.Need(weights=7 * 2**30, prefix=2**28, working=2**29)
 
 
 @pytest.fixture(scope="module")
 def plan() -> job.JobPlan:
-    options = {**OPTIONS, "mesh": settings.PlannedMesh(model=2), "queries": 11, "anchors": 1000}
-    return job.run(settings.PlanSettings(**options))
+    return job.run(settings.PlanSettings(**{**OPTIONS, "topology": "h100:4", "queries": 11, "anchors": 1000}))
 
 
-def row(peak: int, device: str = "v5e", error: str = "", **cycles: int) -> job.MeshPlan:
-    collective = {"kind": "all-reduce", "axes": ["model"], "devices": 2, "nbytes": 9 * 10**9, "times": 1}
-    figures = {
-        name: compiler.Figures(name, error, peak=peak, operations=3e12, cycles=cycles, collectives=[collective])
-        for name in job.COMPILED
-    }
-    return job.MeshPlan(targets.DEVICES[device], 4, 2, 5, 1000, 250, NEED, 2**20, figures)
+def row(device: str = "v5e", **changes) -> job.MeshPlan:
+    values = {"dtype": "bfloat16", "data": 4, "model": 2, "steps": 5, "anchors": 1000, "queries": 250, "need": NEED}
+    values |= {"store": 2**20, "searching": 2**20, "programs": {}}
+    values |= {name: job.Work(197e12, 7 * 2**30) for name in ("step", "prefix", "search")}
+    return job.MeshPlan(targets.DEVICES[device], **{**values, **changes})
 
 
-def test_arguments_are_weights_prefix_and_tokens_to_the_byte(plan):
-    (planned,) = plan.rows
-    work = workload.make(plan.settings, plan.subject)
-    shape = work.packed(2560, 2).shape
-    tokens = 4 * (
-        3 * shape.rows * shape.width + shape.reads
-    )  # Steps of int32: tokens, stops, positions; and what is read.
-    need = planned.pass_memory
-    assert planned.figures[programs.SUFFIXES].arguments == need.weights + need.prefix + 4 * tokens + 4 + 4
+def test_every_mesh_that_divides_is_a_row(plan):
+    assert [(each.data, each.model) for each in plan.rows] == [(4, 1), (2, 2), (1, 4)]
+    weights = [each.need.weights for each in plan.rows]
+    assert weights == sorted(weights, reverse=True) and plan.recommended is plan.rows[0]
+    assert [each.step.collective_bytes > 0 for each in plan.rows] == [False, True, True]
 
 
 def test_a_plan_says_that_nothing_was_run_and_what_fits(plan, tmp_path):
     text = report.render(plan)
-    assert text.startswith("ESTIMATED, NOTHING WAS RUN: tiny, float32, on 4 × cpu (cpu:4)\n")
-    assert "1,000 anchors" in text and "Recommended: mesh.model=2 (mesh.data=2), the smallest that fits." in text
-    assert "search" in text and "all-reduce" in text and "reports memory, and no time" in text
+    assert text.startswith("ESTIMATED, NOTHING WAS RUN: tiny, float32, on 4 × h100 (h100:4)\n")
+    assert "1,000 anchors" in text and "Recommended: mesh.model=1 (mesh.data=4), the smallest that fits." in text
+    assert "ms/step" in text and "Times are a roofline, a lower bound" in text and "by arithmetic" in text
     record = json.loads(report.write(tmp_path, plan).read_text())
     assert record["estimated"] and record["settings"]["queries"] == 11 and record["rows"][0]["fits"]
-    assert {axis for each in plan.rows[0].figures[programs.SUFFIXES].collectives for axis in each["axes"]} == {"model"}
 
 
-def test_without_compiling_every_mesh_that_divides_is_a_row():
-    planned = job.run(settings.PlanSettings(**OPTIONS, compile=False))
-    assert [(each.data, each.model) for each in planned.rows] == [(4, 1), (2, 2), (1, 4)]
-    weights = [each.pass_memory.weights for each in planned.rows]
-    assert weights == sorted(weights, reverse=True) and planned.recommended is planned.rows[0]
-    assert "a step's time" not in report.render(planned)
+def test_a_cpu_has_memory_and_no_times():
+    planned = job.run(settings.PlanSettings(**OPTIONS, mesh=settings.PlannedMesh(model=2)))
+    assert [each.model for each in planned.rows] == [2] and planned.rows[0].anchors_per_second is None
+    assert "ms/step" not in report.render(planned)
 
 
 def test_more_anchors_take_as_many_more_steps():
-    planned = settings.PlanSettings(**OPTIONS)
-    work = workload.make(planned, workload.subject(planned))
-    few, many = (dataclasses.replace(work, anchors=times * work.anchors).packed(256, 1) for times in (1, 60))
+    subject = workload.describe("tiny")
+    work = workload.make(settings.PlanSettings(**OPTIONS), subject)
+    count = work.prompts.num_prompts
+    few, many = (workload.pack(work, times * count, 256, 1) for times in (1, 60))
     assert few.shape.width == many.shape.width == 128 and many.shape.rows <= 2
-    rows = work.packed(10**9, 1).shape.rows
+    rows = workload.pack(work, count, 10**9, 1).shape.rows
     assert 60 * rows - 2 < many.steps * many.shape.rows <= 60 * rows + 2 * 60
 
 
-def test_seconds_are_cycles_and_collectives():
-    estimated = row(2**30, mlp=15 * 10**8, norm=3 * 10**8)
-    call = 1.0 + 0.2 + 2 * 9e9 * (1 / 2) / 90e9
-    assert estimated.seconds(programs.SUFFIXES) == pytest.approx(call)
-    assert estimated.step_seconds == pytest.approx(call / 4)
-    assert estimated.anchors_per_second == pytest.approx(1000 / (call + 5 * call / 4))
-    assert estimated.job_seconds == pytest.approx((call + 5 * call / 4) * 1.25 + call)
-    assert estimated.share_of_peak == pytest.approx(3e12 / call / 197e12)
-    assert row(2**30).job_seconds is None and row(2**30).anchors_per_second is None
+def test_a_time_is_the_longest_of_operations_bytes_and_collectives():
+    planned = row()
+    assert planned.step_seconds == 1 and planned.anchors_per_second == pytest.approx(1000 / (1 + 5))
+    assert planned.job_seconds == pytest.approx(6 * 1.25 + 6)  # The search is in float32: six products.
+    assert row(dtype="float32").step_seconds == pytest.approx(6)
+    assert row(step=job.Work(1, 3 * 0.82e12)).step_seconds == pytest.approx(3)
+    assert row(step=job.Work(1, 1, 2 * 90e9)).step_seconds == pytest.approx(2)
+    assert row("cpu").job_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +78,7 @@ def test_seconds_are_cycles_and_collectives():
     ],
 )
 def test_out_of_memory_is_a_row(peak, error, fits, is_out_of_memory):
-    planned = row(peak, error=error)
+    planned = row(programs={"suffixes": compiled.Memory(peak=peak, error=error)})
     assert (planned.fits, planned.is_out_of_memory) == (fits, is_out_of_memory)
 
 
@@ -95,8 +86,9 @@ def test_out_of_memory_is_a_row(peak, error, fits, is_out_of_memory):
     ("options", "message"),
     [
         ({"topology": "v5e:9x9"}, "choose from v4:2x2x1"),
-        ({"mesh": settings.PlannedMesh(model=3)}, "mesh.model=3: of cpu:4's 4 devices .* can be 1, 2, 4"),
+        ({"mesh": settings.PlannedMesh(model=3)}, "mesh.model=3: cpu:4 has 4 devices; .* can be 1, 2, 4"),
         ({"tokenizer": "nowhere"}, "nowhere"),
+        ({"model": "gpt5-xl/none.gguf"}, "no such file"),
     ],
 )
 def test_mistakes(options, message):
@@ -104,23 +96,16 @@ def test_mistakes(options, message):
         job.run(settings.PlanSettings(**{**OPTIONS, **options}))
 
 
-def test_a_compiler_that_dies_is_a_row(monkeypatch):
-    monkeypatch.setattr(compiler.sys, "executable", "/bin/false")
-    shape = {"prefix": 0, "width": 128, "rows": 1, "reads": 8}
-    found = compiler.compile_all(compiler.Request("cpu:1", 1, 1, ("prefix",), {}, "float32", shape, {}))
-    assert found["prefix"].error == "the compiler stopped: exit status 1" and not found["prefix"].is_out_of_memory
+def test_smollm2_counts_tokens_if_the_model_s_tokenizer_is_not_available(monkeypatch):
+    resolve = hub.resolve
 
+    def offline(name, *arguments, **options):
+        if name != "smollm2":
+            raise errors.UserError("offline")
+        return resolve(name)
 
-def test_token_counts_of_others_are_said_to_be(monkeypatch):
-    monkeypatch.setattr(
-        workload, "_load", lambda name, revision: {"gpt2": "theirs"}[name] if name == "gpt2" else _fail()
-    )
-    found = workload.subject(settings.PlanSettings(**{**OPTIONS, "model": "facebook/opt-30b"}))
-    assert (found.tokens_of, found.tokenizer, found.config.num_layers) == ("gpt2", "theirs", 48)
-    monkeypatch.setattr(workload, "_load", lambda name, revision: _fail())
-    with pytest.raises(errors.UserError, match="neither the tokenizer of gpt2-xl nor that of gpt2"):
-        workload.subject(settings.PlanSettings(**{**OPTIONS, "model": "gpt2-xl"}))
-
-
-def _fail():
-    raise errors.UserError("offline")
+    monkeypatch.setattr(hub, "resolve", offline)
+    subject = workload.describe("opt-30b")
+    assert subject == dataclasses.replace(workload.describe("facebook/opt-30b"), name="opt-30b")
+    work = workload.make(settings.PlanSettings(**{**OPTIONS, "model": "opt-30b"}), subject, most=3)
+    assert (work.tokenizer_name, work.prompts.num_prompts, subject.config.num_layers) == ("smollm2", 3, 48)

@@ -1,53 +1,100 @@
-"""Counting operations: products as often as they run."""
+"""Counted operations equal counts by hand, counts token by token, and what XLA counts in a program without loops."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from jax.sharding import AbstractMesh
-from jax.sharding import PartitionSpec as P
+from flax import nnx
 
-from knnprompt_jax import parallel
-from knnprompt_jax.models import prefix_kernel
+from knnprompt_jax.models import attention, registry
 from knnprompt_jax.planning import operations
+from knnprompt_jax.prompts import layout, packing
 
 
-def scanned(x, y):
-    return jax.lax.scan(lambda carry, _: (carry @ y, None), x, None, length=11)[0]
-
-
-def chosen(x, y):
-    return jax.lax.cond(x[0, 0] > 0, lambda: x @ y @ y, lambda: x)
-
-
-def batched(x, y):
-    return jnp.einsum("ij,bjk->bik", x, jnp.stack([y, y, y]))
-
-
-@pytest.mark.parametrize(
-    ("function", "times"), [(jnp.matmul, 1), (scanned, 11), (chosen, 2), (batched, 3), (jnp.add, 0)]
-)
-def test_products_count_as_often_as_they_run(function, times):
-    x, y = jnp.zeros((7, 5) if times else (5, 5)), jnp.zeros((5, 5))
-    assert operations.count(jax.make_jaxpr(function)(x, y).jaxpr) == times * 2 * 7 * 5 * 5
-
-
-def test_a_kernel_counts_as_often_as_shards_run_it():
-    """Two products of four rows of 32 queries with 64 keys and their own 32, in each of six heads; on three devices and on one."""
-
-    def read(q_BSHK, k_GPK):
-        mask_BSS, positions_BS = jnp.ones((4, 32, 32), bool), jnp.zeros((4, 32))
-        return prefix_kernel.attend(
-            *[q_BSHK] * 3, mask_BSS, positions_BS, k_GPK, k_GPK, jnp.int32(50), 1.0, None, None, "gpu"
+def make_groups(*sizes, alike=False):
+    """Groups of (prefix tokens, suffix lengths): no two suffixes begin with the same token, or all tokens are the same."""
+    return [
+        layout.PromptGroup(
+            np.zeros(prefix, np.int32),
+            tuple(np.full(n, 0 if alike else place) for place, n in enumerate(lengths)),
+            np.arange(len(lengths)),
         )
-
-    with jax.sharding.use_abstract_mesh(AbstractMesh((1, 3), parallel.AXES)):
-        by_shards = jax.make_jaxpr(read)(jnp.zeros((4, 32, 6, 32)), jnp.zeros((6, 64, 32)))
-    alone = jax.make_jaxpr(read)(jnp.zeros((4, 32, 6, 32)), jnp.zeros((6, 64, 32)))
-    assert {operations.count(traced.jaxpr) for traced in (by_shards, alone)} == {2 * 2 * 6 * 128 * (64 + 32) * 32}
+        for prefix, lengths in sizes
+    ]
 
 
-def test_shards_of_all_axes_count_once():
-    mesh = AbstractMesh((2, 3), parallel.AXES)
-    product = jax.shard_map(jnp.dot, mesh=mesh, in_specs=(P(parallel.AXES), P()), out_specs=P(parallel.AXES))
-    traced = jax.make_jaxpr(product)(jnp.zeros((12, 5)), jnp.zeros((5, 7)))
-    assert operations.count(traced.jaxpr) == 2 * 2 * 5 * 7
+def token_by_token(config, groups):
+    """(needed, all_blocks): every matrix product of every token written out."""
+    width, pairs_cost = config.width, 4 * config.num_heads * config.head_size
+    query = output = 2 * width * config.num_heads * config.head_size
+    key = value = 2 * width * config.num_kv_heads * config.head_size
+    mlp = (3 if config.gated_mlp else 2) * 2 * width * config.mlp_width
+    head, bridge = 2 * config.vocab_size * config.embed_width, 2 * width * config.embed_width * config.has_projections
+    needed = plain = 0
+    for group in groups:
+        prefix = len(group.prefix_P)
+        for token in range(prefix):
+            needed += bridge
+            for layer in range(config.num_layers):
+                needed += key + value
+                if layer < config.num_layers - 1:
+                    needed += query + output + mlp + pairs_cost * (token + 1)
+        leads = {tuple(suffix[: token + 1]) for suffix in group.suffixes for token in range(len(suffix))}
+        for lead in leads:
+            needed += bridge
+            for layer in range(config.num_layers):
+                needed += key + value
+                if layer < config.num_layers - 1:
+                    needed += query + output + mlp + pairs_cost * (prefix + len(lead))
+        for suffix in group.suffixes:
+            for token in range(len(suffix)):
+                plain += config.num_layers * (query + key + value + output + mlp + pairs_cost * (prefix + token + 1))
+            needed += query + output + mlp + pairs_cost * (prefix + len(suffix)) + head + bridge
+            plain += head
+    return needed, plain
+
+
+def test_by_hand():
+    sizes = {"vocab_size": 11, "n_embd": 6, "n_layer": 2, "n_head": 3, "n_inner": 10, "n_positions": 29}
+    config = registry.config_from_hf({"model_type": "gpt2", **sizes})
+    groups = make_groups((3, [2, 1]))
+    # A block: 2 · (4 · 6² + 2 · 6 · 10) = 528 per token, of which keys and values 144; attention 24 per pair; the head 132.
+    first_block = 6 * 528 + 24 * ((1 + 2 + 3) + (4 + 5) + 4)
+    last_block = 6 * 144 + 2 * (528 - 144) + 24 * (5 + 4)
+    assert operations.needed(config, groups) == first_block + last_block + 2 * 132 == 5736
+    assert operations.all_blocks(config, groups) == 2 * (3 * 528 + 24 * (4 + 5 + 4)) + 2 * 132 == 4056
+
+
+@pytest.mark.parametrize("shape", ["gpt2", "facebook/opt-350m", "HuggingFaceTB/SmolLM2-135M", "Qwen/Qwen3-0.6B"])
+@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("sizes", [[(61, [13, 1, 7])], [(0, [5])], [(17, [2, 3]), (0, [23, 19])]])
+def test_token_by_token(shape, sizes, alike):
+    config, groups = registry.published(shape), make_groups(*sizes, alike=alike)
+    assert (operations.needed(config, groups), operations.all_blocks(config, groups)) == token_by_token(config, groups)
+
+
+@pytest.mark.parametrize("shape", ["gpt2", "HuggingFaceTB/SmolLM2-135M"])
+def test_a_step_costs_what_xla_counts(shape):
+    """Two layers: XLA counts the body of a loop once, and the loop over all blocks but the last runs once."""
+    config = dataclasses.replace(registry.published(shape), num_layers=2, vocab_size=1009)
+    packed = packing.PackShape(prefix=192, width=128, rows=3, reads=24)
+    model = registry.abstract(config)
+    prefix = jnp.zeros((2, config.num_kv_heads, packed.prefix, config.head_size))
+    tokens, reads = jnp.zeros((packed.rows, packed.width), jnp.int32), jnp.zeros(packed.reads, jnp.int32)
+
+    def step(state, prefix, tokens, reads):
+        model_of_state = nnx.merge(nnx.graphdef(model), state)
+        kv = attention.Prefix(prefix, prefix, jnp.int32(packed.prefix))
+        hidden = model_of_state.read_suffixes(tokens, tokens, tokens, reads, prefix=kv, stable_softmax=True)
+        return model_of_state.logits(hidden)
+
+    analysis = jax.jit(step).lower(nnx.state(model), prefix, tokens, reads).cost_analysis()
+    assert operations.of_step(config, packed) == pytest.approx(analysis["flops"], rel=0.03)
+
+
+def test_a_prefix_costs_each_token_in_every_block():
+    config = registry.published("gpt2")
+    weights = registry.num_parameters(config) - (config.num_positions + config.vocab_size) * config.width
+    assert operations.of_prefix(config, 64) == pytest.approx(64 * 2 * weights, rel=0.02)

@@ -1,4 +1,4 @@
-"""Log-probabilities of continuations: those of whole texts read alone, whatever is shared, packed, tiled or cut."""
+"""Log-probabilities of continuations are those of whole texts read alone, however they are shared, packed or truncated."""
 
 import os
 import pathlib
@@ -15,7 +15,6 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import continuations as likelihood
 from knnprompt_jax.prompts import layout
 
-SHAPES = ["gpt2", "opt-350m"]
 TOLERANCE = 1e-4
 VOCABULARY = 211
 
@@ -94,7 +93,6 @@ FAMILIES = [
 
 
 def test_attention_logits_whose_exponentials_overflow(small_decoder):
-    """Scores are as those of whole texts then too."""
     model = small_decoder("gpt2")
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(49 * kernel[...])
@@ -106,7 +104,7 @@ def test_attention_logits_whose_exponentials_overflow(small_decoder):
     assert ours.statistics.compilations == 3, "the prefix, the texts, the texts safely"
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["gpt2", "opt-350m"])
 def test_families_as_texts_read_alone(small_decoder, shape):
     model = small_decoder(shape)
     got = language_model(model).score(likelihood.lay_out(FAMILIES, 307)).log_p
@@ -115,9 +113,8 @@ def test_families_as_texts_read_alone(small_decoder, shape):
     assert len({len(log_p) for log_p in want}) > 5 and np.ptp(np.concatenate(want)) > 1
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_truncated_texts_keep_their_last_tokens(small_decoder, shape):
-    model = small_decoder(shape)
+def test_truncated_texts_keep_their_last_tokens(small_decoder):
+    model = small_decoder("opt-350m")
     continuations = likelihood.lay_out(FAMILIES, 31)
     lengths = [len(tokens) for tokens, scored in texts(FAMILIES) if scored]
     assert 0 < continuations.num_truncated == sum(length > 31 for length in lengths) < len(lengths)
@@ -125,13 +122,12 @@ def test_truncated_texts_keep_their_last_tokens(small_decoder, shape):
     assert_all_close(got, plain(read_by(model), texts(FAMILIES, 31)))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_torch(tmp_path, shape):
-    """Whole sequences, one at a time, by `transformers`."""
+def test_torch(tmp_path):
+    """Scores are those of `transformers` on whole sequences."""
     pytest.importorskip("torch", reason="parity is with PyTorch")
     from tests.models import torch_models
 
-    theirs = torch_models.make(shape)
+    theirs = torch_models.make("gpt2")
     torch_models.write_safetensors(theirs, tmp_path, sharded=False)
     ours = lm.LanguageModel(torch_models.load(tmp_path), "", step_tokens=128)
     families = [make_family(11, [(1, 5), (3, 13), (0, 2)], size=53), make_family(0, [(2, 7), (19, 9)], 1, size=53)]
@@ -190,17 +186,15 @@ def test_nothing_to_score(small_decoder):
     assert model.statistics.prompts == 0
 
 
-def test_a_target_too_long_is_told():
+def test_impossible_targets_are_refused():
     with pytest.raises(errors.UserError, match="31 tokens to score do not fit in 31 tokens"):
         likelihood.lay_out([make_family(3, [(1, 31)])], 31)
 
-
-def test_a_target_after_nothing_is_a_defect_of_the_caller():
     with pytest.raises(ValueError, match="text 1: nothing comes before"):
         likelihood.lay_out([make_family(0, [(1, 2), (0, 2)])], 31)
 
 
-@pytest.mark.parametrize("tile", [1, 7, 53, 210, 211, 4096])
+@pytest.mark.parametrize("tile", [7, 211, 4096])
 @pytest.mark.parametrize("scale", [1, 300])
 def test_any_tile(tile, scale):
     rng = np.random.default_rng(tile)

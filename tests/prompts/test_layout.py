@@ -118,7 +118,7 @@ PIECES = ("a", "bright", "it's", " ", "  ", "\n", "\n\n", "\t", "1", "é", ".", 
 TEXTS = strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
 
 
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(strategies.lists(TEXTS, max_size=3), strategies.lists(TEXTS, min_size=1, max_size=11))
 def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrations, queries):
     demonstrations = [Example({"sentence": text}, "1") for text in demonstrations]
@@ -127,7 +127,7 @@ def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrat
     assert rebuilt(prompts) == whole_prompts(TASK, demonstrations, queries, byte_level)
 
 
-@pytest.mark.parametrize("name, demo_shots", [("trec", 8), ("mr", 8), ("cb", 2), ("sst2", 16)])
+@pytest.mark.parametrize("name, demo_shots", [("trec", 8), ("cb", 2)])
 def test_gpt2_gives_the_tokens_of_whole_prompts(shared, gpt2, name, demo_shots):
     task, data_dir = catalogue.get(name), str(shared / "data")
     train = sources.load_rows(task, "train", data_dir=data_dir)

@@ -48,14 +48,12 @@ def assert_packs(group, packed):
     assert not packed.prefix_P[length:].any() and not packed.positions_TBS[packed.stops_TBS == 0].any()
 
 
-@pytest.mark.parametrize("step_tokens", [1, 257, 1024, 100_000])
+@pytest.mark.parametrize("step_tokens", [1, 1024, 100_000])
 @pytest.mark.parametrize(
     "lengths, width",
     [
         ([1], 128),
-        ([7], 128),
         ([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101], 128),
-        ([17] * 101, 128),
         ([1] * 131, 128),
         ([128, 1, 127, 64, 64, 128], 128),
         ([3, 129, 5], 192),
@@ -150,7 +148,7 @@ def test_several_tokens_of_a_suffix_are_read(step_tokens):
 LENGTHS = strategies.lists(strategies.integers(1, 300), min_size=1, max_size=40)
 
 
-@hypothesis.settings(max_examples=80, deadline=None)
+@hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(
     LENGTHS, LENGTHS, strategies.integers(0, 150), strategies.integers(1, 2000), strategies.integers(2, 9)
 )

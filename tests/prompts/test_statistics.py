@@ -23,14 +23,17 @@ TRAIN = [Example({"sentence": "abc"}, label) for label in "0" * 7 + "1" * 3]
 
 @pytest.mark.parametrize(
     "context, expected",
-    [(21, (1, 0.0, 1)), (20, (1, 1.0, 1)), (37, (2, 0.0, 2)), (52, (2, 0.0, 2)), (53, (3, 0.0, 2)), (61, (4, 0.0, 4))],
+    [
+        (21, (1, 0.0, 1)),
+        (20, (1, 1.0, 1)),
+        (37, (2, 0.0, 2)),
+        (53, (3, 0.0, 2)),
+        (61, (4, 0.0, 4)),
+        (10**6, (7, 0.0, 2)),
+    ],
 )
 def test_limits_by_hand(context, expected):
     assert statistics.compute_m_t(TASK, TRAIN, with_start, context) == expected
-
-
-def test_no_more_shots_than_rows():
-    assert statistics.compute_m_t(TASK, TRAIN, with_start, 10**6).max_shots == 7
 
 
 def test_truncation_is_the_share_over_draws_and_queries():
@@ -80,7 +83,15 @@ def test_published_m_t_is_the_papers(paper, name):
 KNOWN_DIFFERENCES = {("mr", "1024"): 13, ("cr", "2048"): 29}
 
 
-@pytest.mark.parametrize("name", ["sst2", "subj", "mpqa", "agnews", "cb", "cr", "mr", "rte", "trec"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cb",
+        "cr",
+        "mr",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("sst2", "subj", "mpqa", "agnews", "rte", "trec")),
+    ],
+)
 def test_statistics_agree_with_the_papers_appendix(shared, gpt2, paper, name):
     task, data_dir = catalogue.get(name), str(shared / "data")
     train = sources.load_rows(task, "train", data_dir=data_dir, restore_dropped=True)

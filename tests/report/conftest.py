@@ -1,5 +1,6 @@
-"""Results as the paper's grids would leave them, with drawn accuracies: what every section of the page is made from."""
+"""Records of every experiment with random accuracies, and the page of them."""
 
+import itertools
 import json
 import pathlib
 import zlib
@@ -9,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knnprompt_jax.paper import case_study, page
+from knnprompt_jax.paper import page
+from knnprompt_jax.paper.experiments import case_study
+from knnprompt_jax.report import drawing
 from knnprompt_jax.runs import records
 
 TASKS = ("sst2", "trec")
 CLASSES = {"sst2": 2, "trec": 6}
 SEEDS = (1, 2, 3)
 ROWS = 47
-FULL = (32, 64, 128)
-FEW = {"regime": "few-shot"}
+FULL, FEW = {"regime": "full"}, {"regime": "few-shot"}
 
 
 def record(experiment: str, task: str, method: str, shots: int, seed: int, **fields: Any) -> records.Record:
@@ -50,62 +52,52 @@ def record(experiment: str, task: str, method: str, shots: int, seed: int, **fie
 
 
 def grid() -> Iterator[records.Record]:
-    """Records of every table and figure that has any."""
-    for task in TASKS:
-        for seed in SEEDS:
-            yield from _of(task, seed)
+    """Yield records of every experiment whose tables or figures differ in kind from the others'."""
+    for task, seed in itertools.product(TASKS, SEEDS):
+        for experiment, method, shots, fields in _runs(seed):
+            yield record(experiment, task, method, shots, seed, **fields)
+        if task == "sst2":
+            for method, m in (("icl", 16), ("knn", 1024)):
+                yield record("sst2", task, method, m, seed)
 
 
-def _of(task: str, seed: int) -> Iterator[records.Record]:
-    def one(experiment: str, method: str, shots: int, **fields: Any) -> records.Record:
-        return record(experiment, task, method, shots, seed, **fields)
-
+def _runs(seed: int) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
+    """Yield the experiment, method, shots and further fields of the runs on one task."""
     for m in (2, 4, 8, 16):
-        cut = {"truncated_prompts": 40} if m > 8 else {}
+        shown = {"demo_shots": m, "cell": FEW, "truncated_prompts": 40 if m > 8 else 0}
         for method in ("icl", "contextual_calibration", "noisy_channel"):
-            yield one("few_shot", method, m, demo_shots=m, cell=FEW, **cut)
+            yield "few_shot", method, m, shown
         for method in ("knn", "knn_partial"):
-            yield one("few_shot", method, m, demo_shots=1, cell=FEW)
-        yield one("data_scaling", "icl", m, demo_shots=m, cell=FEW, **cut)
-        yield one("data_scaling", "knn", m, demo_shots=1, cell=FEW)
-    for experiment in ("data_scaling", "prompt_compose", "low_resource", "fine_tuning", "distance", "whole_vs_partial"):
-        yield one(experiment, "icl", 8, cell={"regime": "full"})
-    for m in FULL:
+            yield "few_shot", method, m, {"demo_shots": 1, "cell": FEW}
+        yield "data_scaling", "icl", m, shown
+        yield "data_scaling", "knn", m, {"demo_shots": 1, "cell": FEW}
+    yield "data_scaling", "icl", 8, {"cell": FULL}
+    yield "fine_tuning", "icl", 8, {"cell": FULL}
+    for m in (32, 64, 128):
         for model in ("gpt2-large", "gpt2-xl"):
-            yield one("data_scaling", "knn", m, model=model, cell={"regime": "full"})
-        for method in ("knn", "prompt_compose_bm25", "prompt_compose_sbert"):
-            yield one("prompt_compose", method, m)
-        for method in ("knn", "fine_tuning_gpt2"):
-            yield one("fine_tuning", method, m, model="gpt2-large" if "fine" in method else "gpt2-xl")
-        for method in ("knn", "icl"):
-            yield one("robustness", method, m if method == "knn" else 8)
-    for method in ("icl_ensemble", "knn"):
-        yield one("low_resource", method, 128)
-    for experiment, method, m in (("distance", "knn_l2", 32), ("whole_vs_partial", "knn_partial", 1024)):
-        yield one(experiment, method, m)
-        yield one(experiment, "knn", m)
-    yield one("upper_bound", "icl", 8)
-    yield one("upper_bound", "knn", 1024)
+            yield "data_scaling", "knn", m, {"model": model, "cell": FULL}
+        yield "fine_tuning", "knn", m, {}
+        yield "fine_tuning", "fine_tuning_gpt2", m, {"model": "gpt2-large"}
+        yield "robustness", "knn", m, {}
+        yield "robustness", "icl", 8, {}
+    yield "upper_bound", "icl", 8, {}
+    yield "upper_bound", "knn", 1024, {}
     candidates = tuple(np.random.default_rng(seed).normal(0.6, 0.07, 200).clip(0, 1).tolist())
-    yield one("upper_bound", "demonstration_upper_bound", 1024, candidates=candidates)
+    yield "upper_bound", "demonstration_upper_bound", 1024, {"candidates": candidates}
     for demo_shots, anchor_shots in ((0, 2), (0, 4), (1, 2), (1, 4), (2, 2), (4, 0)):
         note = "" if anchor_shots else "re-uses in-context learning: |D| = m"
-        cell = {"anchor_shots": anchor_shots}
-        yield one("split_strategy", "knn", demo_shots + anchor_shots, demo_shots=demo_shots, cell=cell, note=note)
-    for setting in "ABC":
-        for ratio in (0.125, 0.25, 0.5):
-            for method in ("icl", "contextual_calibration_trainset", "knn"):
-                yield one("prior_reliance", method, 8, cell={"setting": setting, "ratio": ratio, **FEW})
+        fields = {"demo_shots": demo_shots, "cell": {"anchor_shots": anchor_shots}, "note": note}
+        yield "split_strategy", "knn", demo_shots + anchor_shots, fields
+    for setting, ratio in itertools.product("ABC", (0.125, 0.25, 0.5)):
+        for method in ("icl", "contextual_calibration_trainset", "knn"):
+            yield "prior_reliance", method, 8, {"cell": {"setting": setting, "ratio": ratio, **FEW}}
     for k in (1, 3, 7, 15, 31):
-        yield one("choice_of_k", "knn", 32, cell={"k": k, **FEW})
-    for regime, m in (("few-shot", 32), ("full", 1024)):
-        for ratio in (0.5, 0.25, 0.015625):
-            for method in ("knn", "knn_centroid"):
-                yield one("imbalance", method, m, cell={"ratio": ratio, "regime": regime})
-    yield one("case_study", "knn", 32)
-    if task == "sst2":
-        yield one("sst2", "icl", 16)
-        yield one("sst2", "knn", 1024)
+        yield "choice_of_k", "knn", 32, {"cell": {"k": k, **FEW}}
+    for (cell, m), ratio, method in itertools.product(
+        ((FEW, 32), (FULL, 1024)), (0.5, 0.25, 0.015625), ("knn", "knn_centroid")
+    ):
+        yield "imbalance", method, m, {"cell": {"ratio": ratio, **cell}}
+    yield "case_study", "knn", 32, {}
 
 
 def write(folder: pathlib.Path, texts: str = "text {} of the & <b>world</b>") -> pathlib.Path:
@@ -155,9 +147,30 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def page_path(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def page_and_sections(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list]:
+    """The page of those results, and its sections."""
+    drawn, draw = [], page.sections
+
+    def remember(*arguments: Any) -> list:
+        drawn.extend(draw(*arguments))
+        return drawn
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "sections", remember)
+        return page.write(results, tmp_path_factory.mktemp("page")), drawn
+
+
+@pytest.fixture(scope="session")
+def page_path(page_and_sections: tuple[pathlib.Path, list]) -> pathlib.Path:
     """The page of those results."""
-    return page.run(str(results), str(tmp_path_factory.mktemp("page")))
+    return page_and_sections[0]
+
+
+@pytest.fixture
+def style() -> Iterator[None]:
+    """The style of figures."""
+    with drawing.style():
+        yield
 
 
 @pytest.fixture(scope="session")

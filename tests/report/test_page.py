@@ -1,16 +1,17 @@
-"""The page as HTML: nothing that a text holds can act, and every id is its own."""
+"""The page as HTML and its maps: no text becomes active, and every id is unique."""
 
 import collections
 import html.parser
 import json
 import re
+import xml.etree.ElementTree
 
 import numpy as np
 import pytest
 
-from knnprompt_jax.report import drawing, embedding, page
-from knnprompt_jax.report.scores import Score
-from knnprompt_jax.report.sections import Listing, Matrix, Section
+from knnprompt_jax.report import drawing, maps, page
+from knnprompt_jax.report.page import Listing, Matrix, Section
+from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table, TableRow
 
 HOSTILE = "</script><img src=x onerror=alert(1)>'\"&amp;\u2028\u2029\x00 שלום"
@@ -38,9 +39,9 @@ class Parser(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def rendered() -> str:
-    points = (embedding.Point(HOSTILE, HOSTILE), embedding.Point(HOSTILE, HOSTILE, "b", HOSTILE, ((0, 0.123456),)))
-    places = embedding.places(np.arange(6.0).reshape(2, 3))
-    shown = embedding.Map("map", HOSTILE, HOSTILE, (HOSTILE, "b"), points, places, other=HOSTILE, cases=(1,))
+    points = (maps.Point(HOSTILE, HOSTILE), maps.Point(HOSTILE, HOSTILE, "b", HOSTILE, ((0, 0.123456),)))
+    places = maps.places(np.arange(6.0).reshape(2, 3))
+    shown = maps.Map("map", HOSTILE, HOSTILE, (HOSTILE, "b"), points, places, other=HOSTILE, cases=(1,))
     table = Table("table", HOSTILE, (HOSTILE,), (HOSTILE,), (TableRow((HOSTILE,), (Cell(Score(1.0)),)),), HOSTILE)
     with drawing.style():
         panel = drawing.Panel(HOSTILE.replace("\x00", ""))
@@ -85,18 +86,15 @@ def test_needs_nothing_from_elsewhere(rendered, parsed):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 11])
 def test_any_number_of_rows_has_a_map_within_its_frame(count):
-    places_N2 = embedding.places(np.random.default_rng(0).normal(size=(count, 5)))
-    assert places_N2.shape == (count, 2)
-    assert np.all((places_N2 > 0) & (places_N2 < embedding.SIZE))
+    for features_NE in (np.random.default_rng(0).normal(size=(count, 5)), np.ones((count, 5))):
+        places_N2 = maps.places(features_NE)
+        assert places_N2.shape == (count, 2)
+        assert np.all((places_N2 > 0) & (places_N2 < maps.SIZE))
 
 
-def test_equal_rows_have_a_map():
-    assert np.isfinite(embedding.places(np.ones((11, 5)))).all()
-
-
-def test_map_keeps_what_is_near_together():
+def test_a_map_keeps_neighbours_together():
     rng = np.random.default_rng(0)
-    places_N2 = embedding.places(np.repeat(9 * rng.normal(size=(3, 6)), 17, axis=0) + rng.normal(size=(51, 6)))
+    places_N2 = maps.places(np.repeat(9 * rng.normal(size=(3, 6)), 17, axis=0) + rng.normal(size=(51, 6)))
     groups = places_N2.reshape(3, 17, 2)
     centres = groups.mean(1)
     within = np.linalg.norm(groups - centres[:, None], axis=-1).mean()
@@ -104,16 +102,35 @@ def test_map_keeps_what_is_near_together():
     assert within < between / 2
 
 
+@pytest.mark.parametrize("count", [2, 8, 11, 150])
+def test_no_two_classes_have_the_same_mark_and_colour(count):
+    labels = tuple(map(str, range(count)))
+    shown = maps.Map("map", "", "", labels, (), np.zeros((0, 2)))
+    assert len({(shown.shape(label), shown.colour(label)) for label in labels}) == count
+    assert len({shown.shape(label) for label in labels[:8]}) == min(count, 8), "eight classes need no colours"
+
+
+def test_points_have_the_shape_of_their_label():
+    labels = tuple(f"label {number}" for number in range(11))
+    points = [maps.Point("anchor", label) for label in labels]
+    points += [maps.Point("row", label, labels[3], "", ((0, 0.5),)) for label in labels]
+    shown = maps.Map("map", "", "", labels, tuple(points), np.arange(2.0 * len(points)).reshape(-1, 2))
+    html = page.render(page.Page("", "", [Section("section", "", "", maps=(shown,))]))
+    start = html.index('<svg class="points"')
+    svg = html[start : html.index("</svg>", start) + 6]
+    drawn = [group for group in xml.etree.ElementTree.fromstring(svg) if "point" in group.get("class").split()]
+    assert [group[0].get("d") for group in drawn] == [shown.shape(point.label) for point in points]
+    kinds = [group.get("class").removeprefix("point ") for group in drawn]
+    assert kinds == ["anchor"] * 11 + ["right" if label == labels[3] else "wrong" for label in labels]
+    assert [kind for kind, _ in shown.kinds] == ["anchor", "right", "wrong"]
+
+
 def test_a_matrix_has_shares_of_its_rows_and_none_in_an_empty_row():
     rows = Matrix("", ("a", "b", "c"), ((1, 1, 2), (0, 0, 0), (0, 7, 0))).rows
-    assert [label for label, _ in rows] == ["a", "b", "c"]
     assert [[share for _, share in cells] for _, cells in rows] == [[25, 25, 50], [0, 0, 0], [0, 100, 0]]
 
 
-def test_a_listing_with_a_long_cell_is_wide():
+def test_long_texts_are_cut_with_a_mark_and_make_a_listing_wide():
+    assert maps.shorten("x" * 1_000_000).endswith("… (1,000,000 characters)")
+    assert maps.shorten("x" * 700) == "x" * 700
     assert [Listing("", ("a", "b"), ((("x" * length), "y"),)).is_wide for length in (40, 41)] == [False, True]
-
-
-def test_long_texts_are_cut_and_say_so():
-    assert embedding.shorten("x" * 1_000_000).endswith("… (1,000,000 characters)")
-    assert embedding.shorten("x" * 700) == "x" * 700

@@ -8,8 +8,8 @@ import statistics
 import pytest
 
 from knnprompt_jax.methods import registry
-from knnprompt_jax.report import published
-from knnprompt_jax.report.scores import Score
+from knnprompt_jax.report import published, results
+from knnprompt_jax.report.results import Score
 
 
 def test_shipped_numbers_are_the_reference(shared):
@@ -17,10 +17,10 @@ def test_shipped_numbers_are_the_reference(shared):
 
 
 def find(table, model, m, method, task, regime="full"):
-    """The table's number at a place, or the first other table's; None where no table has one."""
+    """Return the table's number at a place, or the first other table's; None if no table has one."""
     found = published.matching(table, [method], [model], [task], [(regime, m)])
-    fitting = [number for number in found if (number.model, number.m, number.task) == (model, m, task)]
-    return fitting[0] if fitting else None
+    found = found[(found.model == model) & (found.m == m) & (found.task == task)]
+    return next(found.itertuples(), None)
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,21 @@ def find(table, model, m, method, task, regime="full"):
         ("few_shot", "gpt2-xl", 8, "knn", "trec", Score(63.7, 5.5, 10)),
         ("few_shot", "gpt2-xl", 2, "noisy_channel", "sst2", Score(82.6, 3.1, 10)),
         ("low_resource", "gpt2-large", 128, "icl_ensemble", "cb", Score(41.1, 3.1, 5)),
-        ("low_resource", "opt-6.7b", None, "icl", "mr", Score(91.6, 1.1, 5)),
+        ("low_resource", "opt-6.7b", results.FILLS_CONTEXT, "icl", "mr", Score(91.6, 1.1, 5)),
         ("low_resource", "bert-large-uncased", 128, "fine_tuning_bert", "rte", Score(58.1, 1.5, 5)),
-        ("data_scaling", "opt-13b", None, "icl", "sst2", Score(89.0, 4.3, 5)),
+        ("data_scaling", "opt-13b", results.FILLS_CONTEXT, "icl", "sst2", Score(89.0, 4.3, 5)),
         ("data_scaling", "gpt2-large", 1024, "knn_released", "trec", Score(86.7, 1.5, 5)),
         ("prompt_compose", "gpt2-xl", 512, "prompt_compose_trans_encoder", "agnews", Score(87.1, 1.7, 5)),
         ("distance", "gpt2-xl", 32, "knn_l2", "dbpedia", Score(95.1, 1.0, 5)),
         ("whole_vs_partial", "gpt2-xl", 1024, "knn_partial", "subj", Score(69.3, 8.9, 5)),
-        ("upper_bound", "gpt2-xl", None, "demonstration_upper_bound", "subj", Score(86.0, None, 1, "3 ‰")),
+        (
+            "upper_bound",
+            "gpt2-xl",
+            results.FILLS_CONTEXT,
+            "demonstration_upper_bound",
+            "subj",
+            Score(86.0, None, 1, "3 ‰"),
+        ),
         ("robustness", "gpt2-xl", 64, "knn", "average", Score(78.86, None, 5)),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.models import decoder, registry
-from knnprompt_jax.pretraining import bpe, export
 from knnprompt_jax.runs import settings
+from tools import pretrain_tiny
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
 
@@ -34,15 +34,21 @@ def world(tmp_path_factory) -> pathlib.Path:
         lines = "".join(json.dumps(row) + "\n" for row in _rows(count, seed))
         (folder / "data" / "mr" / f"{split}.jsonl").write_text(lines, encoding="utf-8")
     texts = [f"Review: {row['sentence']}\nSentiment: negative positive\n\n" for row in _rows(60, 1)]
-    tokenizer = bpe.train(texts * 3, 311)
+    tokenizer = pretrain_tiny.train_tokenizer(texts * 3, 311)
     sizes = {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 44, "n_positions": 128}
     config = registry.config_from_hf({"model_type": "gpt2", "vocab_size": tokenizer.get_vocab_size(), **sizes})
     model = decoder.Decoder(config, nnx.Rngs(3))
     for path, weight in nnx.to_flat_state(nnx.state(model)):
         # Peaked distributions that depend on the text: neighbours which float32 can rank.
         weight[...] *= 25 if path == ("tokens",) else 10 if path[-1].endswith("kernel") else 1
-    export.export(folder / "model", model, tokenizer, "float32")
+    pretrain_tiny.export(folder / "model", model, tokenizer, "float32")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Give each test a states cache of its own, and share the compiled programs."""
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, files, lm, options
-from knnprompt_jax.classifier import rounding
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import comparison, overview, records
 from tests.runs.conftest import choosing
@@ -25,14 +24,14 @@ METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 @pytest.fixture
 def passes(monkeypatch):
     """The numbers of prompts of each pass, and of compilations after it."""
-    made, states = [], lm.LanguageModel.states
+    made, run_pass = [], lm.LanguageModel.run_pass
 
-    def counted(self, prompts, *args):
-        result = states(self, prompts, *args)
+    def counted(self, prompts, *args, **options):
+        result = run_pass(self, prompts, *args, **options)
         made.append((prompts.num_prompts, self.statistics.compilations))
         return result
 
-    monkeypatch.setattr(lm.LanguageModel, "states", counted)
+    monkeypatch.setattr(lm.LanguageModel, "run_pass", counted)
     return made
 
 
@@ -107,7 +106,7 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
     assert by_name["icl"].lm_tokens < by_name["contextual_calibration"].lm_tokens < by_name["knn"].lm_tokens
     assert [by_name[name].prompts for name in METHODS] == [13, 27, 16, 27]
     assert by_name["knn"].datastore["anchors"] == 14 and not by_name["icl"].datastore
-    text = overview.of_comparison(done)
+    text = overview.describe_comparison(done)
     for expected in (
         "In-context learning",
         "kNN Prompting",
@@ -123,7 +122,7 @@ def test_a_record_knows_its_own_options_and_not_the_other_methods(job):
     alone = comparison.run(choosing(dataclasses.replace(job, methods="knn"), knn={"k": 1}, linc={"rows": 3}))
     beside = comparison.run(choosing(job, knn={"k": 1}))
     assert alone[0].settings["runs"] == "knn" and alone[0].settings["options"]["k"] == 1
-    assert alone[0].name == beside[1].name != comparison.run(dataclasses.replace(job, methods="knn"))[0].name
+    assert alone[0].key == beside[1].key != comparison.run(dataclasses.replace(job, methods="knn"))[0].key
 
 
 def interrupted(seed: int) -> method.Method:
@@ -140,7 +139,7 @@ def interrupted(seed: int) -> method.Method:
 
 def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, passes, tmp_path, monkeypatch):
     monkeypatch.setitem(registry.METHODS, "tfidf", interrupted(2))
-    mine = dataclasses.replace(job, methods="icl,tfidf,knn", resume=True, states_gb=0)
+    mine = dataclasses.replace(job, methods="icl,tfidf,knn", resume=True, cache_gb=0)
     with pytest.raises(KeyboardInterrupt):
         comparison.run(mine)
     kept = {(one.method, one.seed): one for one in records.read_all(tmp_path / "results")}
@@ -152,6 +151,26 @@ def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, pas
     assert all(one == kept[key] for one in done if (key := (one.method, one.seed)) in kept)
     whole = comparison.run(dataclasses.replace(mine, output=str(tmp_path / "whole"), resume=False))
     assert predictions(whole) == predictions(done)
+
+
+def outcomes(done):
+    return [(one.method, one.seed, one.predicted, one.lm_tokens, one.prompts) for one in done]
+
+
+def test_other_methods_and_shots_read_no_prompt_again(job, passes):
+    first = comparison.run(job)
+    assert [prompts for prompts, _ in passes] == [14 + 13, 14 + 13]
+    again = comparison.run(dataclasses.replace(job, methods="knn_l2,icl,knn"))
+    assert len(passes) == 2 and outcomes(again)[1:3] == outcomes(first)[:2]
+    assert again[0].seconds["language_model"] == 0 and again[0].prompts_per_second == 0
+    comparison.run(dataclasses.replace(job, shots=7))
+    assert sum(prompts for prompts, _ in passes[2:]) < 2 * (10 + 13), "anchors of 9 shots are among those of 7"
+
+
+def test_a_methods_own_passes_are_cached_too(job, passes):
+    job = dataclasses.replace(job, methods="icl_ensemble,prompt_compose_bm25", seeds=(1,))
+    first, count = comparison.run(job), len(passes)
+    assert outcomes(comparison.run(job)) == outcomes(first) and len(passes) == count > 2
 
 
 def test_methods_that_read_no_prompts_make_no_pass(job, passes):
@@ -168,15 +187,15 @@ def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
 
 
 def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, tmp_path):
-    job = dataclasses.replace(job, states_gb=0)
+    job = dataclasses.replace(job, cache_gb=0)
     first = comparison.run(dataclasses.replace(job, methods="icl", seeds=(1,)))[0]
     other = dataclasses.replace(job, methods="icl", seeds=(1,), resume=True)
     for changes in ({"label_token": "first"}, {"shots": 8}):
         comparison.run(dataclasses.replace(other, **changes))
-    records.write(tmp_path / "results", dataclasses.replace(first, true=("0",) * 13))
-    assert comparison.run(other)[0].true == first.true
-    whole = (tmp_path / "results" / first.name).read_text()
-    (tmp_path / "results" / first.name).write_text(whole[: len(whole) // 2])
+    records.write(tmp_path / "results", dataclasses.replace(first, key="0" * 64))
+    assert comparison.run(other)[0].key == first.key
+    whole = (tmp_path / "results" / first.file_name).read_text()
+    (tmp_path / "results" / first.file_name).write_text(whole[: len(whole) // 2])
     assert comparison.run(other)[0].predicted == first.predicted
     assert len(passes) == 5
 
@@ -197,7 +216,8 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
         ({"data_dir": "nowhere"}, "no such folder"),
         ({"split": "test"}, "test"),
         ({"train_file": "only.csv"}, "go together"),
-        ({"store": "nowhere"}, "nowhere: not a saved classifier"),
+        ({"store": "nowhere", "shots": None, "seeds": None}, "nowhere: not a saved classifier"),
+        ({"store": "nowhere", "shots": None}, "--seeds: has no effect with --store"),
     ],
 )
 def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):
@@ -237,7 +257,7 @@ def test_csv_rows_give_the_same_predictions(job, world, tmp_path):
 
 def test_records_that_another_process_makes_are_left_to_it(job, tmp_path):
     first = dataclasses.replace(job, methods="icl", seeds=(2,))
-    name = comparison.run(first)[0].name
+    name = comparison.run(first)[0].file_name
     with files.lock(tmp_path / "results" / name):
         with pytest.raises(errors.UserError, match=f"{name}: another process is writing to it"):
             comparison.run(dataclasses.replace(job, methods="icl"))
@@ -248,17 +268,17 @@ def test_records_that_another_process_makes_are_left_to_it(job, tmp_path):
 
 
 def test_a_record_that_came_meanwhile_is_not_made_again(job, tmp_path, monkeypatch):
-    job = dataclasses.replace(job, states_gb=0)
-    names = [record.name for record in comparison.run(dataclasses.replace(job, methods="icl"))]
+    job = dataclasses.replace(job, cache_gb=0)
+    names = [record.file_name for record in comparison.run(dataclasses.replace(job, methods="icl"))]
     content = (tmp_path / "results" / names[1]).read_bytes()
     (tmp_path / "results" / names[1]).unlink()
-    states = lm.LanguageModel.states
+    run_pass = lm.LanguageModel.run_pass
 
-    def writes_the_next(*arguments):
+    def writes_the_next(*arguments, **options):
         (tmp_path / "results" / names[1]).write_bytes(content)
-        return states(*arguments)
+        return run_pass(*arguments, **options)
 
-    monkeypatch.setattr(lm.LanguageModel, "states", writes_the_next)
+    monkeypatch.setattr(lm.LanguageModel, "run_pass", writes_the_next)
     with pytest.raises(errors.UserError, match=f"{names[1]}: another process has written it since this run began"):
         comparison.run(dataclasses.replace(job, methods="icl"))
 
@@ -272,8 +292,8 @@ def test_of_two_processes_on_the_same_records_one_works_and_the_other_says_so(jo
         "demo_shots": 2,
         "methods": "icl,knn",
     }
-    command = [sys.executable, str(ROOT / "experiments" / "compare.py"), f"--config.output={tmp_path / 'results'}"]
-    command += ["--config.seeds=1,2", *(f"--config.{name}={value}" for name, value in told.items())]
+    command = [sys.executable, str(ROOT / "experiments" / "compare.py"), f"--output={tmp_path / 'results'}"]
+    command += ["--seeds=1,2", *(f"--{name}={value}" for name, value in told.items())]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     shown = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = [subprocess.Popen(command, env=environment, **shown) for _ in range(2)]
@@ -283,17 +303,3 @@ def test_of_two_processes_on_the_same_records_one_works_and_the_other_says_so(jo
         assert not code or ("another process" in text and "Traceback" not in text)
     assert len(records.read_all(tmp_path / "results")) == 4
     assert not list((tmp_path / "results").glob(".*"))
-
-
-def test_rounding_is_counted_in_records_and_shown(job, monkeypatch):
-    done = comparison.run(dataclasses.replace(job, methods="icl,knn,tfidf"))
-    by_name = {record.method: record.decided_by_rounding for record in done}
-    assert by_name["tfidf"] is None and by_name["icl"] is not None and by_name["knn"] is not None
-    monkeypatch.setattr(rounding, "_RATIO_UNITS", 1e9)
-    done = comparison.run(dataclasses.replace(job, methods="icl,knn,tfidf"))
-    assert [record.decided_by_rounding for record in done if record.method == "icl"] == [tuple(range(13))] * 2
-    text = overview.of_comparison(done)
-    assert (
-        "by rounding: In-context learning 26 of 26" in text
-        and "TF-IDF" not in text.split("by rounding:")[1].splitlines()[0]
-    )

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import types
 
 import pytest
 
@@ -13,6 +14,8 @@ from knnprompt_jax.runs import records
 @pytest.fixture
 def record() -> records.Record:
     return records.Record(
+        key="5a" * 32,
+        file_name="mr-gpt2-knn.json",
         task="mr",
         model="folder/gpt2",
         method="knn",
@@ -31,7 +34,7 @@ def record() -> records.Record:
 def test_a_record_comes_back_as_it_was(record, tmp_path):
     path = records.write(tmp_path / "new", record)
     assert records.read(path) == record
-    assert [file.name for file in path.parent.iterdir()] == [record.name]
+    assert [file.name for file in path.parent.iterdir()] == [record.file_name]
 
 
 def rewrite(path, change, checksum=True):
@@ -58,15 +61,14 @@ def rewrite(path, change, checksum=True):
         {"settings": []},
         {"seconds": {"method": "x"}},
         {"candidates": [None]},
-        {"decided_by_rounding": [0.5]},
         {"note": None},
     ],
     ids=str,
 )
 def test_fields_of_another_type_are_refused_with_the_file(record, change, tmp_path):
     path = records.write(tmp_path, record)
-    rewrite(path, {"accuracy": 1, "decided_by_rounding": [0, 1]})
-    assert records.read(path).decided_by_rounding == (0, 1)
+    rewrite(path, {"accuracy": 1})
+    assert records.read(path).accuracy == 1
     rewrite(path, change)
     with pytest.raises(errors.UserError, match=f"{path.name}: not a record: {next(iter(change))} is "):
         records.read(path)
@@ -84,22 +86,18 @@ def test_altered_and_deep_files_are_refused(record, tmp_path):
 
 def test_no_part_of_a_record_and_no_flipped_bit_counts_as_finished(record, tmp_path):
     path = records.write(tmp_path, record)
-    whole, draft = path.read_bytes(), dataclasses.replace(record, accuracy=float("nan"), predicted=())
-    assert records.finished(tmp_path, [draft]) == {record.name: record}
+    whole = path.read_bytes()
+    run = types.SimpleNamespace(experiment="", file_name=record.file_name, key=record.key)
+    assert records.finished(tmp_path, [run]) == {record.file_name: record}
     for length in range(0, len(whole), 13):
         path.write_bytes(whole[:length])
-        assert not records.finished(tmp_path, [draft]), length
+        assert not records.finished(tmp_path, [run]), length
     for place in range(0, len(whole), 7):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert records.finished(tmp_path, [draft]) in ({}, {record.name: record}), (
-            place
-        )  # A flip in the indentation is none.
-
-
-@pytest.mark.parametrize("change", [{"settings": {"k": 5}}, {"experiment": "robustness"}, {"cell": {"ratio": 0.5}}])
-def test_names_differ_wherever_runs_do(record, change):
-    assert record.name != dataclasses.replace(record, **change).name
-    assert record.name.startswith("mr-gpt2-knn-m7-d2-seed3-")
+        # A flip in the indentation changes nothing.
+        assert records.finished(tmp_path, [run]) in ({}, {record.file_name: record}), place
+    path.write_bytes(whole)
+    assert not records.finished(tmp_path, [types.SimpleNamespace(**{**vars(run), "key": "00" * 32})])
 
 
 @pytest.mark.parametrize(
@@ -108,8 +106,8 @@ def test_names_differ_wherever_runs_do(record, change):
         ("{", "not a record"),
         ("[]", "not a record of knnprompt_jax"),
         ('{"a": 1}', "not a record of knnprompt_jax"),
-        ('{"format": 3}', "format 3, this version reads format 4"),
-        (json.dumps({"format": 4, "task": "mr"}), "not a whole record"),
+        ('{"format": 3}', "format 3; this version reads format 5"),
+        (json.dumps({"format": 5, "task": "mr"}), "missing or unknown fields"),
     ],
 )
 def test_foreign_files_are_refused_with_the_reason(content, message, tmp_path):
@@ -128,17 +126,17 @@ def test_a_failed_write_leaves_the_earlier_record(record, tmp_path, monkeypatch)
 
 
 def test_all_records_of_a_folder_are_read_in_the_order_of_their_names(record, tmp_path):
-    written = [dataclasses.replace(record, seed=seed) for seed in (5, 3)]
+    written = [dataclasses.replace(record, seed=seed, file_name=f"{seed}.json") for seed in (5, 3)]
     for one in written:
         records.write(tmp_path, one)
     (tmp_path / "companion").mkdir()
-    assert records.read_all(tmp_path) == sorted(written, key=lambda one: one.name)
+    assert records.read_all(tmp_path) == sorted(written, key=lambda one: one.file_name)
 
 
 def test_a_folder_without_records_says_what_it_holds(tmp_path):
     for name in "abcdefghi":
         (tmp_path / f"{name}.txt").touch()
-    with pytest.raises(errors.UserError, match="no records: it holds a.txt, b.txt, .*, h.txt and 1 more$"):
+    with pytest.raises(errors.UserError, match="no records; it holds a.txt, b.txt, .*, h.txt and 1 more$"):
         records.read_all(tmp_path)
     with pytest.raises(errors.UserError, match="missing: no such folder"):
         records.read_all(tmp_path / "missing")

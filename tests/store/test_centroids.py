@@ -1,4 +1,4 @@
-"""Centroids as their definitions have them, from either kind of store."""
+"""Centroids against their definitions, from either kind of store."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def members(world, distance):
     return [compared(world.logk_NV, distance)[world.labels_N == label] for label in CLASSES]
 
 
-@pytest.mark.parametrize("distance", ["forward", "released", "partial", "partial_released"])
+@pytest.mark.parametrize("distance", ["forward", "partial_released"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("store_kind", ["dense", "factored"])
 def test_centroids_are_those_of_the_definition(sparse, store_kind, kind, distance):
@@ -46,22 +46,6 @@ def test_centroids_are_those_of_the_definition(sparse, store_kind, kind, distanc
     nearest = sparse.search(got, 1, distance)
     worlds.check_ranks(nearest.indices_Qk, want_QC)
     np.testing.assert_array_equal(nearest.labels_Qk, np.array(CLASSES)[nearest.indices_Qk])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_centroids_minimise_the_divergence_they_claim(sparse, kind):
-    """No distribution near a centroid has less total KL: from the anchors (arithmetic), or to them (geometric)."""
-    rows_NV = members(sparse, "forward")[1]
-    of_dense = centroids.of(sparse.build("dense"), kind, sparse.head, "forward")
-    centroid_V = worlds.log_softmax(np.asarray(of_dense.anchors.keys.values_NV[1], np.float64)[None])[0]
-
-    def total(logc_V):
-        logp, logq = (rows_NV, logc_V) if kind == "arithmetic" else (logc_V, rows_NV)
-        return (np.exp(logp) * (logp - logq)).sum()
-
-    rng = np.random.default_rng(2)
-    nearby = [worlds.log_softmax(centroid_V + 0.1 * rng.normal(size=(1, len(centroid_V))))[0] for _ in range(31)]
-    assert min(map(total, nearby)) > total(centroid_V)
 
 
 def test_no_centroids_leave_the_anchors(world):

@@ -1,4 +1,4 @@
-"""Distances of a deterministic store, to the bit: whatever other queries and anchors there are, and wherever these lie."""
+"""Distances of a deterministic store depend on no other query or anchor and on no placement, to the bit."""
 
 import dataclasses
 import os
@@ -43,9 +43,9 @@ def whole(steady, kind):
     return steady.build(kind)
 
 
-@pytest.mark.parametrize("distance", ["forward", "released", "partial", "hidden"])
+@pytest.mark.parametrize("distance", ["released", "partial", "hidden"])
 def test_distances_are_right_and_appending_moves_none(steady, whole, kind, distance):
-    """Within the ordinary store's error; anchors appended later, in parts of any size, are as near as those of one building."""
+    """Anchors appended in parts of any size have the distances of anchors built at once."""
     if kind == "dense" and distance == "hidden":
         pytest.skip("a dense store of distributions serves no distance of hidden states")
     bits = distances(whole, steady.queries, distance)
@@ -56,9 +56,9 @@ def test_distances_are_right_and_appending_moves_none(steady, whole, kind, dista
     np.testing.assert_array_equal(distances(grown, steady.queries, distance), bits)
 
 
-@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.settings(max_examples=5, deadline=None)
 @hypothesis.given(
-    strategies.lists(strategies.integers(0, QUERIES - 1), min_size=1, max_size=300),
+    strategies.lists(strategies.integers(0, QUERIES - 1), min_size=1, max_size=260),
     strategies.sets(strategies.integers(1, ANCHORS - 1), max_size=ANCHORS - 2),
 )
 def test_no_other_query_or_anchor_counts(steady, whole, asked, removed):
@@ -80,13 +80,14 @@ def test_too_little_memory_for_a_tile_is_told(steady, kind):
         steady.build(kind, memory_mb=4.0).search(steady.queries, search.SearchOptions(1))
 
 
+@pytest.mark.long
 def test_the_number_of_data_shards_does_not_count():
-    """States, and distances of both kinds of store, on meshes with as many devices for the weights, in a process of its own."""
+    """States and distances of both kinds of store are equal on meshes with the same number of model shards."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
     program = [sys.executable, str(ROOT / "tests" / "parallel" / "deterministic.py")]
     run = subprocess.run(program, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    said = {tuple(line.split()[:2]): line.split()[2:] for line in run.stdout.splitlines()}
-    assert said["1", "1"] == said["2", "1"] == said["4", "1"] and said["1", "2"] == said["2", "2"]
-    assert len(said["1", "1"]) == 5
+    printed = {tuple(line.split()[:2]): line.split()[2:] for line in run.stdout.splitlines()}
+    assert printed["1", "1"] == printed["2", "1"] == printed["4", "1"] and printed["1", "2"] == printed["2", "2"]
+    assert len(printed["1", "1"]) == 5

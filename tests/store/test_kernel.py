@@ -34,8 +34,7 @@ def search(queries, keys, k, name, labels=None):
     return kernel.search(*arrays, k=k, distance=distances.get(name))
 
 
-@pytest.mark.parametrize("num_queries", [1, 7, 2 * kernel.QUERIES_PER_TILE + 11])
-@pytest.mark.parametrize("k", [1, 3, NUM_ANCHORS])
+@pytest.mark.parametrize("num_queries, k", [(1, NUM_ANCHORS), (7, 3), (2 * kernel.QUERIES_PER_TILE + 11, 1)])
 @pytest.mark.parametrize("name", NAMES)
 def test_neighbours_are_those_of_the_definition(name, k, num_queries):
     queries, keys = peaked(num_queries, 0), peaked(NUM_ANCHORS, 1)
@@ -44,16 +43,6 @@ def test_neighbours_are_those_of_the_definition(name, k, num_queries):
     np.testing.assert_allclose(got.distances_Qk, np.sort(want_QN)[:, :k], atol=worlds.MARGIN)
     worlds.check_ranks(got.indices_Qk, want_QN)
     np.testing.assert_array_equal(got.labels_Qk, labels[got.indices_Qk])
-
-
-@pytest.mark.parametrize("name, expected", [("forward", 0), ("released", 2)])
-def test_directions_differ_where_one_forgives_what_the_other_does_not(name, expected):
-    """A broad anchor covers the query (small forward KL); a narrow one lies within it (small released KL)."""
-    query = np.log([[0.5, 0.5 - 2e-4, 1e-4, 1e-4]]).astype(np.float32)
-    broad, far, narrow = [0.4, 0.4, 0.1, 0.1], [1e-4, 1e-4, 0.5, 0.5 - 2e-4], [1 - 3e-4, 1e-4, 1e-4, 1e-4]
-    keys = np.log([broad, far, narrow]).astype(np.float32)
-    assert int(search(query, keys, 1, name).indices_Qk[0, 0]) == expected
-    np.testing.assert_allclose(definition(name, query, keys).argmin(-1), expected)
 
 
 # Distances that are exact whatever the order of summation: distributions with all their mass on one token, whole numbers.
@@ -66,7 +55,7 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("num_queries", [1, 2, kernel.QUERIES_PER_TILE + 1])
+@pytest.mark.parametrize("num_queries", [1, kernel.QUERIES_PER_TILE + 1])
 @pytest.mark.parametrize("name", NAMES)
 def test_equal_distances_take_the_lower_index(name, num_queries):
     """37 anchors of three kinds, of which 1 is nearest, then 2, then 0: those of a kind come out in order of index."""
@@ -107,12 +96,6 @@ def test_majority(labels, lowest, nearest):
     labels_Qk = jax.numpy.array([labels, labels])
     assert kernel.majority(labels_Qk, num_classes=5).tolist() == [lowest] * 2
     assert kernel.majority(labels_Qk, num_classes=5, tie_break="nearest").tolist() == [nearest] * 2
-
-
-def test_majority_of_each_query():
-    labels_Qk = np.random.default_rng(4).integers(0, 7, (521, 5))
-    counts_QC = (labels_Qk[:, :, None] == np.arange(7)).sum(1)
-    np.testing.assert_array_equal(kernel.majority(jax.numpy.array(labels_Qk), num_classes=7), counts_QC.argmax(-1))
 
 
 def test_vote_shares():

@@ -6,8 +6,7 @@ import pytest
 
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import representations
-from knnprompt_jax.store import rows as rows_lib
+from knnprompt_jax.store import placement, representations
 from tests.store import worlds
 
 VOCABULARY, WIDTH, LABEL_IDS = 503, 13, [7, 499, 0]
@@ -27,7 +26,7 @@ def make(rows, shift=0.0, dtype=jnp.float32):
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shift", [0.0, -90.0])
-@pytest.mark.parametrize("rows", [1, rows_lib.ROWS_PER_TILE + 3])
+@pytest.mark.parametrize("rows", [1, placement.ROWS_PER_TILE + 3])
 def test_distribution(rows, shift, dtype):
     """The head's values are taken as they are stored; everything computed from them is float32."""
     head, states, logp_NV = make(rows, shift, dtype)

@@ -1,4 +1,4 @@
-"""Searches in bounded memory: blocks, transfers and tiles show in no result; and the mistakes they tell."""
+"""Searches in bounded memory: blocks, transfers and tiles change no result; errors."""
 
 import dataclasses
 
@@ -22,11 +22,10 @@ def with_memory(store, memory_mb, on_host=True):
 
 @pytest.mark.parametrize("direction", distances.DIRECTIONS)
 @pytest.mark.parametrize("on_host", [False, True])
-@pytest.mark.parametrize("memory_mb", [4.0, 8])
-def test_little_memory_shows_in_no_result(world, store, memory_mb, on_host, direction):
-    small = with_memory(store, memory_mb, on_host)
+def test_little_memory_changes_no_result(world, store, on_host, direction):
+    small = with_memory(store, 4.0, on_host)
     plan = small.plan(len(world.queries), search.SearchOptions(5, direction))
-    assert plan.nbytes <= memory_mb * 2**20
+    assert plan.nbytes <= 4 * 2**20
     nearest, whole = (world.search(each, 5, direction) for each in (small, store))
     np.testing.assert_allclose(nearest.distances_Qk, whole.distances_Qk, atol=1e-4)
     worlds.check_ranks(nearest.indices_Qk, world.distances(direction))
@@ -44,7 +43,7 @@ def test_little_memory_means_blocks_and_transfers(world):
     assert described.items() >= sizes.items()
 
 
-@pytest.mark.parametrize("k", [1, 100, 211])
+@pytest.mark.parametrize("k", [1, 211])
 def test_more_neighbours_than_a_transfer_has_anchors(world, k):
     store = world.build("dense")
     nearest = world.search(with_memory(store, 6), k)
@@ -53,7 +52,7 @@ def test_more_neighbours_than_a_transfer_has_anchors(world, k):
 
 
 def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
-    """Every transfer is asked for before the one before it is searched, and none before the last but one is done."""
+    """Each transfer starts before the search of the previous one, and after the search of the one before that."""
     events, put, kernel_search = [], jax.device_put, kernel.search
     monkeypatch.setattr(jax, "device_put", lambda tree: events.append("put") or put(tree))
     monkeypatch.setattr(kernel, "search", lambda *args, **kw: events.append("search") or kernel_search(*args, **kw))
@@ -79,11 +78,11 @@ def test_no_queries(world, store):
         ({"k": 1, "approximate_recall": 0.0}, "approximate_recall=0.0: choose a probability"),
     ],
 )
-def test_mistakes_are_told(world, store, options, message):
+def test_user_errors(world, store, options, message):
     with pytest.raises(errors.UserError, match=message):
         store.search(world.queries, search.SearchOptions(**options))
 
 
-def test_too_little_memory_is_told(world, store):
+def test_too_little_memory(world, store):
     with pytest.raises(errors.UserError, match="search memory of 1 MB: more than"):
         world.search(with_memory(store, 1, on_host=False), 1)

@@ -1,4 +1,4 @@
-"""What every kind of store does: append, remove, move between memories; and the mistakes it tells."""
+"""Every kind of store appends, removes, relabels and moves between memories; errors."""
 
 import dataclasses
 import re
@@ -46,9 +46,8 @@ def test_removing_by_id(world, store, on_host):
     assert again.ids_N[-1] == left.ids_N.max() + 1
 
 
-@MOVES
-def test_other_classes_for_some_anchors(world, store, on_host):
-    store = worlds.placed(dataclasses.replace(store, ids_N=1000 + 3 * np.arange(211)), on_host=on_host)
+def test_relabelling_by_id(world, store):
+    store = dataclasses.replace(store, ids_N=1000 + 3 * np.arange(211))
     changed = store.relabel([1000 + 3 * 7, 1000], [4, 2])
     expected_N = world.labels_N.copy()
     expected_N[[7, 0]] = 4, 2
@@ -61,14 +60,7 @@ def test_other_classes_for_some_anchors(world, store, on_host):
         store.relabel([7], [0])
 
 
-@pytest.mark.parametrize("kind", ["dense", "factored"])
-def test_stores_in_host_memory_are_those_on_the_device(world, kind):
-    on_host, on_device = (world.build(kind, placement=placement) for placement in ("host", "device"))
-    assert on_host.anchors.on_host and not on_device.anchors.on_host
-    jax.tree.map(np.testing.assert_array_equal, on_host.anchors, worlds.placed(on_device, on_host=True).anchors)
-
-
-MISTAKES = {
+USER_ERRORS = {
     "id 3 occurs more than once": lambda store, world: store.append(world.anchors[:1], [0], [3]),
     "2 labels for 3 anchors": lambda store, world: store.append(world.anchors[:3], [0, 1]),
     "2 ids for 3 anchors": lambda store, world: world.build("dense", rows=slice(0, 3), ids=[1, 2]),
@@ -82,10 +74,11 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("message", MISTAKES)
-def test_mistakes_are_told(world, store, message):
+@pytest.mark.parametrize("message", USER_ERRORS)
+def test_user_errors(world, message):
+    store = world.build("factored")
     with pytest.raises(errors.UserError, match=re.escape(message)):
-        MISTAKES[message](store, world)
+        USER_ERRORS[message](store, world)
 
 
 @pytest.mark.parametrize("built_for, others", [("hidden", ()), ("partial", ("partial_released",))])

@@ -1,4 +1,4 @@
-"""Tiles show in no result and keep to their memory."""
+"""Tiles change no result and stay within their memory."""
 
 import jax
 import jax.numpy as jnp
@@ -8,29 +8,25 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.store import distances, kernel
 
-NUM_ANCHORS, NUM_QUERIES, WIDTH = 211, 67, 101
+NUM_ANCHORS, NUM_QUERIES, WIDTH = 211, 23, 101
 FORWARD, HIDDEN = distances.get("forward"), distances.get("hidden")
 ALL = [pytest.param(each, id=each.name) for each in (FORWARD, distances.get("released"), HIDDEN, distances.AFFINE)]
 
 
-def rows(count, seed, dtype=jnp.float32):
-    return jax.nn.log_softmax(3 * jax.random.normal(jax.random.key(seed), (count, WIDTH))).astype(dtype)
+def rows(count, seed):
+    return jax.nn.log_softmax(3 * jax.random.normal(jax.random.key(seed), (count, WIDTH)))
 
 
-def arguments(distance, dtype=jnp.float32):
-    queries, keys = rows(NUM_QUERIES, 0), rows(NUM_ANCHORS, 1, dtype)
+def arguments(distance):
+    queries, keys = rows(NUM_QUERIES, 0), rows(NUM_ANCHORS, 1)
     if distance is distances.AFFINE:
-        queries, keys = (
-            distances.Affine(queries, queries.sum(-1)),
-            distances.Affine(keys, keys.sum(-1).astype(jnp.float32)),
-        )
+        queries, keys = (distances.Affine(each, each.sum(-1)) for each in (queries, keys))
     return queries, keys, jnp.arange(NUM_ANCHORS) % 7
 
 
-@pytest.mark.parametrize("k", [3, NUM_ANCHORS])
-@pytest.mark.parametrize("tile_bytes", [5_000, 100_000])
+@pytest.mark.parametrize("tile_bytes, k", [(5_000, NUM_ANCHORS), (60_000, 3)])
 @pytest.mark.parametrize("distance", ALL)
-def test_tiles_show_in_no_result(distance, tile_bytes, k):
+def test_tiles_change_no_result(distance, tile_bytes, k):
     queries, keys, labels_N = arguments(distance)
     assert kernel.plan_tiles(queries, keys, distance, tile_bytes).anchors < NUM_ANCHORS
     whole = kernel.search(queries, keys, labels_N, k=k, distance=distance)
@@ -44,7 +40,7 @@ def test_tiles_show_in_no_result(distance, tile_bytes, k):
     np.testing.assert_array_equal(np.asarray(tiled.indices_Qk)[certain_Qk], np.asarray(whole.indices_Qk)[certain_Qk])
 
 
-@pytest.mark.parametrize("tile_bytes", [900, 2_000, 10_000])
+@pytest.mark.parametrize("tile_bytes", [900, 10_000])
 def test_ties_in_different_tiles_take_the_lower_index(tile_bytes):
     """Distances are whole numbers, exact in any order of summation."""
     rng = np.random.default_rng(5)
@@ -54,30 +50,24 @@ def test_ties_in_different_tiles_take_the_lower_index(tile_bytes):
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :50])
 
 
-@pytest.mark.parametrize("tile_bytes", [900, 10_000_000])
-def test_padding_is_never_found(tile_bytes):
+def test_padding_is_never_found():
     queries, keys, labels_N = arguments(HIDDEN)
     labels_N = jnp.where(jnp.arange(NUM_ANCHORS) % 3 == 0, -1, labels_N)
     real = int((labels_N >= 0).sum())
-    found = kernel.search(queries, keys, labels_N, k=real, distance=HIDDEN, tile_bytes=max(tile_bytes, 4 * 13 * WIDTH))
+    found = kernel.search(queries, keys, labels_N, k=real, distance=HIDDEN, tile_bytes=10_000)
     np.testing.assert_array_equal(np.sort(found.indices_Qk), np.tile(np.flatnonzero(labels_N >= 0), (NUM_QUERIES, 1)))
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("tile_bytes", [100_000, 100_000_000])
-@pytest.mark.parametrize("distance", ALL)
-def test_memory_keeps_to_the_plan(distance, tile_bytes, dtype):
-    """The compiler's own account of temporary memory."""
+@pytest.mark.parametrize(
+    "tile_bytes, dtype", [(100_000, jnp.float32), (100_000, jnp.bfloat16), (100_000_000, jnp.bfloat16)]
+)
+@pytest.mark.parametrize("distance", ALL[1::2])
+def test_compiled_memory_is_within_the_plan(distance, tile_bytes, dtype):
+    def shaped(count, dtype):
+        vector, offset = jax.ShapeDtypeStruct((count, 503), dtype), jax.ShapeDtypeStruct((count,), jnp.float32)
+        return distances.Affine(vector, offset) if distance is distances.AFFINE else vector
 
-    def shaped(count, dtype=jnp.float32):
-        vector = jax.ShapeDtypeStruct((count, 503), dtype)
-        return (
-            distances.Affine(vector, jax.ShapeDtypeStruct((count,), jnp.float32))
-            if distance is distances.AFFINE
-            else vector
-        )
-
-    queries, keys = shaped(300), shaped(4099, dtype)
+    queries, keys = shaped(300, jnp.float32), shaped(4099, dtype)
     options = {"k": 3, "distance": distance, "tile_bytes": tile_bytes, "approximate_recall": None}
     compiled = kernel._search.lower(queries, keys, jax.ShapeDtypeStruct((4099,), jnp.int32), **options).compile()
     planned = kernel.plan_tiles(queries, keys, distance, tile_bytes).nbytes

@@ -1,4 +1,4 @@
-"""Rows from files as pandas reads them, whatever stands in their cells; and what is refused, with file and line."""
+"""Rows from files are those of pandas, whatever their cells hold; errors name file and line."""
 
 import csv
 import io
@@ -52,9 +52,7 @@ def test_cells_are_those_of_pandas(tmp_path, name, delimiter, mark, end):
     assert read(path) == pandas_rows(path.read_bytes(), delimiter) == [{"text": cell, "label": "x"} for cell in AWKWARD]
 
 
-@pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252", "shift_jis"]
-)
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "cp1252", "shift_jis"])
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
 def test_encodings(tmp_path, name, encoding):
     word = "\u30c6\u30b9\u30c8" if encoding == "shift_jis" else "caf\u00e9"
@@ -165,7 +163,7 @@ def test_files_that_cannot_be_read(tmp_path, name):
         read(tmp_path / name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(rows=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=6), end=st.sampled_from(["\n", "\r\n"]))
 def test_whatever_is_written_is_read(tmp_path_factory, rows, end):
     path = tmp_path_factory.mktemp("any") / "rows.csv"
@@ -174,7 +172,7 @@ def test_whatever_is_written_is_read(tmp_path_factory, rows, end):
     assert read(path) == table.to_dict("records")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(content=st.text(alphabet=st.sampled_from('ab,"\n\r \t\u00e9\u2028'), max_size=40))
 @example(content='a,b\n"x""y" ,\n')
 @example(content="a,b\n,\n \n\r\n1,2")
@@ -195,7 +193,7 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
         assert ours == theirs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(content=st.binary(max_size=60) | st.text(alphabet='{}[]":,ab01\\u\n\r \ud83d', max_size=40))
 def test_any_lines_of_json_are_read_or_refused_in_one_line(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("any") / "rows.jsonl"

@@ -36,16 +36,13 @@ def test_columns_of_texts_are_fields(given):
 
 
 @pytest.mark.parametrize(
-    "texts", [["a", "b"], np.array(["a", "b"]), pd.Series(["a", "b"])], ids=["list", "array", "series"]
-)
-@pytest.mark.parametrize(
-    ("y", "labels"),
+    ("texts", "y", "labels"),
     [
-        (["yes", "no"], ("no", "yes")),
-        ([10, 9], ("9", "10")),
-        (np.array([1, 0]), ("0", "1")),
-        (np.array([True, False]), ("False", "True")),
-        (["10", "x"], ("10", "x")),
+        (["a", "b"], ["yes", "no"], ("no", "yes")),
+        (["a", "b"], [10, 9], ("9", "10")),
+        (np.array(["a", "b"]), np.array([1, 0]), ("0", "1")),
+        (pd.Series(["a", "b"]), np.array([True, False]), ("False", "True")),
+        (["a", "b"], ["10", "x"], ("10", "x")),
     ],
 )
 def test_texts_alone(texts, y, labels):

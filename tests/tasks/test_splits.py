@@ -7,7 +7,7 @@ import random
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, files, sources, splits
+from knnprompt_jax.tasks import catalogue, sources, splits
 from knnprompt_jax.tasks.task import Example, Task
 
 TASK = Task("mood", ("sentence",), "{sentence}\nMood:", ("0", "1", "2"), ("bad", "good", "odd"))
@@ -50,17 +50,17 @@ def repetitive_rows(seed):
     return [{"sentence": generator.choice("abcde"), "label": generator.choice("0112")} for _ in range(83)]
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("shots, demo_shots", [(3, 0), (7, 2), (29, 11), (400, 13)])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("shots, demo_shots", [(3, 0), (29, 11), (400, 13)])
 def test_repeated_rows_are_drawn_as_published(seed, shots, demo_shots):
     rows = repetitive_rows(seed)
     assert_as_published(TASK, rows, make_examples(rows), shots, demo_shots, seed)
 
 
-@pytest.mark.parametrize("name, shots, demo_shots", [("mpqa", 1024, 32), ("cb", 32, 2), ("trec", 128, 8)])
+@pytest.mark.parametrize("name, shots, demo_shots", [("mpqa", 1024, 32), ("cb", 32, 2)])
 def test_real_rows_are_drawn_as_published(shared, name, shots, demo_shots):
     task = catalogue.get(name)
-    rows = [row for _, row in files.read_split(shared / "data" / name, "train", restore_dropped=True)]
+    rows = [row for _, row in sources.read_split(shared / "data" / name, "train", restore_dropped=True)]
     examples = sources.load_rows(task, "train", data_dir=str(shared / "data"), restore_dropped=True)
     for seed in (1, 5):
         assert_as_published(task, rows, examples, shots, demo_shots, seed)
@@ -93,9 +93,9 @@ def test_all_rows_are_used_and_at_most_half_of_a_class_shown():
     assert (split.shots, split.warnings) == (7, ())
 
 
-@pytest.mark.parametrize("seed", range(1, 12))
+@pytest.mark.parametrize("seed", range(1, 4))
 def test_equal_rows_are_drawn_once_each(seed):
-    """Which of equal rows goes first is the published rule's; each is there once, as a demonstration or as an anchor."""
+    """The published rule orders equal rows; each is a demonstration or an anchor, once."""
     rows = [{"sentence": text, "label": label} for text, label in zip("aaabababbcdcd", "0000111222202", strict=True)]
     split = splits.draw(make_examples(rows), TASK, shots=None, demo_shots=2, seed=seed)
     assert sorted(example.row for example in (*split.demonstrations, *split.anchors)) == list(range(len(rows)))

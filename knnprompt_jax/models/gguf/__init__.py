@@ -1,1 +1,1 @@
-"""GGUF files: one file with the weights, the shape and the tokenizer of a model, as llama.cpp reads them."""
+"""GGUF files: the weights, the shape and the tokenizer of a model in one file, as llama.cpp reads them."""

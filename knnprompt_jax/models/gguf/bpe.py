@@ -1,7 +1,7 @@
 """Byte-level BPE from a GGUF file (`tokenizer.ggml.model` "gpt2").
 
-`tokenizer.ggml.pre` names how a text is split before merges apply. The splits are those of the published tokenizer.json files
-that llama.cpp's converter gives each name to; the patterns of llama.cpp in `src/llama-vocab.cpp` are the same rules.
+`tokenizer.ggml.pre` names the rule that splits a text before merges. The rules are those of the published tokenizer.json files
+for which llama.cpp's converter writes each name; llama.cpp has the same patterns in `src/llama-vocab.cpp`.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ _CASED += r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _REST
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One way to split: by GPT-2's rules, or by `pattern` instead.
+    """A rule to split texts: GPT-2's, or `pattern`.
 
-    `whole_words`: a word that is itself a token stays whole, whatever the merges say. `bos`: llama.cpp's default.
+    `whole_words`: a word that is itself a token is not split, even if no merges make it. `bos`: llama.cpp's default.
     """
 
     pattern: str | None = None
     digits_apart: bool = False
-    composed: bool = False  # Unicode's normal form C first.
+    composed: bool = False  # Unicode's normal form C comes first.
     whole_words: bool = False
     bos: bool = False
 
@@ -52,29 +52,25 @@ SPLITS = {
 
 
 def build(vocabulary: gguf_vocabulary.Vocabulary) -> tuple[tokenizers.Tokenizer, bool]:
-    """The tokenizer without added tokens, and whether texts start with BOS where the file does not say.
+    """Return the tokenizer without added tokens, and whether texts begin with BOS by default.
 
     Raises:
-        UserError: no merges, an unknown split, or a blank before every text, which no published model of the kind has.
+        UserError: no merges, an unknown split, or a blank before each text, which no published model of this kind has.
     """
     split = SPLITS[vocabulary.fields.choice("pre", None, SPLITS)]
     if vocabulary.merges is None:
         raise vocabulary.fields.wrong("merges", "not in the file")
     if vocabulary.fields.switch("add_space_prefix", False):
         raise vocabulary.fields.wrong("add_space_prefix", "true is not supported for byte-level BPE")
-    numbers = vocabulary.numbers()
-    tokenizer = tokenizers.Tokenizer(models.BPE(numbers, vocabulary.merges, ignore_merges=split.whole_words))
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary.ids(), vocabulary.merges, ignore_merges=split.whole_words))
     if split.composed:
         tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_steps(split))
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer, split.bos
-
-
-def _steps(split: Split) -> list[pre_tokenizers.PreTokenizer]:
     steps: list[pre_tokenizers.PreTokenizer] = []
     if split.digits_apart:
         steps.append(pre_tokenizers.Digits(individual_digits=True))
     if split.pattern:
         steps.append(pre_tokenizers.Split(tokenizers.Regex(split.pattern), behavior="isolated"))
-    return [*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split.pattern is None)]
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split.pattern is None))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer, split.bos

@@ -1,4 +1,4 @@
-"""A GGUF file's metadata, value by value, each checked for what it must be."""
+"""The metadata of a GGUF file, read value by value and validated."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from knnprompt_jax.models import hf_config
 from knnprompt_jax.models.gguf import header as gguf_header
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "gptneox", "gpt2")
-# What the file says beside the model's shape; these change nothing of what it computes.
+# These values do not change the model's results.
 _HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
 
 
 class Fields(hf_config.Fields):
-    """The values of one file whose keys begin with `prefix`, under the rest of the key."""
+    """The values of a file whose keys begin with `prefix`, under the rest of the key."""
 
     def __init__(self, header: gguf_header.Header, prefix: str):
         values = {key.removeprefix(prefix): value for key, value in header.metadata.items() if key.startswith(prefix)}
@@ -25,25 +25,25 @@ class Fields(hf_config.Fields):
         return self.prefix.removesuffix(".")
 
     def _matters(self, key: str, value: Any) -> bool:
-        """All but 0, false and empty values."""
+        """Return whether an unread value may change the model: not if it is 0, false or empty."""
         return key not in _HARMLESS and bool(value.any() if isinstance(value, np.ndarray) else value)
 
 
-def of_model(header: gguf_header.Header) -> Fields:
-    """The values under the architecture's prefix; raises UserError where the architecture is not supported."""
+def model_fields(header: gguf_header.Header) -> Fields:
+    """Return the values under the architecture's prefix; raises UserError if the architecture is not supported."""
     return Fields(header, Fields(header, "general.").choice("architecture", None, ARCHITECTURES) + ".")
 
 
-def of_tokenizer(header: gguf_header.Header) -> Fields:
-    """The values that describe the tokenizer."""
+def tokenizer_fields(header: gguf_header.Header) -> Fields:
+    """Return the values that describe the tokenizer."""
     return Fields(header, "tokenizer.ggml.")
 
 
 def num_layers(fields: Fields) -> int:
-    """The number of layers, checked against the layers that the tensors are of."""
-    said = fields.size("block_count")
+    """Return the number of layers; raises UserError if the tensors belong to another number of layers."""
+    layers = fields.size("block_count")
     names = [name.split(".") for name in fields.header.tensors]
-    there = {parts[1] for parts in names if parts[0] == "blk" and len(parts) > 2}
-    if len(there) != said:
-        raise fields.wrong("block_count", f"{said} layers, and the tensors are of {len(there)}")
-    return said
+    found = len({parts[1] for parts in names if parts[0] == "blk" and len(parts) > 2})
+    if found != layers:
+        raise fields.wrong("block_count", f"{layers} layers, but the tensors belong to {found}")
+    return layers

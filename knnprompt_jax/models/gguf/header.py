@@ -1,7 +1,7 @@
-"""The head of a GGUF file: its metadata, and where each tensor lies.
+"""The header of a GGUF file: its metadata, and the place of each tensor.
 
-The layout is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3. `gguf.GGUFReader` makes an
-array of every single token and never ends on a count that the file cannot hold, so the head is read here.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3. `gguf.GGUFReader` is not used: it makes an array
+for each token, and does not return if a damaged count is huge.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _STRING, _ARRAY, _SCALARS = gguf.GGUFValueType.STRING, gguf.GGUFValueType.ARRAY,
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One tensor of a file: its shape with the longest stride first, as NumPy has it, and its bytes."""
+    """A tensor of a file: its shape in NumPy's order (longest stride first) and the place of its bytes."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Header:
-    """What a file says of itself. Metadata are int, float, bool, str, lists of str and arrays of numbers."""
+    """The metadata (int, float, bool, str, lists of str, arrays of numbers) and tensors of a file."""
 
     file: pathlib.Path
     metadata: dict[str, Any]
@@ -46,14 +46,14 @@ class Header:
 
 
 class _Cursor:
-    """Reads a file's head from front to back; what would lie beyond the end raises ValueError."""
+    """Reads a header from front to back; raises ValueError beyond the end of the file."""
 
     def __init__(self, data: mmap.mmap):
         self._data, self.at, self.size = data, 0, len(data)
 
     def take(self, count: int) -> bytes:
         if count > self.size - self.at:
-            raise ValueError(f"its head goes on after its end at byte {self.size}")
+            raise ValueError(f"its header is longer than the file, which ends at byte {self.size}")
         self.at += count
         return self._data[self.at - count : self.at]
 
@@ -64,10 +64,10 @@ class _Cursor:
         return np.frombuffer(self.take(np.dtype(dtype).itemsize * count), dtype)
 
     def count(self, least_bytes: int) -> int:
-        """A count of things that take so many bytes each, or more."""
+        """Read the number of items that take at least `least_bytes` each."""
         count = struct.unpack("<Q", self.take(8))[0]
         if count * least_bytes > self.size - self.at:
-            raise ValueError(f"it has {self.size} bytes, too few for the {count} parts announced at byte {self.at - 8}")
+            raise ValueError(f"it has {self.size} bytes, too few for the {count} items announced at byte {self.at - 8}")
         return count
 
     def text(self) -> str:
@@ -94,10 +94,10 @@ def _dtype(kind: int) -> np.dtype:
 
 
 def read(file: pathlib.Path) -> Header:
-    """The head of a file; that of the last file is kept until the file changes.
+    """Return the header of a file; the last one is kept until its file changes.
 
     Raises:
-        UserError: no such file, no GGUF file, an unknown version, truncated or corrupt, or a part of several.
+        UserError: the file is missing, no GGUF file, of an unknown version, truncated, corrupt, or one part of several.
     """
     try:
         stat = os.stat(file)
@@ -114,7 +114,12 @@ def _read(file: pathlib.Path, size: int, changed: int) -> Header:
         raise ValueError("it is empty")
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         cursor = _Cursor(data)
-        _check_format(file, cursor)
+        if (magic := cursor.take(4)) != _MAGIC:
+            raise errors.UserError(f"{file}: no GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
+        version = cursor.number("<u4")
+        if version not in _VERSIONS:
+            reason = f"of GGUF version {version}" if version & 0xFFFF else "big-endian, which is not supported"
+            raise errors.UserError(f"{file}: {reason}; supported: little-endian, version 2 or 3")
         num_tensors, num_values = cursor.count(24), cursor.count(13)
         metadata: dict[str, Any] = {}
         for _ in range(num_values):
@@ -128,17 +133,8 @@ def _read(file: pathlib.Path, size: int, changed: int) -> Header:
         return Header(file, metadata, _read_entries(file, cursor, num_tensors, metadata))
 
 
-def _check_format(file: pathlib.Path, cursor: _Cursor) -> None:
-    if (magic := cursor.take(4)) != _MAGIC:
-        raise errors.UserError(f"{file}: no GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
-    version = cursor.number("<u4")
-    if version not in _VERSIONS:
-        reason = "big-endian, which is not supported" if not version & 0xFFFF else f"of GGUF version {version}"
-        raise errors.UserError(f"{file}: {reason}; supported: little-endian, version 2 or 3")
-
-
 def _read_entries(file: pathlib.Path, cursor: _Cursor, num_tensors: int, metadata: dict[str, Any]) -> dict[str, Entry]:
-    """The tensors' places; their offsets count from the end of the head, rounded up to the alignment."""
+    """Read the place of each tensor. Offsets count from the end of the header, rounded up to the alignment."""
     entries = [_read_entry(file, cursor) for _ in range(num_tensors)]
     alignment = metadata.get("general.alignment", gguf.GGUF_DEFAULT_ALIGNMENT)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):

@@ -1,4 +1,4 @@
-"""What a GGUF file says of rotary positions, in the keys of config.json."""
+"""Turn the rotary positions of a GGUF file into the keys of config.json."""
 
 import math
 from typing import Any
@@ -9,19 +9,18 @@ from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
-# As llama.cpp has it where a file says nothing.
-DEFAULT_THETA = 10_000.0
+DEFAULT_THETA = 10_000.0  # llama.cpp's.
 _TYPES = ("none", "linear", "yarn", "longrope")
 
 
 def scaling(fields: gguf_fields.Fields) -> dict[str, Any]:
-    """`rope_scaling`, or `rope_factors` by which every frequency is divided (Llama 3.1); an empty dictionary if neither.
+    """Return `rope_scaling`, or `rope_factors` by which each frequency is divided (Llama 3.1), or an empty dictionary.
 
     Raises:
-        UserError: a kind of scaling that is unknown, or both of them.
+        UserError: an unknown kind of scaling, or both kinds at once.
     """
     factors = _factors(fields, "rope_freqs.weight")
-    rope_scaling = _by_type(fields)
+    rope_scaling = _scaling_by_type(fields)
     if factors and rope_scaling:
         raise fields.wrong("rope.scaling.type", f"{rope_scaling['rope_type']}, though the file has rope_freqs too")
     if factors:
@@ -30,36 +29,36 @@ def scaling(fields: gguf_fields.Fields) -> dict[str, Any]:
 
 
 def longrope(fields: gguf_fields.Fields) -> dict[str, Any]:
-    """The keys of Phi-3, whose files hold the two sets of factors as tensors, or none of them."""
+    """Return the keys of Phi-3, whose files have both sets of factors as tensors, or neither."""
     fields.choice("rope.scaling.type", "longrope", ("none", "longrope"))
     context = fields.size("context_length")
     original = fields.size("rope.scaling.original_context_length", context)
-    said = fields.number("rope.scaling.attn_factor", 1.0)
+    attention = fields.number("rope.scaling.attn_factor", 1.0)
     short, long = (_factors(fields, f"rope_factors_{which}.weight") for which in ("short", "long"))
     if not short or not long:
-        if short or long or said != 1:
-            raise errors.UserError(f"{fields.header.file}: rope_factors_short and rope_factors_long must both be there")
+        if short or long or attention != 1:
+            raise errors.UserError(f"{fields.header.file}: rope_factors_short and rope_factors_long are both needed")
         return {"original_max_position_embeddings": original}
-    given: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+    keys: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
     scale = context / original
     usual = math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0
-    if not math.isclose(said, usual, rel_tol=1e-6):  # Rounded to float32 in the file.
-        given["attention_factor"] = said
+    if not math.isclose(attention, usual, rel_tol=1e-6):  # Rounded to float32 in the file.
+        keys["attention_factor"] = attention
     context_keys = {"original_max_position_embeddings": original}
-    return {**context_keys, "rope_scaling": given | context_keys}
+    return {**context_keys, "rope_scaling": keys | context_keys}
 
 
 def share(fields: gguf_fields.Fields, head: int) -> float:
-    """The part of each head that is turned, such that `int(head * share)` is the number of values in the file."""
-    turned = fields.size("rope.dimension_count", head)
-    if turned > head:
-        raise fields.wrong("rope.dimension_count", f"{turned} values of a head of {head}")
-    part = turned / head
-    return part if int(head * part) == turned else math.nextafter(part, 1)
+    """Return the rotated part of each head, such that `int(head * share)` is the number of values in the file."""
+    rotated = fields.size("rope.dimension_count", head)
+    if rotated > head:
+        raise fields.wrong("rope.dimension_count", f"{rotated} values of a head of {head}")
+    part = rotated / head
+    return part if int(head * part) == rotated else math.nextafter(part, 1)
 
 
-def _by_type(fields: gguf_fields.Fields) -> dict[str, Any] | None:
-    """As llama.cpp reads them: without a type the scaling is linear, and older files call it `rope.scale_linear`."""
+def _scaling_by_type(fields: gguf_fields.Fields) -> dict[str, Any] | None:
+    """Read the scaling as llama.cpp does: linear without a type; older files call the factor `rope.scale_linear`."""
     kind = fields.choice("rope.scaling.type", "linear", _TYPES)
     older, newer = fields.value("rope.scale_linear"), fields.value("rope.scaling.factor")
     factor = fields.number("rope.scaling.factor" if newer else "rope.scale_linear", 1.0) if newer or older else 1.0
@@ -70,18 +69,18 @@ def _by_type(fields: gguf_fields.Fields) -> dict[str, Any] | None:
         return None
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor}
-    given: dict[str, Any] = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
+    keys: dict[str, Any] = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
     names = {"yarn_attn_factor": "attention_factor", "yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
     for key, name in names.items():
         if fields.value(f"rope.scaling.{key}") is not None:
-            given[name] = fields.number(f"rope.scaling.{key}")
+            keys[name] = fields.number(f"rope.scaling.{key}")
     if fields.number("rope.scaling.yarn_ext_factor", 1.0) != 1:
         raise fields.wrong("rope.scaling.yarn_ext_factor", "only 1 is supported")
-    return given
+    return keys
 
 
 def _factors(fields: gguf_fields.Fields, name: str) -> list[float]:
-    """The numbers of a tensor, if the file has it."""
+    """Return the numbers of a tensor; an empty list if the file does not have it."""
     entry = fields.header.tensors.get(name)
     if entry is None:
         return []

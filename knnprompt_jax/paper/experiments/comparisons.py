@@ -1,19 +1,19 @@
-"""Tables of methods beside each other: each is one config, without cells or drawings of its own."""
+"""Tables of methods side by side: each is a declaration only."""
 
 from collections.abc import Iterator, Sequence
 
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.report import distributions
-from knnprompt_jax.runs import material
+from knnprompt_jax.report import figures
+from knnprompt_jax.runs import inputs
 
 
 def _searched_once(
-    settings: settings_lib.GridSettings, names: Sequence[str], rows: material.Rows, most: int
+    settings: settings_lib.GridSettings, names: Sequence[str], rows: inputs.Rows, most: int
 ) -> Iterator[cells.GridCell]:
-    """The cells of all regimes; the upper bound is searched for with the first seed only, as published."""
+    """Yield the cells of all regimes; the upper bound is searched for with the first seed only, as published."""
     for cell in cells.regimes(settings, names, rows, most):
-        if cell.method != distributions.BOUND or cell.draw.seed == settings.seeds[0]:
+        if cell.method != figures.BOUND or cell.draw.seed == settings.seeds[0]:
             yield cell
 
 
@@ -24,7 +24,7 @@ EXPERIMENTS = (
         "m train rows per class, so few that the context could hold most of them, for kNN Prompting, in-context learning and "
         "two ways to calibrate it.",
         experiment.by_shots(
-            "Accuracy against m in the few-shot scenario; † marks prompts cut to the context.",
+            "Accuracy against m in the few-shot scenario; † marks truncated prompts.",
             f"{experiment.SPREAD} |D| = 1; the rest are anchors.",
         ),
         defaults={
@@ -58,16 +58,16 @@ EXPERIMENTS = (
     experiment.Experiment(
         "upper_bound",
         "Upper bound of demonstration selection",
-        "The best of many random prompts, chosen on the test rows themselves: a bound, no method.",
+        "The best of many random prompts, chosen on the test rows themselves: a bound, not a method.",
         experiment.drawn(
             ("method",),
-            distributions.prompts,
+            figures.prompts,
             "Accuracies of the random prompts tried (bars); lines and bands: mean ± one sample standard deviation over seeds; "
             "dotted: the paper's.",
-            f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: how many of 1,000 "
-            "prompts are as good.",
+            f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: the number of prompts "
+            "per 1,000 that are as good.",
         ),
-        defaults={"tasks": settings_lib.SIX_TASKS, "methods": f"icl,{distributions.BOUND},knn", "shots": (1024,)},
+        defaults={"tasks": settings_lib.SIX_TASKS, "methods": f"icl,{figures.BOUND},knn", "shots": (1024,)},
         cells=_searched_once,
     ),
     experiment.Experiment(
@@ -80,7 +80,7 @@ EXPERIMENTS = (
     experiment.Experiment(
         "whole_vs_partial",
         "Whole or partial distribution",
-        "All of the vocabulary beside the label words alone.",
+        "The whole vocabulary beside the label words alone.",
         experiment.tabulated("method"),
         defaults={"methods": "icl,knn,knn_partial", "shots": (1024,)},
     ),

@@ -1,6 +1,6 @@
-"""Dataset statistics: classes, template tokens, and the shots that 1,024 and 2,048 tokens hold (two tables).
+"""Dataset statistics (two tables): classes, template tokens, and the shots that 1,024 and 2,048 tokens hold.
 
-The paper's were counted with GPT-2's tokenizer: --config.tokenizer=<folder of GPT-2's tokenizer>.
+The paper counted them with GPT-2's tokenizer: pass a folder with that tokenizer as `tokenizer`.
 """
 
 import dataclasses
@@ -16,27 +16,33 @@ from knnprompt_jax.models import tokenizers
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.prompts import layout, statistics
-from knnprompt_jax.report import names, published, sections
-from knnprompt_jax.report.scores import Score
-from knnprompt_jax.report.tables import Cell, Table, TableRow
-from knnprompt_jax.runs import material
+from knnprompt_jax.report import names, page, published, tables
+from knnprompt_jax.report.results import Score
+from knnprompt_jax.report.tables import Cell, Table
+from knnprompt_jax.runs import inputs
 
 _NAME = "max_shots"
 _FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_shots", "truncated", "m_t"}
+_OF_TASK = {"num_classes": "classes", "average_template_tokens": "tokens of a template, mean"}
+_OF_CONTEXT = {
+    "max_shots": "shots that {:,} tokens hold",
+    "truncation_percent": "TP for {:,} tokens: prompts cut at so many, %",
+    "M_T": "M_T for {:,} tokens",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings(settings_lib.GridSettings):
-    """What is counted, by which tokenizer."""
+    """Options of the counts."""
 
     contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1)
-    tokenizer: str = options.option("", "A folder with a tokenizer; empty: the first model's.")
+    tokenizer: str = options.option("", "A folder with a tokenizer. Default: the tokenizer of the first model.")
 
 
 @dataclasses.dataclass(frozen=True)
 class _MaxShots(experiment.Experiment):
     def read(self, folder: pathlib.Path) -> Sequence[Mapping[str, Any]]:
-        """The rows that `count` wrote; raises UserError where they are not whole."""
+        """Return the rows that `count` wrote; raise UserError if they are incomplete."""
         path = folder / f"{_NAME}.json"
         if not path.exists():
             return []
@@ -48,37 +54,33 @@ class _MaxShots(experiment.Experiment):
             pass
         raise errors.UserError(f"{path}: no task statistics: rows with {', '.join(sorted(_FIELDS))} are expected")
 
-    def section(self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> sections.Section:
-        """The rows beside the paper's: facts of texts and tokenizer, without a model."""
+    def section(self, records: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> page.Section:
+        """Return the table of the rows; texts and a tokenizer determine them, without a model."""
         del folder
-        return sections.Section(
-            self.name, self.title, self.text, {}, tuple(self.draw(experiment.Shown(self.name, records))[0])
-        )
+        return page.Section(self.name, self.title, self.text, tables=(_table(records),))
 
 
 def _count(settings: Settings) -> str:
-    """Counts and writes <output>/max_shots/max_shots.json, {"rows": [a row for each task and context]}; gives them as a table.
+    """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return a table for the terminal.
 
-    Raises UserError on tasks or a tokenizer that cannot be read, and where nothing is asked for.
+    Raises:
+      UserError: a task or tokenizer is unreadable, or there is nothing to count.
     """
     if not settings.task_names or not settings.contexts:
         raise errors.UserError(f"{_NAME}: nothing to count with tasks={settings.tasks!r}, contexts={settings.contexts}")
     folder = pathlib.Path(settings.tokenizer) if settings.tokenizer else models.describe(settings.model_names[0])[1]
-    tokenize = layout.tokenize_with(tokenizers.load(folder))
-    rows = [row for name in settings.task_names for row in _rows(settings, name, tokenize)]
+    tokenize, rows = layout.tokenize_with(tokenizers.load(folder)), []
+    for name in settings.task_names:
+        task_rows = inputs.load_rows(settings, name)
+        counts = statistics.describe(task_rows.task, task_rows.train, task_rows.evaluation, tokenize, settings.contexts)
+        shared = {"task": name, **{field: getattr(counts, field) for field in _OF_TASK}}
+        rows += [{**shared, "context": context, **limit._asdict()} for context, limit in counts.limits.items()]
     path = pathlib.Path(settings.output) / _NAME / f"{_NAME}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.new_file(path) as unfinished:
         unfinished.write_text(json.dumps({"rows": rows}, indent=1), encoding="utf-8")
     header = ["task", "classes", "tokens", "context", "max shots", "M_T"]
     return f"{terminal.render(header, list(map(_line, rows)))}\n\nM_T in brackets: the paper's."
-
-
-def _rows(settings: Settings, name: str, tokenize: layout.Tokenize) -> list[dict[str, Any]]:
-    rows = material.load_rows(settings, name)
-    described = statistics.describe(rows.task, rows.train, rows.evaluation, tokenize, settings.contexts)
-    shared = {"task": name} | {field: getattr(described, field) for field in ("num_classes", "average_template_tokens")}
-    return [{**shared, "context": context, **limit._asdict()} for context, limit in described.limits.items()]
 
 
 def _line(row: Mapping[str, Any]) -> list[str]:
@@ -88,55 +90,30 @@ def _line(row: Mapping[str, Any]) -> list[str]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A row for each quantity, a column for each task."""
-    printed = published.tables()[_NAME]
-    tasks = names.ordered("task", [*(row["task"] for row in rows), *map(str.lower, printed["tasks"])])
-    contexts = sorted({*(row["context"] for row in rows), *map(int, printed["context"])})
-    quantities: list[tuple[str, str, int | None]] = [
-        ("classes", "num_classes", None),
-        ("tokens of a template, mean", "average_template_tokens", None),
-        *(
-            (title.format(f"{context:,}"), quantity, context)
-            for context in contexts
-            for title, quantity in (
-                ("shots that {} tokens hold", _NAME),
-                ("TP for {} tokens: prompts cut at so many, %", "truncation_percent"),
-                ("M_T for {} tokens", "M_T"),
-            )
-        ),
-    ]
-    by_place = {(row["task"], row["context"]): _of_paper(row) for row in rows}
-    first = {row["task"]: _of_paper(row) for row in reversed(rows)}
-    lines = []
-    for title, quantity, context in quantities:
-        counted = {
-            task: (by_place.get((task, context), {}) if context else first.get(task, {})).get(quantity)
-            for task in tasks
+    """Return a row per quantity and a column per task."""
+    paper = published.tables()[_NAME]
+    order = [name.lower() for name in paper["tasks"]]
+    tasks = names.ordered("task", [*(row["task"] for row in rows), *order])
+    contexts = sorted({*(row["context"] for row in rows), *map(int, paper["context"])})
+    ours: dict[tuple[str, str], float] = {}
+    for row in reversed(rows):
+        values = {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
+        ours |= {(title, row["task"]): values[name] for name, title in _OF_TASK.items()}
+        ours |= {(title.format(row["context"]), row["task"]): values[name] for name, title in _OF_CONTEXT.items()}
+    quantities = {title: paper[name] for name, title in _OF_TASK.items()}
+    for context in contexts:
+        printed = paper["context"].get(str(context), {})
+        quantities |= {title.format(context): printed.get(name, []) for name, title in _OF_CONTEXT.items()}
+    cells = {}
+    for title, values in quantities.items():
+        theirs, digits = dict(zip(order, values, strict=False)), int(title == _OF_TASK["average_template_tokens"])
+        pairs = {task: (ours.get((title, task)), theirs.get(task)) for task in tasks}
+        cells[title,] = {
+            task: Cell(*(None if value is None else Score(float(value)) for value in pair), True, digits=digits)
+            for task, pair in pairs.items()
         }
-        digits = 1 if quantity == "average_template_tokens" else 0
-        cells = (
-            Cell(_score(value), _score(_printed(task, quantity, context)), True, digits=digits)
-            for task, value in counted.items()
-        )
-        lines.append(TableRow((title,), tuple(cells)))
-    caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are cut."
-    return Table(_NAME, caption, ("",), tuple(map(names.task, tasks)), tuple(lines))
-
-
-def _of_paper(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row by the names of the paper's quantities."""
-    return {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
-
-
-def _printed(task: str, quantity: str, context: int | None) -> float | None:
-    printed = published.tables()[_NAME]
-    order = [name.lower() for name in printed["tasks"]]
-    values = printed["context"].get(str(context), {}).get(quantity) if context else printed[quantity]
-    return values[order.index(task)] if values and task in order else None
-
-
-def _score(value: float | None) -> Score | None:
-    return None if value is None else Score(float(value))
+    caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are truncated."
+    return tables.build(_NAME, caption, ("",), {task: names.task(task) for task in tasks}, cells)
 
 
 EXPERIMENTS = (
@@ -144,7 +121,7 @@ EXPERIMENTS = (
         _NAME,
         "Task statistics: how many shots a context holds",
         "Counted with the model's tokenizer; no model runs.",
-        lambda shown: ([_table(shown.records)], []),
+        lambda data: ([], []),
         settings=Settings,
         count=_count,
     ),

@@ -1,55 +1,53 @@
-"""Robustness (figure): the spread over 10 seeds for each anchor-set size, m = 32 … 1024."""
+"""Robustness (figure): the spread over ten seeds for each number of shots, m = 32 … 1024."""
 
 import statistics
-from collections.abc import Sequence
+
+import pandas as pd
 
 from knnprompt_jax.paper import experiment, settings
-from knnprompt_jax.report import distributions, names, published, scores
-from knnprompt_jax.report.scores import Record, Score
-from knnprompt_jax.report.tables import Cell, Table, TableRow
+from knnprompt_jax.report import figures, names, published, results, tables
+from knnprompt_jax.report.results import Score
+from knnprompt_jax.report.tables import Cell, Table
 
-_SMALLEST = "gpt2-large"  # Of whose 32 shots the text says 3.83 against 9.14.
+_SMALLEST = "gpt2-large"  # The text gives spreads of this model with 32 shots: 3.83 against 9.14.
 
 
-def _draw(shown: experiment.Shown) -> experiment.Drawn:
+def _draw(data: experiment.Data) -> experiment.Drawn:
     caption = (
-        "Spread over seeds. Box: quartiles and median; whiskers: 1.5 times the box's height at most; dots: seeds; hollow: the "
+        "Spread over seeds. Box: quartiles and median; whiskers: at most 1.5 times the box's height; dots: seeds; hollow: the "
         "paper's mean ± standard deviation in its table of data scaling."
     )
-    drawn, figures = experiment.drawn(("m", "method"), distributions.boxes, caption)(shown)
-    return [*drawn, _spread(shown.records)], figures
+    drawn, drawings = experiment.drawn(("m", "method"), figures.boxes, caption)(data)
+    return [*drawn, _spreads(data.ours)], drawings
 
 
-def _spread(records: Sequence[Record]) -> Table:
-    """The standard deviations over seeds, averaged over tasks, for each model, m and method."""
+def _spreads(ours: pd.DataFrame) -> Table:
+    """Return the standard deviation over seeds, averaged over tasks, for each model, m and method."""
     axes = ("model", "m", "method")
-    methods, models = ["icl", "knn"], [_SMALLEST, published.MODEL, *(record.model for record in records)]
-    paper = published.matching("data_scaling", methods, models, (), ())
-    paper = [number for number in paper if number.model in models and number.score.std is not None]
-    ours, theirs = scores.pool(records, *axes), scores.pool(paper, *axes)
-    tasks = {record.task for record in records}
-    rows = []
-    for place in names.ordered_places(axes, {**ours, **theirs}):
-        measured, printed = _average(ours.get(place, [])), [number.score.std for number in theirs.get(place, [])]
-        same = len(printed) == len(tasks)
-        ran = len({record.task for record in ours.get(place, [])})
-        fewer = (f"over {ran} of {len(tasks)} tasks",) if measured and ran < len(tasks) else ()
-        cell = Cell(
-            measured, Score(statistics.fmean(filter(None, printed))) if printed else None, same, fewer, digits=2
-        )
-        rows.append(TableRow(tuple(map(names.text, axes, place)), (cell,)))
+    models = {_SMALLEST, published.MODEL, *ours.model}
+    paper = published.matching("data_scaling", ["icl", "knn"], [], [], ())
+    paper = paper[paper.model.isin(models) & (paper.task != published.AVERAGE)]
+    measured, printed, cells = results.groups(ours, axes), results.groups(paper, axes), {}
+    for place in names.ordered_places(axes, measured | printed):
+        runs = measured.get(place, ours[:0])
+        stds, ran = runs.groupby("task").accuracy.std(), runs.task.nunique()
+        spread = Score(float(stds.mean())) if len(stds) and stds.notna().all() else None
+        theirs = [score.std for score in printed[place].score] if place in printed else []
+        fewer = spread and ran < ours.task.nunique()
+        cells[place] = {
+            "spread": Cell(
+                spread,
+                Score(statistics.fmean(theirs)) if theirs else None,
+                len(theirs) == ours.task.nunique(),
+                (f"over {ran} of {ours.task.nunique()} tasks",) if fewer else (),
+                digits=2,
+            )
+        }
     caption = (
         "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "
-        "data scaling (its text: 3.83 for kNN Prompting against 9.14, of 0.8B with m = 32)."
+        "data scaling (its text: 3.83 for kNN Prompting against 9.14, with 0.8B and m = 32)."
     )
-    return Table("robustness_spread", caption, tuple(names.HEADERS[axis] for axis in axes), ("spread",), tuple(rows))
-
-
-def _average(records: Sequence[Record]) -> Score | None:
-    """The mean over tasks of the standard deviation; None where a task has one seed."""
-    stds = [scores.accuracy(group).std for group in scores.pool(records, "task").values()]
-    known = [std for std in stds if std is not None]
-    return Score(statistics.fmean(known)) if known and len(known) == len(stds) else None
+    return tables.build("robustness_spread", caption, axes, {"spread": "spread"}, cells)
 
 
 EXPERIMENTS = (

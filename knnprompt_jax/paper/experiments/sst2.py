@@ -1,89 +1,78 @@
 """SST2 with gpt2-xl, m = 1024, five seeds: the gate. The README of the paper's released code prints each seed's accuracy.
 
-They need the published train file and `direction=released`, the default here. Another device or library may take a row or two for
-the other class; a wrong template, draw, direction or weight takes many more.
+The expected numbers need the published train file and `direction=released`, the default here. Another device or library may change
+a row or two; a wrong template, draw, direction or weight changes many more.
 """
 
 from collections.abc import Sequence
 
 from knnprompt_jax.paper import experiment
-from knnprompt_jax.report import names, published, scores
-from knnprompt_jax.report.scores import Record, Score
-from knnprompt_jax.report.tables import Cell, Table, TableRow
+from knnprompt_jax.report import names, published, results, tables
+from knnprompt_jax.report.results import Record, Score
+from knnprompt_jax.report.tables import Cell
 
 _AXES = ("model", "method", "m")
-_PRINTED = {("icl", None): "icl", ("knn", 1024): "knn_prompting_1024"}
-_ROWS = 256  # To classify.
-_FORGIVEN = 2  # Rows by which a seed's accuracy may be off.
+_PRINTED = {("icl", results.FILLS_CONTEXT): "icl", ("knn", 1024): "knn_prompting_1024"}
+_ROWS = 256  # Test rows.
+_TOLERANCE = 2  # Rows that a seed may differ in.
 
 
-def _draw(shown: experiment.Shown) -> experiment.Drawn:
-    """A row for each method, a column for each seed: no spread is needed where the seed is the same."""
-    released = published.tables()["released_code_sst2"]
-    groups = scores.pool(shown.records, *_AXES)
-    places = {**groups, **{(released["model"], *place): None for place in _PRINTED}}
-    seeds = names.ordered("seed", [*released["seeds"], *(record.seed for record in shown.records)])
-    rows = []
-    for place in names.ordered_places(_AXES, places):
-        measured = {record.seed: record for record in groups.get(place, [])}
-        theirs = _expected(*place[1:]) if place[0] == released["model"] else {}
-        cells = (_cell(measured.get(seed), theirs.get(seed)) for seed in seeds)
-        rows.append(TableRow(tuple(map(names.text, _AXES, place)), tuple(cells)))
-    table = Table(
-        name="sst2",
-        caption="Accuracy on SST2 by seed, beside what the README of the paper's released code prints.",
-        headers=tuple(names.HEADERS[axis] for axis in _AXES),
-        columns=tuple(f"seed {seed}" for seed in seeds),
-        rows=tuple(rows),
-        notes=(check(shown.records),) if shown.records else (),
-    )
-    return [table], []
+def _draw(data: experiment.Data) -> experiment.Drawn:
+    """Return a row per method and a column per seed: equal seeds need no spread."""
+    released, measured = published.tables()["released_code_sst2"], results.groups(data.ours, _AXES)
+    seeds = names.ordered("seed", [*released["seeds"], *data.ours.seed])
+    cells = {}
+    for place in names.ordered_places(_AXES, {*measured, *((released["model"], *each) for each in _PRINTED)}):
+        runs = measured.get(place, data.ours[:0])
+        ours = {seed: Score(accuracy / 100) for seed, accuracy in zip(runs.seed, runs.accuracy, strict=True)}
+        expected = _expected(*place[1:]) if place[0] == released["model"] else {}
+        cells[place] = {
+            seed: Cell(ours.get(seed), Score(expected[seed]) if seed in expected else None, True, digits=4)
+            for seed in seeds
+        }
+    caption = "Accuracy on SST2 by seed, beside the README of the paper's released code."
+    notes = [check(list(data.ours.record))] if len(data.ours) else []
+    return [tables.build("sst2", caption, _AXES, {seed: f"seed {seed}" for seed in seeds}, cells, notes)], []
 
 
-def _cell(record: Record | None, printed: float | None) -> Cell:
-    ours = Score(record.accuracy) if record else None
-    return Cell(ours, None if printed is None else Score(printed), True, digits=4)
-
-
-def _expected(method: str, m: int | None) -> dict[int, float]:
-    """The released accuracies of a method by seed."""
+def _expected(method: str, m: int) -> dict[int, float]:
+    """Return the released accuracies of a method by seed."""
     released, key = published.tables()["released_code_sst2"], _PRINTED.get((method, m))
     return dict(zip(released["seeds"], released[key], strict=True)) if key else {}
 
 
 def check(records: Sequence[Record]) -> str:
-    """Whether these records reproduce the released accuracies, and by how much each seed is off."""
+    """Return whether the records reproduce the released accuracies, and how many rows each seed differs in."""
     model = published.tables()["released_code_sst2"]["model"]
-    measured = [record for record in records if published.canonical(record.model) == model]
-    if not measured:
-        return f"gate: nothing to say: the expected accuracies are {model}'s on all of SST2's {_ROWS} rows"
-    lines, off, missing = [], [], 0
+    ours = results.frame([record for record in records if published.canonical(record.model) == model])
+    if ours.empty:
+        return f"gate: no verdict: the expected accuracies are {model}'s on all {_ROWS} rows of SST2"
+    lines, differences, missing = [], [], 0
     for method, m in _PRINTED:
-        ours = {record.seed: record for record in measured if (record.method, scores.axis(record, "m")) == (method, m)}
+        runs = ours[(ours.method == method) & (ours.m == m) & (ours.true.map(len) == _ROWS)].set_index("seed")
         for seed, expected in _expected(method, m).items():
-            if seed not in ours or len(ours[seed].true) != _ROWS:
+            if seed not in runs.index:
                 missing += 1
-            else:
-                off.append(round(_ROWS * (ours[seed].accuracy - expected)))
-                lines.append(
-                    f"{names.method(method)} seed {seed}: {ours[seed].accuracy:.4f}, expected {expected:.4f}{_rows(off[-1])}"
-                )
-    return "; ".join([_verdict(off, missing), *lines])
+                continue
+            accuracy = runs.accuracy[seed] / 100
+            difference = round(_ROWS * (accuracy - expected))
+            differences.append(abs(difference))
+            rows = f" ({difference:+d} row{'s' if abs(difference) > 1 else ''})".replace("-", "−") if difference else ""
+            lines.append(f"{names.method(method)} seed {seed}: {accuracy:.4f}, expected {expected:.4f}{rows}")
+    return "; ".join([_verdict(differences, missing), *lines])
 
 
-def _verdict(off: Sequence[int], missing: int) -> str:
+def _verdict(differences: Sequence[int], missing: int) -> str:
     if missing:
-        return f"gate: not all there: {missing} of {missing + len(off)} runs are missing"
-    worst = max(map(abs, off))
-    if worst > _FORGIVEN:
-        return f"gate: FAIL: off by up to {worst} of {_ROWS} rows, more than {_FORGIVEN}"
-    return "gate: pass: " + (
-        f"off by {worst} of {_ROWS} rows at most" if worst else "every accuracy is the released one"
+        return f"gate: incomplete: {missing} of {missing + len(differences)} runs are missing"
+    worst = max(differences)
+    if worst > _TOLERANCE:
+        return f"gate: FAIL: up to {worst} of {_ROWS} rows differ, more than {_TOLERANCE}"
+    return (
+        f"gate: pass: at most {worst} of {_ROWS} rows differ"
+        if worst
+        else "gate: pass: every accuracy is the released one"
     )
-
-
-def _rows(off: int) -> str:
-    return f" ({off:+d} row{'s' if abs(off) > 1 else ''})".replace("-", "−") if off else ""
 
 
 EXPERIMENTS = (

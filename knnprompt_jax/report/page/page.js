@@ -20,7 +20,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
     return element;
   }
 
-  function says(point) {
+  function describe(point) {
     const other = point.other ? ` ${data.other}: ${point.other}.` : "";
     if (!point.prediction) return `Anchor. Label: ${point.label}.${other}`;
     return `${data.row}. Label: ${point.label}. Prediction: ${point.prediction}.${other}`;
@@ -51,7 +51,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
     if (index < 0) details.replaceChildren(...help);
     else {
       const point = data.points[index];
-      details.replaceChildren(make("p", says(point)), make("p", point.text || "(empty)"));
+      details.replaceChildren(make("p", describe(point)), make("p", point.text || "(empty)"));
       if (index === pinned) details.append(...neighbours(index));
     }
   }
@@ -105,7 +105,7 @@ for (const figure of document.querySelectorAll("figure.map")) {
 
   function focus(index) {
     marks.forEach((mark, other) => mark.setAttribute("tabindex", other === index ? 0 : -1));
-    marks[index].setAttribute("aria-label", `${says(data.points[index])} ${data.points[index].text}`);
+    marks[index].setAttribute("aria-label", `${describe(data.points[index])} ${data.points[index].text}`);
     marks[index].focus({ preventScroll: true });
   }
 

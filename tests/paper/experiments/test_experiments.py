@@ -1,51 +1,40 @@
-"""The declarations of the paper's tables and figures: each has a grid that can be planned, and says what it costs."""
+"""The declarations of the paper's tables and figures, and the tables that an experiment builds itself."""
 
 import dataclasses
 import importlib
-import importlib.util
 import pathlib
 import pkgutil
-import types
 
+import pandas as pd
 import pytest
 
-from knnprompt_jax import errors, options
-from knnprompt_jax.paper import experiments, whole
+from knnprompt_jax import errors
+from knnprompt_jax.paper import experiment, experiments
+from knnprompt_jax.paper.experiments import data_scaling
+from knnprompt_jax.report import published, results
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+SST2 = experiments.get("sst2")
 
 
-def module(name):
-    return importlib.import_module(f"{experiments.__name__}.{name}")
-
-
-def grid(name):
-    config = whole.config() if name == whole.NAME else experiments.get(name).config()
-    return options.from_config(whole.settings_of(config), config)
-
-
-def test_every_file_is_listed():
-    files = {info.name for info in pkgutil.iter_modules(experiments.__path__)}
-    declared = [each for file in files for each in module(file).EXPERIMENTS]
-    assert {each.name: each for each in declared} == experiments.EXPERIMENTS and len(declared) == len(
-        experiments.EXPERIMENTS
-    )
+def test_every_file_with_experiments_is_listed():
+    files = [info.name for info in pkgutil.iter_modules(experiments.__path__)]
+    modules = [importlib.import_module(f"{experiments.__name__}.{file}") for file in files]
+    declared = [each for module in modules for each in getattr(module, "EXPERIMENTS", ())]
+    assert {each.name: each for each in declared} == experiments.EXPERIMENTS
+    assert len(declared) == len(experiments.EXPERIMENTS)
 
 
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
-def test_an_experiment_declares_a_grid(name, rows):
-    given = grid(name)
-    assert given.experiment == name
-    assert given.direction == "released" and given.restore_dropped
-    few_rows = dataclasses.replace(given, shots=tuple(min(9, m) for m in given.shots))
-    found = experiments.get(name).cells_of(few_rows, rows, 8)
-    assert found or experiments.get(name).count
-    for cell in found:
-        cell.options(given)
-
-
-@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
-def test_an_experiment_is_in_the_documentation(name):
+def test_an_experiment_declares_a_grid_and_is_documented(name, rows):
+    declared = experiments.get(name)
+    settings = declared.shipped
+    assert (settings.experiment, settings.direction, settings.restore_dropped) == (name, "released", True)
+    few_rows = dataclasses.replace(settings, shots=tuple(min(9, m) for m in settings.shots))
+    cells = declared.cells_of(few_rows, rows, 8)
+    assert cells or declared.count
+    for cell in cells:
+        cell.options(settings)
     assert f"| `{name}` |" in (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 
 
@@ -54,72 +43,87 @@ def test_an_experiment_is_in_the_documentation(name):
     [("few_shot", 6, 1, 10), ("low_resource", 10, 6, 5), ("data_scaling", 10, 6, 5), ("split_strategy", 5, 1, 10)],
 )
 def test_sizes_are_the_papers(name, tasks, models, seeds):
-    given = grid(name)
-    assert (len(given.task_names), len(given.model_names), len(given.seeds)) == (tasks, models, seeds)
+    settings = experiments.get(name).shipped
+    assert (len(settings.task_names), len(settings.model_names), len(settings.seeds)) == (tasks, models, seeds)
 
 
-def test_the_config_file_takes_a_name():
-    spec = importlib.util.spec_from_file_location("paper_config", ROOT / "configs" / "paper.py")
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    assert loaded.get_config("imbalance") == experiments.get("imbalance").config()
-    with pytest.raises(errors.UserError, match="experiment='table_7': choose from all, sst2, max_shots"):
-        loaded.get_config("table_7")
+def test_an_unknown_experiment_is_refused_with_the_choices():
+    with pytest.raises(errors.UserError, match="experiment='table_7': choose from .*sst2, max_shots"):
+        experiments.get("table_7")
 
 
-def test_an_option_of_another_experiment_is_none_of_this_one():
-    assert "shares" in experiments.get("imbalance").config()
-    assert "shares" not in experiments.get("few_shot").config()
-
-
-def whole_grids(**narrowed):
-    return {each.experiment: each for each in whole.grids(dataclasses.replace(grid(whole.NAME), **narrowed))}
-
-
-def test_all_grids_are_those_that_ship_the_gate_first():
-    found = whole_grids()
-    assert list(found)[0] == "sst2" and set(found) == set(experiments.EXPERIMENTS)
-    for name, each in found.items():
-        assert each == grid(name)
-
-
-def test_all_grids_are_narrowed_together():
-    found = whole_grids(tasks="trec,sst2", seeds=(1, 2), shots=(32, 128), models="smollm2", rows=50)
-    assert "imbalance" not in found and "sst2" not in found
-    assert (found["data_scaling"].shots, found["data_scaling"].few_shots) == ((32, 128), ())
-    for each in found.values():
-        assert set(each.task_names) <= {"trec", "sst2"} and each.seeds in ((1, 2), (1,)) and each.rows == 50
-        assert each.models == "smollm2"
-
-
-@pytest.mark.parametrize("narrowed", [{"methods": "tfidf", "shots": (32,)}, {"tasks": "demo"}])
-def test_where_nothing_is_left_of_any_grid_it_is_told(narrowed):
-    name, value = list(narrowed.items())[0]
-    with pytest.raises(
-        errors.UserError, match=f"all: no table or figure has anything left to run with .*{name}={value!r}"
-    ):
-        whole_grids(**narrowed)
-
-
-def test_the_gate_is_read_in_float32():
-    found = whole_grids(dtype="bfloat16")
-    assert {name for name, each in found.items() if each.dtype == "float32"} == {"sst2"}
-
-
-def test_models_of_the_paper_are_run_where_a_grid_has_them():
-    found = whole_grids(models="gpt2-large,opt-30b", tasks="mr")
-    assert found["data_scaling"].models == "gpt2-large,facebook/opt-30b"
-    assert found["few_shot"].models == "gpt2-large,opt-30b"
-
-
-def test_few_shots_of_a_task_hide_no_other_task():
+def test_few_shots_of_one_task_hide_no_other_task():
     few, full = (
-        [types.SimpleNamespace(model="m", task=task, method=method, m=8, regime=regime) for task, method in places]
+        pd.DataFrame(
+            [{"model": "m", "task": task, "method": method, "m": 8, "regime": regime} for task, method in places]
+        )
         for regime, places in (
             ("few", [("cb", "knn")]),
             ("full", [("cb", "knn"), ("mr", "knn"), ("mr", "linear_probe"), ("mr", "icl")]),
         )
     )
-    joined = module("data_scaling")._joined(few, full)
-    want = [("cb", "knn", "few"), ("mr", "knn", "full"), ("mr", "linear_probe", "full")]
-    assert [(each.task, each.method, each.regime) for each in joined] == want
+    joined = data_scaling.joined(few, full)[["task", "method", "regime"]]
+    expected = [("cb", "knn", "few"), ("mr", "knn", "full"), ("mr", "linear_probe", "full")]
+    assert list(joined.itertuples(index=False, name=None)) == expected
+
+
+def test_prior_reliance_is_averaged_over_tasks_as_in_the_paper(make_record):
+    records = [
+        dataclasses.replace(
+            make_record("prior_reliance", task, "icl", 8, seed, cell={"setting": "B", "ratio": ratio}),
+            accuracy=0.4 + ratio / 2 + number / 100,
+        )
+        for number, task in enumerate(("sst2", "mpqa", "subj", "mr", "cr"))
+        for seed in (1, 2)
+        for ratio in (0.125, 0.25, 0.375, 0.5)
+    ]
+    data = experiment.Data("prior_reliance", results.frame(records))
+    (table,), _ = experiments.get("prior_reliance").draw(data)
+    (row,) = (row for row in table.rows if row.headers == ("B", "In-context learning"))
+    assert [cell.ours.mean for cell in row.cells] == pytest.approx([48.25, 54.5, 60.75, 67.0, 57.625, -18.75])
+    assert [cell.paper.mean for cell in row.cells] == pytest.approx([45.9, 53.4, 60.9, 67.9, 57.04, -22.06])
+    assert all(cell.comparable for cell in row.cells)
+
+
+def test_sst2_is_compared_seed_by_seed(make_record):
+    records = [make_record("sst2", "sst2", method, m, 2) for method, m in (("icl", 16), ("knn", 1024), ("knn", 64))]
+    (table,), _ = SST2.draw(experiment.Data("sst2", results.frame(records)))
+    cells = {row.headers: row.cells[1] for row in table.rows}
+    icl, knn, other = (
+        cells["gpt2-xl (1.5B)", *place]
+        for place in (("In-context learning", "M_T"), ("kNN Prompting", "1024"), ("kNN Prompting", "64"))
+    )
+    assert (icl.paper_shown, knn.paper_shown, other.difference) == ("0.8125", "0.8867", None)
+    assert knn.difference == pytest.approx(records[1].accuracy - 0.8867)
+
+
+@pytest.fixture
+def gate(make_record):
+    """The verdict on records that differ in some rows, by (method, seed)."""
+    released = published.tables()["released_code_sst2"]
+
+    def verdict(off=(), model="gpt2-xl", left_out=()):
+        records = []
+        for method, m, key in (("icl", 16, "icl"), ("knn", 1024, "knn_prompting_1024")):
+            for seed, expected in zip(released["seeds"], released[key], strict=True):
+                right = round(256 * expected) + dict(off).get((method, seed), 0)
+                made = make_record("sst2", "sst2", method, m, seed, model=model)
+                records.append(dataclasses.replace(made, accuracy=right / 256, true=("0",) * 256))
+        return SST2.check([record for record in records if (record.method, record.seed) not in left_out])
+
+    return verdict
+
+
+def test_the_gate_allows_two_rows_of_difference(gate):
+    assert gate().startswith("gate: pass: every accuracy is the released one")
+    assert gate({("knn", 3): -2}.items()).startswith("gate: pass: at most 2 of 256 rows differ")
+    assert "seed 3: 0.8828, expected 0.8906 (−2 rows)" in gate({("knn", 3): -2}.items())
+    verdict = gate({("icl", 1): 3, ("knn", 5): 1}.items())
+    assert verdict.startswith("gate: FAIL: up to 3 of 256 rows differ, more than 2")
+    assert "In-context learning seed 1: 0.8555, expected 0.8438 (+3 rows)" in verdict
+
+
+def test_the_gate_says_when_it_has_no_verdict(gate):
+    assert "1 of 10 runs are missing" in gate(left_out={("icl", 4)})
+    assert gate(model="tiny").startswith("gate: no verdict")
+    assert gate(model="openai-community/gpt2-xl").startswith("gate: pass")

@@ -18,13 +18,13 @@ def counting(grid):
 
 
 def test_the_file_has_the_statistics_and_is_read_back(counting):
-    shown = MAX_SHOTS.count(counting)
+    text = MAX_SHOTS.count(counting)
     folder = pathlib.Path(counting.output) / "max_shots"
     rows = json.loads((folder / "max_shots.json").read_text())["rows"]
     assert [(row["task"], row["context"], row["num_classes"]) for row in rows] == [("mr", 64, 2), ("mr", 128, 2)]
     assert 1 <= rows[0]["max_shots"] < rows[1]["max_shots"]
     assert all(row["m_t"] <= row["max_shots"] and row["average_template_tokens"] > 5 for row in rows)
-    assert f"{rows[1]['max_shots']} ({100 * rows[1]['truncated']:.0f} %)" in shown
+    assert f"{rows[1]['max_shots']} ({100 * rows[1]['truncated']:.0f} %)" in text
     assert MAX_SHOTS.read(folder) == rows
     assert len(MAX_SHOTS.section(rows, folder).tables[0].rows) == 2 + 3 * 4
 

@@ -1,0 +1,308 @@
+"""Calibrations: methods that correct the bias of the label words' probabilities.
+
+Each reads log p of the label words [N, C] after the split's demonstrations. Contextual, domain-context and Batch Calibration
+shift them by an estimated bias. Prototypical Calibration clusters them. LinC and Supervised Calibration learn a map from the
+labelled anchors.
+"""
+
+import dataclasses
+import functools
+import random
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from scipy import optimize, special
+
+from knnprompt_jax import errors, options
+from knnprompt_jax.methods import method
+from knnprompt_jax.tasks.task import Example
+
+CONTENT_FREE = ("N/A", "", "[MASK]")
+DOMAIN_TEXTS = 20
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ContextualSettings(options.Options):
+    """Options of contextual calibration."""
+
+    prior: str = options.option(
+        "balanced",
+        "The prior of the classes: equal, or their shares of the split's train rows.",
+        choices=("balanced", "trainset"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PrototypicalSettings(options.Options):
+    """Options of Prototypical Calibration."""
+
+    restarts: int = options.option(100, "Mixtures to estimate; the one that matches the labels best is kept.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LincSettings(options.Options):
+    """Options of LinC. The source tunes the learning rate and the epochs per task; the defaults are those for SST2."""
+
+    epochs: int = options.option(15, "Passes over the rows.", least=1)
+    learning_rate: float = options.option(0.015, "Learning rate of the gradient descent.", least=0)
+    rows: int = options.option(100, "Maximum number of anchors to learn from.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SupervisedSettings(options.Options):
+    """Options of Supervised Calibration."""
+
+    penalty: float = options.option(1.0, "Strength of the pull of slopes to 1 and shifts to 0.", least=1e-6)
+
+
+def content_free_queries(problem: method.Problem) -> list[Example]:
+    """Return queries without content: every field holds the same content-free text."""
+    fields = problem.task.fields
+    return [Example(dict.fromkeys(fields, text), "", source=f"content-free {text!r}") for text in CONTENT_FREE]
+
+
+def domain_queries(problem: method.Problem) -> list[Example]:
+    """Return queries of random in-domain words, drawn with the split's seed.
+
+    Each text has as many words as the train rows' mean text. As in the released code, words are lower-cased and drawn with
+    replacement, field by field, and a text ends in " .".
+    """
+    generator = random.Random(problem.split.seed)
+    texts = {
+        field: _random_texts([row.fields[field] for row in problem.train_rows], generator)
+        for field in problem.task.fields
+    }
+    return [
+        Example({field: texts[field][number] for field in problem.task.fields}, "", source=f"in-domain text {number}")
+        for number in range(DOMAIN_TEXTS)
+    ]
+
+
+def _random_texts(texts: Sequence[str], generator: random.Random) -> list[str]:
+    words = [word for text in texts for word in text.lower().split()]
+    length = len(words) // len(texts) + 1
+    return [" ".join([*generator.choices(words, k=length), "."]) for _ in range(DOMAIN_TEXTS)]
+
+
+def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
+    """Return log p_cf [C]: probabilities averaged over N content-free inputs, then normalised over the label words."""
+    return special.log_softmax(special.logsumexp(log_p_NC, axis=0))
+
+
+def contextual(context: method.Context, settings: ContextualSettings) -> method.Prediction:
+    """Divide the probabilities by those after content-free inputs.
+
+    Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML 2021,
+    Section 5: W = diag(p_cf)⁻¹, b = 0. The prior "trainset" multiplies by the classes' frequencies in the split.
+    """
+    shift_C = -log_bias(context.label_log_p(content_free_queries))
+    if settings.prior == "trainset":
+        y = context.classes(context.problem.train_rows)
+        with np.errstate(divide="ignore"):  # −∞, hence never predicted, for a class without train rows.
+            shift_C += np.log(np.bincount(y, minlength=context.num_classes) / len(y))
+    return _softmax(context.label_log_p(method.queries) + shift_C)
+
+
+def domain_context(context: method.Context, _: options.Options) -> method.Prediction:
+    """Divide the probabilities by those after random in-domain texts.
+
+    Fei, Hou, Chen, Bosselut: "Mitigating Label Biases for In-context Learning", ACL 2023, Section 5.
+    """
+    return _softmax(context.label_log_p(method.queries) - log_bias(context.label_log_p(domain_queries)))
+
+
+def batch(context: method.Context, _: options.Options) -> method.Prediction:
+    """Subtract the mean log-probability over the queries.
+
+    Zhou, Wan, Proleev, Mincu, Chen, Heller, Roy: "Batch Calibration: Rethinking Calibration for In-Context Learning and
+    Prompt Engineering", 2023 (ICLR 2024), Section 3.
+    """
+    log_p_QC = context.label_log_p(method.queries)
+    return _softmax(log_p_QC - log_p_QC.mean(0))
+
+
+def prototypical(context: method.Context, settings: PrototypicalSettings) -> method.Prediction:
+    """Predict the label of the likeliest cluster of a Gaussian mixture over label words' log-probabilities.
+
+    Han, Hao, Dong, Sun, Wei: "Prototypical Calibration for Few-shot Learning of Language Models", ICLR 2023, Section 3: one
+    cluster per class, estimated by EM on the anchors without their labels. A maximum-weight bipartite matching assigns clusters
+    to labels, with the cluster means as weights. The heaviest matching of many restarts is kept. As in the released code, there
+    are 100 restarts, and all clusters have the same weight when a query is assigned.
+    """
+    from sklearn import exceptions, mixture
+
+    log_p_NC = context.label_log_p(method.anchors)
+    seeds = np.random.default_rng(context.seed).integers(2**31, size=settings.restarts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", exceptions.ConvergenceWarning)  # Few or equal rows; the matching decides.
+        mixtures = [
+            mixture.GaussianMixture(context.num_classes, random_state=int(seed)).fit(log_p_NC) for seed in seeds
+        ]
+    best = max(mixtures, key=lambda fitted: match(fitted.means_)[1])
+    best.weights_ = np.full_like(best.weights_, 1 / context.num_classes)
+    posterior_QC = best.predict_proba(context.label_log_p(method.queries))
+    return method.Prediction.most_probable(posterior_QC[:, match(best.means_)[0]])
+
+
+def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the cluster of each label and the weight of the matching, from `means_CC[cluster, label]`."""
+    clusters, labels = optimize.linear_sum_assignment(means_CC, maximize=True)
+    return clusters[np.argsort(labels)], float(means_CC[clusters, labels].sum())
+
+
+def check_prototypical(problem: method.Problem) -> None:
+    """Raise UserError if label words are not tokens, or if there are fewer anchors than clusters."""
+    method.label_words_are_tokens(problem)
+    rows, required = len(problem.split.anchors), max(2, problem.task.num_classes)
+    if rows < required:
+        raise errors.UserError(f"Prototypical Calibration has {rows} anchors and needs {required}: choose more shots")
+
+
+def linc(context: method.Context, settings: LincSettings) -> method.Prediction:
+    """Learn softmax(A p + b) on at most 100 labelled anchors, with p normalised over the label words.
+
+    Abbas, Zhou, Ram, Baracaldo, Samulowitz, Salonidis, Chen: "Enhancing In-context Learning via Linear Probe Calibration",
+    AISTATS 2024: stochastic gradient descent on the cross-entropy, one row at a time. As in the released code, A starts as
+    contextual calibration's diag(p_cf)⁻¹ and b as 0.
+    """
+    log_p_NC, log_p_QC = context.label_log_p(method.anchors)[: settings.rows], context.label_log_p(method.queries)
+    p_NC, p_QC = (special.softmax(log_p, axis=-1).astype(np.float32) for log_p in (log_p_NC, log_p_QC))
+    bias_C = log_bias(context.label_log_p(content_free_queries))
+    start = (jnp.diag(jnp.asarray(np.exp(-bias_C), jnp.float32)), jnp.zeros(context.num_classes))
+    generator = np.random.default_rng(context.seed)
+    order = np.concatenate([generator.permutation(len(p_NC)) for _ in range(settings.epochs)])
+    slope_CC, shift_C = map(
+        np.asarray, _descend(start, p_NC[order], context.y.astype(np.int32)[order], settings.learning_rate)
+    )
+    return _softmax(p_QC @ slope_CC.T + shift_C)
+
+
+@jax.jit
+def _descend(start: tuple[Array, Array], p_TC: Array, y_T: Array, learning_rate: float) -> tuple[Array, Array]:
+    """Take one gradient step per row, in the given order."""
+
+    def loss(weights: tuple[Array, Array], p_C: Array, label: Array) -> Array:
+        slope_CC, shift_C = weights
+        return optax.softmax_cross_entropy_with_integer_labels(slope_CC @ p_C + shift_C, label)
+
+    def step(weights: tuple[Array, Array], row: tuple[Array, Array]) -> tuple[tuple, None]:
+        gradients = jax.grad(loss)(weights, *row)
+        return jax.tree.map(lambda weight, gradient: weight - learning_rate * gradient, weights, gradients), None
+
+    with jax.default_matmul_precision("highest"):
+        return jax.lax.scan(step, start, (p_TC, y_T))[0]
+
+
+def supervised(context: method.Context, settings: SupervisedSettings) -> method.Prediction:
+    """Learn a slope and a shift per class of the label words' log-probabilities on the anchors.
+
+    Gundem, Dong, Zhang, Tarokh, Qi: "Boosting In-Context Learning in LLMs Through the Lens of Classical Supervised Learning",
+    2025 (arXiv 2505.23783). A slope can turn the boundary between two classes, or reverse it, where other calibrations shift it.
+
+    No code is public; this follows the paper's abstract. The pseudo-queries are the split's anchors. The trust region is a
+    penalty on the distance to the identity map. The context-invariance term is left out: all anchors share one context.
+    """
+    log_p_NC, log_p_QC = (
+        special.log_softmax(context.label_log_p(rows), axis=-1) for rows in (method.anchors, method.queries)
+    )
+    slope_C, shift_C = fit_supervised(log_p_NC, context.y, settings.penalty)
+    return _softmax(log_p_QC * slope_C + shift_C)
+
+
+def fit_supervised(log_p_NC: np.ndarray, y: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the w and b [C] that minimise Σ −log softmax(w log p + b)_y + penalty / 2 · (Σ (w − 1)² + Σ b²), a convex loss."""
+    num_classes = log_p_NC.shape[1]
+    is_label_NC = np.eye(num_classes)[y]
+    identity_2C = np.stack([np.ones(num_classes), np.zeros(num_classes)])
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        map_2C = flat.reshape(2, -1)
+        scores_NC = special.log_softmax(map_2C[0] * log_p_NC + map_2C[1], axis=-1)
+        error_NC, away_2C = np.exp(scores_NC) - is_label_NC, map_2C - identity_2C
+        gradient_2C = np.stack([(error_NC * log_p_NC).sum(0), error_NC.sum(0)]) + penalty * away_2C
+        return -(scores_NC * is_label_NC).sum() + penalty / 2 * (away_2C**2).sum(), gradient_2C.ravel()
+
+    best = optimize.minimize(loss, identity_2C.ravel(), jac=True, method="L-BFGS-B", options={"gtol": 1e-8})
+    slope_C, shift_C = best.x.reshape(2, -1)
+    return slope_C, shift_C
+
+
+def _softmax(scores_QC: np.ndarray) -> method.Prediction:
+    return method.Prediction.most_probable(special.softmax(scores_QC, axis=-1))
+
+
+def _declare(
+    name: str, title: str, run: Any, source: str, needs: tuple[method.PromptSet, ...] = (), **declared: Any
+) -> method.Method:
+    declared.setdefault("check", method.label_words_are_tokens)
+    return method.Method(name, title, source, run, needs=(method.queries, *needs), **declared)
+
+
+_contextual = functools.partial(_declare, run=contextual, needs=(content_free_queries,), sees="demonstrations")
+METHODS = (
+    _contextual(
+        "contextual_calibration",
+        "Contextual calibration",
+        source="Zhao et al., ICML 2021, Section 5",
+        settings=ContextualSettings,
+        printed_as=("Contextual Calibration", "ContextualCalibration w/ Balanced Prior"),
+        look=2,
+    ),
+    _contextual(
+        "contextual_calibration_trainset",
+        "Contextual calibration, train prior",
+        source="Xu et al., ICLR 2023, appendix",
+        settings=method.with_defaults(ContextualSettings, prior="trainset"),
+        printed_as=("ContextualCalibration w/ Trainset Prior",),
+        look=5,
+    ),
+    _declare(
+        "domain_context_calibration",
+        "Domain-context calibration",
+        domain_context,
+        "Fei et al., ACL 2023, Section 5",
+        (domain_queries,),
+        look=6,
+    ),
+    _declare(
+        "batch_calibration",
+        "Batch Calibration",
+        batch,
+        "Zhou et al., ICLR 2024, Section 3",
+        sees="demonstrations",
+        look=4,
+    ),
+    _declare(
+        "proca",
+        "Prototypical Calibration",
+        prototypical,
+        "Han et al., ICLR 2023, Section 3",
+        (method.anchors,),
+        settings=PrototypicalSettings,
+        check=check_prototypical,
+    ),
+    _declare(
+        "linc",
+        "LinC",
+        linc,
+        "Abbas et al., AISTATS 2024",
+        (method.anchors, content_free_queries),
+        settings=LincSettings,
+        look=3,
+    ),
+    _declare(
+        "supervised_calibration",
+        "Supervised Calibration",
+        supervised,
+        "Gundem et al., 2025, abstract",
+        (method.anchors,),
+        settings=SupervisedSettings,
+        look=2,
+    ),
+)

@@ -1,0 +1,206 @@
+"""In-context learning after other demonstrations than the split's, the same for all queries.
+
+"icl_ensemble" combines the predictions after several disjoint sets. The paper (Section 4.2.2) cuts the m train rows per class into sets
+of M_T and does not say how predictions are combined.
+
+"icl_many_shot" fills the context with train rows in random order. Baek, Lee, Gupta, Oh, Dalmia, Kolhar: "Revisiting In-Context
+Learning with Long Context Language Models", 2024 (arXiv 2412.16926): in long contexts, random demonstrations do as well as selected
+ones. This follows the abstract, without the augmentation that makes more rows where the context has room.
+
+"demonstration_upper_bound" keeps the best of n random prompts, chosen on the evaluation rows. As in the paper (Section 4.3), it is a bound
+and no method: it reads the labels that it predicts.
+"""
+
+import collections
+import dataclasses
+import random
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import special
+
+from knnprompt_jax import errors, options
+from knnprompt_jax.methods import demonstration_selection, in_context, method
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.store import representations
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.splits import FewShotSplit
+from knnprompt_jax.tasks.task import Example
+
+COMBINATIONS = ("probability", "log_probability", "vote")
+
+
+@dataclasses.dataclass(frozen=True)
+class EnsembleSettings(options.Options):
+    """Options of the ensemble."""
+
+    combination: str = options.option(
+        "probability", "The mean of probabilities, the mean of their logarithms, or a vote.", choices=COMBINATIONS
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyShotSettings(options.Options):
+    """Options of many-shot in-context learning."""
+
+    most: int = options.option(0, "Maximum number of demonstrations, all classes together; 0: as many as fit.", least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class UpperBoundSettings(options.Options):
+    """Options of the search for the best prompt."""
+
+    num_prompts: int = options.option(1000, "Number of random prompts to try.", least=1)
+
+
+def ensemble_sets(split: FewShotSplit) -> list[list[Example]]:
+    """Return the split's demonstrations, then as many sets of its anchors as its shots allow, with as many rows per class.
+
+    A set takes the next rows of each class, in the order of the anchors. Rows that do not fill a set are dropped. A class without
+    further rows is missing from later sets.
+    """
+    sets: list[list[Example]] = [[] for _ in range(split.shots // split.demo_shots - 1)]
+    seen: collections.Counter[str] = collections.Counter()
+    for example in split.anchors:
+        number = seen[example.label] // split.demo_shots
+        seen[example.label] += 1
+        if number < len(sets):
+            sets[number].append(example)
+    return [list(split.demonstrations), *filter(None, sets)]
+
+
+def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
+    """Return class probabilities [Q, C] from the normalised log-probabilities of U predictions.
+
+    "probability" is the mean of probabilities, "log_probability" the normalised mean of logarithms, "vote" the shares of the most
+    probable classes.
+    """
+    if combination == "probability":
+        return np.exp(special.logsumexp(log_p_UQC, axis=0) - np.log(len(log_p_UQC)))
+    if combination == "log_probability":
+        return special.softmax(log_p_UQC.mean(0), axis=-1)
+    return np.eye(log_p_UQC.shape[-1])[log_p_UQC.argmax(-1)].mean(0)
+
+
+def run_ensemble(context: method.Context, settings: EnsembleSettings) -> method.Prediction:
+    """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
+    first, *others = ensemble_sets(context.problem.split)
+    sets = [context.problem.lay_out(demonstrations, context.model.context) for demonstrations in others]
+    states = [context.states[method.queries], *context.read_each(sets, "ICL ensemble")]
+    log_p_UQC = [representations.label_log_probabilities(context.head, each, context.label_ids) for each in states]
+    probabilities_QC = combine(special.log_softmax(np.asarray(log_p_UQC, np.float64), axis=-1), settings.combination)
+    return method.Prediction.most_probable(probabilities_QC, f"{len(states)} sets of {len(first)} demonstrations", sets)
+
+
+def check_ensemble(problem: method.Problem) -> None:
+    """Raise UserError if the shots do not make two sets, or if classes share a label token."""
+    method.label_words_differ(problem)
+    shots, demo_shots = problem.split.shots, problem.split.demo_shots
+    if demo_shots < 1:
+        raise errors.UserError("demo_shots=0: an ensemble needs sets of demonstrations; choose 1 or more")
+    if shots < 2 * demo_shots:
+        raise errors.UserError(
+            f"shots={shots}: two sets of demo_shots={demo_shots} need {2 * demo_shots} shots or more, "
+            f"or demo_shots of {shots // 2} or fewer"
+        )
+    if not problem.split.anchors:
+        raise errors.UserError("there are no anchors for a second set: choose more shots")
+
+
+def many_shot_rows(problem: method.Problem, reader: method.Reader, settings: ManyShotSettings) -> list[Example]:
+    """Return the demonstrations: the split's rows, shuffled with its seed, as many as leave room for the longest query.
+
+    Queries that do not fit even alone are ignored.
+    """
+    rows = problem.train_rows
+    random.Random(problem.split.seed).shuffle(rows)
+    rows = rows[: settings.most or None]
+    # One token more each: a blank line can become two tokens where demonstrations are joined.
+    lengths = reader.lengths([layout.demonstration_text(problem.task, [row]) for row in rows]) + 1
+    room = reader.context - problem.num_special
+    queries = reader.lengths([problem.task.render(query) for query in problem.evaluation])
+    longest = max(queries[queries <= room], default=0)
+    return rows[: int(np.searchsorted(np.cumsum(lengths), room - longest, side="right"))]
+
+
+def run_many_shot(context: method.Context, settings: ManyShotSettings) -> method.Prediction:
+    """Predict by in-context learning after as many demonstrations as fit."""
+    problem, model = context.problem, context.model
+    rows = many_shot_rows(problem, method.Reader(problem.lengths, model.context), settings)
+    prompts = problem.lay_out(rows, model.context)
+    probabilities_QC = in_context.predict_proba(context.head, context.read(prompts, "many shots"), context.label_ids)
+    return method.Prediction.most_probable(probabilities_QC, f"{len(rows)} demonstrations", [prompts])
+
+
+def cost_many_shot(problem: method.Problem, reader: method.Reader, settings: ManyShotSettings) -> method.Cost:
+    """Estimate the cost of reading the demonstrations once, and all queries."""
+    prefix = reader.demonstration_tokens(problem.task, many_shot_rows(problem, reader, settings))
+    return method.Cost(len(problem.evaluation), prefix + reader.query_tokens(problem.task, problem.evaluation))
+
+
+def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Example]]:
+    """Yield the demonstrations of each random prompt, as many per class as the split's, in random order.
+
+    They depend on the split's seed; the first of many prompts are the same as those of few.
+    """
+    generator = random.Random(problem.split.seed)
+    classes = splits.group_by_class(problem.train_rows).values()
+    for _ in range(num_prompts):
+        sample = splits.sample_by_class(classes, problem.split.demo_shots, generator)
+        generator.shuffle(sample)
+        yield sample
+
+
+def run_upper_bound(context: method.Context, settings: UpperBoundSettings) -> method.Prediction:
+    """Predict with each prompt and keep the most accurate; ties go to the first."""
+    problem, true_Q = context.problem, context.classes(context.problem.evaluation)
+    sets = [problem.lay_out(rows, context.model.context) for rows in random_sets(problem, settings.num_prompts)]
+    accuracies: list[float] = []
+    best_QC = np.zeros((len(true_Q), context.num_classes))
+    for states in context.read_each(sets, "upper bound"):
+        probabilities_QC = in_context.predict_proba(context.head, states, context.label_ids)
+        accuracies.append(float(np.mean(probabilities_QC.argmax(-1) == true_Q)))
+        if accuracies[-1] > max(accuracies[:-1], default=-1.0):
+            best_QC = probabilities_QC
+    note = f"best of {settings.num_prompts} random prompts, CHOSEN ON THE EVALUATION ROWS, hence optimistic"
+    return method.Prediction.most_probable(best_QC, note, sets, candidates=tuple(accuracies))
+
+
+METHODS = (
+    method.Method(
+        "icl_ensemble",
+        "ICL ensemble",
+        "Xu et al., ICLR 2023, Section 4.2.2",
+        run_ensemble,
+        needs=(method.queries,),
+        settings=EnsembleSettings,
+        check=check_ensemble,
+        cost=lambda problem, reader, _: reader.cost(problem, problem.split.shots // problem.split.demo_shots - 1),
+        printed_as=("ICL Ensemble",),
+        look=6,
+    ),
+    method.Method(
+        "icl_many_shot",
+        "Many-shot in-context learning",
+        "Baek et al., 2024, abstract",
+        run_many_shot,
+        settings=ManyShotSettings,
+        check=method.label_words_differ,
+        cost=cost_many_shot,
+        by_name="it fills the context with demonstrations: name the method to run it",
+        look=0,
+    ),
+    method.Method(
+        "demonstration_upper_bound",
+        "Demonstration selection, upper bound",
+        "Xu et al., ICLR 2023, Section 4.3",
+        run_upper_bound,
+        settings=UpperBoundSettings,
+        check=demonstration_selection.check,
+        cost=lambda problem, reader, settings: reader.cost(problem, settings.num_prompts),
+        by_name="it reads the evaluation rows after a thousand prompts: name the method to run it",
+        sees="draws",
+        printed_as=("DemonSelection (upper)",),
+        look=6,
+    ),
+)

@@ -1,0 +1,214 @@
+"""Training of a sequence classifier: AdamW with linear decay over seeded epochs, rows split over the devices, resumable.
+
+Hyper-parameters are the paper's; where it gives none, those of PET (Schick, Schütze, EACL 2021).
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from knnprompt_jax import options, parallel
+from knnprompt_jax.models import bert, layers, registry, training
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import dropout as dropout_lib
+from knnprompt_jax.prompts import padding
+
+Array = jax.Array
+_BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
+_MULTIPLE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.Options):
+    """Options of fine-tuning. Weights stay float32."""
+
+    model: str = options.option("", "A Hub name or a folder; empty: the run's language model.")
+    checkpoints: str = options.option("", "Folder for checkpoints, from which training resumes; empty: none.")
+    steps: int = options.option(0, "Optimizer steps; 0: the paper's for the number of shots.", least=0)
+    batch: int = options.option(0, "Rows per step; 0: the paper's for the task.", least=0)
+    learning_rate: float = options.option(1e-5, "Learning rate of the first step; it falls linearly to 0.", least=1e-12)
+    weight_decay: float = options.option(0.01, "AdamW's weight decay; biases and normalisation have none.", least=0)
+    clip: float = options.option(1.0, "Maximum norm of the gradient.", least=1e-12)
+    dropout: float = options.option(0.1, "Share of activations to drop.", least=0, most=0.99)
+    max_length: int = options.option(256, "Maximum tokens of a text; further tokens are dropped.", least=1)
+    dtype: str = options.option("float32", "Dtype of activations.", choices=config_lib.FLOATS)
+    remat: bool = options.option(False, "Recompute activations in the backward pass, to save memory.")
+    checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
+
+    def with_published(self, task_name: str, shots: int) -> "Settings":
+        """Replace steps and batch of 0 by the paper's, the steps for the next larger number of its shots per class."""
+        steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
+        return dataclasses.replace(self, steps=self.steps or steps, batch=self.batch or _BATCH.get(task_name, 16))
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """The tokens of N examples, at least one each, and the number (0 or 1) of the text in a pair that each token belongs to."""
+
+    tokens: tuple[list[int], ...]
+    types: tuple[list[int], ...]
+    max_length: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def lengths_N(self) -> np.ndarray:
+        return np.array([len(tokens) for tokens in self.tokens])
+
+    @property
+    def width(self) -> int:
+        """The length of the longest sequence, rounded up, but at most `max_length`."""
+        return min(self.max_length, -(-int(self.lengths_N.max()) // _MULTIPLE) * _MULTIPLE)
+
+    def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
+        """Return tokens and token types [size, width] and lengths [size] of some rows, padded on the right and with extra rows."""
+        tokens_BT, lengths_B = padding.pad([self.tokens[row] for row in rows], size, width)
+        types_BT, _ = padding.pad([self.types[row] for row in rows], size, width)
+        return tokens_BT, types_BT, lengths_B
+
+
+class SequenceClassifier(nnx.Module):
+    """A BERT or a decoder with a classification head, as in `transformers`' models for sequence classification.
+
+    BERT: dense layer with a bias on the pooled first token. Decoders: dense layer without a bias on the state of the last
+    token before the padding; causal attention hides padding on the right.
+    """
+
+    def __init__(self, backbone: registry.Model, num_classes: int, rngs: nnx.Rngs):
+        self.backbone = backbone
+        self.head_kernel = layers._normal(rngs, (backbone.config.embed_width, num_classes), jnp.float32)
+        if self.is_bidirectional:
+            self.head_bias = layers._zeros((num_classes,), jnp.float32)
+
+    @property
+    def is_bidirectional(self) -> bool:
+        return isinstance(self.backbone, bert.Encoder)
+
+    def __call__(
+        self,
+        tokens_BT: Array,
+        types_BT: Array,
+        lengths_B: Array,
+        dropout: dropout_lib.Dropout = dropout_lib.OFF,
+        remat: bool = False,
+    ) -> Array:
+        """Return class logits [B, C] of right-padded sequences, float32."""
+        if self.is_bidirectional:
+            hidden_BTD = self.backbone(tokens_BT, lengths_B, types_BT, remat, dropout)
+            pooled_BD = dropout.at(self.backbone.config.num_layers + 1)(self.backbone.pool(hidden_BTD))
+            return pooled_BD @ self.head_kernel[...] + self.head_bias[...]
+        hidden_BTE = self.backbone(tokens_BT, remat, dropout)
+        last_BE = jnp.take_along_axis(hidden_BTE, lengths_B[:, None, None] - 1, axis=1)[:, 0]
+        return last_BE @ self.head_kernel[...]
+
+
+def make_mesh(batch: int) -> jax.sharding.Mesh:
+    """Return a mesh of as many devices along `data` as divide a batch."""
+    return parallel.make_mesh(math.gcd(batch, jax.device_count()), 1)
+
+
+def make_optimizer(config: Settings) -> optax.GradientTransformation:
+    """Return AdamW with clipped gradients and a learning rate that falls linearly to zero, without warm-up."""
+    rate = optax.linear_schedule(config.learning_rate, 0.0, config.steps)
+    adamw = optax.adamw(rate, weight_decay=config.weight_decay, mask=training.decays)
+    return optax.chain(optax.clip_by_global_norm(config.clip), adamw)
+
+
+def batch_rows(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
+    """Return the rows of a step's batch: shuffled epochs, joined and cut into batches."""
+    places = step * batch + np.arange(batch)
+    return np.array([_order(num_rows, seed, place // num_rows)[place % num_rows] for place in places.tolist()])
+
+
+@functools.lru_cache(maxsize=8)
+def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(num_rows)
+
+
+class Trainer:
+    """Trains a classifier that is replicated over the mesh; the seed sets the order of rows and the dropout."""
+
+    def __init__(self, model: SequenceClassifier, config: Settings, mesh: jax.sharding.Mesh, seed: int = 0):
+        self.config, self.mesh, self.seed = config, mesh, seed
+        self.num_classes = model.head_kernel.shape[-1]
+        self._graph, params = nnx.split(model)
+        self._params = jax.device_put(params, jax.NamedSharding(mesh, P()))
+
+    def train(
+        self, rows: Texts, y: np.ndarray, folder: pathlib.Path | None = None, data: Mapping[str, str] | None = None
+    ) -> list[float]:
+        """Train on rows of classes `y` [N] and return the loss (nats) of each step of this call.
+
+        Args:
+          folder: where checkpoints are saved; training resumes from the one found there.
+          data: a description of model and rows, which a checkpoint must match.
+
+        Raises:
+          UserError: the folder contains another run, or the loss is not finite.
+        """
+        init = jax.jit(make_optimizer(self.config).init, out_shardings=jax.NamedSharding(self.mesh, P()))
+        described = self.config.to_dict() | {"checkpoints": "", "seed": self.seed} | dict(data or {})
+        checkpoints = training.Checkpoints(folder, described) if folder else None
+        run, key = training.Training(self._params, init(self._params), checkpoints), jax.random.key(self.seed)
+
+        def update(step: int, params: nnx.State, state: optax.OptState) -> training.Updated:
+            chosen = batch_rows(len(rows), self.config.batch, step, self.seed)
+            batch = self._put(*rows.batch(chosen, len(chosen), rows.width), y[chosen].astype(np.int32))
+            return _update(self._graph, self.config, params, state, jax.random.fold_in(key, step), *batch)
+
+        losses = [*run.steps(update, self.config.steps, self.config.checkpoint_every, self.config.learning_rate)]
+        self._params = run.params
+        return losses
+
+    def predict_proba(self, rows: Texts) -> np.ndarray:
+        """Return class probabilities [Q, C] of rows."""
+        probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
+        for chosen, size, width in padding.batches(rows.lengths_N, self.config.batch, rows.width):
+            batch = self._put(*rows.batch(chosen, size, width))
+            probabilities_BC = parallel.replicate(_probabilities(self._graph, self.config, self._params, *batch))
+            probabilities_QC[chosen] = probabilities_BC[: len(chosen)]
+        return probabilities_QC
+
+    def _put(self, *arrays: np.ndarray) -> list[Array]:
+        return [parallel.put(array, self.mesh, P(parallel.DATA)) for array in arrays]
+
+
+def _logits(
+    graph: nnx.GraphDef, config: Settings, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout
+) -> Array:
+    """Cast the weights to the activations' dtype here, so that gradients and updates stay float32."""
+    dtype = config_lib.DTYPES[config.dtype]
+    model = nnx.merge(graph, jax.tree.map(lambda leaf: leaf.astype(dtype), params))
+    return model(*batch, dropout=dropout, remat=config.remat)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _probabilities(graph: nnx.GraphDef, config: Settings, params: nnx.State, *batch: Array) -> Array:
+    return jax.nn.softmax(_logits(graph, config, params, *batch, dropout=dropout_lib.OFF))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
+def _update(
+    graph: nnx.GraphDef, config: Settings, params: nnx.State, state: optax.OptState, key: Array, *batch: Array
+) -> training.Updated:
+    """Take a step on a batch, whose last array holds the classes."""
+    *inputs, y_B = batch
+
+    def mean_loss(params: nnx.State) -> Array:
+        dropout = dropout_lib.Dropout(key, config.dropout)
+        logits_BC = _logits(graph, config, params, *inputs, dropout=dropout)
+        return optax.softmax_cross_entropy_with_integer_labels(logits_BC, y_B).mean()
+
+    loss, gradients = jax.value_and_grad(mean_loss)(params)
+    updates, state = make_optimizer(config).update(gradients, state, params)
+    return optax.apply_updates(params, updates), state, loss

@@ -1,0 +1,26 @@
+"""Model families: what the config.json of each means, and the names of its weights in published files."""
+
+import dataclasses
+from collections.abc import Callable
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import conversion, hf_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A model family.
+
+    Attributes:
+        name: the `model_type` of its config.json.
+        architecture: the class of `transformers` that loads an export.
+        config_from_hf: reads a config.json. Raises UserError for a value or switch that is not supported.
+        table: the names of its weights.
+        flax_table: the names in Flax files, for families that were published as such.
+    """
+
+    name: str
+    architecture: str
+    config_from_hf: Callable[[hf_config.Fields], config_lib.DecoderConfig]
+    table: conversion.NameTable
+    flax_table: conversion.NameTable | None = None

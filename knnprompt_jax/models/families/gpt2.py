@@ -1,0 +1,47 @@
+"""GPT-2: LayerNorm, learned positions, a plain MLP."""
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import conversion, hf_config, layers
+from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models.families import Family, names
+
+
+def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    hf.require("add_cross_attention", False)
+    width = hf.size("n_embd", 768)
+    heads = hf.divisor("n_head", width, 12)
+    return config_lib.DecoderConfig.of_equal_heads(
+        family="gpt2",
+        vocab_size=hf.size("vocab_size", 50257),
+        width=width,
+        num_layers=hf.size("n_layer", 12),
+        num_heads=heads,
+        mlp_width=hf.size("n_inner", 4 * width),
+        num_positions=hf.size("n_positions", 1024),
+        attention_scale=(width // heads) ** -0.5 if hf.switch("scale_attn_weights", True) else 1.0,
+        activation=hf.choice("activation_function", "gelu_new", layers.ACTIVATIONS),
+        norm_epsilon=hf.number("layer_norm_epsilon", 1e-5),
+        scale_by_layer=hf.switch("scale_attn_by_inverse_layer_idx", False),
+        tied_head=hf.switch("tie_word_embeddings", True),
+    )
+
+
+_LAYER = "h.{layer}."
+# PyTorch's Conv1D stores kernels as (in, out). Queries, keys and values follow one another, with equally many heads.
+_TABLE = conversion.NameTable(
+    prefixes=("transformer.",),
+    buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
+    rules=(
+        NameRule("wte.weight", "tokens", "v e -> v e"),
+        NameRule("wpe.weight", "positions", "m d -> m d"),
+        *names.norm(_LAYER + "ln_1", "blocks.attention_norm"),
+        *names.fused_attention(_LAYER + "attn.c_attn", "d (n j k) -> d n j k", ("h", "h", "h")),
+        *names.dense(_LAYER + "attn.c_proj", "blocks.attention.out", "(h k) d -> h k d"),
+        *names.norm(_LAYER + "ln_2", "blocks.mlp_norm"),
+        *names.dense(_LAYER + "mlp.c_fc", "blocks.mlp.up", "d f -> d f"),
+        *names.dense(_LAYER + "mlp.c_proj", "blocks.mlp.down", "f d -> f d"),
+        *names.norm("ln_f", "final_norm"),
+        names.HEAD,
+    ),
+)
+FAMILIES = (Family("gpt2", "GPT2LMHeadModel", _config_from_hf, _TABLE, names.flax(_TABLE)),)

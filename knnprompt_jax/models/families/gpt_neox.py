@@ -1,0 +1,53 @@
+"""GPT-NeoX and Pythia: attention and MLP side by side, LayerNorm, rotary positions on a quarter of the head, biases."""
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import conversion, hf_config, layers
+from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models.families import Family, names, rope
+
+
+def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    width = hf.size("hidden_size")
+    heads = hf.divisor("num_attention_heads", width)
+    parameters = rope.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
+    table, context = rope.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
+    bias = hf.switch("attention_bias", True)
+    hf.value("is_decoder")  # Every model is a decoder, whatever this says.
+    return config_lib.DecoderConfig.of_equal_heads(
+        family="gpt_neox",
+        vocab_size=hf.size("vocab_size"),
+        width=width,
+        num_layers=hf.size("num_hidden_layers"),
+        num_heads=heads,
+        mlp_width=hf.size("intermediate_size"),
+        num_positions=context,
+        position_table=False,
+        rotary=(table,),
+        activation=hf.choice("hidden_act", "gelu", layers.ACTIVATIONS),
+        parallel_residual=hf.switch("use_parallel_residual", True),
+        norm_epsilon=hf.number("layer_norm_eps", 1e-5),
+        qkv_bias=bias,
+        out_bias=bias,
+        tied_head=hf.switch("tie_word_embeddings", False),
+    )
+
+
+_LAYER = "layers.{layer}."
+_TABLE = conversion.NameTable(
+    prefixes=("gpt_neox.",),
+    buffers=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
+    endings={"lm_head.weight": "embed_out.weight"},  # The head's name in the memory of `transformers`.
+    rules=(
+        NameRule("embed_in.weight", "tokens", "v e -> v e"),
+        *names.norm(_LAYER + "input_layernorm", "blocks.attention_norm"),
+        # Query, key and value of each head, head by head.
+        *names.fused_attention(_LAYER + "attention.query_key_value", "(h j k) d -> d j h k", ("1", "1", "1")),
+        *names.dense(_LAYER + "attention.dense", "blocks.attention.out", "d (h k) -> h k d"),
+        *names.norm(_LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
+        *names.dense(_LAYER + "mlp.dense_h_to_4h", "blocks.mlp.up", "f d -> d f"),
+        *names.dense(_LAYER + "mlp.dense_4h_to_h", "blocks.mlp.down", "d f -> f d"),
+        *names.norm("final_layer_norm", "final_norm"),
+        NameRule("embed_out.weight", "head_rows", "v e -> v e", prefixed=False),
+    ),
+)
+FAMILIES = (Family("gpt_neox", "GPTNeoXForCausalLM", _config_from_hf, _TABLE),)

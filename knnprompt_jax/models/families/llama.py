@@ -1,0 +1,246 @@
+"""Llama and its relatives: RMSNorm before each part, rotary positions, grouped keys and values, a gated MLP.
+
+`config_from_hf` reads what they share. Each relative is a function that says what is different, and a `Family` at the end.
+"""
+
+from typing import Any
+
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import conversion, hf_config, layers, rotary
+from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models.families import Family, names, rope
+
+# Tables of frequencies, and the context in tokens that they support.
+Rope = tuple[tuple[rotary.Frequencies, ...], int]
+SLIDING, FULL = LAYER_TYPES = ("sliding_attention", "full_attention")
+
+
+def config_from_hf(
+    hf: hf_config.Fields,
+    family: str,
+    *,
+    rotations: Rope | None = None,
+    kv_heads: int | None = None,
+    tied_head: bool = False,
+    activation_key: str = "hidden_act",
+    activation: str = "silu",
+    epsilon: float = 1e-6,
+    **different: Any,
+) -> config_lib.DecoderConfig:
+    """Return the decoder that a config.json describes.
+
+    Args:
+        hf: the config.json. Its sizes are required.
+        family: the family's name.
+        rotations: the rotary positions, unless they are the usual ones with base 10,000.
+        kv_heads: the default of `num_key_value_heads`, which is required without one.
+        tied_head, activation, epsilon: the family's defaults for keys that older files lack.
+        activation_key: the key of the activation.
+        different: fields of the result that differ from Llama's.
+
+    Raises:
+        UserError: a switch that is not supported and changes the model, or a size that is missing or wrong.
+    """
+    width, heads, size = hf.size("hidden_size"), hf.size("num_attention_heads"), head_size(hf)
+    tables, context = rotations or rotations_of(hf, 1e4)
+    shared = {
+        "family": family,
+        "vocab_size": hf.size("vocab_size"),
+        "width": width,
+        "num_layers": hf.size("num_hidden_layers"),
+        "num_heads": heads,
+        "num_kv_heads": hf.divisor("num_key_value_heads", heads, kv_heads),
+        "head_size": size,
+        "mlp_width": hf.size("intermediate_size"),
+        "num_positions": context,
+        "embed_width": width,
+        "attention_scale": size**-0.5,
+        "position_table": False,
+        "rotary": tables,
+        "activation": hf.choice(activation_key, activation, layers.ACTIVATIONS),
+        "gated_mlp": True,
+        "norm": "rms",
+        "norm_epsilon": hf.number("rms_norm_eps", epsilon),
+        "qkv_bias": False,
+        "out_bias": False,
+        "mlp_bias": False,
+        "tied_head": hf.switch("tie_word_embeddings", tied_head),
+    }
+    return config_lib.DecoderConfig(**shared | different)
+
+
+def head_size(hf: hf_config.Fields) -> int:
+    """Return the size of a head. Without `head_dim` the heads share the width."""
+    width, heads = hf.size("hidden_size"), hf.size("num_attention_heads")
+    return hf.size("head_dim", width // heads if width % heads == 0 else None)
+
+
+def attention_biases(hf: hf_config.Fields) -> dict[str, Any]:
+    """Return the biases of attention, for families with a single switch for all four products."""
+    return dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", False))
+
+
+def rotations_of(hf: hf_config.Fields, theta: float) -> Rope:
+    """Return rotary positions that are the same in all layers and turn whole heads; `theta` is the default base."""
+    given, context = rope.parameters(hf, theta), hf.size("max_position_embeddings")
+    rope.refuse_partial(given)
+    original = hf.value("original_max_position_embeddings") and hf.size("original_max_position_embeddings")
+    table, context = rope.frequencies(given, head_size(hf), context, original)
+    return (rope.divided(table, hf.value("rope_factors")),), context
+
+
+def windows(hf: hf_config.Fields, default: list[str]) -> tuple[int, ...]:
+    """Return each layer's window in tokens, 0 for a layer that attends to everything; empty if no layer has a window.
+
+    `default` is the pattern of files without `layer_types`.
+    """
+    kinds = hf.per_layer("layer_types", hf.size("num_hidden_layers"), LAYER_TYPES) or default
+    if SLIDING not in kinds:
+        hf.value("sliding_window")  # It has no effect then.
+        return ()
+    return tuple(hf.size("sliding_window") if kind == SLIDING else 0 for kind in kinds)
+
+
+def switched_windows(hf: hf_config.Fields, default: list[str]) -> tuple[int, ...]:
+    """Return `windows` if `use_sliding_window` switches them on."""
+    if hf.switch("use_sliding_window", False) and hf.value("sliding_window") is not None:
+        return windows(hf, default)
+    if SLIDING in (hf.per_layer("layer_types", hf.size("num_hidden_layers"), LAYER_TYPES) or ()):
+        raise hf.wrong("layer_types", f"{SLIDING}, but use_sliding_window is not true, or there is no sliding_window")
+    hf.value("sliding_window")  # It has no effect then.
+    return ()
+
+
+def _llama(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """Read Llama 2 and 3, and SmolLM2."""
+    hf.value("pretraining_tp")  # The number of parts in which products were computed in training: the same products.
+    heads = hf.size("num_attention_heads")  # The first Llama's files lack the number of key heads.
+    biases = {**attention_biases(hf), "mlp_bias": hf.switch("mlp_bias", False)}
+    return config_from_hf(hf, "llama", kv_heads=heads, **biases)
+
+
+def _mistral(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """Read Mistral, whose first version has a window in every layer."""
+    has_window = not hf.has("sliding_window") or hf.value("sliding_window") is not None  # Absent, it is 4,096.
+    every_layer = (hf.size("sliding_window", 4096),) * hf.size("num_hidden_layers") if has_window else ()
+    return config_from_hf(hf, "mistral", windows=every_layer)
+
+
+def _qwen2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """Read Qwen2 and Qwen2.5: biases on queries, keys and values. The vocabulary is padded, differently by size."""
+    return config_from_hf(hf, "qwen2", qkv_bias=True, windows=_qwen_windows(hf))
+
+
+def _qwen3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """Read Qwen3, which normalises queries and keys within each head. The heads need not share the width."""
+    hf.size("head_dim")
+    return config_from_hf(hf, "qwen3", qk_norm="head", windows=_qwen_windows(hf), **attention_biases(hf))
+
+
+def _qwen_windows(hf: hf_config.Fields) -> tuple[int, ...]:
+    """Return Qwen's windows, in layers from `max_window_layers` on."""
+    first = hf.value("max_window_layers", 28)
+    if type(first) is not int or first < 0:
+        raise hf.wrong("max_window_layers", f"{first!r} is not a whole number")
+    if hf.switch("use_sliding_window", False) and not hf.has("sliding_window"):
+        raise hf.wrong("sliding_window", "missing")
+    return switched_windows(hf, [SLIDING if layer >= first else FULL for layer in range(hf.size("num_hidden_layers"))])
+
+
+def _olmo2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """Read OLMo 2, which normalises the outputs of attention and MLP instead of their inputs, and queries and keys across heads."""
+    different: dict[str, Any] = {"norm_places": (config_lib.OUTPUT,), "qk_norm": "all", **attention_biases(hf)}
+    return config_from_hf(hf, "olmo2", kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
+
+
+def _phi3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """Read Phi-3 and Phi-4: LongRoPE for long contexts, fused projections."""
+    given, context = rope.parameters(hf, 1e4), hf.size("max_position_embeddings")
+    if given.get("rope_type", given.get("type")) in ("su", "yarn"):  # Older names in this family.
+        given |= {"rope_type": "longrope", "type": "longrope"}
+    original = hf.size("original_max_position_embeddings", 4096)
+    table, context = rope.frequencies(given, head_size(hf), context, original)
+    for switch in ("attention_bias", "mlp_bias", "lm_head_bias"):
+        hf.require(switch, False)
+    for number in ("full_attn_mod", "interpolate_factor"):  # Phi-4-mini's.
+        hf.require(number, 1)
+    has_window = hf.value("sliding_window") is not None
+    every_layer = (hf.size("sliding_window"),) * hf.size("num_hidden_layers") if has_window else ()
+    different: dict[str, Any] = {"rotations": ((table,), context), "windows": every_layer}
+    return config_from_hf(hf, "phi3", kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
+
+
+def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    """Read SmolLM3, which has no positions in every fourth layer."""
+    for meaningless in ("max_window_layers", "pretraining_tp"):  # Left over from Qwen2 and Llama.
+        hf.value(meaningless)
+    num_layers, interval = hf.size("num_hidden_layers"), hf.size("no_rope_layer_interval", 4)
+    default = [int((layer + 1) % interval != 0) for layer in range(num_layers)]
+    has_positions = hf.per_layer("no_rope_layers", num_layers, (0, 1)) or default
+    (table,), context = rotations_of(hf, 2e6)
+    different: dict[str, Any] = {
+        "rotations": ((table, rotary.Frequencies((0.0,) * len(table.radians))), context),
+        "rotary_of_layer": tuple(0 if positions else 1 for positions in has_positions),
+        "windows": switched_windows(hf, [FULL if positions else SLIDING for positions in has_positions]),
+        "mlp_bias": hf.switch("mlp_bias", False),
+        **attention_biases(hf),
+    }
+    return config_from_hf(hf, "smollm3", tied_head=hf.switch("tie_word_embeddings", True), **different)
+
+
+LAYER = "layers.{layer}."
+SELF = LAYER + "self_attn."
+OUTSIDE_RULES = (
+    NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
+    *names.norm("norm", "final_norm"),
+    names.HEAD,
+)
+NORM_RULES = (
+    *names.norm(LAYER + "input_layernorm", "blocks.attention_norm"),
+    *names.norm(LAYER + "post_attention_layernorm", "blocks.mlp_norm"),
+)
+PART_RULES = (
+    *names.attention(SELF + "q_proj", SELF + "k_proj", SELF + "v_proj", SELF + "o_proj"),
+    *names.dense(LAYER + "mlp.gate_proj", "blocks.mlp.gate_up", "(n f) d -> d n f", 0),
+    *names.dense(LAYER + "mlp.up_proj", "blocks.mlp.gate_up", "(n f) d -> d n f", 1),
+    *names.dense(LAYER + "mlp.down_proj", "blocks.mlp.down", "d f -> f d"),
+)
+HEAD_NORM_RULES = (
+    *names.norm(SELF + "q_norm", "blocks.attention.q_norm", "k -> k"),
+    *names.norm(SELF + "k_norm", "blocks.attention.k_norm", "k -> k"),
+)
+
+
+def table(*rules: NameRule) -> conversion.NameTable:
+    """Return a table of these rules. Old files also hold the frequencies of rotary positions."""
+    buffers = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
+    return conversion.NameTable(rules=rules, prefixes=("model.",), buffers=buffers)
+
+
+TABLE = table(*OUTSIDE_RULES, *NORM_RULES, *PART_RULES)
+_OLMO2_TABLE = table(
+    *OUTSIDE_RULES,
+    *PART_RULES,
+    *names.norm(LAYER + "post_attention_layernorm", "blocks.attention_output_norm"),
+    *names.norm(LAYER + "post_feedforward_layernorm", "blocks.mlp_output_norm"),
+    *names.norm(SELF + "q_norm", "blocks.attention.q_norm", "(h k) -> h k"),
+    *names.norm(SELF + "k_norm", "blocks.attention.k_norm", "(g k) -> g k"),
+)
+_PHI3_TABLE = table(
+    *OUTSIDE_RULES,
+    *NORM_RULES,
+    *names.fused_attention(SELF + "qkv_proj", "(n j k) d -> d n j k", ("h", "g", "g")),
+    *names.dense(SELF + "o_proj", "blocks.attention.out", "d (h k) -> h k d"),
+    *names.dense(LAYER + "mlp.gate_up_proj", "blocks.mlp.gate_up", "(n j) d -> d n j", 0, ("f", "f"), 0),
+    *names.dense(LAYER + "mlp.gate_up_proj", "blocks.mlp.gate_up", "(n j) d -> d n j", 1, ("f", "f"), 1),
+    *names.dense(LAYER + "mlp.down_proj", "blocks.mlp.down", "d f -> f d"),
+)
+FAMILIES = (
+    Family("llama", "LlamaForCausalLM", _llama, TABLE),
+    Family("mistral", "MistralForCausalLM", _mistral, TABLE),
+    Family("qwen2", "Qwen2ForCausalLM", _qwen2, TABLE),
+    Family("qwen3", "Qwen3ForCausalLM", _qwen3, table(*TABLE.rules, *HEAD_NORM_RULES)),
+    Family("olmo2", "Olmo2ForCausalLM", _olmo2, _OLMO2_TABLE),
+    Family("phi3", "Phi3ForCausalLM", _phi3, _PHI3_TABLE),
+    Family("smollm3", "SmolLM3ForCausalLM", _smollm3, TABLE),
+)

@@ -1,0 +1,129 @@
+"""Rotary positions in a config.json: the frequencies of each kind of scaling, as `transformers` computes them.
+
+Some kinds choose their frequencies by the longest prompt of a batch (LongRoPE, dynamic NTK). They are fixed to the frequencies of
+short prompts, and the context ends where the other frequencies would begin.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from knnprompt_jax import errors
+from knnprompt_jax.models import hf_config, rotary
+
+Parameters = dict[str, Any]
+_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "su")
+
+
+def parameters(
+    hf: hf_config.Fields,
+    theta: float,
+    share: float = 1.0,
+    older: tuple[str, str] = ("rope_theta", "partial_rotary_factor"),
+) -> Parameters:
+    """Return the scaling, its base and the share of the head that turns.
+
+    They are the object `rope_parameters` in today's files. Older files have `rope_scaling` and the two keys `older`.
+    """
+    default = {"rope_theta": theta, "partial_rotary_factor": share}
+    separate = dict(zip(default, map(hf.value, older), strict=True))
+    together = hf.table("rope_parameters") or hf.table("rope_scaling") or {}
+    return default | {key: value for key, value in {**separate, **together}.items() if value is not None}
+
+
+def refuse_partial(given: Parameters) -> None:
+    """Raise UserError if only a part of the head turns, for families in which all of it does."""
+    if (share := given.get("partial_rotary_factor") or 1.0) != 1:
+        raise errors.UserError(f"config.json: partial_rotary_factor={share}: this family supports 1.0 alone")
+
+
+def frequencies(
+    given: Parameters, size: int, context: int, original: int | None = None
+) -> tuple[rotary.Frequencies, int]:
+    """Return the frequencies of a head, and the context in tokens that they support.
+
+    Args:
+        given: the result of `parameters`.
+        size: the size of the head.
+        context: `max_position_embeddings`.
+        original: `original_max_position_embeddings`, if the file has it outside of the scaling.
+
+    Raises:
+        UserError: an unknown kind of scaling, or values that do not fit it.
+    """
+    fields = hf_config.Fields(given)
+    kind = fields.choice("rope_type", fields.value("type", "default"), _KINDS)  # `type` is the older name.
+    share = fields.number("partial_rotary_factor", 1.0)
+    pairs, odd = divmod(int(size * share), 2)
+    if share > 1 or odd or not pairs:
+        raise errors.UserError(f"config.json: {share} of a head of {size} cannot be turned in pairs")
+    base = fields.number("rope_theta")
+    stored_original = fields.size("original_max_position_embeddings", context)
+    original = original or stored_original
+    radians_r, scale = base ** -(np.arange(pairs) / pairs), 1.0
+    if kind == "linear":
+        radians_r = radians_r / fields.number("factor")
+    elif kind == "dynamic":
+        fields.number("factor")  # Up to `max_position_embeddings` tokens nothing is scaled.
+    elif kind == "llama3":
+        radians_r = _llama3(fields, radians_r, original)
+    elif kind == "yarn":
+        radians_r, scale = _yarn(fields, radians_r, base, original, context)
+    elif kind in ("longrope", "su"):  # Phi-3 first called it "su".
+        radians_r, scale = _longrope(fields, radians_r, original, context)
+        context = min(original, context)
+    fields.refuse_unread()
+    return rotary.Frequencies(tuple(np.asarray(radians_r, np.float32).tolist()), scale), context
+
+
+def divided(table: rotary.Frequencies, factors: list[float] | None) -> rotary.Frequencies:
+    """Return the frequencies divided one by one by `factors`, a GGUF file's `rope_freqs`; None leaves them unchanged."""
+    if factors is None:
+        return table
+    if not isinstance(factors, list) or len(factors) != len(table.radians) or not all(f > 0 for f in factors):
+        raise errors.UserError(f"rope_freqs: {len(table.radians)} positive factors are needed")
+    radians_r = np.asarray(table.radians, np.float32) / np.asarray(factors, np.float32)
+    return rotary.Frequencies(tuple(radians_r.tolist()), table.scale)
+
+
+def _llama3(fields: hf_config.Fields, radians_r: np.ndarray, original: int) -> np.ndarray:
+    """Stretch long waves by `factor`, keep short waves, and blend the ones between (Llama 3.1)."""
+    factor, low, high = (fields.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    if low >= high:
+        raise errors.UserError(f"config.json: low_freq_factor={low} is not below high_freq_factor={high}")
+    turns_r = original * radians_r / (2 * np.pi)
+    kept_r = np.clip((turns_r - low) / (high - low), 0, 1)
+    return radians_r * (kept_r + (1 - kept_r) / factor)
+
+
+def _yarn(
+    fields: hf_config.Fields, radians_r: np.ndarray, base: float, original: int, context: int
+) -> tuple[np.ndarray, float]:
+    """Return a ramp between kept and stretched frequencies, and a factor for the logits (Peng et al., "YaRN", 2023)."""
+    factor = fields.number("factor", context / original)
+    fast, slow = fields.number("beta_fast", 32.0), fields.number("beta_slow", 1.0)
+    pairs = len(radians_r)
+    first, last = (pairs * math.log(original / (turns * 2 * math.pi)) / math.log(base) for turns in (fast, slow))
+    if fields.switch("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * pairs - 1)
+    kept_r = 1 - np.clip((np.arange(pairs) - first) / (last - first or 0.001), 0, 1)
+
+    def magnitude(times: float) -> float:
+        return 0.1 * times * math.log(factor) + 1 if factor > 1 else 1.0
+
+    m, m_all = fields.optional_number("mscale"), fields.optional_number("mscale_all_dim")
+    scale = magnitude(m) / magnitude(m_all) if m and m_all else magnitude(1.0)
+    return radians_r * (kept_r + (1 - kept_r) / factor), fields.number("attention_factor", scale)
+
+
+def _longrope(fields: hf_config.Fields, radians_r: np.ndarray, original: int, context: int) -> tuple[np.ndarray, float]:
+    """Divide each frequency by its short factor, which is valid up to the original context (Ding et al., "LongRoPE", 2024)."""
+    short_r, long_r = (fields.value(f"{which}_factor") for which in ("short", "long"))
+    for values in (short_r, long_r):
+        if not isinstance(values, list) or len(values) != len(radians_r) or not all(value > 0 for value in values):
+            raise fields.wrong("short_factor, long_factor", f"they need {len(radians_r)} positive numbers each")
+    factor = fields.number("factor", context / original)
+    scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return radians_r / np.array(short_r), fields.number("attention_factor", scale)

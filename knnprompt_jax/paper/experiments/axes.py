@@ -1,0 +1,137 @@
+"""Grids over an axis of their own: splits into demonstrations and anchors, the number of neighbours k, and imbalance."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from knnprompt_jax import options
+from knnprompt_jax.classifier import rules
+from knnprompt_jax.methods import knn, method, registry
+from knnprompt_jax.paper import cells, draws, experiment
+from knnprompt_jax.paper import settings as settings_lib
+from knnprompt_jax.report import figures
+from knnprompt_jax.runs import inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitSettings(settings_lib.GridSettings):
+    """Options of a grid of split sizes; m is the sum of both sizes."""
+
+    demo_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|D|, demonstrations per class.", least=1)
+    anchor_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|A|, anchors per class.", least=1)
+
+
+def _splits(settings: SplitSettings, names: Sequence[str], rows: inputs.Rows, most: int) -> Iterator[cells.GridCell]:
+    """Yield every |D| and |A| whose sum the context holds."""
+    del rows
+    for name, seed, demo_shots, anchor_shots in itertools.product(
+        names, settings.seeds, settings.demo_shots, settings.anchor_shots
+    ):
+        if demo_shots + anchor_shots <= most:
+            draw = draws.Draw(seed, demo_shots + anchor_shots, demo_shots)
+            yield cells.GridCell(name, draw, (("anchor_shots", anchor_shots),))
+
+
+def _draw_splits(data: experiment.Data) -> experiment.Drawn:
+    caption = "Mean accuracy in % for each split of the train rows; the darker, the better within its panel."
+    drawings = [figures.heatmaps(data.name, caption, data.ours)] if len(data.ours) else []
+    return experiment.tabulated("demo_shots", "anchor_shots")(data)[0], drawings
+
+
+def _predict_with_any_k(context: method.Context, settings: Any) -> method.Prediction:
+    """Run kNN Prompting without the published limit of k to the number of anchors per class."""
+    classifier = knn.fitted(context, settings)
+    nearest = classifier.search(context.states[method.queries], settings.k)
+    return method.Prediction(*rules.vote(nearest, context.num_classes, settings.tie_break))
+
+
+_ANY_K = dataclasses.replace(registry.get("knn"), run=_predict_with_any_k)
+
+
+def _every_k(
+    settings: settings_lib.GridSettings, names: Sequence[str], rows: inputs.Rows, most: int
+) -> Iterator[cells.GridCell]:
+    """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
+    for cell in cells.regimes(settings, names, rows, most):
+        if cell.method == _ANY_K.name:
+            for k in range(1, len(draws.split(rows, cell.draw).anchors) + 1):
+                yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
+        else:
+            yield cell
+
+
+def _draw_k(data: experiment.Data) -> experiment.Drawn:
+    has_several_m = data.ours.m.nunique() > 1
+    plot = figures.Plot("k", "k, nearest anchors", line="m" if has_several_m else "method", log=False)
+    axes = ("m", "method", "k") if has_several_m else ("method", "k")
+    return experiment.drawn(axes, figures.curves, "Accuracy against the number of neighbours.", plot=plot)(data)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImbalanceSettings(settings_lib.GridSettings):
+    """Options of a grid of skewed draws."""
+
+    shares: tuple[float, ...] = options.option(
+        (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625), "Shares of the rare class.", least=0.001, most=0.5
+    )
+
+
+def _skewed(
+    settings: ImbalanceSettings, names: Sequence[str], rows: inputs.Rows, most: int
+) -> Iterator[cells.GridCell]:
+    """Yield each cell at each share of the rare class in all train rows, demonstrations included."""
+    for share, cell in itertools.product(settings.shares, cells.regimes(settings, names, rows, most)):
+        draw = dataclasses.replace(cell.draw, share=share)
+        yield dataclasses.replace(cell, draw=draw, axes=(*cell.axes, ("ratio", share)))
+
+
+EXPERIMENTS = (
+    experiment.Experiment(
+        "split_strategy",
+        "Demonstrations or anchors",
+        "Train rows per class split between demonstrations (D) and anchors (A).",
+        _draw_splits,
+        defaults={"tasks": settings_lib.BINARY_TASKS, "methods": "knn", "seeds": settings_lib.TEN_SEEDS, "shots": ()},
+        matches=None,
+        cells=_splits,
+        settings=SplitSettings,
+    ),
+    experiment.Experiment(
+        "choice_of_k",
+        "Choice of k",
+        "The number of neighbours that vote.",
+        _draw_k,
+        defaults={
+            "tasks": "sst2,subj,mpqa",
+            "methods": "knn",
+            "shots": (32,),  # The paper does not say m. With |D| = 1, 62 anchors remain.
+            "seeds": settings_lib.TEN_SEEDS,
+            "regime": settings_lib.FEW_SHOT,
+        },
+        cells=_every_k,
+        matches={"k": 3},
+    ),
+    experiment.Experiment(
+        "imbalance",
+        "Imbalance",
+        "One class with a shrinking share of the train rows; the test rows are unchanged.",
+        experiment.drawn(
+            ("regime", "method", "ratio"),
+            figures.curves,
+            "Accuracy on the balanced test rows against the skew of the train rows, with all anchors and with one mean per class.",
+            f"{experiment.SPREAD} λ: one class's share of the train rows.",
+            plot=figures.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
+        ),
+        defaults={
+            "tasks": "mpqa,mr",
+            "methods": "knn,knn_centroid,knn_centroid_geometric",
+            "shots": (1024,),
+            "few_shots": (32,),
+            "seeds": settings_lib.TEN_SEEDS,
+        },
+        cells=_skewed,
+        settings=ImbalanceSettings,
+        matches={"ratio": 0.5},
+    ),
+)

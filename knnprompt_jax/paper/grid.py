@@ -1,0 +1,223 @@
+"""Run the grid of a table or figure: plan it, print its cost, run what is left of it."""
+
+import collections
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from knnprompt_jax import errors, parallel, tables
+from knnprompt_jax.methods import method, registry
+from knnprompt_jax.models import registry as models
+from knnprompt_jax.paper import cells as cells_lib
+from knnprompt_jax.paper import draws, experiments
+from knnprompt_jax.paper import settings as settings_lib
+from knnprompt_jax.runs import engine, inputs, records
+from knnprompt_jax.runs import run as run_lib
+
+_COLUMNS = ("model", "tasks", "passes", "distinct prompts", "tokens, about", "PFLOP, about", "records", "finished")
+
+
+def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
+    """Print the plan and, unless it is a dry run, run what is left of it. Process 0 prints.
+
+    Raises:
+      UserError: anything that cannot work, before anything runs; or a check of the records that fails.
+    """
+    settings = inputs.resolved(settings)
+    inputs.join(settings.distributed, settings.datastore)
+    experiment = experiments.get(settings.experiment)
+    if experiment.count:  # It counts tokens and needs no language model.
+        text = f"{len(settings.task_names)} tasks to count tokens of, no language model"
+        _print(text if dry_run else experiment.count(settings))
+        return
+    planned = plan(settings, weights=not dry_run)
+    _print(planned.describe())
+    if dry_run:
+        return
+    folder = pathlib.Path(settings.output) / settings.experiment
+    for record, run in planned.copies:
+        parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, record)))
+    mesh = inputs.make_mesh(settings, settings.model_names)
+    write_files = functools.partial(experiment.before_writing, folder)
+    for record in engine.run(settings, planned.passes, mesh, before_writing=write_files):
+        for run in planned.equal_runs[record.file_name]:
+            parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, record)))
+    _print(f"records: {folder}/")
+    if experiment.check and parallel.is_main():
+        verdict = experiment.check(experiment.read(folder))
+        if "FAIL" in verdict:
+            raise errors.UserError(verdict)
+        _print(verdict.replace("; ", "\n  "))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The passes of this shard.
+
+    Attributes:
+      all_passes: all passes of the shard, finished or not.
+      passes: the passes that are left, with each distinct run once.
+      equal_runs: for the file name of a run that is left, the other runs that share its outcome.
+      copies: finished records, each with an equal run that has no record yet.
+      finished: the file names of finished records.
+      num_other: the number of records of other shards.
+    """
+
+    all_passes: Sequence[run_lib.Pass]
+    passes: Sequence[run_lib.Pass]
+    equal_runs: Mapping[str, Sequence[run_lib.Run]]
+    copies: Sequence[tuple[records.Record, run_lib.Run]]
+    finished: Mapping[str, records.Record]
+    num_other: int
+
+    def describe(self) -> str:
+        """Return a table of costs with a line for each model and one for all that is left."""
+        total = sum(len(planned.runs) for planned in self.all_passes)
+        others = f"; {self.num_other} belong to other shards" if self.num_other else ""
+        by_model = collections.defaultdict(list)
+        for planned in self.all_passes:
+            by_model[planned.model.short_name].append(planned)
+        rows = [self._row(name, passes) for name, passes in by_model.items()]
+        if self.passes:
+            rows.append(self._row("left to run", self.passes))
+        heading = f"{total} records, of which {len(self.finished)} are finished{others}"
+        return "\n".join([heading, "", tables.render(list(_COLUMNS), rows)])
+
+    def _row(self, name: str, passes: Sequence[run_lib.Pass]) -> list[str]:
+        tasks = {planned.runs[0].problem.task.name for planned in passes}
+        runs = [run for planned in passes for run in planned.runs]
+        prompts, tokens = (sum(counts) for counts in zip(*(planned.cost for planned in passes), strict=True))
+        flops = 2e-15 * sum(planned.work for planned in passes)  # Two operations per parameter and token.
+        num_finished = sum(run.file_name in self.finished for run in runs)
+        numbers = (len(tasks), len(passes), prompts, tokens)
+        return [name, *(f"{number:,}" for number in numbers), f"{flops:,.3g}", f"{len(runs):,}", f"{num_finished:,}"]
+
+
+def plan(settings: settings_lib.GridSettings, weights: bool = True) -> Plan:
+    """Plan a grid. Runs that differ only in their place in the grid are run once.
+
+    Args:
+      weights: weight files are needed; without them config.json and the tokenizer are enough.
+
+    Raises:
+      UserError: anything that cannot work, or nothing to run.
+    """
+    passes = [planned for model, runs in _runs(settings, weights) for planned in run_lib.passes_of(model, runs)]
+    if not passes:
+        raise errors.UserError(
+            f"{settings.experiment}: nothing to run with --tasks={settings.tasks} --models={settings.models} "
+            f"--methods={settings.methods} --seeds={settings.seeds} --shots={settings.shots + settings.few_shots}"
+        )
+    shard = _shard(passes, *settings.shard_numbers)
+    runs = [run for planned in shard for run in planned.runs]
+    finished = records.finished(pathlib.Path(settings.output), runs)
+    left, equal_runs, copies = [], {}, []
+    for planned in shard:
+        by_key: dict[tuple[str, str], list[run_lib.Run]] = collections.defaultdict(list)
+        for run in planned.runs:
+            # A run that writes files of its own shares no outcome.
+            key = run.file_name if experiments.get(run.experiment).writes_beside else run.key
+            by_key[key, run.note].append(run)
+        missing = []
+        for equal in by_key.values():
+            record = next((finished[run.file_name] for run in equal if run.file_name in finished), None)
+            unfinished = [run for run in equal if run.file_name not in finished]
+            if record:
+                copies += [(record, run) for run in unfinished]
+            else:
+                missing.append(equal[0])
+                equal_runs[equal[0].file_name] = equal[1:]
+        if missing:
+            left.append(dataclasses.replace(planned, runs=tuple(missing)))
+    num_all = sum(len(planned.runs) for planned in passes)
+    return Plan(shard, left, equal_runs, copies, finished, num_all - len(runs))
+
+
+def _runs(settings: settings_lib.GridSettings, weights: bool) -> Iterator[tuple[inputs.Model, list[run_lib.Run]]]:
+    """Yield the runs of each model and task, then those of each model that a method trains."""
+    experiment = experiments.get(settings.experiment)
+    load = functools.partial(inputs.load_rows, settings, count=settings.rows)
+    rows_of_tasks = [load(name) for name in settings.task_names]
+    make = _RunMaker(settings)
+    if any(not registry.get(name).own_model for name in settings.method_names):
+        for name in settings.model_names:
+            model = inputs.load_model(name, settings.revision, weights=weights)
+            for rows in rows_of_tasks:
+                cells = experiment.cells_of(settings, rows, inputs.max_demo_shots(rows, model))
+                yield model, [make.run(model, rows, cell) for cell in cells]
+    trained = list(cells_lib.trained_cells(settings))
+    for name in dict.fromkeys(cell.method for cell in trained):
+        model = _trained_model(name, getattr(settings.options, name).model, weights)
+        for rows in rows_of_tasks:
+            yield model, [make.run(model, rows, cell) for cell in trained if cell.method == name]
+
+
+class _RunMaker:
+    """Make runs of cells. Hundreds of cells share a problem, which is made once."""
+
+    def __init__(self, settings: settings_lib.GridSettings):
+        self._settings, self._compute = settings, run_lib.compute_of(settings)
+        self._problem = functools.cache(self._make_problem)
+        self._prepared: set[str] = set()
+
+    def run(self, model: inputs.Model, rows: inputs.Rows, cell: cells_lib.GridCell) -> run_lib.Run:
+        problem = self._problem(model, rows, cell.draw, cell.test_share)
+        declared, options = cell.declared, cell.options(self._settings)
+        registry.select([declared.name], problem)
+        if (name := repr((declared.name, options))) not in self._prepared:
+            declared.prepare(problem, options)
+            self._prepared.add(name)
+        return run_lib.Run(
+            cell.method,
+            declared,
+            options,
+            problem,
+            model,
+            self._compute,
+            self._settings.datastore,
+            experiment=self._settings.experiment,
+            cell=dict(cell.axes),
+            note=cells_lib.REUSED if cell.reuses_icl else "",
+        )
+
+    def _make_problem(
+        self, model: inputs.Model, rows: inputs.Rows, draw: draws.Draw, test_share: float | None
+    ) -> method.Problem:
+        return method.Problem(
+            rows.task,
+            draws.split(rows, draw),
+            draws.evaluation(rows, test_share, draw.seed),
+            model.tokenize,
+            label_token=self._settings.label_token,
+            truncation=self._settings.truncation,
+            logit_cap=model.config.logit_cap,
+        )
+
+
+def _trained_model(method_name: str, name: str, weights: bool) -> inputs.Model:
+    """Load the model that a method trains."""
+    try:
+        return inputs.load_model(name, families=tuple(models.FAMILIES), of_prompts=False, weights=weights)
+    except errors.UserError as error:
+        advice = f"--options.{method_name}.model takes a folder; or leave {method_name} out of --methods"
+        raise errors.UserError(f"{error}; {advice}") from None
+
+
+def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_lib.Pass]:
+    """Return a contiguous part with about as much work as the others, so that few shards load the same model.
+
+    It depends on the whole plan alone: finished records move no pass to another shard.
+    """
+    if count == 1:
+        return list(passes)
+    work = np.array([planned.work for planned in passes])
+    middles = (np.cumsum(work) - work / 2) / work.sum()
+    return [planned for planned, middle in zip(passes, middles, strict=True) if int(middle * count) == index]
+
+
+def _print(text: str) -> None:
+    if parallel.is_main():
+        print(text, flush=True)

@@ -1,0 +1,119 @@
+"""Records as a DataFrame with a row per record, and mean ± sample standard deviation over seeds."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from knnprompt_jax.methods import noisy_channel, registry
+from knnprompt_jax.runs import records as records_lib
+
+Record = records_lib.Record
+FULL, FEW_SHOT = "full", "few-shot"  # Regimes: |D| = M_T, or one demonstration per class.
+FILLS_CONTEXT = 0  # The value of axis m for a method whose demonstrations fill the context (M_T).
+BEST_TEMPLATE = "{}, best template of each seed"
+_FIELDS = (
+    *("model", "task", "method", "seed", "shots", "demo_shots", "prompts", "truncated_prompts", "note"),
+    *("candidates", "true", "predicted"),
+)
+_COLUMNS = (*_FIELDS, "m", "accuracy", "num_classes", "regime", "record")
+_WITH_TEMPLATES = [method.name for method in noisy_channel.METHODS]
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A mean of `count` values in the unit of its table and, where known, their sample standard deviation (ddof = 1).
+
+    A table prints `note` in brackets behind the numbers.
+    """
+
+    mean: float
+    std: float | None = None
+    count: int = 1
+    note: str = ""
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Score":
+        """Return the score of some values; a single value has no spread."""
+        values = [float(value) for value in values]
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+def two_standard_errors(first: Score, second: Score) -> float | None:
+    """Return twice the standard error of the difference of two means; None if either has no spread."""
+    if first.std is None or second.std is None:
+        return None
+    return 2 * math.sqrt(first.std**2 / first.count + second.std**2 / second.count)
+
+
+def frame(records: Sequence[Record]) -> pd.DataFrame:
+    """Return a row per record: its fields, accuracy in %, number of classes, axis m and the axes of its grid cell."""
+    rows = []
+    for record in records:
+        row = {"regime": FULL, **record.cell, **{name: getattr(record, name) for name in _FIELDS}}
+        fills_context = sees(record.method) in ("demonstrations", "draws") and row["regime"] != FEW_SHOT
+        row |= {"m": FILLS_CONTEXT if fills_context else record.shots, "accuracy": 100 * record.accuracy}
+        rows.append(row | {"num_classes": len(record.class_counts), "record": record})
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])))
+
+
+def sees(method: str) -> str:
+    """Return which rows a method uses (`Method.sees`); empty for an unknown method."""
+    return registry.METHODS[method].sees if method in registry.METHODS else ""
+
+
+def groups(frame: pd.DataFrame, axes: Sequence[str]) -> dict[tuple, pd.DataFrame]:
+    """Return the rows by their values on the axes, in order of first appearance."""
+    return {} if frame.empty else dict(iter(frame.groupby(list(axes), sort=False, dropna=False)))
+
+
+def by_model(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the rows of each language model; methods that train a model of their own appear with every model."""
+    own = frame.method.isin([name for name, method in registry.METHODS.items() if method.own_model])
+    models = sorted(frame.model[~own].unique()) or [frame.model.iloc[0]]
+    return {model: frame[(frame.model == model) | own] for model in models}
+
+
+def accuracy(frame: pd.DataFrame) -> Score:
+    """Return the accuracy in % of rows that differ only in their seed.
+
+    For a search over random prompts, the note is the number of prompts per 1,000 that equal the best.
+    """
+    score, tried = Score.of(frame.accuracy), frame.candidates.explode().dropna()
+    if len(tried) and sees(frame.method.iloc[0]) == "draws":
+        return dataclasses.replace(score, note=f"{1000 * (tried == tried.max()).mean():.3g} ‰")
+    return score
+
+
+def average(frame: pd.DataFrame) -> Score:
+    """Return the average over tasks; its spread is over the seeds that every task has."""
+    by_seed = frame.groupby(["seed", "task"]).accuracy.last().unstack()
+    shared = by_seed.dropna()
+    return Score.of(shared.mean(axis=1)) if len(shared) > 1 else Score(float(by_seed.mean().mean()))
+
+
+def settle_templates(frame: pd.DataFrame) -> pd.DataFrame:
+    """Choose a template: the accuracy of a record with several becomes that of the template with the best mean over seeds."""
+    frame = frame.copy()
+    cell_axes = [name for name in frame.columns if name not in _COLUMNS]
+    places = ["model", "task", "method", "shots", "demo_shots", "regime", *cell_axes]
+    for group in groups(_with_templates(frame), places).values():
+        best = noisy_channel.best_template(group.candidates.tolist())
+        frame.loc[group.index, "accuracy"] = [100 * accuracies[best] for accuracies in group.candidates]
+    return frame
+
+
+def with_best_template_per_seed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with several templates, each with its seed's best template, under a method name of their own."""
+    chosen = _with_templates(frame)
+    return chosen.assign(
+        method=[BEST_TEMPLATE.format(registry.get(name).title) for name in chosen.method],
+        accuracy=[100 * max(accuracies) for accuracies in chosen.candidates],
+        candidates=[()] * len(chosen),
+    )
+
+
+def _with_templates(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame.method.isin(_WITH_TEMPLATES) & (frame.candidates.map(len) > 1)]

@@ -1,0 +1,143 @@
+"""The majority baseline on splits counted by hand, and TF-IDF regression against its definition."""
+
+import collections
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, special
+from sklearn import linear_model
+
+from knnprompt_jax import errors
+from knnprompt_jax.methods import baselines, method, registry
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
+from tests.methods import whole_texts
+
+PAIRS = Task(
+    "pairs",
+    ("first", "second"),
+    "Premise: {first} Claim: {second}\nTrue:",
+    ("x", "y", "z"),
+    ("yes", "no", "maybe"),
+    retrieval_template="premise: {first} claim: {second}",
+)
+
+
+def terms(text: str, ngrams: int) -> list[str]:
+    words = [word for word in text.lower().replace(",", " ").replace("?", " ").split() if len(word) > 1]
+    return [" ".join(words[i : i + n]) for n in range(1, ngrams + 1) for i in range(len(words) - n + 1)]
+
+
+def by_definition(train: list[str], queries: list[str], ngrams: int) -> list[np.ndarray]:
+    """Features [N, T] of the train texts and [Q, T] of the queries."""
+    counted = [collections.Counter(terms(text, ngrams)) for text in train]
+    vocabulary = sorted(set().union(*counted))
+    idf = {term: 1 + math.log((1 + len(train)) / (1 + sum(term in count for count in counted))) for term in vocabulary}
+
+    def features(text: str) -> list[float]:
+        count = collections.Counter(terms(text, ngrams))
+        weights = [(1 + math.log(count[term])) * idf[term] if count[term] else 0.0 for term in vocabulary]
+        return [weight / (math.hypot(*weights) or 1.0) for weight in weights]
+
+    return [np.array([features(text) for text in texts]) for texts in (train, queries)]
+
+
+def make_problem(labels: str = "xyzxyzxyzxy") -> method.Problem:
+    """Pairs of neighbouring sentences, one of them of an empty text, and other pairs to classify."""
+    texts = whole_texts.SENTENCES
+    train = [Example({"first": texts[row], "second": texts[row + 1]}, label, row) for row, label in enumerate(labels)]
+    present = dataclasses.replace(
+        PAIRS, labels=tuple(sorted(set(labels))), label_words=PAIRS.label_words[: len(set(labels))]
+    )
+    split = splits.draw(train, present, shots=3, demo_shots=1, seed=2)
+    evaluation = [Example({"first": texts[row], "second": texts[row - 5]}, labels[0], row) for row in range(len(texts))]
+    return method.Problem(PAIRS, split, evaluation, lambda texts: [[0] for _ in texts])
+
+
+def test_two_texts_by_hand():
+    """ "aa" says nothing, so that by symmetry the weights are (0, −w, w) and the intercept 0."""
+    idf = 1 + math.log(3 / 2)
+    x = idf / math.hypot(1, idf)
+    w = optimize.brentq(lambda w: w - 2.0 * x * special.expit(-w * x), 0, 9)  # Minimises w² + 2 · 2 ln(1 + exp(−w x)).
+    doubled = (1 + math.log(2)) * idf
+    logits_Q = [-w, 0, 0, w * doubled / math.hypot(1, doubled), 0]
+    settings, queries = baselines.Settings(inverse_penalty=2.0, ngrams=1), ["bb bb bb", "aa", "zz b", "cc aa cc", ""]
+    p_QC = baselines.predict_proba(settings, 2, ["aa bb", "Aa cc!"], np.array([0, 1]), queries)
+    np.testing.assert_allclose(p_QC, special.expit(np.stack([np.negative(logits_Q), logits_Q], -1)), atol=1e-6)
+
+
+@pytest.mark.parametrize("ngrams", [1, 2, 3])
+@pytest.mark.parametrize("inverse_penalty", [0.3, 20.0])
+def test_is_logistic_regression_on_tfidf(predict, ngrams, inverse_penalty):
+    """Of demonstrations and anchors, both fields joined, without template."""
+    problem = make_problem()
+    pool = problem.train_rows
+    texts, queries = (
+        [f"{row.fields['first']} {row.fields['second']}" for row in rows] for rows in (pool, problem.evaluation)
+    )
+    x_NT, x_QT = by_definition(texts, queries, ngrams)
+    regression = linear_model.LogisticRegression(C=inverse_penalty, solver="newton-cg", tol=1e-9)
+    want_QC = regression.fit(x_NT, [row.label for row in pool]).predict_proba(x_QT)
+    prediction = predict("tfidf", problem, ngrams=ngrams, inverse_penalty=inverse_penalty)
+    np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=1e-4)
+    np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
+    assert len(pool) == 9 and len(set(prediction.classes_Q)) == 3
+
+
+def test_rows_without_a_word():
+    problem = make_problem()
+    rows = tuple(dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors)
+    split = dataclasses.replace(problem.split, demonstrations=(), anchors=rows)
+    with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):
+        registry.select(["tfidf"], dataclasses.replace(problem, split=split))
+
+
+@pytest.fixture
+def predicted(problem, predict):
+    """What the method makes of a split with demonstrations and anchors of these labels, without a model."""
+
+    def run(demonstrations, anchors):
+        row = problem.split.anchors[0]
+        rows = [
+            tuple(dataclasses.replace(row, label=label) for label in labels) for labels in (demonstrations, anchors)
+        ]
+        split = dataclasses.replace(problem.split, demonstrations=rows[0], anchors=rows[1])
+        return predict("commonest_class", dataclasses.replace(problem, split=split))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("demonstrations", "anchors", "shares", "want"),
+    [
+        ("012", "0112", [2 / 7, 3 / 7, 2 / 7], 1),
+        ("2211", "0001", [3 / 8, 3 / 8, 2 / 8], 0),  # Neither demonstrations nor anchors alone say so.
+        ("221", "1", [0, 1 / 2, 1 / 2], 1),  # Of equally common classes the lowest, not the first to appear.
+        ("001", "1", [1 / 2, 1 / 2, 0], 0),
+        ("2", "", [0, 0, 1], 2),
+    ],
+)
+def test_commonest_of_demonstrations_and_anchors(predicted, demonstrations, anchors, shares, want):
+    prediction = predicted(demonstrations, anchors)
+    np.testing.assert_array_equal(prediction.classes_Q, [want] * 3)
+    np.testing.assert_allclose(prediction.probabilities_QC, [shares] * 3, rtol=1e-12)
+
+
+def test_note_tells_a_tie(predicted):
+    assert predicted("012", "0112").note == "always 'b', the class of 3 of 7 train rows in the split"
+    tied = predicted("012", "120").note
+    assert tied.startswith("always 'a', the class of 2 of 6 ") and "; 3 classes are equally common" in tied
+
+
+def test_a_drawn_split(problem, predict):
+    """Of 4 shots a class, the third class has a single row: two classes are equally common."""
+    prediction = predict("commonest_class", problem)
+    np.testing.assert_allclose(prediction.probabilities_QC[0], [4 / 9, 4 / 9, 1 / 9])
+    np.testing.assert_array_equal(prediction.classes_Q, [0, 0, 0])
+
+
+def test_no_rows(predicted):
+    with pytest.raises(errors.UserError, match="'commonest_class' does not apply: the split has no train rows"):
+        predicted("", "")

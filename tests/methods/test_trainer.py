@@ -1,0 +1,212 @@
+"""Classifier and training against `transformers` and torch.optim; resume, precision, order, devices."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from knnprompt_jax import errors
+from knnprompt_jax.methods import trainer
+
+RNG = np.random.default_rng(0)
+LENGTHS = (23, 7, 1, 30, 12, 5, 9)
+TEXTS = trainer.Texts(
+    tuple(RNG.integers(1, 53, length).tolist() for length in LENGTHS),
+    tuple((np.arange(length) > 3).astype(int).tolist() for length in LENGTHS),
+    max_length=37,
+)
+Y = np.array([0, 1, 2, 0, 1, 2, 0])
+CONFIG = trainer.Settings(steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5, dropout=0.0, checkpoint_every=2)
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory) -> Callable:
+    """`classifiers("bert")` or `("gpt2")`: PyTorch's model for sequence classification and a fresh copy of ours, 3 classes."""
+    torch = pytest.importorskip("torch", reason="parity is with PyTorch")
+    import jax
+    import jax.numpy as jnp
+    import transformers
+
+    from knnprompt_jax.methods import trainer
+    from knnprompt_jax.models import checkpoints, registry
+
+    common = {"vocab_size": 53, "num_labels": 3, "initializer_range": 0.3, "pad_token_id": 0}
+    bert = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
+    gpt2 = {"n_embd": 35, "n_head": 5, "n_layer": 2, "n_inner": 41, "n_positions": 37}
+    configs = {
+        "bert": transformers.BertConfig(**common, **bert, max_position_embeddings=37),
+        "gpt2": transformers.GPT2Config(**common, **gpt2),
+    }
+    places = {name: tmp_path_factory.mktemp(name) for name in configs}
+
+    def make(name: str) -> tuple:
+        torch.manual_seed(7)
+        theirs = transformers.AutoModelForSequenceClassification.from_config(configs[name], attn_implementation="eager")
+        theirs.eval().base_model.save_pretrained(places[name])
+        config, folder = registry.describe(str(places[name]), families=(name,))
+        # A copy: the trainer gives the weights' memory back.
+        backbone = jax.tree.map(jnp.copy, checkpoints.load(folder, config, jnp.float32))
+        ours = trainer.SequenceClassifier(backbone, 3, nnx.Rngs(0))
+        head = theirs.classifier if name == "bert" else theirs.score
+        ours.head_kernel[...] = jnp.asarray(head.weight.detach().numpy().T)
+        return theirs, ours
+
+    return make
+
+
+def torch_inputs(torch, rows) -> dict:
+    """The rows as PyTorch's model wants them: padded with its padding token, 0, which no text holds."""
+    width = max(len(TEXTS.tokens[row]) for row in rows)
+    padded = {
+        name: torch.tensor([[*column[row], *[0] * (width - len(column[row]))] for row in rows])
+        for name, column in (("input_ids", TEXTS.tokens), ("token_type_ids", TEXTS.types))
+    }
+    return padded | {"attention_mask": (padded["input_ids"] != 0).long()}
+
+
+def torch_logits(torch, model, rows):
+    inputs = torch_inputs(torch, rows)
+    if model.config.model_type == "gpt2":
+        del inputs["token_type_ids"]
+    return model(**inputs).logits
+
+
+@pytest.fixture(params=["bert", "gpt2"])
+def name(request) -> str:
+    return request.param
+
+
+def test_probabilities_are_those_of_transformers(classifiers, name):
+    torch = pytest.importorskip("torch")
+    theirs, ours = classifiers(name)
+    with torch.no_grad():
+        want_NC = torch_logits(torch, theirs, range(7)).softmax(-1).numpy()
+    got_NC = trainer.Trainer(ours, CONFIG, trainer.make_mesh(3)).predict_proba(TEXTS)
+    np.testing.assert_allclose(got_NC, want_NC, atol=1e-4)
+    assert np.ptp(want_NC, axis=0).max() > 0.1
+
+
+def test_training_follows_torch(classifiers, name):
+    """The same losses and the same model at the end: AdamW, what decays, clipping, linear decay, order of rows."""
+    torch = pytest.importorskip("torch")
+    theirs, ours = classifiers(name)
+    kept = ("bias", "LayerNorm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")
+    groups = {True: [], False: []}
+    for key, weight in theirs.named_parameters():
+        groups[key.endswith(kept)].append(weight)
+    optimizer = torch.optim.AdamW(
+        [{"params": groups[False], "weight_decay": 0.5}, {"params": groups[True], "weight_decay": 0.0}],
+        lr=3e-3,
+        eps=1e-8,
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / CONFIG.steps)
+    want = []
+    for step in range(CONFIG.steps):
+        rows = trainer.batch_rows(7, 3, step, 0)
+        loss = torch.nn.functional.cross_entropy(torch_logits(torch, theirs, rows), torch.tensor(Y[rows]))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        want.append(loss.item())
+    tuner = trainer.Trainer(ours, CONFIG, trainer.make_mesh(3))
+    np.testing.assert_allclose(tuner.train(TEXTS, Y), want, rtol=2e-3)
+    with torch.no_grad():
+        want_NC = torch_logits(torch, theirs, range(7)).softmax(-1).numpy()
+    np.testing.assert_allclose(tuner.predict_proba(TEXTS), want_NC, atol=5e-3)
+
+
+def test_epochs():
+    """Every row once an epoch, each epoch in its own order, and the same for a seed."""
+    stream = np.concatenate([trainer.batch_rows(7, 3, step, 5) for step in range(14)]).reshape(6, 7)
+    assert (np.sort(stream) == np.arange(7)).all()
+    assert len({tuple(epoch) for epoch in stream.tolist()}) > 3
+    assert not np.array_equal(trainer.batch_rows(7, 7, 0, 5), trainer.batch_rows(7, 7, 0, 6))
+    assert sorted(trainer.batch_rows(3, 6, 0, 0).tolist()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_interrupted_run_goes_on(classifiers, tmp_path, monkeypatch):
+    """Stopped in the middle of step 3 of 5, with dropout: the second start ends where the uninterrupted run does."""
+    config = dataclasses.replace(CONFIG, dropout=0.1)
+    tuners = [trainer.Trainer(classifiers("bert")[1], config, trainer.make_mesh(3)) for _ in range(3)]
+    losses = tuners[0].train(TEXTS, Y)
+    rows_of = trainer.batch_rows
+
+    def stop(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
+        if step == 3:
+            raise KeyboardInterrupt
+        return rows_of(num_rows, batch, step, seed)
+
+    monkeypatch.setattr(trainer, "batch_rows", stop)
+    with pytest.raises(KeyboardInterrupt):
+        tuners[1].train(TEXTS, Y, tmp_path, {"rows": "these"})
+    monkeypatch.setattr(trainer, "batch_rows", rows_of)
+    assert tuners[2].train(TEXTS, Y, tmp_path, {"rows": "these"}) == losses[2:]
+    jax.tree.map(np.testing.assert_array_equal, tuners[2]._params, tuners[0]._params)
+    with pytest.raises(errors.UserError, match="holds the checkpoints of another run: rows='these', now 'others'"):
+        tuners[2].train(TEXTS, Y, tmp_path, {"rows": "others"})
+
+
+def test_mixed_precision(classifiers):
+    """Activations in bfloat16, weights in float32: nearly the same losses."""
+    losses = {}
+    for dtype in ("float32", "bfloat16"):
+        config = dataclasses.replace(CONFIG, dtype=dtype)
+        tuner = trainer.Trainer(classifiers("bert")[1], config, trainer.make_mesh(3))
+        losses[dtype] = tuner.train(TEXTS, Y)
+        assert {leaf.dtype for leaf in jax.tree.leaves(tuner._params)} == {jnp.dtype(jnp.float32)}
+    assert losses["float32"] != losses["bfloat16"]
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.05)
+
+
+def test_loss_that_is_not_finite(classifiers):
+    _, ours = classifiers("gpt2")
+    ours.head_kernel[...] = jnp.full((35, 3), jnp.nan)
+    with pytest.raises(errors.UserError, match="the loss is nan at step 1: lower learning_rate=0.003"):
+        trainer.Trainer(ours, CONFIG, trainer.make_mesh(3)).train(TEXTS, Y)
+
+
+PROGRAM = """
+import jax, numpy as np
+from flax import nnx
+from knnprompt_jax.methods import trainer
+from knnprompt_jax.models import bert, registry
+sizes = {"vocab_size": 53, "hidden_size": 35, "num_hidden_layers": 2, "num_attention_heads": 5}
+sizes |= {"intermediate_size": 41, "max_position_embeddings": 37}
+config = registry.config_from_hf({"model_type": "bert", **sizes}, registry.ENCODERS)
+rng = np.random.default_rng(0)
+rows = trainer.Texts(tuple(rng.integers(0, 53, n).tolist() for n in (3, 9, 17, 4, 30)), tuple([0] * n for n in (3, 9, 17, 4, 30)), 37)
+y, options = np.array([0, 1, 2, 1, 0]), trainer.Settings(steps=2, batch=6, learning_rate=1e-3)
+losses = []
+for devices in (1, 6):  # Of 4 devices, 2 divide a batch of 6.
+    model = trainer.SequenceClassifier(bert.Encoder(config, nnx.Rngs(1)), 3, nnx.Rngs(2))
+    tuner = trainer.Trainer(model, options, trainer.make_mesh(devices))
+    losses.append(tuner.train(rows, y))
+    p = tuner.predict_proba(rows)
+np.testing.assert_allclose(*losses, rtol=1e-5)
+leaf = jax.tree.leaves(tuner._params)[0]
+batch = tuner._put(*rows.batch([0, 1, 2, 3, 4, 0], 6, 32))[0]
+print(dict(tuner.mesh.shape), leaf.sharding.is_fully_replicated, len(leaf.devices()), batch.addressable_shards[0].data.shape, p.shape)
+"""
+
+
+def test_rows_are_split_over_devices():
+    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **environment},
+        cwd=pathlib.Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == "{'data': 2, 'model': 1} True 2 (3, 32) (5, 3)"

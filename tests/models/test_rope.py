@@ -1,0 +1,89 @@
+"""Frequencies of rotary positions at published sizes are those of `transformers`' rotary modules."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("torch", reason="frequencies are compared with PyTorch's")
+from knnprompt_jax import errors  # noqa: E402
+from knnprompt_jax.models import registry, rotary  # noqa: E402
+from knnprompt_jax.models.families import rope  # noqa: E402
+from tests.models import published_configs  # noqa: E402
+
+CONFIGS = published_configs.CONFIGS
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+LLAMA3 = CONFIGS["meta-llama/Llama-3.1-8B"]["rope_scaling"]
+# A published model with another scaling.
+RESCALED = {
+    "YaRN": ("Qwen/Qwen2.5-7B", YARN),
+    "YaRN, fractional": (
+        "Qwen/Qwen2.5-7B",
+        {**YARN, "truncate": False, "beta_fast": 21.0, "mscale": 1.3, "mscale_all_dim": 0.7},
+    ),
+    "YaRN with a factor for attention": ("Qwen/Qwen3-0.6B", {**YARN, "attention_factor": 1.25}),
+    "linear": ("google/gemma-3-1b-pt", {"rope_type": "linear", "factor": 8.0}),
+    "dynamic NTK": ("huggyllama/llama-7b", {"type": "dynamic", "factor": 2.0}),
+    "Llama 3.2": ("meta-llama/Llama-3.1-8B", {**LLAMA3, "factor": 32.0}),
+}
+SCALED = {
+    **{name: hf for name, hf in CONFIGS.items() if hf["model_type"] not in ("gpt2", "opt")},
+    **{name: CONFIGS[published] | {"rope_scaling": scaling} for name, (published, scaling) in RESCALED.items()},
+}
+
+
+@pytest.mark.parametrize("name", sorted(SCALED))
+def test_frequencies_are_those_of_transformers(name):
+    hf = SCALED[name]
+    package = hf["model_type"].removesuffix("_text")
+    modeling = importlib.import_module(f"transformers.models.{package}.modeling_{package}")
+    (class_name,) = (name for name in vars(modeling) if name.endswith("RotaryEmbedding"))
+    theirs = getattr(modeling, class_name)(transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf))
+    ours = registry.config_from_hf(hf).rotary
+    if package == "smollm3":  # Ours has a table of zeros for layers without positions.
+        assert not any(ours[1].radians)
+        ours = ours[:1]
+    kinds = ["sliding_attention_", "full_attention_"] if package == "gemma3" else [""]
+    for table, kind in zip(ours, kinds, strict=True):
+        np.testing.assert_allclose(np.float32(table.radians), getattr(theirs, f"{kind}inv_freq").numpy(), rtol=3e-6)
+        assert table.scale == pytest.approx(getattr(theirs, f"{kind}attention_scaling"), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [*sorted(set(RESCALED) - {"dynamic NTK"}), "meta-llama/Llama-3.1-8B"])
+def test_scaling_changes_the_frequencies(name):
+    plain = {key: value for key, value in SCALED[name].items() if key != "rope_scaling"}
+    assert registry.config_from_hf(plain).rotary != registry.config_from_hf(SCALED[name]).rotary
+
+
+def test_contexts():
+    """LongRoPE ends where its long factors would begin, dynamic NTK where it would begin to scale."""
+    contexts = {name: registry.config_from_hf(hf).num_positions for name, hf in SCALED.items()}
+    assert contexts["microsoft/Phi-3-mini-128k-instruct"] == contexts["microsoft/Phi-4-mini-instruct"] == 4096
+    assert contexts["dynamic NTK"] == 2048
+    assert contexts["meta-llama/Llama-3.1-8B"] == contexts["YaRN"] == 131072
+
+
+def test_factors_of_a_gguf_file_divide():
+    table = rotary.Frequencies((1.0, 0.5, 0.25), 1.5)
+    assert rope.divided(table, [1.0, 2.0, 8.0]) == rotary.Frequencies((1.0, 0.25, 0.03125), 1.5)
+    assert rope.divided(table, None) is table
+    for factors in ([1.0, 2.0], [1.0, 2.0, 0.0], "not a list"):
+        with pytest.raises(errors.UserError, match="rope_freqs: 3 positive factors are needed"):
+            rope.divided(table, factors)
+
+
+def test_rotation_turns_pairs_by_their_angle():
+    """Numbers i and i + R / 2 of a head are one complex number, turned by position · frequency."""
+    rng = np.random.default_rng(0)
+    x_BSHK, positions_BS = rng.normal(size=(2, 3, 5, 11)).astype(np.float32), rng.integers(0, 999, (2, 3))
+    tables = (rotary.Frequencies((1.0, 0.3, 0.01)), rotary.Frequencies((0.7, 0.2, 0.0), 1.3))
+    rotations = rotary.rotations(tables, positions_BS)
+    for number, table in enumerate(tables):
+        rotation = rotary.Rotation(rotations.cos_BSr[number], rotations.sin_BSr[number])
+        angles_BS1r = positions_BS[..., None, None] * np.float64(np.float32(table.radians))
+        turned = (x_BSHK[..., :3] + 1j * x_BSHK[..., 3:6]) * np.exp(1j * angles_BS1r) * table.scale
+        want_BSHK = np.concatenate([turned.real, turned.imag, x_BSHK[..., 6:]], -1)
+        np.testing.assert_allclose(rotation(x_BSHK), want_BSHK, atol=3e-4)
+        some_1JHK = rotation.at(np.array([4, 1]))(x_BSHK.reshape(1, 6, 5, 11)[:, [4, 1]])
+        np.testing.assert_allclose(some_1JHK[0], want_BSHK.reshape(6, 5, 11)[[4, 1]], atol=3e-4)

@@ -1,0 +1,68 @@
+"""Tokenizers of model folders: damaged ones are refused, and loading one imports and prints nothing that it does not need."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.models import shipped, tokenizers
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return shutil.copytree(shipped.locate("tiny"), tmp_path / "model")
+
+
+def test_ids_outside_the_vocabulary_are_refused(folder):
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["model"]["vocab"] = {token: id_ + 10**6 for token, id_ in content["model"]["vocab"].items()}
+    for token in content["added_tokens"]:
+        token["id"] += 10**6
+    file.write_text(json.dumps(content))
+    with pytest.raises(
+        errors.UserError, match=r"model: its tokenizer has token id 1005118, but the model has 5120 tokens"
+    ):
+        lm.LanguageModel.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"model": 3}'])
+def test_a_damaged_tokenizer_is_refused(folder, content):
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(errors.UserError, match="no usable tokenizer") as failure:
+        tokenizers.load(folder)
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"tokenizer_class": 3}', "{}"])
+def test_without_a_description_transformers_decides(folder, content):
+    expected = tokenizers.load(folder)("a film")["input_ids"]
+    (folder / "tokenizer_config.json").write_text(content)
+    try:
+        assert tokenizers.load(folder)("a film")["input_ids"] == expected
+    except errors.UserError as error:
+        assert "no usable tokenizer" in str(error)
+
+
+SLOW = ("sklearn", "scipy", "pandas", "torch", "matplotlib", "pyarrow")
+SCRIPT = """
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name.split(".")[0] == "torch" else find_spec(name, *rest)
+from knnprompt_jax.models import shipped, tokenizers
+from knnprompt_jax.prediction import job
+print(*(len(tokenizers.load(shipped.locate(name))) for name in shipped.SHIPPED))
+print(*(name for name in sys.argv[1:] if name in sys.modules))
+import transformers
+assert not transformers.utils.is_torch_available()
+transformers.utils.logging.get_logger("transformers.tokenizers").warning("a real warning")
+"""
+
+
+def test_loading_imports_nothing_slow_and_hides_only_the_advice_about_pytorch():
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *SLOW], capture_output=True, text=True, check=True)
+    assert done.stdout == "49152 5120\n\n"
+    assert "PyTorch" not in done.stderr and "a real warning" in done.stderr

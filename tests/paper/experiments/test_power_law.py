@@ -1,0 +1,41 @@
+"""The fit of ε(m) = α m^β."""
+
+import numpy as np
+import pytest
+
+from knnprompt_jax.paper import experiments
+from knnprompt_jax.paper.experiments import power_law
+from knnprompt_jax.report import results
+
+
+def test_a_law_is_recovered():
+    found = power_law.fit({m: 100 * (1 - 0.71 * m**-0.23) for m in (2, 8, 32, 128, 1024)})
+    assert (found.alpha.mean, found.beta.mean, found.r_squared) == pytest.approx((0.71, -0.23, 1.0))
+    assert (found.alpha.std, found.beta.std) == pytest.approx((0, 0), abs=1e-6)
+
+
+def test_the_fit_is_least_squares_in_logarithms_with_its_standard_errors():
+    m, error = np.array([32, 64, 128, 256, 1024]), np.array([0.41, 0.33, 0.35, 0.24, 0.2])
+    found = power_law.fit(dict(zip(m.tolist(), (100 * (1 - error)).tolist(), strict=True)))
+    design = np.stack([np.ones(5), np.log(m)], axis=1)
+    coefficients, residuals, *_ = np.linalg.lstsq(design, np.log(error))
+    covariance = residuals[0] / 3 * np.linalg.inv(design.T @ design)
+    assert (np.log(found.alpha.mean), found.beta.mean) == pytest.approx(tuple(coefficients))
+    assert found.beta.std == pytest.approx(np.sqrt(covariance[1, 1]))
+    assert found.alpha.std / found.alpha.mean == pytest.approx(np.sqrt(covariance[0, 0]))
+    assert found.error(m) == pytest.approx(np.exp(design @ coefficients))
+
+
+@pytest.mark.parametrize("accuracies", [{}, {32: 60.0, 64: 70.0}, {32: 60.0, 64: 100.0, 128: 100.0}])
+def test_two_points_with_an_error_give_no_law(accuracies):
+    assert power_law.fit(accuracies) is None
+
+
+def test_the_papers_law_is_fitted_to_the_same_tasks_and_m(make_record):
+    records = [make_record("data_scaling", "trec", "knn", m, 1, cell={"regime": "full"}) for m in (32, 128, 1024)]
+    ours = results.frame(records)
+    paper = power_law.knn(experiments.get("data_scaling").paper(ours))
+    (row,) = (row for row in power_law.table(ours, paper[paper.regime == "full"]).rows if row.headers[1] == "TREC")
+    law = power_law.fit({32: 64.8, 128: 74.0, 1024: 83.0})
+    assert row.headers == ("gpt2-xl (1.5B)", "TREC")
+    assert row.cells[1].paper == law.beta

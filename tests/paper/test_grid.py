@@ -1,0 +1,221 @@
+"""Whole grids on a small world: what is read, what is written, and what a restart or a death leaves."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors, lm
+from knnprompt_jax.paper import cells
+from knnprompt_jax.paper import grid as grid_lib
+from knnprompt_jax.runs import comparison, inputs, records
+from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.store.store import StoreOptions
+from tests.runs.conftest import choosing, world  # noqa: F401
+
+
+def folder(grid):
+    return pathlib.Path(grid.output) / grid.experiment
+
+
+def planned_of(grid):
+    return grid_lib.plan(inputs.resolved(grid))
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The number of prompts of each pass."""
+    counts, run_pass = [], lm.LanguageModel.run_pass
+
+    def counted(self, prompts, *arguments, **options):
+        counts.append(prompts.num_prompts)
+        return run_pass(self, prompts, *arguments, **options)
+
+    monkeypatch.setattr(lm.LanguageModel, "run_pass", counted)
+    return counts
+
+
+def test_records_are_those_of_a_comparison(grid):
+    grid_lib.run(dataclasses.replace(grid, rows=0, shots=(7, 9)))
+    found = {(one.method, one.seed, one.shots): one for one in records.read_all(folder(grid))}
+    most = found["knn", 1, 9].demo_shots
+    assert sorted(found) == sorted(
+        [("icl", seed, most) for seed in (1, 2)] + [("knn", seed, shots) for seed in (1, 2) for shots in (7, 9)]
+    )
+    options = {"data_dir": grid.data_dir, "task": "mr", "demo_shots": most, "seeds": (1, 2), "methods": "icl,knn"}
+    other = settings_lib.JobSettings(model=grid.models, shots=7, output=f"{grid.output}/main", **options)
+    for theirs in comparison.run(choosing(other, knn={"distance": "released"})):
+        ours = found[theirs.method, theirs.seed, most if theirs.method == "icl" else 7]
+        assert (ours.predicted, ours.true, ours.accuracy) == (theirs.predicted, theirs.true, theirs.accuracy)
+        assert ours.experiment == "robustness" and ours.demo_shots == most
+        if theirs.method == "knn":
+            assert (ours.prompts, ours.truncated_prompts) == (theirs.prompts, theirs.truncated_prompts)
+            assert ours.class_counts == theirs.class_counts
+
+
+def test_no_prompt_is_read_twice(grid, read):
+    grid = dataclasses.replace(grid, methods="icl,knn,knn_partial,contextual_calibration", label_token="first")
+    planned = planned_of(grid)
+    grid_lib.run(grid)
+    assert len(planned.passes) == len(read) == 2
+    for one, count in zip(planned.passes, read, strict=True):
+        assert len(one.runs) == 6  # Two methods with two numbers of shots, two with none.
+        drawn = [row for run in one.runs for row in run.problem.split.anchors]
+        texts = {one.runs[0].problem.task.render(row) for row in [*drawn, *one.runs[0].problem.evaluation]}
+        assert count == len(texts) + 3 == one.cost.prompts  # And three without content.
+        assert count < len(drawn) + len(one.runs[0].problem.evaluation)
+        shown = len(one.demonstrations)
+        tokens = sum(len(one.model.tokenize([text])[0]) for text in texts)
+        assert tokens < one.cost.tokens < 3 * tokens + 128 * shown
+
+
+def test_truncated_cells_count_their_own_prompts(grid):
+    grid = dataclasses.replace(grid, shots=(9,), regime="few-shot")
+    grid_lib.run(grid)
+    found = {one.method: one for one in records.read_all(folder(grid)) if one.seed == 1}
+    assert 0 < found["icl"].truncated_prompts <= found["icl"].prompts == 11
+    assert found["knn"].truncated_prompts == 0 and found["knn"].prompts == 16 + 11
+    assert found["icl"].lm_tokens > 0 and found["knn"].demo_shots == 1
+
+
+def test_where_nothing_is_left_in_context_learning_is_used_again(grid):
+    grid = dataclasses.replace(grid, shots=(1,), seeds=(1,), regime="few-shot")
+    grid_lib.run(grid)
+    icl, knn = records.read_all(folder(grid))
+    assert knn.predicted == icl.predicted
+    assert (icl.note, knn.note) == ("", cells.REUSED)
+    assert (knn.method, knn.shots, knn.demo_shots) == ("knn", 1, 1)
+
+
+def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
+    grid = dataclasses.replace(grid, cache_gb=0)
+    grid_lib.run(grid)
+    before = {path: path.stat().st_mtime_ns for path in folder(grid).iterdir()}
+    gone = sorted(before)[1]
+    gone.unlink()
+    read.clear()
+    grid_lib.run(grid)
+    assert len(read) == 1
+    assert {path: path.stat().st_mtime_ns for path in folder(grid).iterdir() if path != gone} == {
+        path: time for path, time in before.items() if path != gone
+    }
+    assert gone.exists()
+    capsys.readouterr()
+    grid_lib.run(grid)
+    assert "6 records, of which 6 are finished" in capsys.readouterr().out
+    assert len(read) == 1
+
+
+def test_other_rows_or_options_are_other_records(grid):
+    grid_lib.run(grid)
+    others = [dataclasses.replace(grid, **change) for change in ({"rows": 10}, {"direction": "forward"})]
+    assert not planned_of(grid).passes
+    for other in (*others, choosing(grid, knn={"k": 1})):
+        assert planned_of(other).passes
+
+
+def test_shards_share_out_all_passes(grid):
+    grid = dataclasses.replace(grid, seeds=(1, 2, 3, 4, 5), regime="few-shot")
+    whole = planned_of(grid)
+    shards = [planned_of(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    names = [[run.file_name for one in shard.passes for run in one.runs] for shard in shards]
+    assert sum(names, []) == [run.file_name for one in whole.passes for run in one.runs]
+    work = [sum(one.work for one in shard.passes) for shard in shards]
+    assert max(work) < 0.5 * sum(work)
+    grid_lib.run(dataclasses.replace(grid, shard="1/3"))
+    again = [planned_of(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    assert [len(shard.passes) for shard in again] == [0, len(shards[1].passes), len(shards[2].passes)]
+    assert f"{len(names[0]) + len(names[2])} belong to other shards" in again[1].describe()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("truncation", "drop"), ("label_token", "first"), ("deterministic", True), ("dtype", "bfloat16"), ("rows", 5)]
+    + [("datastore", StoreOptions(key_dtype="float16"))],
+)
+def test_what_decides_an_outcome_names_other_records(grid, name, value):
+    """So that no record of another setting counts as finished; and prompts are truncated as is asked for."""
+    (*_, first), (*_, second) = (
+        [run for each in planned_of(settings).passes for run in each.runs]
+        for settings in (grid, dataclasses.replace(grid, **{name: value}))
+    )
+    assert first.file_name != second.file_name and first.key != second.key
+    assert second.problem.truncation == (value if name == "truncation" else "left")
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(grid, read, capsys):
+    grid_lib.run(grid, dry_run=True)
+    text = capsys.readouterr().out
+    assert text.startswith("6 records, of which 0 are finished")
+    assert "distinct prompts" in text and "PFLOP" in text and "left to run" in text
+    assert not read and not pathlib.Path(grid.output).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": ()}, r"seeds is required"),
+        ({"tasks": ""}, "robustness: nothing to run with --tasks= "),
+        ({"models": "./nowhere"}, "no such folder"),
+        ({"data_dir": "nowhere"}, "nowhere"),
+        ({"methods": "icl_ensemble", "shots": (3,), "regime": "full"}, "does not apply"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(grid, change, message):
+    with pytest.raises(errors.UserError, match=message):
+        grid_lib.run(dataclasses.replace(grid, **change))
+    assert not folder(grid).exists()
+
+
+def test_a_method_whose_model_cannot_be_had_is_named(grid):
+    trained = dataclasses.replace(grid.options.fine_tuning_bert, model="./nowhere")
+    options = dataclasses.replace(grid.options, fine_tuning_bert=trained)
+    with pytest.raises(
+        errors.UserError, match=r"no such folder.*; --options.fine_tuning_bert.model takes a folder; or"
+    ):
+        grid_lib.run(dataclasses.replace(grid, methods="icl,fine_tuning_bert", options=options))
+
+
+def test_a_record_file_holds_its_cell(grid):
+    grid = dataclasses.replace(grid, experiment="split_strategy", methods="knn", demo_shots=(1,), anchor_shots=(1,))
+    grid_lib.run(grid)
+    for path in folder(grid).iterdir():
+        content = json.loads(path.read_text())
+        assert content["cell"] == {"anchor_shots": 1} and content["experiment"] == "split_strategy"
+        assert content["accuracy"] == np.mean(np.array(content["predicted"]) == np.array(content["true"]))
+
+
+def test_equal_runs_are_run_once(grid, read):
+    """The two regimes have the same run where the context holds one demonstration; a case study writes its own files."""
+    small = dataclasses.replace(grid, seeds=(1,), shots=(1,), few_shots=(1,), methods="knn")
+    planned = planned_of(small)
+    assert sum(len(each.runs) for each in planned.all_passes) == 2
+    assert sum(len(each.runs) for each in planned.passes) == 1
+    grid_lib.run(small)
+    first, second = records.read_all(folder(small))
+    assert first.key == second.key and first.predicted == second.predicted and first.cell != second.cell
+    (folder(small) / second.file_name).unlink()
+    read.clear()
+    grid_lib.run(small)
+    assert not read and len(records.read_all(folder(small))) == 2
+
+
+def test_a_plan_without_weights_needs_config_and_tokenizer_alone(grid, world, tmp_path, capsys):  # noqa: F811
+    bare = tmp_path / "bare"
+    shutil.copytree(world / "model", bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    grid_lib.run(dataclasses.replace(grid, models=str(bare)), dry_run=True)
+    assert "6 records, of which 0 are finished" in capsys.readouterr().out
+
+
+def test_a_second_table_over_the_same_prompts_reads_nothing(grid, read):
+    """The upper bound's shared prompts are PromptCompose's; and what they read on their own is read once too."""
+    small = dataclasses.replace(grid, seeds=(1,), shots=(7,))
+    grid_lib.run(dataclasses.replace(small, experiment="upper_bound"))
+    assert len(read) == 1
+    grid_lib.run(dataclasses.replace(small, experiment="prompt_compose"))
+    assert len(read) == 1
+    first, second = (records.read_all(pathlib.Path(grid.output) / name) for name in ("upper_bound", "prompt_compose"))
+    assert [one.predicted for one in first] == [one.predicted for one in second]

@@ -1,0 +1,88 @@
+"""XLA's memory of the pass's programs, compiled for this CPU and for accelerators that are not here."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh
+
+from knnprompt_jax import lm, parallel
+from knnprompt_jax.lm import memory, programs
+from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.models import registry
+from knnprompt_jax.planning import compiled, targets
+from knnprompt_jax.prompts import packing
+from knnprompt_jax.store import distances, kernel, placement
+from knnprompt_jax.store import store as store_lib
+
+SHAPE = packing.PackShape(prefix=896, width=128, rows=128, reads=1368)
+CASES = {
+    "a width that 128 does not divide": ("v5e:2x4", 8, 1, "gpt2-xl", "float32"),
+    "two rows of chips": ("v5e:2x4", 4, 2, "facebook/opt-6.7b", "bfloat16"),
+    "two hosts, grouped heads": ("v5e:4x4", 4, 4, "meta-llama/Meta-Llama-3-8B", "bfloat16"),
+    "a block in space, float32": ("v5p:2x2x4", 8, 2, "Qwen/Qwen3-8B", "float32"),
+    "seven heads on a device": ("v5e:2x4", 1, 8, "facebook/opt-30b", "bfloat16"),
+}
+
+
+def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
+    config = dataclasses.replace(registry.published("gpt2"), num_layers=2, vocab_size=1009)
+    shape = packing.PackShape(prefix=64, width=128, rows=3, reads=8)
+    need = memory.of_pass(config, "float32", shape, parallel.make_mesh(1, 1), "cpu")
+    found = compiled.of_pass(config, "float32", shape, compiled.mesh_of(jax.devices(), 1, 1))
+    tokens = 4 * programs.STEPS_PER_CALL * (3 * shape.rows * shape.width + shape.reads)
+    flags = 4 + programs.STEPS_PER_CALL  # The length of the prefix, and which steps are active.
+    assert found["suffixes"].arguments == need.weights + need.prefix + tokens + flags
+    assert found["prefix"].outputs >= need.prefix and not found["prefix"].error
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_memory_on_a_tpu_is_what_the_arithmetic_says(name, monkeypatch):
+    """Less effort makes the compiler several times as fast and changes memory by some per cent."""
+    pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
+    monkeypatch.setenv("JAX_EXEC_TIME_OPTIMIZATION_EFFORT", "-1.0")
+    target, data, model, published, dtype = CASES[name]
+    config, devices = registry.published(published), targets.get(target).devices()
+    need = memory.of_pass(config, dtype, SHAPE, AbstractMesh((data, model), parallel.AXES), "tpu")
+    found = compiled.of_pass(config, dtype, SHAPE, compiled.mesh_of(devices, data, model))
+    assert [each.error for each in found.values()] == ["", ""]
+    # Exact but for tokens (under 10 MB) and the padding of whole registers. A copy of a weight would not fit in the tenth.
+    assert found["suffixes"].arguments == pytest.approx(need.weights + need.prefix + 5e6, rel=0.08)
+    assert found["suffixes"].peak == pytest.approx(need.total, rel=0.1)
+
+
+@pytest.mark.long
+def test_too_large_a_model_is_an_error_of_its_row():
+    pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
+    mesh = compiled.mesh_of(targets.get("v5e:2x4").devices(), 8, 1)
+    found = compiled.of_pass(registry.published("facebook/opt-30b"), "bfloat16", SHAPE, mesh)
+    assert "RESOURCE_EXHAUSTED" in found["suffixes"].error
+
+
+@pytest.mark.long
+def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors():
+    pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
+    rng, width, anchors = np.random.default_rng(0), 1600, 2**20
+    head = head_lib.Head(jnp.asarray(rng.normal(size=(211, width)), jnp.float32), None)
+    states = lm.States(jnp.asarray(rng.normal(size=(8, width)), jnp.float32), jnp.zeros(8))
+    store = store_lib.build(store_lib.StoreOptions(kind="factored"), "forward", head, states, np.arange(8) % 2, (0, 1))
+    distance, mesh = distances.get("forward"), compiled.mesh_of(targets.get("v5e:2x4").devices(), 8, 1)
+    keys, queries = store.codec.references(store.anchors.keys, distance), store.codec.queries(states, distance)
+
+    def abstract(leaf, rows, spec):
+        shape = (rows, *leaf.shape[1:])
+        return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=spec)
+
+    split = [placement.by_rows(mesh, ndim) for ndim in (0, 1, 2)]
+    whole = jax.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    lowered = kernel.search_sharded.lower(
+        jax.tree.map(lambda leaf: abstract(leaf, 256, whole), queries),
+        jax.tree.map(lambda leaf: abstract(leaf, anchors, split[leaf.ndim]), keys),
+        abstract(store.anchors.labels_N, anchors, split[1]),
+        **{"mesh": mesh, "axes": parallel.AXES, "k": 3, "distance": store.codec.measured_by(distance)},
+        **{"tile_bytes": kernel.TILE_BYTES, "approximate_recall": None},
+    )
+    assert lowered.compile().memory_analysis().temp_size_in_bytes < anchors // 8 * width * 4

@@ -1,0 +1,142 @@
+"""Tables of accuracies beside the paper's, and paired differences."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from knnprompt_jax.paper import experiments
+from knnprompt_jax.report import accuracies, published, results
+from knnprompt_jax.report.results import Score
+
+FEW = {"regime": "few-shot"}
+
+
+def build(records, name="few_shot", axes=("m", "method"), paper=None):
+    ours = results.frame(records)
+    paper = experiments.get(name).paper(ours) if paper is None else paper
+    return accuracies.build(name, ours, axes, "caption", paper)
+
+
+def row(table, *headers):
+    (found,) = (row for row in table.rows if row.headers == headers)
+    return dict(zip(table.columns, found.cells, strict=True))
+
+
+def test_a_cell_is_the_mean_over_seeds_beside_the_papers(make_record):
+    records = [make_record("few_shot", "trec", "knn", 8, seed, cell=FEW) for seed in (1, 2, 3)]
+    table = build(records)
+    cell = row(table, "8", "kNN Prompting")["TREC"]
+    expected = [100 * np.mean(np.array(record.predicted) == np.array(record.true)) for record in records]
+    assert (cell.ours.mean, cell.ours.std) == pytest.approx((np.mean(expected), np.std(expected, ddof=1)))
+    assert (cell.paper, cell.comparable) == (Score(63.7, 5.5, 10), True)
+    unrun = row(table, "32", "Noisy channel")
+    assert table.columns[:6] == ("SST2", "SUBJ", "MPQA", "CR", "MR", "TREC") and len(table.rows) == 25
+    assert unrun["MR"].ours is None and unrun["average"].paper_shown
+    assert any("10 seeds" in note for note in table.notes)
+
+
+def test_another_model_is_a_reference_without_a_difference(make_record):
+    table = build([make_record("few_shot", "trec", "knn", 8, seed, model="tiny", cell=FEW) for seed in (1, 2)])
+    cell = row(table, "8", "kNN Prompting")["TREC"]
+    assert cell.paper == Score(63.7, 5.5, 10) and cell.difference is None
+    assert "gpt2-xl (1.5B)'s: a reference only" in table.notes[0]
+
+
+def test_another_m_is_compared_with_the_table_that_has_it(make_record):
+    records = [make_record("low_resource", "mr", "knn", 64, seed, model="opt-6.7b") for seed in (1, 2)]
+    table = build(records, "low_resource", ("model", "method"))
+    assert table.headers == ("m", "Model", "Method")
+    assert row(table, "64", "opt-6.7b (6B)", "kNN Prompting")["MR"].difference is not None
+    assert row(table, "128", "opt-6.7b (6B)", "kNN Prompting")["MR"].ours is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "signs"),
+    [
+        ([{"prompts": 100, "truncated_prompts": 5}], ""),
+        ([{"prompts": 100, "truncated_prompts": 6}], "†"),
+        ([{"prompts": 100, "truncated_prompts": 9}, {"prompts": 100}], ""),  # The share is of all seeds' prompts.
+        ([{"note": "re-uses in-context learning: |D| = m"}], "‡"),
+    ],
+)
+def test_truncated_and_reused_cells_are_marked_and_explained(make_record, fields, signs):
+    records = [make_record("few_shot", "mr", "knn", 8, seed, **given) for seed, given in enumerate(fields)]
+    table = build(records, axes=("m",), paper=published.empty())
+    assert table.signs(table.rows[0].cells[0]) == signs
+    assert [note[0] for note in table.footnotes] == list(signs)
+
+
+def test_an_average_needs_every_task_and_several_models_get_an_axis(make_record):
+    records = [make_record("few_shot", task, "knn", 8, 1) for task in ("mr", "cr")]
+    table = build([*records, make_record("few_shot", "cr", "knn", 8, 1, model="gpt2-large")], paper=published.empty())
+    assert (table.headers, table.columns) == (("Model", "m", "Method"), ("CR", "MR", "average"))
+    assert [row.cells[-1].ours is None for row in table.rows] == [True, False]
+
+
+def test_the_papers_average_is_over_the_tasks_of_the_table(make_record):
+    """The data-scaling table prints the average of ten tasks; few_shot has six and prints the average of six."""
+    numbers = published.numbers()
+    scaled = numbers[(numbers.table == "data_scaling") & (numbers.m == 1024)]
+    knn = scaled[(scaled.model == "gpt2-xl") & (scaled.method == "knn")]
+    records = [make_record("upper_bound", task, "knn", 1024, 1) for task in ("cr", "mr")]
+    average = functools.partial(lambda paper: build(records, "upper_bound", ("method",), paper).rows[0].cells[-1])
+    two = average(knn[knn.task.isin(["cr", "mr", "average"])])
+    assert two.paper.mean == pytest.approx(np.mean([score.mean for score in knn[knn.task.isin(["cr", "mr"])].score]))
+    assert two.marks == (accuracies.OVER_THESE,) and two.difference is not None
+    ten, printed = average(knn), knn[knn.task == "average"].score.item()
+    assert ten.paper == printed and ten.marks == ("the average over the 2 of 10 tasks that were run",)
+    one = average(knn[knn.task.isin(["cr", "average"])])
+    assert one.paper == printed and one.marks == ("the paper's average is over 10 tasks",)
+
+
+def made(make_record, method, seed, right, m=8, task="mr", true=("0",) * 20):
+    """Return a record with the first `right` of 20 rows right."""
+    predicted = tuple("0" if row < right else "1" for row in range(20))
+    record = make_record("few_shot", task, method, m, seed, cell={"regime": "full"})
+    return dataclasses.replace(record, predicted=predicted, true=true, accuracy=right / 20)
+
+
+def paired(records, marks=accuracies.no_marks):
+    return accuracies.paired("few_shot", results.frame(records), ("m", "method"), marks)
+
+
+def test_differences_are_of_the_seeds_that_both_have(make_record):
+    records = [made(make_record, "knn", seed, right) for seed, right in ((1, 15), (2, 17), (3, 18), (4, 20))]
+    records += [made(make_record, "icl", seed, right, m=4) for seed, right in ((1, 11), (2, 11), (3, 13), (5, 1))]
+    table = paired(records, lambda pair: tuple(sorted({record.method for record in pair.record})))
+    ((cell,),) = (row.cells for row in table.rows)
+    assert table.rows[0].headers == ("8", "In-context learning") and table.headers == ("m", "against")
+    assert (cell.ours.mean, cell.ours.std, cell.ours.count) == pytest.approx((25, 5, 3))
+    # t = 25 / (5 / sqrt 3) = 8.7 with two degrees of freedom: p = 0.013. The other marks are those of both records.
+    assert cell.marks == (accuracies.SIGNIFICANT, "icl", "knn")
+    assert accuracies.p_value([20, 30, 25]) == pytest.approx(stats.ttest_rel([75, 85, 90], [55, 55, 65]).pvalue)
+
+
+def test_records_of_other_rows_are_not_a_pair(make_record):
+    assert paired([made(make_record, "knn", 1, 15), made(make_record, "icl", 1, 11, true=("1",) * 20)]) is None
+
+
+def test_a_method_with_its_own_m_is_compared_at_that_m_only(make_record):
+    records = [made(make_record, "knn", 1, 15, m=m) for m in (8, 16)]
+    records += [made(make_record, "knn_l2", 1, 11, m=16), made(make_record, "icl", 1, 11, m=4)]
+    icl, l2 = "In-context learning", "kNN, L2 of hidden states"
+    assert [row.headers for row in paired(records).rows] == [("8", icl), ("16", icl), ("16", l2)]
+
+
+def test_one_seed_is_tested_over_its_rows(make_record):
+    """Seven rows are right with kNN Prompting only: p = 2 · 0.5⁷."""
+    cells = [paired([made(make_record, "knn", 1, right), made(make_record, "icl", 1, 8)]).cells for right in (15, 13)]
+    assert [cell.marks for (cell,) in cells] == [(accuracies.SIGNIFICANT,), ()]
+    assert accuracies.p_value([np.float64(4)] * 3) == 1
+
+
+def test_the_paired_average_is_over_tasks_seed_by_seed(make_record):
+    right = {("mr", 1): 15, ("mr", 2): 17, ("cr", 1): 19, ("cr", 2): 13}
+    records = [made(make_record, "knn", seed, count, task=task) for (task, seed), count in right.items()]
+    (row,) = paired([*records, *(made(make_record, "icl", seed, 11, task=task) for task, seed in right)]).rows
+    assert [cell.ours.mean for cell in row.cells] == pytest.approx([25, 25, 25])
+    stds = [np.std(pair, ddof=1) for pair in ([40, 10], [20, 30], [30, 20])]
+    assert [cell.ours.std for cell in row.cells] == pytest.approx(stds)

@@ -1,0 +1,99 @@
+"""Anchors as the other anchors classify them, against loops over the definitions; and the table of suggestions."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import tasks
+from knnprompt_jax.classifier import saving
+from knnprompt_jax.report import anchors as anchors_lib
+from knnprompt_jax.report import outcomes
+from knnprompt_jax.runs import corrections
+
+N, K, C = 37, 5, 3
+
+
+def make(y_N, near_Nk, distances_Nk, shares_NC, **fields):
+    given = {
+        "labels": tuple("abc"),
+        "names": tuple("abc"),
+        "ids": tuple(range(len(y_N))),
+        "texts": tuple(map(str, y_N)),
+    }
+    given |= {"hidden_NE": shares_NC, "k": K, "unit": "nats", "predicted_N": shares_NC.argmax(1)} | fields
+    return anchors_lib.ClassifiedAnchors(
+        y_N=y_N, near_Nk=near_Nk, distances_Nk=distances_Nk, shares_NC=shares_NC, **given
+    )
+
+
+@pytest.fixture(scope="module")
+def anchors():
+    """Random classes of points in a plane, with the K nearest others of each."""
+    rng = np.random.default_rng(3)
+    points_N2, y_N = rng.normal(size=(N, 2)), rng.integers(0, C, N)
+    distances_NN = np.linalg.norm(points_N2[:, None] - points_N2[None], axis=-1)
+    np.fill_diagonal(distances_NN, np.inf)
+    near_NK = distances_NN.argsort(1)[:, :K]
+    shares_NC = np.random.default_rng(5).dirichlet(np.ones(C), N)
+    texts = tuple(f"text {number}" for number in range(N))
+    return make(y_N, near_NK, np.take_along_axis(distances_NN, near_NK, 1), shares_NC, texts=texts)
+
+
+def test_votes_count_where_an_anchor_is_among_the_nearest(anchors):
+    right_N, wrong_N = anchors_lib.votes(anchors.y_N, anchors.near_Nk)
+    for anchor in range(N):
+        voted = [other for other in range(N) if anchor in anchors.near_Nk[other]]
+        assert right_N[anchor] == sum(anchors.y_N[other] == anchors.y_N[anchor] for other in voted)
+        assert wrong_N[anchor] == sum(anchors.y_N[other] != anchors.y_N[anchor] for other in voted)
+
+
+@pytest.mark.parametrize("has_probabilities", [False, True])
+def test_suspicion_is_the_lead_of_another_class(anchors, has_probabilities):
+    y_N, p_NC = anchors.y_N, anchors.shares_NC
+    given = make(y_N, anchors.near_Nk, anchors.distances_Nk, p_NC, has_probabilities=has_probabilities)
+    other_N, lead_N, by_neighbours_N = anchors_lib.suspicion(given)
+    assert not has_probabilities or 0 < by_neighbours_N.sum() < N
+    for anchor in range(N):
+        shares = [sum(y_N[anchors.near_Nk[anchor]] == label) / K for label in range(C)]
+        leads = [max(shares) - shares[y_N[anchor]], p_NC[anchor].max() - p_NC[anchor, y_N[anchor]]]
+        by_neighbours = not has_probabilities or leads[0] >= leads[1]
+        assert by_neighbours_N[anchor] == by_neighbours
+        assert lead_N[anchor] == pytest.approx(leads[not by_neighbours])
+        chosen_C = shares if by_neighbours else p_NC[anchor]
+        assert chosen_C[other_N[anchor]] == max(chosen_C)
+
+
+def test_pairs_contain_each_nearest_anchor_once_in_order(anchors):
+    found = anchors_lib.pairs(anchors)
+    expected = {tuple(sorted((one, int(anchors.near_Nk[one, 0])))) for one in range(N)}
+    assert {pair[:2] for pair in found} == expected and len(found) == len(expected)
+    assert all(first[2] <= second[2] for first, second in itertools.pairwise(found))
+
+
+def test_calibration_bins_by_the_probability_of_the_predicted_class():
+    shares_NC = np.array([[1.0, 0.0], [0.6, 0.4], [0.45, 0.55], [0.68, 0.32], [0.0, 1.0]])
+    bins = outcomes.calibration(np.array([0, 1, 1, 0, 0]), shares_NC, np.array([0, 0, 1, 0, 1]))
+    found = [(one.confidence, one.accuracy, one.count) for one in bins]
+    np.testing.assert_allclose(found, [(0.55, 1.0, 1), (0.64, 0.5, 2), (1.0, 0.5, 2)])
+    assert outcomes.calibration_error(bins) == pytest.approx((0.45 + 2 * 0.14 + 2 * 0.5) / 5)
+
+
+def test_suggestions_are_not_formulas_and_can_be_read_back(tmp_path):
+    y_N, nothing = np.array([1, 1, 0]), np.zeros((3, 2))
+    given = {"labels": ("a", "b"), "names": ("=a", "b"), "ids": (3, 5, 8), "texts": ("=1+1", "x", "X "), "k": 1}
+    anchors = make(y_N, np.array([[1, 2], [0, 2], [0, 1]]), nothing, nothing, predicted_N=y_N, **given)
+    table = anchors_lib.suggestions_csv(anchors)
+    assert table.splitlines() == [
+        "id,text,label,suggested,why",
+        "8,X ,'=a,b,\"2 of the 2 nearest anchors have the suggested label; anchor 5 is the same text, labelled 'b'\"",
+        "5,x,b,,\"anchor 8 is the same text, labelled '=a'\"",
+    ]
+    (tmp_path / "suggestions.csv").write_text(table, encoding="utf-8")
+    task = tasks.Task("t", ("text",), "{text}:", anchors.names, ("x", "y"))
+    rows = zip(anchors.ids, anchors.texts, y_N.tolist(), strict=True)
+    kept = tuple(tasks.Example({"text": text}, anchors.names[label], number) for number, text, label in rows)
+    content = saving.Content(
+        "KNNPrompting", task=task, parameters={}, labels=anchors.names, num_rows=9, demonstrations=(), anchors=kept
+    )
+    assert corrections.read(str(tmp_path / "suggestions.csv"), "utf-8", content).labels == {8: "b"}

@@ -1,0 +1,74 @@
+"""Records as frames: means, spreads and groups against NumPy."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from knnprompt_jax.report import results
+from knnprompt_jax.report.results import Score
+
+
+def test_a_score_is_mean_and_sample_standard_deviation():
+    values = [61.5, 70.25, 58.0]
+    found = Score.of(values)
+    assert (found.mean, found.std, found.count) == pytest.approx((np.mean(values), np.std(values, ddof=1), 3))
+    assert Score.of([3.5]) == Score(3.5, None, 1)
+
+
+def test_two_standard_errors_add_the_variances_of_both_means():
+    expected = 2 * np.sqrt(3.0**2 / 5 + 4.0**2 / 10)
+    assert results.two_standard_errors(Score(1, 3.0, 5), Score(2, 4.0, 10)) == pytest.approx(expected)
+    assert results.two_standard_errors(Score(1, 3.0, 5), Score(2)) is None
+
+
+def test_an_average_is_over_tasks_and_spreads_over_the_shared_seeds(make_record):
+    accuracies = {("sst2", 1): 0.5, ("sst2", 2): 0.7, ("trec", 1): 0.2, ("trec", 2): 0.6, ("trec", 3): 0.9}
+    records = [
+        dataclasses.replace(make_record("few_shot", task, "knn", 4, seed), accuracy=accuracy)
+        for (task, seed), accuracy in accuracies.items()
+    ]
+    found = results.average(results.frame(records))
+    by_seed = [100 * (0.5 + 0.2) / 2, 100 * (0.7 + 0.6) / 2]
+    assert (found.mean, found.std, found.count) == pytest.approx((np.mean(by_seed), np.std(by_seed, ddof=1), 2))
+    one_seed = results.average(results.frame(records[2:]))
+    assert one_seed.mean == pytest.approx(100 * (0.2 + 0.6 + 0.9) / 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "cell", "m"),
+    [
+        ("icl", {"regime": "few-shot"}, 16),
+        ("icl", {}, results.FILLS_CONTEXT),
+        ("demonstration_upper_bound", {"regime": "full"}, results.FILLS_CONTEXT),
+        ("icl_ensemble", {}, 16),
+        ("knn", {}, 16),
+        ("contextual_calibration", {}, results.FILLS_CONTEXT),
+    ],
+)
+def test_methods_without_anchors_fill_the_context(make_record, method, cell, m):
+    assert results.frame([make_record("distance", "mr", method, 16, 1, cell=cell)]).m.tolist() == [m]
+
+
+def test_fine_tuned_models_appear_with_every_language_model(make_record):
+    records = [make_record("fine_tuning", "mr", "knn", 32, 1, model=model) for model in ("gpt2", "opt-1.3b")]
+    records.append(make_record("fine_tuning", "mr", "fine_tuning_bert", 32, 1, model="bert-large-uncased"))
+    found = results.by_model(results.frame(records))
+    assert {model: list(rows.record) for model, rows in found.items()} == {
+        "gpt2": records[::2],
+        "opt-1.3b": records[1:],
+    }
+
+
+def test_the_best_template_is_the_best_over_seeds(make_record):
+    tried = {1: (0.9, 0.8, 0.5, 0.7), 2: (0.4, 0.8, 0.9, 0.7)}
+    frame = results.frame(
+        [make_record("few_shot", "mr", "noisy_channel", 8, seed, candidates=each) for seed, each in tried.items()]
+    )
+    assert results.settle_templates(frame).accuracy.tolist() == pytest.approx([80, 80])
+    assert results.with_best_template_per_seed(frame).accuracy.tolist() == pytest.approx([90, 90])
+
+
+def test_a_search_says_how_many_prompts_equal_the_best(make_record):
+    made = make_record("upper_bound", "mr", "demonstration_upper_bound", 8, 1, candidates=(0.5, 0.75, 0.75, 0.25))
+    assert results.accuracy(results.frame([made])).note == "500 ‰"

@@ -1,0 +1,200 @@
+"""Keys of runs: everything that can change a result changes the key, and nothing else does."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from knnprompt_jax import options as options_lib
+from knnprompt_jax.methods import method, registry
+from knnprompt_jax.runs import comparison, inputs, records
+from knnprompt_jax.runs import run as run_lib
+from knnprompt_jax.tasks import splits
+
+# Options that change no result by themselves. Those of the first line act through rows, task or model, which are compared by content.
+NEUTRAL = {
+    *(
+        "model",
+        "task",
+        "train_file",
+        "eval_file",
+        "data_dir",
+        "hub",
+        "restore_dropped",
+        "drop_duplicates",
+        "split",
+        "revision",
+    ),
+    *("encoding", "label_column", "text_columns", "store"),
+    *("output", "cache_gb", "resume", "methods", "options", "distributed"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(world):
+    return inputs.load_model(str(world / "model"))
+
+
+@pytest.fixture(scope="module")
+def rows(world):
+    from knnprompt_jax.runs import settings
+
+    return inputs.load_rows(settings.JobSettings(task="mr", data_dir=str(world / "data")), "mr")
+
+
+def run_of(job, rows, model, name="knn", seed=1):
+    settings = inputs.resolved(job)
+    split = splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=settings.demo_shots, seed=seed)
+    problem = method.Problem(
+        rows.task,
+        split,
+        rows.evaluation,
+        model.tokenize,
+        label_token=settings.label_token,
+        truncation=settings.truncation,
+    )
+    compute, options = run_lib.compute_of(settings), getattr(settings.options, name)
+    return run_lib.Run(name, registry.get(name), options, problem, model, compute, settings.datastore)
+
+
+def other_value(value, declared):
+    """Return another value of an option."""
+    if declared["choices"]:
+        return next(choice for choice in declared["choices"] if choice != value)
+    if isinstance(value, bool) or value is None:
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value + (0.25 if declared["most"] is not None or value < 1 else 1.0)
+    raise AssertionError(f"no other value of {value!r}")
+
+
+def test_every_option_of_a_run_changes_the_key(job, rows, model):
+    keys = {"": run_of(job, rows, model).key}
+    for field in dataclasses.fields(job):
+        if field.name in NEUTRAL:
+            continue
+        if "group" in field.metadata:
+            group = getattr(job, field.name)
+            for inner in dataclasses.fields(group):
+                value = other_value(getattr(group, inner.name), inner.metadata)
+                changed = dataclasses.replace(job, **{field.name: dataclasses.replace(group, **{inner.name: value})})
+                keys[f"{field.name}.{inner.name}"] = run_of(changed, rows, model).key
+        elif field.name == "seeds":
+            keys["seeds"] = run_of(job, rows, model, seed=2).key
+        else:
+            value = 0 if field.name == "demo_shots" else other_value(getattr(job, field.name), field.metadata)
+            keys[field.name] = run_of(dataclasses.replace(job, **{field.name: value}), rows, model).key
+    assert len({*keys.values()}) == len(keys), keys
+    assert {"dtype", "deterministic", "batch", "mesh.model", "datastore.key_dtype", "shots", "truncation"} <= {*keys}
+
+
+def test_every_option_of_every_method_changes_the_key(job, rows, model):
+    for name, declared in registry.METHODS.items():
+        keys = {"": run_of(job, rows, model, name).key}
+        for option, default, metadata in options_lib.listed(declared.settings):
+            if isinstance(default, str) and not metadata["choices"] or isinstance(default, tuple):
+                continue  # Names of models and lists, which other tests change.
+            own = dataclasses.replace(getattr(job.options, name), **{option: other_value(default, metadata)})
+            changed = dataclasses.replace(job, options=dataclasses.replace(job.options, **{name: own}))
+            keys[option] = run_of(changed, rows, model, name).key
+        assert len({*keys.values()}) == len(keys), (name, keys)
+
+
+def test_every_field_of_the_task_changes_the_key(job, rows, model):
+    task, keys = rows.task, [run_of(job, rows, model).key]
+    first = rows.train[0]
+    changes = [
+        {"name": "other"},
+        {"template": task.template + "!"},
+        {"label_words": ("bad", "good")},
+        {"retrieval_template": "x {sentence}"},
+    ]
+    keys += [
+        run_of(job, dataclasses.replace(rows, task=dataclasses.replace(task, **change)), model).key
+        for change in changes
+    ]
+    turned = dataclasses.replace(task, labels=task.labels[::-1])
+    keys.append(run_of(job, dataclasses.replace(rows, task=turned), model).key)
+    for part, other in (("train", 0), ("evaluation", 3)):
+        for change in ({"fields": {"sentence": "another text"}}, {"label": "1" if first.label == "0" else "0"}):
+            changed = list(getattr(rows, part))
+            changed[other] = dataclasses.replace(changed[other], **change)
+            all_rows = dataclasses.replace(job, shots=60) if part == "train" else job
+            keys.append(run_of(all_rows, dataclasses.replace(rows, **{part: changed}), model).key)
+    keys.append(run_of(dataclasses.replace(job, shots=60), rows, model).key)
+    assert len({*keys}) == len(keys)
+
+
+def change_a_weight(folder):
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    name = min(tensors)
+    changed = tensors[name].view(np.uint8).reshape(-1)
+    changed[len(changed) // 2] ^= 1
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def add_a_normalizer(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["normalizer"] = {"type": "Lowercase"}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def change_the_config(folder):
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(content | {"layer_norm_epsilon": 1e-4}))
+
+
+def test_the_content_of_the_model_counts_and_not_its_folder(job, rows, model, world, tmp_path):
+    key = run_of(job, rows, model).key
+    copy = shutil.copytree(world / "model", tmp_path / "copy")
+    assert run_of(job, rows, inputs.load_model(str(copy))).key == key
+    keys = {key}
+    for number, change in enumerate((change_a_weight, add_a_normalizer, change_the_config)):
+        folder = shutil.copytree(world / "model", tmp_path / str(number))
+        change(folder)
+        keys.add(run_of(job, rows, inputs.load_model(str(folder))).key)
+    assert len(keys) == 4
+
+
+def test_batch_and_mesh_do_not_count_in_deterministic_mode(job, rows, model):
+    job = dataclasses.replace(job, deterministic=True)
+    mesh = dataclasses.replace(job.mesh, data=1)
+    keys = {
+        run_of(dataclasses.replace(job, **change), rows, model).key for change in ({}, {"batch": 512}, {"mesh": mesh})
+    }
+    assert len(keys) == 1
+
+
+def test_neutral_options_do_not_count(job, rows, model):
+    key = run_of(job, rows, model).key
+    for change in ({"output": "elsewhere"}, {"cache_gb": 0.0}, {"resume": True}, {"methods": "knn,icl"}):
+        assert run_of(dataclasses.replace(job, **change), rows, model).key == key
+
+
+def test_a_changed_task_file_is_run_anew(job, world, tmp_path):
+    """The records of another template or other label words are not reported, nor overwritten."""
+    declared = {
+        "fields": ["sentence"],
+        "template": "Review: {sentence}\nSentiment:",
+        "labels": ["0", "1"],
+        "label_words": ["negative", "positive"],
+    }
+    lines = (world / "data/mr/train.jsonl").read_text()
+    (tmp_path / "train.jsonl").write_text(lines)
+    files = {"train_file": str(tmp_path / "train.jsonl"), "eval_file": str(world / "data/mr/dev_subsample.jsonl")}
+    job = dataclasses.replace(job, task=str(tmp_path / "mine.json"), seeds=(1,), resume=True, data_dir="", **files)
+    seen = {}
+    for change in ({}, {"label_words": ["positive", "negative"]}, {"template": "{sentence}\nIt was"}, {}):
+        (tmp_path / "mine.json").write_text(json.dumps(declared | change))
+        for record in comparison.run(job):
+            fresh = dataclasses.replace(job, resume=False, output=str(tmp_path / "fresh"))
+            assert record.predicted == next(
+                each.predicted for each in comparison.run(fresh) if each.method == record.method
+            )
+            seen[record.key] = record
+    assert len(seen) == 3 * 2 == len(records.read_all(tmp_path / "results"))

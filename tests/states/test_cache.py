@@ -1,0 +1,152 @@
+"""Caches of states: found by content, refused when damaged, bounded, shared by processes."""
+
+import concurrent.futures
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import states
+from knnprompt_jax.states import cache as cache_lib
+
+WIDTH = 7
+
+
+def made(count, seed=0):
+    rng = np.random.default_rng(seed)
+    keys_N = np.frombuffer(rng.integers(0, 256, (count, 32)).astype(np.uint8).tobytes(), cache_lib.KEY)
+    return keys_N, rng.normal(size=(count, WIDTH)).astype(np.float32)
+
+
+def cache_in(folder, max_bytes=2**20):
+    return states.Cache(folder / "states", max_bytes)
+
+
+def test_rows_are_found_by_others_in_any_order(tmp_path):
+    (keys_N, rows_NF), (new_N, _) = made(5), made(3, seed=1)
+    cache_in(tmp_path).keep(keys_N[:2], rows_NF[:2])
+    other = cache_in(tmp_path)
+    assert other.find(keys_N, WIDTH)[0].tolist() == [True, True, False, False, False]
+    cache_in(tmp_path).keep(keys_N[2:], rows_NF[2:])
+    asked = np.concatenate([keys_N[[4, 1]], new_N, keys_N[[1]]])
+    is_cached_N, found_nF = other.find(asked, WIDTH)
+    assert is_cached_N.tolist() == [True, True, False, False, False, True]
+    np.testing.assert_array_equal(found_nF, rows_NF[[4, 1, 1]])
+
+
+def test_an_empty_cache_makes_no_folder(tmp_path):
+    is_cached_N, found_nF = cache_in(tmp_path).find(made(3)[0], WIDTH)
+    assert not is_cached_N.any() and found_nF.shape == (0, WIDTH) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+def test_a_flipped_bit_anywhere_is_refused(tmp_path, known):
+    """The rows that come back are those that were kept, or none."""
+    keys_N, rows_NF = made(2)
+    cache_in(tmp_path).keep(keys_N, rows_NF)
+    (path,) = (tmp_path / "states").iterdir()
+    content, refused = path.read_bytes(), 0
+    for place in range(0, len(content), 5):
+        path.write_bytes(content)
+        cache = cache_in(tmp_path)
+        if known:
+            cache.find(keys_N[:0], WIDTH)
+        path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+        is_cached_N, found_nF = cache.find(keys_N, WIDTH)
+        np.testing.assert_array_equal(found_nF, rows_NF[is_cached_N])
+        refused += not is_cached_N.any()
+    assert refused > 10
+    cache.keep(keys_N, rows_NF)
+    assert cache_in(tmp_path).find(keys_N, WIDTH)[0].all()
+
+
+def test_a_file_that_seems_encrypted_is_removed(tmp_path):
+    """Flip one bit of the flags in the directory of the zip file."""
+    keys_N, rows_NF = made(2)
+    cache_in(tmp_path).keep(keys_N, rows_NF)
+    (path,) = (tmp_path / "states").iterdir()
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] ^= 1
+    path.write_bytes(content)
+    assert not cache_in(tmp_path).find(keys_N, WIDTH)[0].any() and not path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", None])
+def test_a_cut_file_is_removed(tmp_path, content):
+    keys_N, rows_NF = made(3)
+    cache_in(tmp_path).keep(keys_N, rows_NF)
+    (path,) = (tmp_path / "states").iterdir()
+    path.write_bytes(path.read_bytes()[:-40] if content is None else content)
+    assert not cache_in(tmp_path).find(keys_N, WIDTH)[0].any() and not path.exists()
+
+
+def test_rows_of_another_width_are_not_found(tmp_path):
+    for cache in (cache_in(tmp_path), states.MemoryCache(2**20)):
+        keys_N, rows_NF = made(3)
+        cache.keep(keys_N, rows_NF)
+        assert not cache.find(keys_N, WIDTH + 1)[0].any()
+
+
+def test_the_file_used_longest_ago_is_removed_first(tmp_path):
+    parts = [made(3, seed) for seed in range(4)]
+    for number, part in enumerate(parts[:3]):
+        cache_in(tmp_path).keep(*part)
+        newest = max((tmp_path / "states").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        os.utime(newest, (number, number))
+    size = newest.stat().st_size
+    cache = cache_in(tmp_path, 3 * size)
+    assert cache.find(parts[0][0], WIDTH)[0].all()  # It is now the one used last.
+    cache.keep(*parts[3])
+    present = [bool(cache_in(tmp_path).find(keys_N, WIDTH)[0].all()) for keys_N, _ in parts]
+    assert present == [True, False, True, True]
+    assert not cache.find(parts[1][0], WIDTH)[0].any(), "another process has removed it"
+
+
+def test_a_job_larger_than_the_bound_keeps_its_own_files(tmp_path):
+    """Otherwise a killed job would have to start anew."""
+    cache, parts = cache_in(tmp_path, 1), [made(3, seed) for seed in range(3)]
+    for part in parts:
+        cache.keep(*part)
+    assert all(cache.find(keys_N, WIDTH)[0].all() for keys_N, _ in parts)
+
+
+def test_memory_is_bounded_and_the_row_used_longest_ago_goes_first():
+    keys_N, rows_NF = made(5)
+    cache = states.MemoryCache(3 * rows_NF[0].nbytes)
+    cache.keep(keys_N[:3], rows_NF[:3])
+    cache.find(keys_N[:1], WIDTH)
+    cache.keep(keys_N[3:4], rows_NF[3:4])
+    assert cache.find(keys_N, WIDTH)[0].tolist() == [True, False, True, True, False]
+    cache.keep(keys_N[[0, 0]], rows_NF[[0, 0]])
+    assert cache.find(keys_N, WIDTH)[0].tolist() == [True, False, True, True, False]
+
+
+def test_a_disk_that_refuses_ends_nothing(tmp_path):
+    (tmp_path / "states").write_text("a file")
+    cache_in(tmp_path).keep(*made(3))
+    assert (tmp_path / "states").read_text() == "a file"
+
+
+def test_the_users_cache_can_be_turned_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path))
+    assert states.user_cache(1.5).folder == tmp_path / "states" and states.user_cache(0) is None
+    monkeypatch.setenv("KNNPROMPT_CACHE", "off")
+    assert states.user_cache(1.5) is None
+
+
+def _keep_and_find(folder, seed):
+    """Keep rows of several parts and count those of others that come out wrong."""
+    cache, wrong = states.Cache(folder, 2**20), 0
+    for number in [seed, *range(6)]:
+        keys_N, rows_NF = made(11, number)
+        is_cached_N, found_nF = cache.find(keys_N, WIDTH)
+        wrong += not np.array_equal(found_nF, rows_NF[is_cached_N])
+        cache.keep(keys_N, rows_NF)
+    return wrong
+
+
+def test_processes_share_a_folder_without_a_lock(tmp_path):
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        assert list(pool.map(_keep_and_find, [tmp_path / "states"] * 4, range(4))) == [0] * 4
+    assert all(cache_in(tmp_path).find(made(11, number)[0], WIDTH)[0].all() for number in range(6))

@@ -1,0 +1,190 @@
+"""Reading prompts: each once, none that the cache holds, the same bits after a kill."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from knnprompt_jax import lm, states
+from knnprompt_jax.prompts import layout, packing
+from knnprompt_jax.states import reading
+from tests.states import killed
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOKENS = [[5, 6, 7], [5, 8], [9] * 40, [5, 6, 1, 2, 3], [4]]
+
+
+def prompts_of(tokens, prefix=()):
+    suffixes = tuple(np.array(each, np.int32) for each in tokens)
+    group = layout.PromptGroup(np.array(prefix, np.int32), suffixes, np.arange(len(tokens)))
+    return layout.Prompts((group,), len(tokens), demonstrations=tuple(prefix))
+
+
+def bits(read):
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(read)]
+
+
+def check_close(got, expected, atol=2e-5):
+    jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=atol), got, expected)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return killed.make_model()
+
+
+@pytest.fixture(scope="module")
+def whole(model, tmp_path_factory):
+    """The states of an uninterrupted reading in chunks."""
+    return killed.read(tmp_path_factory.mktemp("whole"), model)
+
+
+@pytest.mark.parametrize("prefix", [(), (3, 1, 4)], ids=["whole", "shared prefix"])
+@pytest.mark.parametrize(
+    "make_cache", [lambda folder: states.Cache(folder, 2**20), lambda _: states.MemoryCache(2**20)]
+)
+def test_only_new_prompts_are_read_and_rows_keep_their_order(model, tmp_path, prefix, make_cache):
+    expected, cache = states.read(model, prompts_of(TOKENS, prefix)), make_cache(tmp_path)
+    for tokens, num_new in ((TOKENS[:2], 2), (TOKENS[::-1], 3), (TOKENS, 0), ([*TOKENS[2:], TOKENS[0]], 0)):
+        before = model.statistics.prompts
+        got = states.read(model, prompts_of(tokens, prefix), cache)
+        check_close(got, expected[np.array([TOKENS.index(each) for each in tokens])])
+        assert model.statistics.prompts - before == num_new
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_equal_prompts_are_read_once(model, tmp_path, cached):
+    places = np.array([3, 0, 3, 3, 1, 0])
+    before = model.statistics.prompts
+    got = states.read(
+        model, prompts_of([TOKENS[place] for place in places], (7,)), states.Cache(tmp_path, 2**20) if cached else None
+    )
+    assert model.statistics.prompts - before == 3
+    check_close(got, states.read(model, prompts_of(TOKENS, (7,)))[places])
+
+
+def test_no_prompts(model):
+    assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts((), 0)))] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "change", [{"fingerprint": "g"}, {"deterministic": True}, {"dtype": "bfloat16"}, {"output": "layers"}], ids=str
+)
+def test_keys_differ_wherever_rows_can(change):
+    def keys(prompts, **options):
+        options = {"output": "states", "fingerprint": "f", "dtype": "float32", "deterministic": False, **options}
+        return [key.tobytes() for key in reading._keys(prompts, " ".join(map(str, options.values())))]
+
+    prompts = prompts_of([[4, 1], [5]], (3, 1))
+    assert keys(prompts) == keys(prompts_of([[3, 1, 4, 1], [3, 1, 5]])), "the cut of the prefix must not matter"
+    assert not {*keys(prompts)} & {*keys(prompts, **change)}
+    assert not {*keys(prompts)} & {*keys(prompts_of([[4, 1], [5]], (3, 2)))}
+
+
+def test_another_model_finds_nothing(tmp_path):
+    cache = states.Cache(tmp_path, 2**20)
+    for changes in ({}, {"fingerprint": "g"}, {"_dtype": "bfloat16"}, {"deterministic": True}):
+        model = killed.make_model()
+        vars(model).update(changes)
+        states.read(model, prompts_of(TOKENS), cache)
+        assert model.statistics.prompts == len(TOKENS), changes
+
+
+def test_a_model_without_files_is_not_cached(tmp_path):
+    model = killed.make_model()
+    model.fingerprint = ""
+    states.read(model, prompts_of(TOKENS), states.Cache(tmp_path / "states", 2**20))
+    assert not (tmp_path / "states").exists()
+
+
+def test_layers_end_in_the_state(model, tmp_path):
+    cache = states.Cache(tmp_path, 2**20)
+    layers_NLD = states.read_layers(model, killed.make_prompts(13), cache)
+    assert layers_NLD.shape == (13, 2, 30)
+    last = model.execution.decoder.final_norm(layers_NLD[:, -1])
+    np.testing.assert_allclose(last, states.read(model, killed.make_prompts(13)).hidden_NE, atol=2e-5)
+    before = model.statistics.prompts
+    np.testing.assert_array_equal(states.read_layers(model, killed.make_prompts(13), cache), layers_NLD)
+    assert model.statistics.prompts == before
+
+
+def test_chunks_and_one_pass_agree(model, whole):
+    check_close(whole, states.read(model, killed.make_prompts()), atol=1e-4)
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bits(model, whole, tmp_path):
+    rng, folder = np.random.default_rng(11), tmp_path / "states"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    for least in (1, 4):
+        command = [sys.executable, str(ROOT / "tests" / "states" / "killed.py"), str(folder)]
+        process = subprocess.Popen(command, env=environment)
+        while len(list(folder.glob("*.npz"))) < least:
+            assert process.poll() is None
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = model.statistics.prompts
+    assert bits(killed.read(folder, model)) == bits(whole)
+    assert model.statistics.prompts - before < killed.NUM_PROMPTS
+
+
+def test_a_damaged_chunk_is_read_again(model, whole, tmp_path):
+    killed.read(tmp_path, model)
+    paths = sorted(tmp_path.iterdir())
+    assert len(paths) > 3
+    content = bytearray(paths[1].read_bytes())
+    content[len(content) // 2] ^= 1
+    paths[1].write_bytes(content)
+    os.truncate(paths[2], 99)
+    before = model.statistics.prompts
+    assert bits(killed.read(tmp_path, model)) == bits(whole)
+    assert 0 < model.statistics.prompts - before < killed.NUM_PROMPTS
+
+
+def test_a_part_that_is_packed_more_densely_has_room(model, tmp_path):
+    """The prompts that are missing may fill rows with more prompts than any row of the whole has."""
+    rng, cache = np.random.default_rng(3), states.Cache(tmp_path, 2**20)
+    long = [rng.integers(0, 200, 90).tolist() for _ in range(8)]
+    short = [[200 + number // 8, number % 8] for number in range(64)]
+    mixed = [each for number in range(8) for each in (long[number], *short[8 * number : 8 * number + 8])]
+    shape = packing.choose_shape(prompts_of(mixed).groups, 256)
+    assert packing.most_reads(prompts_of(short).groups[0], shape.width, shape.rows) > shape.reads
+    states.read(model, prompts_of(long), cache)
+    check_close(states.read(model, prompts_of(mixed), cache), states.read(model, prompts_of(mixed)))
+
+
+def test_repeated_calls_share_programs_and_the_prefix():
+    model = killed.make_model()
+    prompts = killed.make_prompts()
+    expected = states.read(killed.make_model(), prompts)
+    for start in range(0, 96, 12):
+        part = reading._select(prompts, np.arange(start, start + 12))
+        check_close(states.read(model, part, repeated=True), expected[start : start + 12], atol=1e-4)
+    assert model.statistics.prefix_tokens == 53
+    assert model.statistics.compilations <= 6, (
+        "prefixes and suffixes, with a shared prefix and without, in one row or two"
+    )
+
+
+def test_sets_share_one_packing(model):
+    ours = killed.make_model()
+    prompts = killed.make_prompts()
+    sets = [reading._select(prompts, np.arange(start, stop)) for start, stop in ((0, 71), (71, 101))]
+    got = list(states.read_each(ours, sets))
+    check_close(lm.concatenate(got), states.read(model, prompts), atol=1e-4)
+    assert ours.statistics.compilations == 4, "prefix and suffixes, with a shared prefix and without"
+    assert ours.statistics.requested_tokens == sum(each.num_tokens for each in sets)
+
+
+def test_a_deterministic_model_gives_the_same_bits_in_any_chunks(tmp_path):
+    model = killed.make_model(deterministic=True)
+    expected = states.read(model, killed.make_prompts())
+    assert bits(killed.read(tmp_path, model)) == bits(expected)
+    assert bits(states.read(model, killed.make_prompts(), repeated=True)) == bits(expected)
