@@ -5,8 +5,6 @@ python experiments/fit.py --train_file=train.csv --store=my_classifier --task=su
 python experiments/fit.py --rule=knn --task=trec --data_dir=data --shots=32 --store=stores/trec
 python experiments/fit.py --store=my_classifier --append=more.csv
 python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv --remove_ids=3,17
-
-Rerun the same command to resume after an interruption.
 """
 
 from knnprompt_jax import app, parallel

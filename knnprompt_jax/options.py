@@ -7,10 +7,8 @@ the dataclass in the field `group`.
 import ast
 import contextlib
 import dataclasses
-import functools
 import math
 import numbers
-import operator
 import re
 import types
 import typing
@@ -35,7 +33,6 @@ def option(
     least: float | None = None,
     most: float | None = None,
     needed: bool = False,
-    decisive: bool = False,
     words: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
     """Declare a field as an option.
@@ -47,11 +44,10 @@ def option(
         least: the smallest number allowed, also in a tuple. No number is smaller than -`LARGEST`.
         most: the largest number allowed, also in a tuple. No number is larger than `LARGEST`.
         needed: whether an empty value is refused.
-        decisive: whether the outcome of a run depends on the option.
         words: words that stand for a value, which may lie outside the limits.
     """
     declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "words": words}
-    return dataclasses.field(default=default, metadata={**declared, "needed": needed, "decisive": decisive})
+    return dataclasses.field(default=default, metadata={**declared, "needed": needed})
 
 
 def group(kind: type) -> Any:
@@ -92,16 +88,6 @@ def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str
         elif "help" in field.metadata:
             is_boolean = field.type is bool or bool in typing.get_args(field.type)
             yield prefix + field.name, field.default, {**field.metadata, "is_boolean": is_boolean}
-
-
-def decisive(settings: Options) -> dict[str, Any]:
-    """Return the values, by name, on which the outcome of a run depends."""
-    return {name: operator.attrgetter(name)(settings) for name in _decisive_names(type(settings))}  # type: ignore[arg-type]  # Classes can be hashed.
-
-
-@functools.cache
-def _decisive_names(kind: type) -> tuple[str, ...]:
-    return tuple(name for name, _, declared in listed(kind) if declared["decisive"])
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -24,7 +24,7 @@ from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.evaluation import job as evaluation
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import look
-from knnprompt_jax.runs import building, comparison, fitting, method_settings, tuning
+from knnprompt_jax.runs import comparison, fitting, tuning
 from knnprompt_jax.tasks import catalogue
 
 BINARIES = sorted((pathlib.Path(__file__).resolve().parents[1] / "experiments").glob("*.py"))
@@ -170,9 +170,9 @@ class Loaded(Exception):
 
 TINY = {"model": "tiny", "output": "out", "store": "saved"}
 JOBS = {
-    "compare": (method_settings.JobSettings, comparison.run, TINY | {"store": ""}),
-    "fit": (fitting.FitSettings, building.run, TINY | {"store": "new", "task": "demo"}),
-    "append": (fitting.FitSettings, building.run, TINY | {"append": "rows.csv"}),
+    "compare": (settings_lib.JobSettings, comparison.run, TINY | {"store": ""}),
+    "fit": (fitting.FitSettings, fitting.run, TINY | {"store": "new", "task": "demo"}),
+    "append": (fitting.FitSettings, fitting.run, TINY | {"append": "rows.csv"}),
     "tune": (tuning.TuningSettings, tuning.run, TINY | {"store": ""}),
     "predict": (prediction.PredictionSettings, prediction.run, {"store": "saved", "input": "rows.csv", "output": "out.csv"}),
     "evaluate": (evaluation.EvaluationSettings, evaluation.run, {"store": "saved", "input": "rows.csv", "output": "page"}),

@@ -44,7 +44,7 @@ def test_two_processes_build_one_store(tmp_path):
     options = [
         "--task=demo",
         "--model=tiny",
-        "--knn.rule=knn",
+        "--rule=knn",
         "--shots=5",
         "--demo_shots=2",
         "--chunk=7",
@@ -65,7 +65,7 @@ def test_two_processes_build_one_store(tmp_path):
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_four_killed_processes_build_one_store(kills, tmp_path):
     """Four processes × two devices, killed at random and started again."""
-    options = ["--task=demo", "--model=tiny", "--knn.rule=knn", "--shots=6", "--demo_shots=2", "--chunk=3"]
+    options = ["--task=demo", "--model=tiny", "--rule=knn", "--shots=6", "--demo_shots=2", "--chunk=3"]
     options += ["--datastore.kind=factored"]
     program = "experiments/fit.py"
     one = start(1, program, *options, f"--store={tmp_path}/one")

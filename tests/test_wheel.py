@@ -108,7 +108,7 @@ def test_from_a_table_to_answers(folder):
     write(folder / "train.csv", ("ticket", "text", "team"), [(f"T-{i}", *row) for i, row in enumerate(ROWS)])
     fitted = knnprompt(
         *(folder, "fit", "--train_file=train.csv", "--label_column=team", "--store=mine", "--model=tiny"),
-        *("--demo_shots=1", "--knn.k=1"),
+        *("--demo_shots=1", "--k=1"),
     )
     assert "    Text: {text}\n    Team:\n" in fitted and "saved: mine/" in fitted
     told = knnprompt(folder, "evaluate", "--store=mine", "--input=train.csv", "--label_column=team")

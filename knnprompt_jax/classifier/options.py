@@ -89,13 +89,11 @@ class PromptOptions(options.Options):
         "Prompts longer than the context: keep their last tokens (left, as published), refuse them (error), or leave out whole "
         "demonstrations (drop).",
         choices=layout.TRUNCATIONS,
-        decisive=True,
     )
     label_token: str = options.option(
         "last",
         "Token of a label word that stands for its class: last (released code) or first (paper).",
         choices=layout.LABEL_TOKENS,
-        decisive=True,
     )
 
 

@@ -5,8 +5,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from knnprompt_jax import options, parallel
 from knnprompt_jax.classifier import options as knn_options
 from knnprompt_jax.classifier.estimator import AutoClassifier, KNNPrompting
@@ -46,10 +44,8 @@ def run_chosen(context: method.Context, settings: Any) -> method.Prediction:
     chosen = settings.to_dict() | {"label_token": problem.label_token, "store_options": context.store_options}
     classifier = AutoClassifier(context.model, problem.task, **chosen, random_state=split.seed)
     classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
-    answers = classifier.answer_states(context.states[method.queries])
-    columns_C = np.array([classifier.classes_.tolist().index(label) for label in problem.task.labels])
-    classes_Q = np.array([problem.task.class_index(label) for label in answers.labels.tolist()], int)
-    return method.Prediction(classes_Q, answers.probabilities[:, columns_C], note=classifier.choice_.line)
+    classes_Q, p_QC, _ = classifier.classify(parallel.replicate(context.states[method.queries]))
+    return method.Prediction(classes_Q, p_QC, note=classifier.choice_.line)
 
 
 def _with_distances(base: type[options.Options], names: Sequence[str]) -> type[options.Options]:
@@ -128,7 +124,7 @@ METHODS = (
     _declare_chosen(
         "knn_chosen",
         "kNN Prompting, tuned votes",
-        settings=method.with_defaults(knn_options.RuleOptions, rule="knn"),
+        settings=method.with_defaults(knn_options.RuleOptions, rule="votes"),
         look=2,
     ),
 )

@@ -13,6 +13,7 @@ from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.prediction import batches, outputs, rows, writing
 from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.tasks.task import Example
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,11 +89,11 @@ def run(settings: PredictionSettings) -> Summary:
             output.start_anew()
         waiting = rows.read(saved.content.task, *source, output.mark)
         first = next(waiting, None)
-        if first and isinstance(first.example, errors.UserError):
-            if settings.on_bad == "stop":
-                raise first.example
-        elif first:
-            writing.kept(settings.keep, first.example.other)
+        example = first.example if first else None
+        if isinstance(example, errors.UserError) and settings.on_bad == "stop":
+            raise example
+        if isinstance(example, Example):
+            writing.kept(settings.keep, example.other)
         classifier = estimator.restore(saved, saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
         started, earlier = time.monotonic(), output.mark.rows
         count = _label(settings, classifier, itertools.chain([first] if first else [], waiting), output)

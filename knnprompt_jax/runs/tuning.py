@@ -12,7 +12,7 @@ from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
-from knnprompt_jax.methods import baselines as baselines_lib
+from knnprompt_jax.methods import baselines as baseline_methods
 from knnprompt_jax.runs import fitting, inputs
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks.task import Example, Task
@@ -115,13 +115,13 @@ def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Seq
     y_N = classifier_inputs.classes_of(task, anchors)
     shares_C = np.bincount(y_N, minlength=task.num_classes) / len(y_N)
     baselines = {"commonest class": choosing.Outcome.of(np.tile(shares_C, (len(y_N), 1)), y_N).score}
-    texts, folds_N = np.array(baselines_lib.bare_texts(task, anchors), object), choosing.folds(y_N)
+    texts, folds_N = np.array(baseline_methods.bare_texts(task, anchors), object), choosing.folds(y_N)
     p_NC = np.zeros((len(y_N), task.num_classes))
     try:
         for fold in np.unique(folds_N):
             out = folds_N == fold
             train = task.num_classes, texts[~out].tolist(), y_N[~out], texts[out].tolist()
-            p_NC[out] = baselines_lib.predict_proba(baselines_lib.Settings(), *train)
+            p_NC[out] = baseline_methods.predict_proba(baseline_methods.Settings(), *train)
         baselines["TF-IDF, logistic regression"] = choosing.Outcome.of(p_NC, y_N).score
     except ValueError:  # No text of the other folds has a word.
         pass

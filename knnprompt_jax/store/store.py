@@ -38,7 +38,6 @@ class StoreOptions(options_lib.Options):
         "float32",
         "Dtype of anchors; float16 and bfloat16 halve the memory, and 3 % or 11 % of the 3 nearest may change.",
         choices=codec_lib.KEY_DTYPES,
-        decisive=True,
     )
     placement: str = options_lib.option(
         "device",

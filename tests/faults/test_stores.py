@@ -21,7 +21,7 @@ NEW = [Example({"text": text}, "0", row, "") for row, text in enumerate(["it is"
 
 @pytest.fixture(scope="module")
 def fitted():
-    classifier = kp.KNNPrompting(kp.demo_model("tiny"), TASK, k=1, distance="forward", demo_shots=1)
+    classifier = kp.KNNPrompting(kp.demo_model("tiny"), TASK, k=1, demo_shots=1)
     return classifier.fit(TEXTS, [0, 0, 1, 1, 0, 1, 0])
 
 
@@ -57,7 +57,7 @@ def test_saving(fitted, folder):
 
 
 def test_saving_over_another(fitted, folder):
-    other = kp.KNNPrompting(fitted.model, TASK, k=1, distance="forward", demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
+    other = kp.KNNPrompting(fitted.model, TASK, k=1, demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
     tally = injection.every_fault(
         folder,
         lambda folder: other.save(folder / "store", overwrite=True),

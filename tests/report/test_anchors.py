@@ -94,6 +94,6 @@ def test_suggestions_are_not_formulas_and_can_be_read_back(tmp_path):
     rows = zip(anchors.ids, anchors.texts, y_N.tolist(), strict=True)
     kept = tuple(tasks.Example({"text": text}, anchors.names[label], number) for number, text, label in rows)
     content = saving.Content(
-        kind="KNNPrompting", task=task, parameters={}, labels=anchors.names, num_rows=9, demonstrations=(), anchors=kept
+        "KNNPrompting", task=task, parameters={}, labels=anchors.names, num_rows=9, demonstrations=(), anchors=kept
     )
     assert corrections.read(str(tmp_path / "suggestions.csv"), "utf-8", content).labels == {8: "b"}

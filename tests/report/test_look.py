@@ -23,9 +23,7 @@ def classifier() -> "kp.KNNPrompting":
     texts, labels = [row.fields["sentence"] for row in rows], [row.label for row in rows]
     texts += [SCRIPT, texts[31], texts[32]]
     labels += [labels[0], labels[31], next(label for label in task.labels if label != labels[32])]
-    return kp.KNNPrompting(kp.demo_model("tiny"), task, k=3, distance="forward", calibrated=False, demo_shots=1).fit(
-        texts, labels
-    )
+    return kp.KNNPrompting(kp.demo_model("tiny"), task, demo_shots=1).fit(texts, labels)
 
 
 @pytest.fixture(scope="module")
