@@ -38,7 +38,7 @@ def option(
     """Declare a field as an option.
 
     Args:
-        default: the value of an option that is not given; None where the field's type allows it.
+        default: the value of an option that is not given; None is always allowed if it is the default.
         help: the text that `--help` prints.
         choices: the texts that are allowed; any if there are none.
         least: the smallest number allowed, also in a tuple. No number is smaller than -`LARGEST`.
@@ -47,7 +47,8 @@ def option(
         words: words that stand for a value, which may lie outside the limits.
     """
     declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "words": words}
-    return dataclasses.field(default=default, metadata={**declared, "needed": needed})
+    declared |= {"needed": needed, "is_optional": default is None}
+    return dataclasses.field(default=default, metadata=declared)
 
 
 def group(kind: type) -> Any:
@@ -143,11 +144,10 @@ def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, is_l
     Raises:
         UserError: the declaration does not allow the value.
     """
-    is_optional = type(None) in typing.get_args(hint)
-    hint = typing.get_args(hint)[0] if is_optional else hint
+    hint = typing.get_args(hint)[0] if type(None) in typing.get_args(hint) else hint
     is_tuple = typing.get_origin(hint) is tuple
     kind, assignment = typing.get_args(hint)[0] if is_tuple else hint, _assignment(name, value)
-    if value is None and is_optional:
+    if value is None and declared["is_optional"]:
         return None
     if isinstance(value, str) and value in declared["words"]:
         return declared["words"][value]

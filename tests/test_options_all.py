@@ -25,6 +25,7 @@ from knnprompt_jax.evaluation import job as evaluation
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import look
 from knnprompt_jax.runs import comparison, fitting, tuning
+from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import catalogue
 
 BINARIES = sorted((pathlib.Path(__file__).resolve().parents[1] / "experiments").glob("*.py"))

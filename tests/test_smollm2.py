@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
 
 from knnprompt_jax import lm  # noqa: E402
+from knnprompt_jax import states as states_lib  # noqa: E402
 from knnprompt_jax.models import shipped  # noqa: E402
 from knnprompt_jax.prompts import layout  # noqa: E402
 from knnprompt_jax.runs import comparison, settings  # noqa: E402
@@ -67,7 +68,9 @@ def test_log_probabilities_of_real_prompts(ours, theirs, train, rows):
     prompts = [prompt(ours, train[:count], query) for count, query in zip(counts, queries, strict=True)]
     assert min(map(len, prompts)) < 60 and max(map(len, prompts)) > 800
     group = layout.PromptGroup(np.zeros(0, np.int32), tuple(map(np.array, prompts)), np.arange(20))
-    got_NV = np.asarray(representations.log_probabilities(ours.head, ours.states(layout.Prompts((group,), 20))))
+    got_NV = np.asarray(
+        representations.log_probabilities(ours.head, states_lib.read(ours, layout.Prompts((group,), 20)))
+    )
     want_NV = np.stack([log_probabilities(theirs, tokens) for tokens in prompts])
     assert np.abs(got_NV - want_NV).max() < 2e-4
 

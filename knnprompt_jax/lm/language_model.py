@@ -208,11 +208,6 @@ class LanguageModel:
         self.statistics.seconds += time.monotonic() - started
         return rows
 
-    def states(self, prompts: Any, shape: Any = None, progress: Any = None, keep_prefix: bool = False) -> Any:
-        from knnprompt_jax import states
-
-        return states.read(self, prompts, repeated=keep_prefix)
-
     def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None
     ) -> continuations_lib.Scores:

@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import ml_collections
 import pandas as pd
 
 from knnprompt_jax import errors, options
@@ -62,9 +61,9 @@ class Experiment:
     count: Callable[[Any], str] | None = None
     check: Callable[[Sequence[Record]], str] | None = None
 
-    def config(self) -> ml_collections.ConfigDict:
-        """Return the options with their defaults."""
-        return options.config_of(self.settings, experiment=self.name, restore_dropped=True, **self.defaults)
+    def config(self) -> dict[str, Any]:
+        """Return the values that replace defaults of the options."""
+        return {"experiment": self.name, "restore_dropped": True, **self.defaults}
 
     @functools.cached_property
     def shipped(self) -> settings_lib.GridSettings:

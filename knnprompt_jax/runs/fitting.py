@@ -45,7 +45,7 @@ class FitSettings(settings_lib.ReadingOptions, settings_lib.RowOptions):
         "(AutoClassifier). By default the rule is chosen too.",
         choices=(KNN, *rules.RULES),
     )
-    model: str | None = options.option(None, f"{settings_lib.MODEL_HELP} By default smollm2.", needed=True)
+    model: str = options.option(None, f"{settings_lib.MODEL_HELP} By default smollm2.", needed=True)
     task: str | None = options.option(None, f"{settings_lib.TASK_HELP} By default {settings_lib.OWN}.", needed=True)
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": 0})
     demo_shots: int | None = options.option(

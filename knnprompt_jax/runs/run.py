@@ -86,7 +86,7 @@ class Run:
 
 def compute_of(settings: settings_lib.ReadingOptions) -> dict[str, Any]:
     """Return how a model runs, for `Run.compute`. Batch and mesh change no result of a deterministic model."""
-    compute = {"dtype": settings.dtype, "deterministic": bool(settings.deterministic)}
+    compute: dict[str, Any] = {"dtype": settings.dtype, "deterministic": bool(settings.deterministic)}
     if not settings.deterministic:
         compute |= {"batch": settings.batch, "mesh": settings.mesh.to_dict()}
     return compute

@@ -1,4 +1,7 @@
-"""The options of all jobs, declared once. `inputs` reads them at the border; functions below take what they need."""
+"""The options of all jobs, declared once. `inputs` reads them at the border; functions below take what they need.
+
+A default of None means "not given". `inputs.resolved` fills in the model, dtype and deterministic mode.
+"""
 
 import dataclasses
 
@@ -46,7 +49,7 @@ class DistributedOptions(options_lib.Options):
 class ComputeOptions(options_lib.Options):
     """The dtype, batch and mesh of a language model. A dtype that is not given is float32, or a saved classifier's."""
 
-    dtype: str | None = options_lib.option(
+    dtype: str = options_lib.option(
         None,
         "float32 (default): the reference; bfloat16: for accelerators; int8: 8-bit kernels, the rest in bfloat16.",
         choices=config_lib.DTYPES,
@@ -74,7 +77,7 @@ class SavedOptions(options_lib.Options):
 class ReadingOptions(PromptOptions, ModelOptions):
     """The prompts of a language model, and how it reads them."""
 
-    deterministic: bool | None = options_lib.option(
+    deterministic: bool = options_lib.option(
         None,
         "Make the state and distances of a text the same to the bit, whatever is read with it, on any number of data "
         "shards; batch has no effect then, and more tokens are read (docs/reliability.md).",
@@ -91,7 +94,7 @@ class ReadingOptions(PromptOptions, ModelOptions):
 class TaskOptions(options_lib.Options):
     """The model, the task and its train rows. A model that is not given is smollm2, or a saved classifier's."""
 
-    model: str | None = options_lib.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
+    model: str = options_lib.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
     task: str = options_lib.option("demo", TASK_HELP, needed=True)
     train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
 

@@ -61,8 +61,10 @@ def read_each(
     """
     for rows in _read_each(model, sets, cache, "states", titles or [title] * len(sets), repeated):
         if isinstance(rows, np.ndarray):
-            rows = tuple(_put(model, part) for part in (rows[:, :-1], rows[:, -1]))
-        yield lm.States(*rows, deterministic=model.deterministic)
+            hidden_NE, log_z_N = _put(model, rows[:, :-1]), _put(model, rows[:, -1])
+        else:
+            hidden_NE, log_z_N = rows
+        yield lm.States(hidden_NE, log_z_N, deterministic=model.deterministic)
 
 
 def read_layers(

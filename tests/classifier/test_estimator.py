@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store.store import StoreOptions
 
@@ -20,7 +21,7 @@ def log_p(classifier, texts):
     whole = layout.PromptGroup(
         np.zeros(0, np.int32), tuple(np.array(one, np.int32) for one in tokens), np.arange(len(texts))
     )
-    states = model.states(layout.Prompts((whole,), len(texts)))
+    states = states_lib.read(model, layout.Prompts((whole,), len(texts)))
     logits_NV = np.asarray(states.hidden_NE, np.float64) @ np.asarray(model.head.rows_VE, np.float64).T
     logits_NV -= logits_NV.max(-1, keepdims=True)
     return logits_NV - np.log(np.exp(logits_NV).sum(-1, keepdims=True))

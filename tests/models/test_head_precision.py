@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import lm
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import head
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue, sources
@@ -24,7 +25,7 @@ def test_divergences_of_real_prompts_change_by_less_than_a_thousandth():
     """SmolLM2 on rows of the shipped task. A single product in bfloat16 changes them more."""
     model, task = lm.LanguageModel.from_pretrained("smollm2"), catalogue.get("demo")
     rows = sources.load_rows(task, "dev_subsample")[::9]
-    states = model.states(layout.lay_out(task, [], rows, model.tokenize, model.context))
+    states = states_lib.read(model, layout.lay_out(task, [], rows, model.tokenize, model.context))
     rows_VE = model.head.rows_VE.astype(jnp.bfloat16)
     hidden_NE = jnp.asarray(states.hidden_NE)
     exact, ours = (_divergences(head._products(hidden_NE, rows_VE, platform)) for platform in ("cpu", "tpu"))

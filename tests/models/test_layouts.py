@@ -7,6 +7,7 @@ import pytest
 from jax.experimental.layout import Format
 
 from knnprompt_jax import lm, parallel
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import registry, sharding
 from knnprompt_jax.prompts import layout
 
@@ -14,7 +15,7 @@ from knnprompt_jax.prompts import layout
 def states(model):
     tokens_NT = np.random.default_rng(3).integers(0, model.config.vocab_size, (7, 13)).astype(np.int32)
     group = layout.PromptGroup(tokens_NT[0, :5], tuple(tokens_NT[:, 5:]), np.arange(7))
-    return lm.LanguageModel(model, range(model.config.vocab_size)).states(layout.Prompts((group,), 7))
+    return states_lib.read(lm.LanguageModel(model, range(model.config.vocab_size)), layout.Prompts((group,), 7))
 
 
 def test_states_do_not_depend_on_layouts(small_decoder, monkeypatch):

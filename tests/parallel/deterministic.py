@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from knnprompt_jax import lm, parallel
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 from tests.parallel import small
@@ -42,5 +43,5 @@ if __name__ == "__main__":
         if np.prod(sizes) <= jax.device_count():
             mesh = parallel.make_mesh(*sizes)
             model = lm.LanguageModel(decoder, range(208), mesh=mesh, deterministic=True)
-            states = model.states(prompts)
+            states = states_lib.read(model, prompts)
             print(*sizes, digest(states), *(near(model, states, kind) for kind in store_lib.KINDS), flush=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import continuations as likelihood
 from knnprompt_jax.prompts import layout
@@ -149,7 +150,7 @@ def test_one_token_is_what_states_say(small_decoder):
     model = small_decoder("gpt2")
     ours, family = language_model(model), make_family(37, [(5, 1), (2, 1), (13, 1)])
     continuations = likelihood.lay_out([family], 307)
-    states = ours.states(layout.Prompts(continuations.groups, 3))
+    states = states_lib.read(ours, layout.Prompts(continuations.groups, 3))
     log_p_NV = log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(ours.head.rows_VE, np.float64).T)
     want = [log_p_NV[i, target] for i, target in enumerate(family.targets)]
     assert_all_close(ours.score(continuations).log_p, want)

@@ -82,7 +82,9 @@ def read(path: pathlib.Path) -> CaseStudy:
 def _make(record: Record, context: method.Context) -> CaseStudy:
     problem, task = context.problem, context.problem.task
     anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
-    icl = in_context.InContextLearning(context.head, context.label_ids)
+    anchors_icl, icl = (
+        in_context.predict_proba(context.head, states, context.label_ids).argmax(-1) for states in (anchors, queries)
+    )
     classifier = knn.fitted(context, knn_options.KNNOptions(**record.settings["options"]))
     nearest = classifier.search(queries, min(NEIGHBOURS, len(anchors)))
     labels = np.array(task.labels)
@@ -91,11 +93,11 @@ def _make(record: Record, context: method.Context) -> CaseStudy:
         label_words=np.array(task.label_words),
         anchor_texts=np.array([task.retrieval_text(row) for row in problem.split.anchors]),
         anchor_labels=np.array([row.label for row in problem.split.anchors]),
-        anchors_icl=labels[icl.predict(anchors)],
+        anchors_icl=labels[anchors_icl],
         texts=np.array([task.retrieval_text(row) for row in problem.evaluation]),
         true=np.array(record.true),
         knn=np.array(record.predicted),
-        icl=labels[icl.predict(queries)],
+        icl=labels[icl],
         neighbours_Qk=np.asarray(nearest.indices_Qk),
         distances_Qk=np.asarray(nearest.distances_Qk),
         points=_points(context, lm.concatenate([anchors, queries])),

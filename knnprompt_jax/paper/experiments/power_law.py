@@ -72,7 +72,8 @@ def _cell(name: str, ours: Fit | None, paper: Fit | None) -> Cell:
         first, second = (Score(law.r_squared) if law else None for law in (ours, paper))
         return Cell(first, second, digits=2)
     first, second = (getattr(law, name) if law else None for law in (ours, paper))
-    std = (first or second).std
+    known = first or second
+    std = known.std if known else None
     digits = min(4, max(1, 1 - math.floor(math.log10(std)))) if std else 3
     return Cell(first, second, comparable=bool(first and second), digits=digits)
 

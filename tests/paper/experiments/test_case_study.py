@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.paper import job, planner
 from knnprompt_jax.paper.experiments import case_study
 from knnprompt_jax.prompts import layout
@@ -47,7 +48,7 @@ def _distributions(planned, problem):
     )
     suffixes = tuple(np.array(each, np.int32) for each in tokens)
     group = layout.PromptGroup(np.zeros(0, np.int32), suffixes, np.arange(len(tokens)))
-    states = model.states(layout.Prompts((group,), len(tokens)))
+    states = states_lib.read(model, layout.Prompts((group,), len(tokens)))
     return np.exp(np.asarray(representations.log_probabilities(model.head, states), np.float64))
 
 
