@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import knnprompt_jax as kp
+from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.runs import comparison, inputs, records
+from knnprompt_jax.runs import comparison, fitting, inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.tasks import splits
 
@@ -198,3 +200,58 @@ def test_a_changed_task_file_is_run_anew(job, world, tmp_path):
             )
             seen[record.key] = record
     assert len(seen) == 3 * 2 == len(records.read_all(tmp_path / "results"))
+
+
+@pytest.fixture
+def store(job, tmp_path):
+    """A saved classifier of the paper's rule, on the rows of the job."""
+    folder = str(tmp_path / "saved")
+    given = {"model": job.model, "task": "mr", "data_dir": job.data_dir, "shots": 9, "demo_shots": 2, "rule": "knn"}
+    fitting.run(fitting.FitSettings(**given, store=folder))
+    return folder
+
+
+def of_store(job, store, **changes):
+    return dataclasses.replace(job, **{"store": store, "model": None, "shots": None, "seeds": None, **changes})
+
+
+def test_a_changed_classifier_is_compared_anew(job, store, tmp_path):
+    job = of_store(job, store, methods="knn", resume=True)
+    [first] = comparison.run(job)
+    anchors = kp.load(store).anchors_
+    lines = "".join(f"{number},{1 - int(row.label)}\n" for number, row in anchors.items())
+    (tmp_path / "labels.csv").write_text(f"id,label\n{lines}")
+    fitting.run(fitting.FitSettings(store=store, relabel=str(tmp_path / "labels.csv")))
+    [second] = comparison.run(job)
+    assert second.key != first.key and second.predicted != first.predicted
+    assert [record.key for record in comparison.run(job)] == [second.key]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "bfloat16"}, "--dtype=bfloat16: .*saved was made with dtype=float32; leave it out or fit again"),
+        ({"deterministic": True}, "--deterministic=True: .* was made with deterministic=False"),
+        ({"model": "tiny"}, "another model"),
+        ({"seeds": (1,)}, "--seeds: has no effect with --store"),
+        ({"shots": 9}, "--shots: has no effect with --store"),
+    ],
+)
+def test_options_that_differ_from_the_saved_classifier_are_refused(job, store, change, message, monkeypatch):
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    with pytest.raises(errors.UserError, match=message):
+        comparison.run(of_store(job, store, **change))
+
+
+def test_a_model_with_any_changed_weight_is_refused(world, job, tmp_path):
+    """Change single rows of the token embeddings, which a sample of bytes would miss."""
+    folder = shutil.copytree(world / "model", tmp_path / "model")
+    given = {"task": "mr", "data_dir": job.data_dir, "shots": 5, "rule": "knn", "store": str(tmp_path / "mine")}
+    fitting.run(fitting.FitSettings(model=str(folder), **given))
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if "wte" in name)
+    tensors[name] = tensors[name].copy()
+    tensors[name][100:106] += 1
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(errors.UserError, match="another model"):
+        kp.load(tmp_path / "mine")
