@@ -97,7 +97,10 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
             flags.FLAGS([argument for argument in argv if argument not in _HELP])
             _print_help(argv[0])
             sys.exit()
-        rest = flags.FLAGS(argv)
+        try:
+            rest = flags.FLAGS(argv)
+        except ValueError as error:  # absl raises it for --noNAME=VALUE.
+            raise errors.UserError(str(error)) from error
         if len(rest) > 1:
             raise errors.UserError(f"unexpected argument {rest[1]!r}: write options as --name=value")
         options_of_binary.value  # noqa: B018 (raises)

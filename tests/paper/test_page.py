@@ -41,7 +41,7 @@ def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
     assert facts["Differences from the shipped config"] == (
         "without m = 32; 2 of 6 tasks (without SUBJ, MPQA, CR, MR); 3 of 10 seeds"
     )
-    methods = "In-context learning, Contextual calibration, Noisy channel"
+    methods = "In-context learning, Noisy channel, Contextual calibration"
     assert f"all m rows per class are drawn at once for {methods};" in facts["Other rows at equal seeds"]
 
 
@@ -117,7 +117,7 @@ def test_a_model_that_the_paper_does_not_have_is_explained(make_record, tmp_path
         ("", "", "no such folder of results"),
         ("results/notes.txt", "", "no results: records are expected in a folder of it named sst2"),
         ("results/few_shot/a.json", '{"a": 1}', "a.json: not a record"),
-        ("results/few_shot/a.json", '{"format": 1}', "a.json: a record of format 1, this version reads format"),
+        ("results/few_shot/a.json", '{"format": 1}', "a.json: a record of format 1; this version reads format"),
         ("results/max_shots/max_shots.json", '{"rows": [{"task": "mr"}]}', "max_shots.json: no task statistics: rows"),
         ("results/any.json", "", "use --format=text"),
     ],

@@ -22,7 +22,7 @@ from knnprompt_jax import errors
         ({"rows": -1}, "rows=-1: at least 0"),
         ({"shard": "9/8"}, "--shard=9/8: write it as i/n with i from 1 to n"),
         ({"shard": "0/8"}, "--shard=0/8"),
-        ({"shard": "half"}, "shard='half'"),
+        ({"shard": "half"}, "--shard=half"),
         ({"dtype": "int4"}, "choose from float32, bfloat16"),
         ({"label_token": "middle"}, "choose from last, first"),
     ],

@@ -46,9 +46,9 @@ def world(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    """Give each test a states cache of its own, and share the compiled programs."""
-    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
+def own_cache(tmp_path_factory, monkeypatch):
+    """Give each test a cache of its own."""
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture

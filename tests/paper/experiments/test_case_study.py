@@ -8,22 +8,22 @@ import pytest
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.paper import job, planner
+from knnprompt_jax.paper import grid as grid_lib
 from knnprompt_jax.paper.experiments import case_study
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import records
+from knnprompt_jax.runs import inputs, records
 from knnprompt_jax.store import representations
 
 
 def test_the_file_agrees_with_the_record_and_the_states(grid):
     grid = dataclasses.replace(grid, experiment="case_study", shots=(6,), seeds=(1,))
-    job.run(grid)
+    grid_lib.run(grid)
     folder = pathlib.Path(grid.output) / "case_study"
     icl, knn = records.read_all(folder)
     study = case_study.read(case_study.path_of(folder, knn))
     assert not case_study.path_of(folder, icl).exists()
     assert tuple(study.true) == knn.true and tuple(study.knn) == knn.predicted and tuple(study.icl) == icl.predicted
-    planned = planner.Planner().plan([dataclasses.replace(grid, output="elsewhere")]).passes[0]
+    planned = grid_lib.plan(inputs.resolved(dataclasses.replace(grid, output="elsewhere"))).passes[0]
     problem = next(run.problem for run in planned.runs if run.problem.split.anchors)
     assert list(study.anchor_texts) == [row.fields["sentence"] for row in problem.split.anchors]
     assert list(study.anchor_labels) == [row.label for row in problem.split.anchors]
@@ -40,7 +40,7 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
 
 def _distributions(planned, problem):
     """Return float64 next-token distributions of anchors, then test rows, from whole prompts without a shared prefix."""
-    model = lm.LanguageModel.from_pretrained(str(planned.model.folder))
+    model = lm.LanguageModel.from_pretrained(str(planned.model.path))
     task = problem.task
     demonstrations = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
     tokens = model.tokenize(
