@@ -76,6 +76,7 @@ def other_value(value, declared):
 
 
 def test_every_option_of_a_run_changes_the_key(job, rows, model):
+    job = inputs.resolved(job)
     keys = {"": run_of(job, rows, model).key}
     for field in dataclasses.fields(job):
         if field.name in NEUTRAL:
@@ -109,7 +110,6 @@ def test_every_option_of_every_method_changes_the_key(job, rows, model):
 
 def test_every_field_of_the_task_changes_the_key(job, rows, model):
     task, keys = rows.task, [run_of(job, rows, model).key]
-    first = rows.train[0]
     changes = [
         {"name": "other"},
         {"template": task.template + "!"},
@@ -123,7 +123,8 @@ def test_every_field_of_the_task_changes_the_key(job, rows, model):
     turned = dataclasses.replace(task, labels=task.labels[::-1])
     keys.append(run_of(job, dataclasses.replace(rows, task=turned), model).key)
     for part, other in (("train", 0), ("evaluation", 3)):
-        for change in ({"fields": {"sentence": "another text"}}, {"label": "1" if first.label == "0" else "0"}):
+        row = getattr(rows, part)[other]
+        for change in ({"fields": {"sentence": "another text"}}, {"label": "1" if row.label == "0" else "0"}):
             changed = list(getattr(rows, part))
             changed[other] = dataclasses.replace(changed[other], **change)
             all_rows = dataclasses.replace(job, shots=60) if part == "train" else job
