@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import os
 import statistics
 import tempfile
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import representations
 
 OURS = "ours"
+_COMPARED = 4  # Whole prompts whose log-probabilities are compared with a peer's.
 _UNQUANTISED = ("F64", "F32", "F16", "BF16")
 
 
@@ -36,20 +38,22 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     peak_bytes, peak_of = timing.peak_bytes()
     sampled = peers.sample(work.largest, settings)
     shape = model.step_tokens, subject.config.width, subject.config.mlp_width
-    products = timing.matrix_products(config_lib.DTYPES[settings.dtype], settings.ceiling_side, shape)
+    products = timing.matrix_products(config_lib.DTYPES[settings.dtype], shape)
     turns = {OURS: timing.stopwatch(lambda: states.read(model, work.prompts))}
     turns |= peers.jax_turns(weights, sampled, settings)
     with processes.start_all(weights, subject, sampled, settings) as (running, absent):
         turns |= {name: functools.partial(process.ask, name) for name, process in running.items()}
         ceilings = {name: turn for name, (turn, _) in products.items()}
         rounds = timing.interleave(turns | ceilings, settings.repetitions)
-        agreement = compare(model, sampled, settings.agreement, running) if settings.agreement else {}
+        agreement = compare(model, sampled, running)
     seconds = {name: statistics.median(values) for name, values in rounds.items()}
     prompts = {name: sampled.num_prompts(name) for name in turns} | {OURS: work.prompts.num_prompts}
     rates = {name: count / seconds[name] for name, count in prompts.items()}
     peaks = {name: count / seconds[name] for name, (_, count) in products.items()}
     groups = work.prompts.groups
     suffix_tokens = sum(len(suffix) for group in groups for suffix in group.suffixes)
+    needed, devices = operations.needed(model.config, groups), model.mesh.size
+    peak, of_shape = max(peaks.values()) * devices, list(peaks.values())[-1] * devices
     return {
         "workload": {
             "name": f"task {settings.task}",
@@ -68,7 +72,13 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
         "peak_bytes_of": peak_of,
         "anchors_per_second": rates[OURS],
         "suffix_tokens_per_second": suffix_tokens / seconds[OURS],
-        **_shares(model, operations.needed(model.config, groups), seconds[OURS], peaks),
+        "devices": devices,
+        "matrix_products": peaks,
+        "peak_flops_per_second": peak,
+        "flops_needed": needed,
+        "flops_per_second": needed / seconds[OURS],
+        "share_of_peak": needed / seconds[OURS] / peak,
+        "share_of_widths": needed / seconds[OURS] / of_shape,
         "flops_all_blocks": operations.all_blocks(model.config, groups),
         "peers": {
             name: {"prompts": prompts[name], "prompts_per_second": rate, "ours_is_times_faster": rates[OURS] / rate}
@@ -105,9 +115,9 @@ def load(
 
 
 def compare(
-    model: lm.LanguageModel, sampled: peers.Sample, count: int, running: Mapping[str, processes.PeerProcess]
+    model: lm.LanguageModel, sampled: peers.Sample, running: Mapping[str, processes.PeerProcess]
 ) -> dict[str, dict[str, float]]:
-    """Compare the log-probabilities of each peer with ours: on `count` whole prompts, a batch, or all of llama.cpp's batches.
+    """Compare the log-probabilities of each peer with ours: on a few whole prompts, a batch, or all of llama.cpp's batches.
 
     llama.cpp rounds activations to 8 bits, so the KL divergence of its distributions from ours (in nats) says more than the difference.
 
@@ -116,7 +126,7 @@ def compare(
     """
     prefix, batches = len(sampled.prefix_P), sampled.batches
     compared = {
-        "torch_one": ([tokens[prefix:] for tokens in sampled.prompts[:count]], count),
+        "torch_one": ([tokens[prefix:] for tokens in sampled.prompts[:_COMPARED]], _COMPARED),
         "torch_cached": (batches[0], 1),
         "llama_cached": ([suffix for batch in batches for suffix in batch], len(batches)),
     }
@@ -143,21 +153,6 @@ def compare(
     return found
 
 
-def _shares(model: lm.LanguageModel, needed: int, seconds: float, peaks: Mapping[str, float]) -> dict[str, Any]:
-    """Return operations per second, beside those of matrix products on all devices."""
-    devices = model.mesh.size
-    peak, of_shape = max(peaks.values()) * devices, list(peaks.values())[-1] * devices
-    return {
-        "devices": devices,
-        "matrix_products": dict(peaks),
-        "peak_flops_per_second": peak,
-        "flops_needed": needed,
-        "flops_per_second": needed / seconds,
-        "share_of_peak": needed / seconds / peak,
-        "share_of_widths": needed / seconds / of_shape,
-    }
-
-
 def _describe_llama(subject: workload.Subject, settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
     """Return what must be said beside llama.cpp's numbers."""
     assert subject.path  # A GGUF file.
@@ -165,7 +160,7 @@ def _describe_llama(subject: workload.Subject, settings: settings_lib.BenchmarkS
     stored = [kind for kind, _ in collections.Counter(entry.type.name for entry in matrices).most_common()]
     return {
         "version": processes.llama_version(settings),
-        "threads": processes.num_threads(settings),
+        "threads": len(os.sched_getaffinity(0)),
         "stored": stored,
         "is_quantised": any(kind not in _UNQUANTISED for kind in stored),
         "dtype_of_others": settings.dtype,

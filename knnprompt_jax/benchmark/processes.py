@@ -113,7 +113,7 @@ def start_all(
     Raises:
         UserError: a process cannot start or cannot load the model.
     """
-    processes: dict[str, PeerProcess] = {}
+    running: dict[str, PeerProcess] = {}
     absent: dict[str, str] = {}
     no_torch = "" if TORCH.is_installed() else "PyTorch is not installed"
     if subject.hf.get("rope_factors"):
@@ -123,36 +123,30 @@ def start_all(
         no_llama = "llama-cpp-python is not installed and --llama_python names no Python that has it"
     if not subject.path or subject.path.suffix != ".gguf":
         no_llama = "llama.cpp reads GGUF files and --model names none"
-    shared = {"prefix": sampled.prefix_P, "batches": sampled.batches}
     with contextlib.ExitStack() as stack:
-        if names := [name for name in TORCH.peers if name in settings.peers]:
-            if no_torch:
-                absent |= dict.fromkeys(names, no_torch)
-            else:
+        for library, obstacle in ((TORCH, no_torch), (LLAMA, no_llama)):
+            names = [name for name in library.peers if name in settings.peers]
+            if obstacle or not names:
+                absent |= dict.fromkeys(names, obstacle)
+                continue
+            given: dict[str, Any] = {"prefix": sampled.prefix_P, "batches": sampled.batches}
+            if library is TORCH:
                 process = stack.enter_context(start(TORCH))
                 folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 export(folder, model, subject)
-                process.ask("load", folder=str(folder), dtype=settings.dtype, prompts=sampled.prompts, **shared)
-                processes |= dict.fromkeys(names, process)
-        if names := [name for name in LLAMA.peers if name in settings.peers]:
-            if no_llama:
-                absent |= dict.fromkeys(names, no_llama)
+                given |= {"folder": str(folder), "dtype": settings.dtype, "prompts": sampled.prompts}
             else:
                 process = stack.enter_context(start(LLAMA, settings.llama_python))
-                process.ask("load", file=str(subject.path), threads=num_threads(settings), **shared)
-                processes |= dict.fromkeys(names, process)
-        yield processes, absent
+                given |= {"file": str(subject.path), "threads": len(os.sched_getaffinity(0))}
+            process.ask("load", **given)
+            running |= dict.fromkeys(names, process)
+        yield running, absent
 
 
 def export(folder: pathlib.Path, model: decoder.Decoder, subject: workload.Subject) -> None:
     """Write the model as a folder that `transformers` loads."""
     # The padding token of some families would be beyond a smaller vocabulary.
     checkpoints.save(folder, model, {**subject.hf, "pad_token_id": None}, jnp.float32)
-
-
-def num_threads(settings: settings_lib.BenchmarkSettings) -> int:
-    """Return the number of threads of llama.cpp, by default one per core that this process may use."""
-    return settings.llama_threads or len(os.sched_getaffinity(0))
 
 
 def llama_version(settings: settings_lib.BenchmarkSettings) -> str:

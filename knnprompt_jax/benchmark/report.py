@@ -1,51 +1,37 @@
 """A benchmark's result as text for the terminal and as a JSON file."""
 
-import datetime
-import importlib.metadata
-import json
 import os
 import pathlib
 import platform
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from knnprompt_jax import files, tables
+from knnprompt_jax import tables
 from knnprompt_jax.benchmark import search
 from knnprompt_jax.benchmark import settings as settings_lib
+from knnprompt_jax.planning import records
 
-_PACKAGES = ("jax", "jaxlib", "flax", "numpy", "torch", "transformers", "gguf", "faiss-cpu", "scikit-learn")
 _SEARCH_TITLES = {search.STATES: "queries/s from states", search.KERNEL: "from keys", "numpy": "NumPy product"}
 _SEARCH_TITLES |= {"faiss": "FAISS", "sklearn": "scikit-learn"}
 Result = Mapping[str, Any]
 
 
 def environment() -> dict[str, Any]:
-    """Return the command, the date, the hardware and the versions."""
+    """Return the command, the date, the versions and the hardware."""
     path = pathlib.Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     processor = next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())
-    installed = {distribution.name for distribution in importlib.metadata.distributions()}
-    versions = {name: importlib.metadata.version(name) for name in _PACKAGES if name in installed}
-    return {
-        "command": " ".join(sys.argv),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    return records.environment() | {
         "device": f"{jax.device_count()} × {jax.devices()[0].device_kind}",
         "host": f"{processor}, {len(os.sched_getaffinity(0))} cores",
-        "versions": versions | {"python": platform.python_version()},
     }
 
 
 def write(folder: pathlib.Path, result: Result) -> pathlib.Path:
-    """Write the result as JSON under a new name, whole or not at all, and return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    stamp = result["environment"]["date"].replace(":", "").replace("+0000", "Z")
-    path = folder / f"benchmark-{stamp}-{os.getpid()}.json"
-    with files.new_file(path) as draft:
-        draft.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return path
+    """Write the result as JSON under a new name, and return its path."""
+    return records.write(folder, "benchmark", result["environment"]["date"], result)
 
 
 def render(result: Result) -> str:

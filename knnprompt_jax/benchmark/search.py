@@ -38,14 +38,12 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     config = subject.config
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
-    sizes = {kind: _sizes(settings, head, kind) for kind in settings.kinds}
-    products = timing.matrix_products(jnp.float32, settings.ceiling_side)
+    sizes = {kind: _sizes(settings, head, kind) for kind in store_lib.KINDS}
+    products = timing.matrix_products(jnp.float32)
     seconds = timing.medians({name: turn for name, (turn, _) in products.items()}, settings.repetitions)
     peak = max(count / seconds[name] for name, (_, count) in products.items())
-    bandwidth = timing.bandwidth(settings.ceiling_side, settings.repetitions)
-    rows = [
-        row for kind in settings.kinds for anchors in sizes[kind] for row in _measure(settings, head, kind, anchors)
-    ]
+    bandwidth = timing.bandwidth(settings.repetitions)
+    rows = [row for kind in sizes for anchors in sizes[kind] for row in _measure(settings, head, kind, anchors)]
     for row in rows:
         bounds = {"bandwidth": row["bytes_read"] / bandwidth, "matrix products": row["flops"] / peak}
         row["bound"] = max(bounds, key=lambda name: bounds[name])
@@ -81,7 +79,7 @@ def _measure(
     leaves = jax.tree.leaves(references)
     width = max(leaf.shape[-1] for leaf in leaves if leaf.ndim > 1)
     numbers_NW = _numbers(anchors, width)
-    prepared = {name: PEERS[name](numbers_NW, options.k) for name in settings.search_peers if _is_installed(name)}
+    prepared = {name: make(numbers_NW, options.k) for name, make in PEERS.items() if importlib.util.find_spec(name)}
     for count in settings.queries:
         states, numbers_QW = _states(head, count, 2), _numbers(count, width)
         keys = store.codec.queries(states, distance)
@@ -126,10 +124,6 @@ def _sklearn(numbers_NW: np.ndarray, k: int) -> Callable[[np.ndarray], Any]:
 
 PEERS = {"numpy": _numpy, "faiss": _faiss, "sklearn": _sklearn}
 """A peer takes the anchors [N, W] and k, and returns its search of queries [Q, W]. Peers are named like the packages that they import."""
-
-
-def _is_installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:

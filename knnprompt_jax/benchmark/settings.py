@@ -6,7 +6,6 @@ from knnprompt_jax import options
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import distances
-from knnprompt_jax.store import store as store_lib
 
 MODES = ("construction", "search", "all")
 PEERS = {
@@ -17,7 +16,6 @@ PEERS = {
     "llama_cached": "llama.cpp, cached prefix, sorted batches, weights as stored",
 }
 """Other procedures that compute the same distributions, and their titles in tables (`peers` describes them)."""
-SEARCH_PEERS = ("numpy", "faiss", "sklearn")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +39,6 @@ class BenchmarkSettings(settings_lib.DrawOptions, settings_lib.RowOptions, setti
     anchors: int = options.option(256, "Prompts per turn; 0: all anchors.", least=0)
 
     repetitions: int = options.option(3, "Rounds; each contender has one timed turn per round.", least=1)
-    ceiling_side: int = options.option(
-        0, "Side of the square matrices that measure the device's peak; 0: a size that suits the device.", least=0
-    )
     peers: tuple[str, ...] = options.option(
         tuple(PEERS),
         "Construction: other procedures to time. Those of torch need PyTorch, llama_cached needs a GGUF file and llama-cpp-python.",
@@ -52,22 +47,10 @@ class BenchmarkSettings(settings_lib.DrawOptions, settings_lib.RowOptions, setti
     peer_prompts: int = options.option(8, "Whole prompts per turn of a peer without a cached prefix.", least=1)
     peer_suffixes: int = options.option(128, "Suffixes per turn of a peer with a cached prefix.", least=1)
     peer_batch: int = options.option(32, "Prompts per batch of the peers.", least=1)
-    agreement: int = options.option(
-        4,
-        "Whole prompts whose log-probabilities are compared with the peers', beside batches; 0: no comparison.",
-        least=0,
-    )
     llama_python: str = options.option(
         "", "Path of a Python with llama-cpp-python; empty: this one. It needs neither JAX nor PyTorch."
     )
-    llama_threads: int = options.option(0, "Threads of llama.cpp; 0: one per core.", least=0)
 
-    search_peers: tuple[str, ...] = options.option(
-        SEARCH_PEERS, "Search: other libraries to time, if they are installed.", choices=SEARCH_PEERS
-    )
-    kinds: tuple[str, ...] = options.option(
-        tuple(store_lib.KINDS), "Kinds of stores to search.", choices=store_lib.KINDS, needed=True
-    )
     distance: str = options.option("forward", "Distance of the search.", choices=distances.DISTANCES)
     queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, needed=True)
     k: int = options.option(3, "Neighbours per query.", least=1)

@@ -52,12 +52,12 @@ def peak_bytes() -> tuple[int, str]:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "resident"
 
 
-def matrix_products(dtype: jnp.dtype, side: int, *shapes: tuple[int, int, int]) -> dict[str, tuple[Turn, int]]:
+def matrix_products(dtype: jnp.dtype, *shapes: tuple[int, int, int]) -> dict[str, tuple[Turn, int]]:
     """Return a turn and its operations for each chain of products [T, D] by [D, F] by [F, D], by name.
 
-    The first chain multiplies square matrices of `side` (0: a size that suits the device). `shapes` are further T, D and F.
+    The first chain multiplies square matrices. `shapes` are further T, D and F.
     """
-    side, chains = side or default_side(), {}
+    side, chains = default_side(), {}
     for tokens, width, hidden in ((side, side, side), *shapes):
         operations = 4 * tokens * width * hidden
         length = max(1, min(1000, 8 * side**3 // operations))
@@ -71,10 +71,9 @@ def matrix_products(dtype: jnp.dtype, side: int, *shapes: tuple[int, int, int]) 
     return chains
 
 
-def bandwidth(side: int, repetitions: int) -> float:
+def bandwidth(repetitions: int) -> float:
     """Return bytes per second: the better of reading a large array and of copying it."""
-    side = side or default_side()
-    array = jnp.ones((4 * side, 4 * side))
+    array = jnp.ones((4 * default_side(), 4 * default_side()))
     turns = {"read": stopwatch(lambda: jnp.sum(array)), "copy": stopwatch(lambda: -array)}
     seconds = medians(turns, repetitions)
     return max(array.nbytes / seconds["read"], 2 * array.nbytes / seconds["copy"])

@@ -19,7 +19,6 @@ from scipy.spatial import distance
 
 from knnprompt_jax import errors, lm, options
 from knnprompt_jax.methods import linear_probe, method
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example
 
 CLASSIFIERS = ("centroids", "probe")
@@ -75,14 +74,8 @@ def choose_layer(hidden_NLE: np.ndarray, y: np.ndarray) -> tuple[int, float]:
 def run_layer(context: method.Context, settings: Settings) -> method.Prediction:
     """Read all layers of anchors and queries, and predict from the chosen layer; each text is read once."""
     problem, examples = context.problem, _texts(context.problem)
-    prompts = layout.lay_out(
-        problem.task,
-        problem.split.demonstrations,
-        list(examples.values()),
-        problem.tokenize,
-        context.model.context,
-        problem.truncation,
-    )
+    texts = dataclasses.replace(problem, evaluation=list(examples.values()))
+    prompts = texts.lay_out(problem.split.demonstrations, context.model.context)
     hidden_NLE = context.read_layers(prompts, "all layers")
     row_of = {text: row for row, text in enumerate(examples)}
     anchors_NLE, queries_QLE = (

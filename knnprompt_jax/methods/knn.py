@@ -92,12 +92,7 @@ _centroid = _with_distances(options.Options, distances.DIRECTIONS)
 METHODS = (
     _declare("knn", "kNN Prompting", "Eq. 5", knn_options.KNNOptions, look=0, printed_as=_PRINTED),
     _declare(
-        "knn_released",
-        "kNN, released KL",
-        "released code",
-        fixed={"distance": "released"},
-        look=6,
-        printed_as=_PRINTED,
+        "knn_released", "kNN, released KL", "released code", fixed={"distance": "released"}, look=6, printed_as=_PRINTED
     ),
     _declare(
         "knn_partial",

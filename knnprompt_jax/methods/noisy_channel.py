@@ -6,7 +6,7 @@ https://github.com/shmsw25/Channel-LM-Prompting.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
@@ -111,25 +111,21 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     scores_UQC, texts = scores(context, settings)
     accuracy_U = (scores_UQC.argmax(-1) == context.classes(context.problem.evaluation)).mean(-1)
     best_QC = scores_UQC[accuracy_U.argmax()]
+    notes = []
+    if len(accuracy_U) > 1:
+        notes.append(f"best of {len(accuracy_U)} templates, CHOSEN ON THE EVALUATION ROWS for each seed")
+    if not channel_texts.verbalization(context.problem.task).is_published:
+        notes.append("templates are ours: Min et al. have none for this task")
+    if texts.num_truncated:
+        notes.append(f"{texts.num_truncated} of {texts.num_texts} texts truncated")
     return method.Prediction(
         best_QC.argmax(-1),
         special.softmax(best_QC, axis=-1),
-        note="; ".join(_notes(channel_texts.verbalization(context.problem.task), len(accuracy_U), texts)),
+        note="; ".join(notes),
         candidates=tuple(accuracy_U.tolist()) if len(accuracy_U) > 1 else (),
         prompts=texts.num_texts,
         truncated=texts.num_truncated,
     )
-
-
-def _notes(
-    verbalization: channel_texts.Verbalization, templates: int, texts: continuations.Continuations
-) -> Iterator[str]:
-    if templates > 1:
-        yield f"best of {templates} templates, CHOSEN ON THE EVALUATION ROWS for each seed"
-    if not verbalization.is_published:
-        yield "templates are ours: Min et al. have none for this task"
-    if texts.num_truncated:
-        yield f"{texts.num_truncated} of {texts.num_texts} texts truncated"
 
 
 def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:

@@ -18,6 +18,7 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import sharding
 from knnprompt_jax.planning import compiled, operations, targets, workload
 from knnprompt_jax.planning import settings as settings_lib
+from knnprompt_jax.prompts import packing
 from knnprompt_jax.store import store as store_lib
 
 
@@ -29,8 +30,9 @@ class Work:
     nbytes: float
     collective_bytes: float = 0.0
 
-    def seconds(self, device: targets.Device, peak: float) -> float | None:
+    def seconds(self, device: targets.Device, dtype: str) -> float | None:
         """Return the roofline's lower bound, or None for a device of unknown speed."""
+        peak = device.peak_float32 if dtype == "float32" else device.peak
         if not peak:
             return None
         return max(self.operations / peak, self.nbytes / device.bandwidth, self.collective_bytes / device.links)
@@ -93,7 +95,7 @@ class MeshPlan:
 
     @property
     def step_seconds(self) -> float | None:
-        return self.step.seconds(self.device, self.device.peak_float32 if self.dtype == "float32" else self.device.peak)
+        return self.step.seconds(self.device, self.dtype)
 
     @property
     def anchors_per_second(self) -> float | None:
@@ -103,13 +105,12 @@ class MeshPlan:
     @property
     def job_seconds(self) -> float | None:
         """Seconds of reading anchors and queries and of the search."""
-        reading, search = self._reading_seconds, self.search.seconds(self.device, self.device.peak_float32)
+        reading, search = self._reading_seconds, self.search.seconds(self.device, "float32")
         return None if reading is None or search is None else reading * (1 + self.queries / self.anchors) + search
 
     @property
     def _reading_seconds(self) -> float | None:
-        peak = self.device.peak_float32 if self.dtype == "float32" else self.device.peak
-        prefix, step = self.prefix.seconds(self.device, peak), self.step_seconds
+        prefix, step = self.prefix.seconds(self.device, self.dtype), self.step_seconds
         return None if prefix is None or step is None else prefix + self.steps * step
 
 
@@ -152,8 +153,8 @@ def run(settings: settings_lib.PlanSettings) -> JobPlan:
     step_tokens = settings.batch or lm_programs.step_tokens(target.device.platform)
     rows = []
     for model in chosen:
-        packed = workload.pack(work, anchors, step_tokens, target.size // model)
-        rows.append(_plan_mesh(settings, target, subject.config, packed, anchors, model))
+        shape, steps = workload.pack(work, anchors, step_tokens, target.size // model)
+        rows.append(_plan_mesh(settings, target, subject.config, shape, steps, anchors, model))
     return JobPlan(settings, target, subject.name, work, tuple(rows))
 
 
@@ -161,11 +162,12 @@ def _plan_mesh(
     settings: settings_lib.PlanSettings,
     target: targets.Target,
     config: config_lib.DecoderConfig,
-    packed: workload.Packed,
+    shape: packing.PackShape,
+    steps: int,
     anchors: int,
     model: int,
 ) -> MeshPlan:
-    shape, data, device = packed.shape, target.size // model, target.device
+    data, device = target.size // model, target.device
     need = memory.of_pass(config, settings.dtype, shape, AbstractMesh((data, model), parallel.AXES), device.platform)
     programs = {}
     if settings.compile and device.platform == "tpu":
@@ -179,14 +181,7 @@ def _plan_mesh(
     anchors_per_device = math.ceil(anchors / target.size)
     numbers = anchor_bytes // jnp.dtype(settings.datastore.key_dtype).itemsize
     return MeshPlan(
-        device,
-        settings.dtype,
-        data,
-        model,
-        packed.steps,
-        anchors,
-        settings.queries,
-        need,
+        *(device, settings.dtype, data, model, steps, anchors, settings.queries, need),
         store=(anchor_bytes + 4) * anchors_per_device + 4 * config.vocab_size * config.state_width,
         searching=int(settings.datastore.memory_mb * 2**20),
         step=Work(

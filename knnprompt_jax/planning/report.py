@@ -1,15 +1,10 @@
 """A plan as text for the terminal and as a JSON file."""
 
 import dataclasses
-import datetime
-import importlib.metadata
-import json
-import os
 import pathlib
-import sys
 
-from knnprompt_jax import files, tables
-from knnprompt_jax.planning import job, targets
+from knnprompt_jax import tables
+from knnprompt_jax.planning import job, records, targets
 
 _HEADER = ("data × model", "fits", "weights", "prefix", "working", "store", "peak")
 _TIMES = ("ms/step", "MiB sent/step", "anchors/s", "job s")
@@ -41,41 +36,19 @@ def render(plan: job.JobPlan) -> str:
 
 
 def write(folder: pathlib.Path, plan: job.JobPlan) -> pathlib.Path:
-    """Write the plan as JSON under a new name, whole or not at all, and return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    path = folder / f"plan-{now.replace(':', '').replace('+0000', 'Z')}-{os.getpid()}.json"
-    installed = {distribution.name for distribution in importlib.metadata.distributions()}
-    record = {
-        "estimated": True,
-        "date": now,
-        "command": " ".join(sys.argv),
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "libtpu") if name in installed
-        },
-        "settings": plan.settings.to_dict(),
-        "tokenizer": plan.workload.tokenizer_name,
-        "rows": [{**dataclasses.asdict(row), "fits": row.fits, "job_seconds": row.job_seconds} for row in plan.rows],
-    }
-    with files.new_file(path) as draft:
-        draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return path
+    """Write the plan as JSON under a new name, and return its path."""
+    environment = records.environment()
+    rows = [{**dataclasses.asdict(row), "fits": row.fits, "job_seconds": row.job_seconds} for row in plan.rows]
+    settings, tokenizer = plan.settings.to_dict(), plan.workload.tokenizer_name
+    record = {"estimated": True, **environment, "settings": settings, "tokenizer": tokenizer, "rows": rows}
+    return records.write(folder, "plan", environment["date"], record)
 
 
 def _row(row: job.MeshPlan) -> list[str]:
+    fits = "yes" if row.fits else "out of memory" if row.is_out_of_memory else "no program"
     sizes = [row.need.weights, row.need.prefix, row.working, row.store, row.peak]
-    cells = [
-        f"{row.data} × {row.model}",
-        "yes" if row.fits else "out of memory" if row.is_out_of_memory else "no program",
-    ]
-    cells += [f"{size / targets.GIB:.2f}" for size in sizes]
+    cells = [f"{row.data} × {row.model}", fits, *(f"{size / targets.GIB:.2f}" for size in sizes)]
     if row.step_seconds is None:
         return cells
-    sent = row.step.collective_bytes / 2**20
-    return [
-        *cells,
-        f"{1000 * row.step_seconds:,.0f}",
-        f"{sent:,.0f}",
-        f"{row.anchors_per_second:,.0f}",
-        f"{row.job_seconds:,.1f}",
-    ]
+    cells += [f"{1000 * row.step_seconds:,.0f}", f"{row.step.collective_bytes / 2**20:,.0f}"]
+    return [*cells, f"{row.anchors_per_second:,.0f}", f"{row.job_seconds:,.1f}"]

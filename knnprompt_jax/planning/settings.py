@@ -38,7 +38,6 @@ class PlanSettings(settings_lib.DrawOptions, settings_lib.RowOptions, settings_l
     )
     anchors: int = options.option(0, "Number of anchors, with the task's lengths; 0: the drawn anchors.", least=0)
     queries: int = options.option(256, "Number of texts to classify, with the same lengths.", least=1)
-    k: int = options.option(3, "Neighbours per query.", least=1)
     distance: str = options.option("forward", "Distance of the search.", choices=distances.DISTANCES)
     seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
     output: str = options.option("results", "Folder of the JSON file.", needed=True)

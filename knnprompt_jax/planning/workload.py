@@ -44,14 +44,6 @@ class Workload:
         return max(self.prompts.groups, key=lambda group: len(group.suffixes))
 
 
-@dataclasses.dataclass(frozen=True)
-class Packed:
-    """Prompts packed for a mesh: the shape of a step, and the number of steps of each data shard."""
-
-    shape: packing.PackShape
-    steps: int
-
-
 def describe(name: str, revision: str = "") -> Subject:
     """Describe a model: a published shape (with or without its owner) needs no network, others need their config.json.
 
@@ -88,8 +80,8 @@ def make(settings: Any, subject: Subject, most: int = 0) -> Workload:
     return Workload(prompts, tokenizer, source)
 
 
-def pack(work: Workload, anchors: int, step_tokens: int, data: int) -> Packed:
-    """Pack `anchors` prompts with the workload's lengths for `data` shards.
+def pack(work: Workload, anchors: int, step_tokens: int, data: int) -> tuple[packing.PackShape, int]:
+    """Return the shape of a step and each shard's number of steps, for `anchors` prompts with the workload's lengths.
 
     More anchors than prompts are assumed to fill rows as the prompts do. In truth their suffixes share more tokens.
     """
@@ -100,7 +92,7 @@ def pack(work: Workload, anchors: int, step_tokens: int, data: int) -> Packed:
     steps = math.ceil(rows_per_shard / max(1, step_tokens // shape.width))
     per_step = math.ceil(rows_per_shard / steps)
     reads = packing.round_up(math.ceil(shape.reads / shape.rows * per_step), 8)
-    return Packed(dataclasses.replace(shape, rows=per_step, reads=reads), steps)
+    return dataclasses.replace(shape, rows=per_step, reads=reads), steps
 
 
 def _load_tokenizer(name: str, revision: str, subject: Subject) -> tuple[Any, str]:

@@ -36,7 +36,7 @@ class Distance:
         name: the option value that selects it.
         title: the name in tables.
         unit: the unit of its values.
-        representation: what is compared, one of `representations.REPRESENTATIONS`.
+        representation: what is compared, as in `representations.represent`.
         measure: maps a query [W] and prepared anchors to distances [N].
         prepare: maps keys [N, W] of a tile of anchors to the argument of `measure`; called once per tile.
         copies: the number of arrays as large as the keys that `prepare` makes; a search plans its memory with it.

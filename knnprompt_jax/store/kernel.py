@@ -88,11 +88,7 @@ class Tiles:
 
 
 def plan_tiles(
-    queries: Any,
-    keys: Any,
-    distance: distances.Distance,
-    tile_bytes: int = TILE_BYTES,
-    deterministic: bool = False,
+    queries: Any, keys: Any, distance: distances.Distance, tile_bytes: int = TILE_BYTES, deterministic: bool = False
 ) -> Tiles:
     """Return the tiles of a search: a single one if everything fits, or tiles of fixed size if it is deterministic.
 

@@ -12,7 +12,6 @@ from knnprompt_jax.store import placement
 Array = jax.Array
 OF_LABEL_WORDS = ("partial", "partial_raw")
 NORMALISED = ("distribution", "partial")
-REPRESENTATIONS = ("distribution", *OF_LABEL_WORDS, "hidden")
 
 
 def represent(head: head_lib.Head, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
@@ -22,7 +21,6 @@ def represent(head: head_lib.Head, states: lm.States, representation: str, label
     - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": not renormalised;
     - "hidden": the hidden state [E] after the last normalisation.
     """
-    assert representation in REPRESENTATIONS, representation
     if representation == "distribution":
         return log_probabilities(head, states)
     if representation == "hidden":

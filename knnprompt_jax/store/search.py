@@ -82,26 +82,10 @@ def run(
     plan: SearchPlan,
     mesh: Mesh | None = None,
 ) -> kernel.Neighbours:
-    """Return the neighbours of each state, block by block."""
-    parts = []
-    for start in range(0, max(1, len(states)), plan.queries_per_block):
-        block = states[start : start + plan.queries_per_block]
-        if start or codec.deterministic:  # All blocks have one shape, so that there is one compilation.
-            block = placement.pad(block, plan.queries_per_block)
-        if mesh:
-            block = placement.split(block, mesh)
-        parts.append(placement.take(_search(codec, anchors, block, options, plan), slice(0, plan.queries_per_block)))
-    return jax.tree.map(lambda *blocks: jnp.concatenate(blocks)[: len(states)], *parts)
+    """Return the neighbours of each state, block by block, from anchors on the device or streamed from host memory."""
+    distance, parts = distances.get(options.distance), []
 
-
-def _search(
-    codec: codec_lib.Codec, anchors: placement.Anchors, states: lm.States, options: SearchOptions, plan: SearchPlan
-) -> kernel.Neighbours:
-    """Return the neighbours of one block of queries, from anchors on the device or streamed from host memory."""
-    distance = distances.get(options.distance)
-    queries = codec.queries(states, distance)
-
-    def search(anchors: placement.Anchors) -> kernel.Neighbours:
+    def search(queries: Any, anchors: placement.Anchors) -> kernel.Neighbours:
         return kernel.search(
             queries,
             codec.references(anchors.keys, distance),
@@ -113,15 +97,20 @@ def _search(
             deterministic=codec.deterministic,
         )
 
-    if not anchors.on_host:
-        return search(anchors)
-    best: list[kernel.Neighbours] = []
-    for start, transferred in placement.stream(anchors, plan.anchors_per_transfer):
-        near = search(transferred)
-        jax.block_until_ready(best)  # No more than two transfers are on the device at a time.
-        near = dataclasses.replace(near, indices_Qk=near.indices_Qk + start)
-        best = [kernel.merge([*best, near], min(options.k, start + placement.num_rows(transferred)))]
-    return best[0]
+    for start in range(0, max(1, len(states)), plan.queries_per_block):
+        block = states[start : start + plan.queries_per_block]
+        if start or codec.deterministic:  # All blocks have one shape, so that there is one compilation.
+            block = placement.pad(block, plan.queries_per_block)
+        queries = codec.queries(placement.split(block, mesh) if mesh else block, distance)
+        best = [] if anchors.on_host else [search(queries, anchors)]
+        transfers = placement.stream(anchors, plan.anchors_per_transfer) if anchors.on_host else ()
+        for first, transferred in transfers:
+            near = search(queries, transferred)
+            jax.block_until_ready(best)  # No more than two transfers are on the device at a time.
+            near = dataclasses.replace(near, indices_Qk=near.indices_Qk + first)
+            best = [kernel.merge([*best, near], min(options.k, first + placement.num_rows(transferred)))]
+        parts.append(placement.take(best[0], slice(0, plan.queries_per_block)))
+    return jax.tree.map(lambda *blocks: jnp.concatenate(blocks)[: len(states)], *parts)
 
 
 def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, distance: distances.Distance) -> tuple[Any, Any]:

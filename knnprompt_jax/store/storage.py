@@ -37,11 +37,7 @@ def write(folder: pathlib.Path, arrays: Mapping[str, Any]) -> None:
 
 
 def load(
-    folder: pathlib.Path,
-    manifest: Manifest,
-    head: head_lib.Head,
-    mesh: Mesh | None,
-    options: store_lib.StoreOptions,
+    folder: pathlib.Path, manifest: Manifest, head: head_lib.Head, mesh: Mesh | None, options: store_lib.StoreOptions
 ) -> store_lib.Store:
     """Return the saved store on the default device, split by row over a mesh, or in host memory.
 

@@ -6,16 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
+from knnprompt_jax.benchmark import timing
+
 SMALL = {
     **{"model": "tiny", "batch": 256, "anchors": 23, "shots": 20, "demo_shots": 1},
-    **{"repetitions": 2, "ceiling_side": 64, "peers": ("jax_one", "jax_batched"), "search_peers": ("numpy",)},
-    **{"peer_prompts": 5, "peer_suffixes": 9, "peer_batch": 3, "agreement": 3, "queries": (5,), "max_anchors": 1024},
+    **{"repetitions": 2, "peers": ("jax_one", "jax_batched"), "queries": (5,), "max_anchors": 1024},
+    **{"peer_prompts": 5, "peer_suffixes": 9, "peer_batch": 3},
 }
 
 
 @pytest.fixture
-def small() -> dict:
-    """Options of a small benchmark."""
+def small(monkeypatch: pytest.MonkeyPatch) -> dict:
+    """Options of a small benchmark, with small matrix products."""
+    monkeypatch.setattr(timing, "default_side", lambda: 64)
     return dict(SMALL)
 
 

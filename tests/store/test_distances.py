@@ -18,11 +18,6 @@ def test_turning_keeps_what_is_compared(forward, released):
         assert distances.turned(name, "forward") == forward and distances.turned(name, "released") == released
 
 
-def test_an_unknown_name_is_told_with_the_choices():
-    with pytest.raises(errors.UserError, match="distance='l2': choose from forward, released, partial, .*hidden"):
-        distances.get("l2")
-
-
 def test_a_new_distance_is_one_object(world, monkeypatch):
     """Dense stores search by it; factored ones, which have no inner product for it, refuse it."""
     total_variation = distances.Distance(
