@@ -48,6 +48,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
     random_state: int
     approximate_recall: float
     store_options: store_lib.StoreOptions
+    centroid: str = "none"
     # A search over k, or repeated predictions of the same texts, read each text once.
     states_cache: states_lib.AnyCache | None = states_lib.MemoryCache(256 * 2**20)
 
@@ -144,7 +145,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             self.choice_ = choice or self.choose({trials.shots_of(demonstrations): (demonstrations, anchors)})
         self.states_ = None if states is None else on_host(states)
         self.demonstrations_, self.store_ = tuple(demonstrations), store
-        self.searched_ = centroids.of(store, getattr(self, "centroid", "none"), self.model.head, self.rule_.distance)
+        self.searched_ = centroids.of(store, self.centroid, self.model.head, self.rule_.distance)
         self.anchors_ = {example.row: example for example in anchors}
         self.num_rows_ = num_rows or max(example.row for example in (*demonstrations, *anchors)) + 1
         self.labels_ = np.array(self.task.labels) if labels_C is None else labels_C
@@ -276,16 +277,13 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
         self.check()
-        options = self.search_options(k)
         # Pad to a power of two, so that calls of about the same size share a compiled program.
         padded = placement.pad(states, 1 << (max(1, len(states)) - 1).bit_length())
-        return placement.take(self.searched_.search(padded, options), slice(0, len(states)))
+        return placement.take(self.searched_.search(padded, self.search_options(k)), slice(0, len(states)))
 
     def search_options(self, k: int) -> SearchOptions:
         """Return the options of a search for k anchors."""
-        if getattr(self, "centroid", "none") != "none":
-            k = 1
-        return SearchOptions(k, self.rule_.distance, self.approximate_recall or None)
+        return SearchOptions(k if self.centroid == "none" else 1, self.rule_.distance, self.approximate_recall or None)
 
     def check(self, anchors: Sequence[Example] | None = None) -> None:
         """Raise UserError on an invalid option, or on fewer than k anchors if they are given."""

@@ -109,20 +109,23 @@ class Choice:
             f"({self.num_anchors} anchors, {len(self.candidates)} candidates)"
         )
 
-    def __str__(self) -> str:
-        if not self.candidates or self.is_earlier:
-            return self.line
-        leaders: dict[tuple[str, int], Candidate] = {}
-        for each in self.candidates:
-            kind = each.rule.rule, each.rule.demo_shots
-            if kind not in leaders or each.score.loss(self.metric) < leaders[kind].score.loss(self.metric):
-                leaders[kind] = each
+    def table(self, baselines: Mapping[str, Score] | None = None) -> str:
+        """Return the best candidate of each kind, best first, and baselines on the same anchors, as a table."""
+        leaders: dict[tuple[Any, ...], Candidate] = {}
+        for each in sorted(self.candidates, key=lambda each: each.score.loss(self.metric)):
+            rule = each.rule  # The best of each distance for votes, of each penalty for probes, and of blends.
+            kind = {"votes": rule.distance, "probe": rule.penalty}.get(rule.rule)
+            leaders.setdefault((rule.rule, rule.demo_shots, kind), each)
         rows = [[each.rule.words, *each.score.cells] for each in leaders.values()]
+        rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
         heading = (
-            f"each of {self.num_anchors} anchors classified by the others; the best candidate of each kind by {self.metric} "
-            "(this score flatters it)"
+            f"each of {self.num_anchors} anchors classified by the others, ± standard errors; the best candidate of each kind "
+            f"by {self.metric}, best first (this score flatters it)"
         )
-        return f"{heading}\n\n{tables.render(['', *COLUMNS], rows)}\n\n{self.line}"
+        return f"{heading}\n\n{tables.render(['', *COLUMNS], rows)}"
+
+    def __str__(self) -> str:
+        return self.line if not self.candidates or self.is_earlier else f"{self.table()}\n\n{self.line}"
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:

@@ -112,7 +112,7 @@ def explain(classifier: "Classifier", text: Any, num_tokens: int) -> Explanation
       UserError: the anchors are class means.
     """
     (query,) = inputs.queries(classifier.task, [text])
-    if getattr(classifier, "centroid", "none") != "none":
+    if classifier.centroid != "none":
         raise errors.UserError(f"centroid={classifier.centroid!r}: class means have no texts to explain by")
     parts = split(query.fields)
     states = parallel.replicate(classifier.read([query, *without(query, parts)]))

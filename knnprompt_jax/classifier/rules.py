@@ -78,11 +78,7 @@ class Fitted:
         return cls(rule, num_classes, present_P, counts_P / len(y_N), probe)
 
     def probabilities(
-        self,
-        classes_Qk: np.ndarray,
-        distances_Qk: np.ndarray,
-        hidden_QE: np.ndarray,
-        prior_C: np.ndarray | None = None,
+        self, classes_Qk: np.ndarray, distances_Qk: np.ndarray, hidden_QE: np.ndarray, prior_C: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the probability of every class [Q, C]; a class without anchors has 0.
 

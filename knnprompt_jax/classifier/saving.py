@@ -253,8 +253,6 @@ def read(folder: pathlib.Path) -> Saved:
     """
     folder = absolute(folder)
     parallel.call_in_main(functools.partial(_recover_for_readers, folder))
-    if (folder / "store" / manifest_lib.FILE).is_file():
-        raise errors.UserError(f"{folder}: a classifier of an earlier version: {manifest_lib.REBUILD}")
     manifest = manifest_lib.read(folder)
     manifest_lib.check_files(folder, manifest)
     try:
@@ -347,11 +345,7 @@ def _finish(folder: pathlib.Path, classifier: "Classifier", content: Content, ar
 
 
 def _provenance(
-    content: Content,
-    model: tuple[str, str, Any, str, bool],
-    task: Task,
-    label_ids: Sequence[int],
-    **given: str,
+    content: Content, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **given: str
 ) -> manifest_lib.Provenance:
     """Return what makes anchors of a classifier's rows by this model and task; `given` replaces options of prompts."""
     name, fingerprint, _, dtype, deterministic = model

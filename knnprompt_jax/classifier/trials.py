@@ -4,11 +4,11 @@ import collections
 import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knnprompt_jax import errors, parallel, tables
+from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import choosing, evidence, inputs
 from knnprompt_jax.prompts import layout, statistics
@@ -93,8 +93,10 @@ def choose(
 
     Only the anchors that `sample` returns are compared. They are read unless `states` has all anchors of a draw.
     """
-    grid = dataclasses.replace(grid, distances=_comparable(classifier, grid.distances))
-    sets = []
+    names = grid.distances
+    if _shared_label_words(classifier):  # Leave out distances between label words, unless no others are given.
+        names = tuple(name for name in names if not distances.get(name).reads_label_words) or names
+    grid, sets = dataclasses.replace(grid, distances=names), []
     for shots, (demonstrations, anchors) in draws.items():
         kept = sample(anchors, classifier.random_state)
         known = (states or {}).get(shots)
@@ -105,7 +107,7 @@ def choose(
             known = known[np.array([places[example.row] for example in kept])]
         ids, y_N = [example.row for example in kept], inputs.classes_of(classifier.task, kept)
         head, label_ids = classifier.model.head, classifier.label_ids()
-        sets.append(evidence.gather(parallel.replicate(known), y_N, ids, shots, head, label_ids, grid.distances))
+        sets.append(evidence.gather(parallel.replicate(known), y_N, ids, shots, head, label_ids, names))
     return choosing.choose(sets, grid, metric)
 
 
@@ -140,20 +142,8 @@ class Tuning:
         return self.choice.rule
 
     def __str__(self) -> str:
-        choice = self.choice
-        leaders: dict[tuple[Any, ...], choosing.Candidate] = {}
-        for each in sorted(choice.candidates, key=lambda each: each.score.loss(choice.metric)):
-            rule = each.rule  # The best of each distance for votes, of each penalty for probes, and of blends.
-            kind = {"votes": rule.distance, "probe": rule.penalty}.get(rule.rule)
-            leaders.setdefault((rule.rule, rule.demo_shots, kind), each)
-        rows = [[each.rule.words, *each.score.cells] for each in leaders.values()]
-        rows += [[name, *score.cells] for name, score in self.baselines.items()]
-        heading = (
-            f"each of {choice.num_anchors} anchors classified by the others, ± standard errors; the best candidate of each kind "
-            f"by {choice.metric}, best first (this score flatters it)"
-        )
-        table = tables.render(["", *choosing.COLUMNS], rows)
-        return "\n".join([heading, "", table, "", *(f"warning: {text}" for text in self.warnings), choice.line])
+        warnings = (f"warning: {text}" for text in self.warnings)
+        return "\n".join([self.choice.table(self.baselines), "", *warnings, self.choice.line])
 
 
 def tune(classifier: "Classifier", ks: Sequence[int], metric: str) -> Tuning:
@@ -172,9 +162,9 @@ def tune(classifier: "Classifier", ks: Sequence[int], metric: str) -> Tuning:
     possible = tuple(sorted({k for k in ks if 1 <= k < len(anchors)}))
     if not possible:
         raise errors.UserError(f"ks={tuple(ks)}: choose from 1 to {len(anchors) - 1}, the number of other anchors")
-    draws, shots = {}, classifier.rule_.demo_shots
-    draws[shots] = classifier.demonstrations_, anchors
-    choice = choose(classifier, draws, choosing.Grid(ks=possible), metric, {shots: classifier.device_states()})
+    shots = classifier.rule_.demo_shots
+    draws, states = {shots: (classifier.demonstrations_, anchors)}, {shots: classifier.device_states()}
+    choice = choose(classifier, draws, choosing.Grid(ks=possible), metric, states)
     return Tuning(choice, tuple(warnings(classifier, anchors, choice)))
 
 
@@ -204,10 +194,3 @@ def _shared_label_words(classifier: "Classifier") -> str:
         return ""
     except errors.UserError as error:
         return str(error)
-
-
-def _comparable(classifier: "Classifier", names: Sequence[str]) -> tuple[str, ...]:
-    """Return the distances without those between label words if these share a token, unless no others are left."""
-    if not _shared_label_words(classifier):
-        return tuple(names)
-    return tuple(name for name in names if not distances.get(name).reads_label_words) or tuple(names)

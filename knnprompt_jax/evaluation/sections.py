@@ -57,11 +57,7 @@ def _summary(measured: Measures) -> Listing:
     rows = (
         ("Accuracy", _percent(measured.accuracy), interval),
         ("Commonest class", _percent(writing.commonest(measured)), "The accuracy of always predicting it."),
-        (
-            "Macro F1",
-            _percent(measured.macro_f1),
-            "Mean F1 of all classes that occur, as label or as prediction.",
-        ),
+        ("Macro F1", _percent(measured.macro_f1), "Mean F1 of all classes that occur, as label or as prediction."),
         ("Log loss", f"{measured.log_loss:.3f}", loss),
         ("Brier score", f"{measured.brier:.3f}", "Mean squared error of the probabilities: 0 to 2."),
         (

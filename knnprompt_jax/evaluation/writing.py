@@ -5,7 +5,7 @@ import dataclasses
 import io
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,11 @@ def to_csv(measured: Measures) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["measure", "class", "value"])
-    writer.writerows(_numbers(to_dict(measured)))
+    content = to_dict(measured)
+    writer.writerows((name, "", value) for name, value in content.items() if isinstance(value, int | float))
+    writer.writerows((f"accuracy_{end}", "", content["accuracy_interval"][end]) for end in ("low", "high"))
+    for each in content["classes"]:
+        writer.writerows((name, each["label"], each[name]) for name in ("rows", "precision", "recall", "f1"))
     return file.getvalue()
 
 
@@ -80,13 +84,3 @@ def table(measured: Measures) -> str:
 def commonest(measured: Measures) -> float:
     """Return the share of the commonest class: the accuracy of always predicting it."""
     return float(np.bincount(measured.y_Q).max() / len(measured.y_Q))
-
-
-def _numbers(measures: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    for name, value in measures.items():
-        if isinstance(value, int | float):
-            yield name, "", value
-    for end in ("low", "high"):
-        yield f"accuracy_{end}", "", measures["accuracy_interval"][end]
-    for each in measures["classes"]:
-        yield from ((name, each["label"], each[name]) for name in ("rows", "precision", "recall", "f1"))

@@ -26,6 +26,10 @@ from knnprompt_jax.tasks.task import Example
 KNN = "knn"
 SEED = 1
 QUERIES = 256  # Of the search that `summarize` describes.
+_OF_CLASSIFIERS = (
+    *("rule", "k", "distance", "weights", "penalty", "metric", "tie_break", "centroid"),
+    *("approximate_recall", "truncation", "label_token"),
+)
 _CHANGES = ("append", "relabel", "remove_ids")
 _OF_CHANGES = (
     *("store", *_CHANGES, "label_column", "encoding"),
@@ -109,10 +113,9 @@ class FitSettings(settings_lib.ReadingOptions, settings_lib.RowOptions):
         super().__post_init__()
         given = [name for name in _CHANGES if getattr(self, name)]
         if given:
-            fields = {field.name: field for field in dataclasses.fields(self) if field.name not in _OF_CHANGES}
-            for name, field in fields.items():
-                default = field.default if field.default is not dataclasses.MISSING else store_lib.StoreOptions()
-                if getattr(self, name) != default:
+            for field in dataclasses.fields(self):
+                name, default = field.name, store_lib.StoreOptions() if field.name == "datastore" else field.default
+                if name not in _OF_CHANGES and getattr(self, name) != default:
                     raise errors.UserError(f"--{name}: has no effect with --{given[0]}; leave it out, or fit again")
         elif not self.train_file and self.task in (None, settings_lib.OWN):
             raise errors.UserError(
@@ -130,17 +133,12 @@ class FitSettings(settings_lib.ReadingOptions, settings_lib.RowOptions):
         """Return the unfitted classifier of these options, without a model; raise UserError on an option it does not have."""
         kind = estimator.KNNPrompting if self.rule == KNN else estimator.AutoClassifier
         names = saving.parameter_names(kind)
-        given = {
-            name: getattr(self, name)
-            for name in ("rule", "k", "distance", "weights", "penalty", "metric", "tie_break", "centroid")
-            if getattr(self, name) is not None and not (name == "rule" and self.rule == KNN)
-        }
+        given = {name: getattr(self, name) for name in _OF_CLASSIFIERS if getattr(self, name) is not None}
+        if self.rule == KNN:
+            del given["rule"]
         if unknown := [name for name in given if name not in names]:
             without = "with" if self.rule == KNN else "without"
             raise errors.UserError(f"--{unknown[0]}: has no effect {without} --rule={KNN}; leave it out")
-        for name in ("approximate_recall", "truncation", "label_token"):
-            if getattr(self, name) is not None:
-                given[name] = getattr(self, name)
         seed = SEED if self.seed is None else self.seed
         made = kind(None, task, demo_shots=demo_shots, random_state=seed, store_options=self.datastore, **given)  # type: ignore[arg-type]
         made.options_  # noqa: B018 (raises)
@@ -196,11 +194,11 @@ def _fit(
     settings: FitSettings, model: inputs.Model, mesh: Mesh, folder: pathlib.Path, drafts: Sequence[_Draft]
 ) -> Result:
     saved = _finished(settings, model, folder, drafts)
-    sampled = [trials.sample(draft.split.anchors, draft.classifier.random_state) for draft in drafts]
-    prompts = [draft.lay_out(model, anchors) for draft, anchors in zip(drafts, sampled, strict=True)]
     if saved:
         language_model = inputs.load_weights(settings, model, mesh)
         return Result(estimator.restore(saved, language_model, settings.datastore), language_model.statistics)
+    sampled = [trials.sample(draft.split.anchors, draft.classifier.random_state) for draft in drafts]
+    prompts = [draft.lay_out(model, anchors) for draft, anchors in zip(drafts, sampled, strict=True)]
     _check_room(settings, model, folder, drafts[0])
     language_model = inputs.load_weights(settings, model, mesh)
     cache = states.user_cache(settings.cache_gb)
@@ -208,13 +206,11 @@ def _fit(
         draft.classifier.model = language_model
     chosen, choice, known = drafts[0], None, {}
     if len(drafts) > 1:
-        titles = [f"{draft.split.demo_shots} demonstrations per class" for draft in drafts]
         shots = [draft.split.demo_shots for draft in drafts]
+        titles = [f"{number} demonstrations per class" for number in shots]
         known = dict(zip(shots, states.read_each(language_model, prompts, cache, titles=titles), strict=True))
-        draws = {
-            draft.split.demo_shots: (draft.split.demonstrations, anchors)
-            for draft, anchors in zip(drafts, sampled, strict=True)
-        }
+        pairs = [(draft.split.demonstrations, anchors) for draft, anchors in zip(drafts, sampled, strict=True)]
+        draws = dict(zip(shots, pairs, strict=True))
         choice = chosen.classifier.choose(draws, known)
         chosen = drafts[shots.index(choice.rule.demo_shots)]
     split, of_anchors = chosen.split, known.get(chosen.split.demo_shots)
@@ -235,8 +231,8 @@ def _drafts(settings: FitSettings, model: inputs.Model) -> list[_Draft]:
     num_rows, shots = max(row.row for row in train) + 1, settings.shots or None
     seed = SEED if settings.seed is None else settings.seed
     if settings.demo_shots is not None or settings.rule == KNN:
-        asked = -1 if settings.demo_shots is None else settings.demo_shots
-        candidates = [inputs.demo_shots(asked, shots, rows, model)]
+        requested = -1 if settings.demo_shots is None else settings.demo_shots
+        candidates = [inputs.demo_shots(requested, shots, rows, model)]
     else:
         if shots:
             # Draw the rows once and use all of them: the published draw takes other anchors for each number of demonstrations.
@@ -257,11 +253,11 @@ def _drafts(settings: FitSettings, model: inputs.Model) -> list[_Draft]:
         kept = (task.labels, num_rows, split.demonstrations, split.anchors)
         content = saving.Content(type(classifier).__name__, task, parameters, *kept)
         drafts.append(_Draft(split, classifier, content))
-    k = drafts[0].classifier.options_.k
-    most_anchors = max(len(draft.split.anchors) for draft in drafts)
-    if isinstance(k, int) and k > most_anchors:
+    k, most_anchors = drafts[0].classifier.options_.k, max(len(draft.split.anchors) for draft in drafts)
+    least = k if isinstance(k, int) else 0
+    if least > most_anchors:
         raise errors.UserError(f"--k={k}: there are {most_anchors} anchors; choose k ≤ {most_anchors}")
-    return [draft for draft in drafts if not isinstance(k, int) or k <= len(draft.split.anchors)]
+    return [draft for draft in drafts if len(draft.split.anchors) >= least]
 
 
 def _warn(train: Sequence[Example], kept: Sequence[Example]) -> None:

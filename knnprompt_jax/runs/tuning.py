@@ -19,14 +19,8 @@ from knnprompt_jax.tasks.task import Example, Task
 
 # Options that `fit` has too. The printed command names those that are not its defaults.
 _SHARED = (
-    "label_column",
-    "text_columns",
-    "encoding",
-    "revision",
-    "dtype",
-    "deterministic",
-    "truncation",
-    "label_token",
+    *("label_column", "text_columns", "encoding", "revision"),
+    *("dtype", "deterministic", "truncation", "label_token"),
 )
 
 

@@ -1,21 +1,20 @@
 """A classifier of which nothing is named: what it chooses, its probabilities, and what survives saving and changes."""
 
-import pathlib
+import contextlib
+import io
 
 import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import tasks
-from knnprompt_jax.report import outcomes
-from knnprompt_jax.tasks import splits
-
-DATA = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 @pytest.fixture(scope="module")
 def chosen(model, task, rows):
-    return kp.AutoClassifier(model, task, demo_shots=(1, 0)).fit(rows[0][:67], rows[1][:67])
+    """A classifier that chose everything, and what it wrote to standard error."""
+    with contextlib.redirect_stderr(io.StringIO()) as messages:
+        classifier = kp.AutoClassifier(model, task, demo_shots=(1, 0)).fit(rows[0][:67], rows[1][:67])
+    return classifier, messages.getvalue()
 
 
 @pytest.fixture
@@ -24,17 +23,17 @@ def blend(model, task, rows):
     return kp.AutoClassifier(model, task, **options).fit(rows[0][:67], rows[1][:67])
 
 
-def test_a_line_says_what_was_chosen(model, task, rows, chosen, capsys):
-    again = kp.AutoClassifier(model, task, demo_shots=(1, 0)).fit(rows[0][:67], rows[1][:67])
-    assert capsys.readouterr().err.splitlines()[-1] == chosen.choice_.line == again.choice_.line
-    assert {each.rule.demo_shots for each in chosen.choice_.candidates} == {1, 0}
-    assert len(chosen.demonstrations_) == 6 * chosen.rule_.demo_shots
-    assert 0 < chosen.choice_.estimate.accuracy < 1 and chosen.choice_.num_anchors == 61
+def test_a_line_reports_the_choice(chosen):
+    classifier, messages = chosen
+    assert messages.splitlines()[-1] == classifier.choice_.line
+    assert {each.rule.demo_shots for each in classifier.choice_.candidates} == {1, 0}
+    assert len(classifier.demonstrations_) == 6 * classifier.rule_.demo_shots
+    assert 0 < classifier.choice_.estimate.accuracy < 1 and classifier.choice_.num_anchors == 61
 
 
 def test_it_is_better_than_as_published(chosen, model, task, rows):
     published = kp.KNNPrompting(model, task, demo_shots=None).fit(rows[0][:67], rows[1][:67])
-    assert chosen.score(rows[0][67:], rows[1][67:]) > published.score(rows[0][67:], rows[1][67:])
+    assert chosen[0].score(rows[0][67:], rows[1][67:]) > published.score(rows[0][67:], rows[1][67:])
 
 
 def test_labels_are_those_of_the_highest_probability_or_missing(blend, rows):
@@ -48,14 +47,11 @@ def test_labels_are_those_of_the_highest_probability_or_missing(blend, rows):
     assert labels[sure_Q].tolist() == said.labels[sure_Q].tolist()
 
 
-def test_a_named_setting_is_kept_and_leaves_out_rules_without_it(model, task, rows):
-    fit = {"X": rows[0][:40], "y": rows[1][:40]}
-    named = kp.AutoClassifier(model, task, k=2, demo_shots=0).fit(**fit)
-    assert {each.rule.rule for each in named.choice_.candidates} == {"blend", "votes"}
-    assert {each.rule.k for each in named.choice_.candidates} == {2}
-    probes = kp.AutoClassifier(model, task, penalty=3.0, demo_shots=0).fit(**fit)
-    assert {each.rule.rule for each in probes.choice_.candidates} == {"probe", "blend"}
-    assert {each.rule.penalty for each in probes.choice_.candidates} == {3.0}
+def test_a_given_setting_is_kept_and_leaves_out_rules_without_it(model, task):
+    votes = kp.AutoClassifier(model, task, k=2).options_.grid()
+    assert (set(votes.rules), votes.ks) == ({"blend", "votes"}, (2,))
+    probes = kp.AutoClassifier(model, task, penalty=3.0).options_.grid()
+    assert (set(probes.rules), probes.penalties) == ({"probe", "blend"}, (3.0,))
 
 
 def test_what_was_chosen_survives_saving_and_is_fitted_again_after_changes(blend, rows, model, tmp_path):
@@ -90,23 +86,3 @@ def test_each_anchor_by_the_others(blend):
     assert np.mean(predicted_N == blend.store_.labels_N) < np.mean(
         blend.answer_states(blend.read(list(blend.anchors_.values()))).labels == blend.store_.labels_N
     )
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="the paper's tasks are not beside the project")
-@pytest.mark.parametrize("name", ["agnews", "trec"])
-def test_probabilities_say_how_often_they_are_right(model, name):
-    """The expected calibration error of one neighbour is less than that of the plain vote, on every task."""
-    task = tasks.get(name)
-    train, test = (tasks.load_rows(task, split, data_dir=str(DATA)) for split in ("train", "dev_subsample"))
-    drawn = splits.draw(train, task, shots=8, demo_shots=0, seed=1).anchors
-    X, y = [row.fields for row in drawn], [row.label for row in drawn]
-    queries, errors = test[:48], []
-    y_Q = np.array([task.class_index(row.label) for row in queries])
-    tuned = kp.AutoClassifier(model, task, demo_shots=0, rule="votes", k=1, weights="uniform", distance="forward")
-    for classifier in (tuned, kp.KNNPrompting(model, task, k=1, demo_shots=0)):
-        said = classifier.fit(X, y).answer([row.fields for row in queries])
-        in_order = np.argsort(np.argsort(task.labels, kind="stable"), kind="stable")
-        p_QC = said.probabilities[:, in_order]
-        predicted_Q = np.array([task.class_index(str(label)) for label in said.labels])
-        errors.append(outcomes.calibration_error(outcomes.calibration(y_Q, p_QC, predicted_Q)))
-    assert errors[0] < errors[1]

@@ -50,18 +50,6 @@ def test_words_contribute_what_the_label_loses_without_them(model, task, rows):
     assert np.ptp(expected) > 0.01
 
 
-@pytest.mark.parametrize(
-    ("fields", "found"),
-    [
-        ({"a": "one  two\nthree"}, ["one", "two", "three"]),
-        ({"a": " x "}, ["x"]),
-        ({"a": "one two", "b": "three"}, ["one", "two", "three"]),
-    ],
-)
-def test_words_of_all_fields_are_parts(fields, found):
-    assert [part.of(fields) for part in explanation.split(fields)] == found
-
-
 def test_what_is_left_of_a_text_without_a_part():
     example = Example({"a": " one  two\nthree", "b": "x"}, "")
     left = [other.fields for other in explanation.without(example, explanation.split(example.fields))]

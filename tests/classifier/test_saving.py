@@ -5,9 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
-import pathlib
 import resource
-import shutil
 
 import numpy as np
 import pytest
@@ -69,14 +67,8 @@ def test_a_loaded_classifier_grows_and_is_saved_again(fitted, folder, rows):
 
 
 @pytest.mark.parametrize("name", ["classifier.json", "rows.jsonl", "manifest.json", "arrays/_METADATA"])
-@pytest.mark.parametrize("damage", ["cut", "missing", "altered"])
-def test_damaged_files_are_refused(fitted, folder, name, damage):
-    path = folder / name
-    if damage == "missing":
-        path.unlink()
-    else:
-        content = path.read_bytes()
-        path.write_bytes(content[: len(content) // 2] if damage == "cut" else content.replace(b"e", b"a", 1))
+def test_missing_files_are_refused(fitted, folder, name):
+    (folder / name).unlink()
     with pytest.raises(kp.UserError) as caught:
         kp.KNNPrompting.load(folder, fitted.model)
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
@@ -173,13 +165,6 @@ def test_altered_manifests_and_files_that_nobody_listed_are_refused(fitted, fold
         kp.KNNPrompting.load(folder, fitted.model)
 
 
-def test_folders_of_the_first_version_are_told_how_to_be_rebuilt(folder):
-    (folder / "store").mkdir()
-    (folder / manifest.FILE).rename(folder / "store" / manifest.FILE)
-    with pytest.raises(kp.UserError, match="earlier version"):
-        kp.KNNPrompting.load(folder)
-
-
 def test_what_something_else_made_is_refused(folder):
     made = saving.read(folder).manifest.provenance
     made.check(dataclasses.replace(made, model="elsewhere", num_demonstrations=99), folder)
@@ -227,34 +212,21 @@ class Died(BaseException):
     pass
 
 
-STEPS = [(pathlib.Path, "mkdir"), (storage.ocp.Checkpointer, "save"), (manifest, "checksums"), (manifest, "write")]
-STEPS += [(pathlib.Path, "rename", count) for count in (1, 2)] + [(shutil, "rmtree", count) for count in (1, 2)]
-
-
 @pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, step[1:])))
-def test_overwriting_that_dies_leaves_the_old_or_the_new_whole(step, before, fitted, tmp_path, monkeypatch):
-    """Killed before or after each step that changes the disk."""
-    folder, (owner, name, *count) = tmp_path / "saved", step
-    fitted.save(folder)
+def test_a_death_while_arrays_are_written_leaves_the_old_whole(before, fitted, folder, monkeypatch):
+    """Deaths at the other steps are tested in `tests.faults.test_stores`, which does not see how arrays are written."""
     other = kp.KNNPrompting.load(folder, fitted.model).remove(list(fitted.anchors_)[:9])
-    original, calls = getattr(owner, name), []
+    original = storage.ocp.Checkpointer.save
 
     def dying(*arguments, **options):
-        calls.append(name)
-        dies = len(calls) == (count or [1])[0]
-        if dies and before:
-            raise Died
-        result = original(*arguments, **options)
-        if dies:
-            raise Died
-        return result
+        if not before:
+            original(*arguments, **options)
+        raise Died
 
     with monkeypatch.context() as patched, pytest.raises(Died):
-        patched.setattr(owner, name, dying)
+        patched.setattr(storage.ocp.Checkpointer, "save", dying)
         other.save(folder, overwrite=True)
-    left = kp.KNNPrompting.load(folder, fitted.model)
-    assert left.anchors_ in (fitted.anchors_, other.anchors_)
+    assert kp.KNNPrompting.load(folder, fitted.model).anchors_ == fitted.anchors_
     other.save(folder, overwrite=True)
     assert kp.KNNPrompting.load(folder, fitted.model).anchors_ == other.anchors_
-    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    assert [path.name for path in folder.parent.iterdir()] == ["saved"]

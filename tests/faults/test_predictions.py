@@ -21,7 +21,7 @@ def predict(folder, batches=3, line=b"a prediction\n"):
     """Write predictions as the job does, without a model."""
     with outputs.to_file(folder / NAME, {"store": "s"}) as output:
         for number in range(output.mark.rows, batches):
-            output.write(b"%d %s" % (number, line), rows.Mark(number + 1, f"rows {number}"), (8, number))
+            output.write(b"%d %s" % (number, line), rows.Mark(number + 1, f"rows {number}"))
         output.finish()
 
 

@@ -62,13 +62,12 @@ def test_predictions_are_the_classifiers(classifier, rows, store, table, tmp_pat
 
 
 @pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_a_killed_run_goes_on_to_the_same_bytes(store, table, tmp_path, kind):
-    whole, killed = tmp_path / f"whole.{kind}", tmp_path / f"killed.{kind}"
+def test_a_killed_run_goes_on_to_the_same_bytes(store, table, tmp_path):
+    whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
     job.run(settings(store, table, whole))
     code = f"from knnprompt_jax.prediction import job; job.run(job.{settings(store, table, killed)})"
     process = start(["-c", code])
-    progress = tmp_path / f".killed.{kind}.progress"
+    progress = tmp_path / ".killed.csv.progress"
     while not progress.exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -132,12 +131,8 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
         ),
         ({"on_bad": "ignore"}, "on_bad='ignore': choose from stop, skip"),
         ({"output": ""}, "output is required"),
-        ({"output": f"{tmp_path}/{'x' * 250}.csv"}, "File name too long"),
-        ({"output": f"{tmp_path}/{'x' * 242}.csv"}, "it has 246 bytes, and at most 230 are possible"),
         ({"output": tmp_path / "nowhere"}, "is a link to missing, which does not exist"),
         ({"input": tmp_path / "nowhere"}, "nowhere: No such file or directory"),
-        ({"output": f"{table}/out.csv"}, "rows.csv is a file, not a folder"),
-        ({"output": "/", "output_format": "csv"}, "/: it is the root folder"),
         ({"output": table.with_suffix(".jsonl")}, "exists already"),
         ({"output": store / "labels.jsonl"}, "store is a saved classifier; choose an output outside it"),
     ]:

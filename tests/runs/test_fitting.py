@@ -11,7 +11,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifier import evidence, trials
-from knnprompt_jax.runs import comparison, fitting, tuning
+from knnprompt_jax.runs import comparison, fitting
 from knnprompt_jax.store.store import StoreOptions
 from tests.runs.conftest import choosing
 
@@ -78,7 +78,6 @@ def test_the_published_classifier_is_that_of_the_comparison(built, world, job):
     ("options", "knn", "store"),
     [
         (KINDS["dense"], {"distance": "released"}, ""),
-        (StoreOptions(placement="host"), {}, ""),
         (StoreOptions(), {"approximate_recall": 0.9}, ""),
         (StoreOptions(placement="host"), {}, "dense"),
         (StoreOptions(), {"distance": "partial"}, "factored"),
@@ -99,14 +98,6 @@ def test_no_store_changes_a_prediction(options, knn, store, job, built):
     assert other[1].prompts == (13 if store else 27)  # The anchors of a saved classifier are not read again.
 
 
-def test_tune_takes_this_folder(built):
-    choice = tuning.run(tuning.TuningSettings(store=str(built[0] / "factored"), k=(1, 3))).tuning.choice
-    assert choice.num_anchors == 14 and {each.rule.k for each in choice.candidates if each.rule.rule == "votes"} == {
-        1,
-        3,
-    }
-
-
 def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp_path, monkeypatch):
     job = fitting.FitSettings(**{**shared, "seed": 3}, store=str(tmp_path / "store"))
     with monkeypatch.context() as patched, pytest.raises(TypeError):
@@ -118,7 +109,7 @@ def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp
     again = fitting.run(job)
     assert again.statistics.prompts == 0 and "no prompt was read" in fitting.summarize(again)
     jax.tree.map(np.testing.assert_array_equal, again.classifier.store_.anchors, first.classifier.store_.anchors)
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "store"]
     with pytest.raises(errors.UserError, match="holds a classifier of other anchors or options"):
         fitting.run(dataclasses.replace(job, seed=4))
     assert fitting.run(dataclasses.replace(job, seed=4, overwrite=True)).classifier.random_state == 4
