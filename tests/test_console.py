@@ -39,7 +39,7 @@ def test_a_commands_help_names_the_command(tmp_path):
         printed.startswith("Draws the records")
         and "\nknnprompt report --records=results --format=markdown\n" in printed
     )
-    assert "  --records=results\n      Folder of the records" in printed
+    assert "  --records=results\n      Folder of records" in printed
 
 
 @pytest.mark.parametrize(
