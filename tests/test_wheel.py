@@ -27,11 +27,23 @@ sys.addaudithook(refuse)
 """
 
 SAID = {
-    "billing": ("I was charged {n} times for {thing}", "refund {thing}, please", "the bill of {thing} has {n} errors"),
+    "billing": (
+        "I was charged {n} times for {thing}",
+        "refund {thing}, please",
+        "the invoice of {thing} has {n} errors",
+    ),
     "outage": ("{thing} is down since {n} hours", "nothing loads in {thing}", "{thing} shows server error {n}00"),
-    "access": ("I cannot log in to {thing}", "my password for {thing} is wrong", "{thing} locked me out {n} times"),
+    "access": (
+        "I cannot log in to {thing}",
+        "my password for {thing} does not work",
+        "{thing} locked me out {n} times",
+    ),
     "shipping": ("where is my parcel with {thing}?", "{thing} came {n} days late", "the box of {thing} was broken"),
-    "feature": ("could {thing} have a dark mode?", "add {n} languages to {thing}", "I wish {thing} could export"),
+    "feature": (
+        "could {thing} have a dark mode?",
+        "please add {n} languages to {thing}",
+        "I wish {thing} could export",
+    ),
     "praise": ("thank you, {thing} is great", "I love {thing}, {n} stars", "{thing} made my day"),
 }
 THINGS = ("the shop", "my account", "the app", "the printer", "the new phone", "your site", "the archive", "the tablet")
