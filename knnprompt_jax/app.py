@@ -40,7 +40,8 @@ class Flags(Generic[Kind]):
             self.kind = kind if isinstance(kind, type) else kind(self._config)
         for name, default, declared in options.listed(self.kind):
             default, is_boolean = self._config.get(name, default), declared["is_boolean"]
-            flag = flags.Flag(_Text(), None, name, default, describe(declared), boolean=is_boolean)
+            choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
+            flag = flags.Flag(_Text(), None, name, default, declared["help"] + choices, boolean=is_boolean)
             flags.DEFINE_flag(flag, module_name=sys.argv[0])
 
     @functools.cached_property
@@ -117,12 +118,6 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
 
     with _one_line_errors():
         absl.app.run(start, flags_parser=parse)
-
-
-def describe(declared: Mapping[str, Any]) -> str:
-    """Return the help text of an option, with its choices."""
-    choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
-    return declared["help"] + choices
 
 
 def _print_help(binary: str) -> None:

@@ -48,7 +48,6 @@ FILES = {
     "name.py": "def get_config(): return nothing",
     "unknown.py": "def get_config(): return {'shot': 3}",
     "limit.py": "def get_config(): return {'store.memory_mb': 0.5}",
-    "number.py": "def get_config(): return 5",
 }
 
 
@@ -100,17 +99,10 @@ def test_given_options_are_those_of_the_command_line(parse):
     ("arguments", "message"),
     [
         (["--k=abc"], "--k=abc: it must be a whole number"),
-        (["--k=0"], "--k=0: at least 1 is required"),
-        (["--k="], "--k=: it must be a whole number"),
         (["--k"], "Missing value for flag --k"),
         (["--shots=0"], "--shots=0: at least 1 is required"),
-        (["--shots=some"], "--shots=some: it must be a whole number or all"),
         (["--seeds=abc"], "--seeds=abc: each must be a whole number"),
-        (["--seeds=(1.5,)"], "--seeds=(1.5,): each must be a whole number"),
         (["--seeds="], "--seeds is required: Seeds."),
-        (["--names=a\0b"], "--names='a\\x00b': each must be UTF-8 text without NUL"),
-        (["--hub=maybe"], "--hub=maybe: it must be True or False"),
-        (["--store.memory_mb=nan"], "--store.memory_mb=nan: it must be a finite number"),
         (["surplus"], "unexpected argument 'surplus': write options as --name=value"),
         (["--nothing"], "unknown option --nothing: --help lists them"),
         (["--name=3"], "unknown option --name: did you mean --names? --help lists them"),
@@ -118,7 +110,6 @@ def test_given_options_are_those_of_the_command_line(parse):
         (["--config=nowhere.py"], "--config=nowhere.py: FileNotFoundError: [Errno 2] No such file"),
         (["--config=syntax.py"], "--config=syntax.py: SyntaxError: invalid syntax (syntax.py, line 1)"),
         (["--config", "name.py"], "--config=name.py: NameError: name 'nothing' is not defined"),
-        (["--config=number.py"], "--config=number.py: AttributeError: 'int' object"),
         (["--config=unknown.py"], "unknown option '--shot': choose from --hub, --k, --names"),
         (["--config=limit.py"], "--store.memory_mb=0.5: at least 1 is required"),
         (["--config=good.py:other"], "name='other': choose from plain"),
@@ -132,23 +123,14 @@ def test_mistakes_are_one_line_and_status_2(parse, capsys, arguments, message):
     assert error.startswith(f"error: {message}")
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_help_shows_the_values_of_the_config_and_the_command_line(parse, capsys, place):
-    arguments = ["--seeds=3,4", "--k=6"]
-    arguments.insert(place, "--help")
+def test_help_shows_the_values_of_the_config_and_the_command_line(parse, capsys):
     with pytest.raises(SystemExit) as stop:
-        parse(*arguments, config="good.py")
+        parse("--seeds=3,4", "--help", "--k=6", config="good.py")
     out = capsys.readouterr().out
     assert not stop.value.code
-    for entry in (
-        "config=good.py\n",
-        "k=6\n      Neighbours.\n",
-        "seeds=3,4\n",
-        "names=a\n",
-        "store.memory_mb=64\n",
-        "seed=\n",
-    ):
-        assert f"  --{entry}" in out
+    entries = ("config=good.py", "k=6\n      Neighbours.", "seeds=3,4", "names=a", "store.memory_mb=64", "seed=")
+    for entry in entries:
+        assert f"  --{entry}\n" in out
 
 
 def test_a_config_decides_which_options_there_are(parse, monkeypatch):

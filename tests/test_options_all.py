@@ -117,7 +117,7 @@ def test_help_lists_every_option_once(name):
         assert text.endswith(f"One of {', '.join(declaration['choices'])}.") or not declaration["choices"]
 
 
-@hypothesis.settings(max_examples=250, deadline=None)
+@hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(strategies.data())
 def test_values_from_python(data):
     kind, _ = declared(data.draw(strategies.sampled_from([path.stem for path in BINARIES])))
@@ -131,7 +131,7 @@ def test_values_from_python(data):
         assert isinstance(value, int | float | str | tuple | None) and value == value  # Neither NaN nor another type.
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(strategies.data())
 def test_values_from_the_command_line(data):
     binary = data.draw(strategies.sampled_from([path.stem for path in BINARIES]))
@@ -155,9 +155,7 @@ def test_values_from_the_command_line(data):
         ("compare", ["--seeds=(-1,)"], "--seeds=(-1,): at least 0 is required"),
         ("compare", ["--knn.k=3"], "unknown option --knn.k: did you mean --options.knn.k?"),
         ("paper", ["--config=configs/paper.py:table_7"], "experiment='table_7': choose from"),
-        ("paper", ["--seeds=()"], "--seeds is required"),
         ("tune", ["--seed=2147483648"], "--seed=2147483648: at most 2147483647 is allowed"),
-        ("compare", [f"--options.knn.k={'9' * 4000}"], f"--options.knn.k={'9' * 40}…{'9' * 20}: at most 2147483647"),
         ("compare", [f"--options.knn.k={'9' * 5000}"], f"--options.knn.k={'9' * 40}…{'9' * 20}: it must be a whole"),
     ],
 )  # fmt: skip
@@ -196,7 +194,7 @@ def material(tmp_path_factory):
     return folder
 
 
-@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(strategies.data())
 def test_values_in_the_jobs(material, data):
     """A value that the declaration accepts ends in one line, or the job reaches the weights."""

@@ -28,38 +28,24 @@ def environment(devices: int) -> dict[str, str]:
 
 def test_meshes_of_eight_devices():
     """Weights, states and stores are where they should be; states, predictions and saved stores are those of one device."""
-    program = [sys.executable, str(ROOT / "tests" / "parallel" / "meshes.py")]
-    run = subprocess.run(program, env=environment(8), cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
     meshes = {"opt": ["1 1", "8 1", "1 8", "2 4"], "gpt2": ["1 1", "2 4"], "llama over 2": ["1 1", "2 4", "1 8"]}
     meshes |= dict.fromkeys(("phi over 2", "olmo2 over 4", "gemma2 over 2"), ["1 1", "2 4"])
     expected = [f"{name} {mesh}" for name, sizes in meshes.items() for mesh in sizes]
     expected += [f"llama over 2 {mesh}" for mesh in ("1 1", "2 4", "1 8")]  # In int8.
-    expected += ["factored 8x1 to 1x1 2x4 1x2", "factored 1x1 to 1x8 2x4", "dense 2x4 to 1x1 8x1", ""]
-    assert run.stdout.split("\n") == expected
+    expected += ["factored 8x1 to 1x1 2x4 1x2", "factored 1x1 to 1x8 2x4", "dense 2x4 to 1x1 8x1"]
+    assert output_of("meshes") == expected
 
 
-def test_two_processes_build_one_store(tmp_path):
-    """Two processes × two devices write the store of one process, once."""
-    options = [
-        "--task=demo",
-        "--model=tiny",
-        "--rule=knn",
-        "--shots=5",
-        "--demo_shots=2",
-        "--chunk=7",
-        "--datastore.kind=factored",
-    ]
-    one = start(1, "experiments/fit.py", *options, f"--store={tmp_path}/one")
-    joined = ["--mesh.model=2", f"--store={tmp_path}/two", *distributed_options()]
-    two = [
-        start(2, "experiments/fit.py", *options, *joined, f"--distributed.process_id={process}") for process in range(2)
-    ]
-    outputs = [process.communicate() for process in (one, *two)]
-    assert [process.returncode for process in (one, *two)] == [0, 0, 0], outputs
-    assert ["saved:" in output for output, _ in outputs] == [True, True, False]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
-    check_same_stores(tmp_path / "one", tmp_path / "two")
+def test_likelihoods_on_eight_devices():
+    assert output_of("likelihoods") == ["opt 2 4", "gpt2 8 1"]
+
+
+def output_of(program: str) -> list[str]:
+    """Return the lines that a program of tests/parallel prints on eight devices."""
+    command = [sys.executable, str(ROOT / "tests" / "parallel" / f"{program}.py")]
+    run = subprocess.run(command, env=environment(8), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])

@@ -63,13 +63,13 @@ def prompt(ours: lm.LanguageModel, demonstrations: list, query) -> list[int]:
 
 
 def test_log_probabilities_of_real_prompts(ours, theirs, train, rows):
-    """Twenty prompts of about 50 to 900 tokens."""
-    queries, counts = rows[:20], np.linspace(0, 26, 20).astype(int)
+    """Eight prompts of about 50 to 900 tokens."""
+    queries, counts = rows[:8], np.linspace(0, 26, 8).astype(int)
     prompts = [prompt(ours, train[:count], query) for count, query in zip(counts, queries, strict=True)]
     assert min(map(len, prompts)) < 60 and max(map(len, prompts)) > 800
-    group = layout.PromptGroup(np.zeros(0, np.int32), tuple(map(np.array, prompts)), np.arange(20))
+    group = layout.PromptGroup(np.zeros(0, np.int32), tuple(map(np.array, prompts)), np.arange(8))
     got_NV = np.asarray(
-        representations.log_probabilities(ours.head, states_lib.read(ours, layout.Prompts((group,), 20)))
+        representations.log_probabilities(ours.head, states_lib.read(ours, layout.Prompts((group,), 8)))
     )
     want_NV = np.stack([log_probabilities(theirs, tokens) for tokens in prompts])
     assert np.abs(got_NV - want_NV).max() < 2e-4

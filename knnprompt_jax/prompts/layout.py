@@ -104,7 +104,12 @@ def lay_out(
     def tokens_without(dropped: int) -> tuple[list[int], list[list[int]], list[int]]:
         return _tokenize_prompts(demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
 
-    dropped = _fewest_to_drop(tokens_without, len(demonstrations), context) if truncation == "drop" else 0
+    def fits_without(dropped: int) -> bool:
+        head, tails, _ = tokens_without(dropped)
+        return len(head) + max(map(len, tails)) <= context
+
+    # The fewest that must be dropped from the front for every prompt to fit, or all.
+    dropped = bisect.bisect_left(range(len(demonstrations)), True, key=fits_without) if truncation == "drop" else 0
     head, tails, alone = tokens_without(dropped)
     lengths = np.array([len(head) + len(tail) for tail in tails])
     fits = lengths <= context
@@ -183,29 +188,13 @@ def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> P
     return PromptGroup(np.array(prefix, np.int32), tuple(np.array(suffix, np.int32) for suffix in suffixes), index)
 
 
-def _fewest_to_drop(
-    tokens_without: Callable[[int], tuple[list[int], list[list[int]], list[int]]], demonstrations: int, context: int
-) -> int:
-    """Return the least number of demonstrations to drop from the front for every prompt to fit, or all of them."""
-
-    def fits(dropped: int) -> bool:
-        head, tails, _ = tokens_without(dropped)
-        return len(head) + max(map(len, tails)) <= context
-
-    return bisect.bisect_left(range(demonstrations), True, key=fits)
-
-
 def _too_long(queries: Sequence[Example], lengths: np.ndarray, context: int, truncation: str) -> str:
     """Return the error message for prompts that do not fit and may not be truncated."""
     row = int(np.argmax(lengths))
-    place, numbers = _place(queries[row]), f"{lengths[row]} tokens, the context {context}"
+    place, numbers = queries[row].source or f"row {queries[row].row}", f"{lengths[row]} tokens, the context {context}"
     if truncation == "drop":
         return f"{place}: its query alone has {numbers}; no demonstration can be dropped to make it fit"
     return (
         f"{place}: its prompt has {numbers} ({int((lengths > context).sum())} of {len(queries)} prompts are too long): "
         "use fewer demonstrations, or truncation 'left' or 'drop'"
     )
-
-
-def _place(example: Example) -> str:
-    return example.source or f"row {example.row}"

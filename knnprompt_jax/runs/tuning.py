@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, states
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
@@ -23,6 +23,10 @@ _SHARED = (
     *("dtype", "deterministic", "truncation", "label_token"),
 )
 
+_OF_ROWS = ("model", "task", "train_file", "demo_shots", "seed")  # Options that a saved classifier replaces.
+_SHOTS = (-1, 2, 0)
+_LISTED_SHOTS = ",".join(map(str, _SHOTS))
+
 
 @dataclasses.dataclass(frozen=True)
 class TuningSettings(settings_lib.TaskOptions, settings_lib.ReadingOptions, settings_lib.RowOptions):
@@ -35,19 +39,25 @@ class TuningSettings(settings_lib.TaskOptions, settings_lib.ReadingOptions, sett
     metric: str = options_lib.option(
         choosing.METRICS[0], "Metric that candidates are compared by.", choices=choosing.METRICS
     )
-    demo_shots: tuple[int, ...] = options_lib.option(
-        (-1, 2, 0),
-        "Demonstrations per class to try, a pass each; -1: as many as the context holds.",
+    demo_shots: tuple[int, ...] | None = options_lib.option(
+        None,
+        f"Demonstrations per class to try, a pass each; -1: as many as the context holds. By default {_LISTED_SHOTS}.",
         least=-1,
         needed=True,
     )
     k: tuple[int, ...] = options_lib.option(trials.KS, "Numbers of neighbours to try.", least=1, needed=True)
-    seed: int = options_lib.option(0, "Seed of the draw of demonstrations.", least=0)
+    seed: int | None = options_lib.option(None, "Seed of the draw of demonstrations; by default 0.", least=0)
+    task: str | None = options_lib.option(None, f"{settings_lib.TASK_HELP} By default demo.", needed=True)  # type: ignore[assignment]
+    train_file: str | None = options_lib.option(None, "Train rows from a CSV, TSV, JSONL or Parquet file instead.")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.apply and not self.store:
             raise errors.UserError("--apply: name the folder of a saved classifier with --store")
+        if self.store and (given := [name for name in _OF_ROWS if getattr(self, name) is not None]):
+            raise errors.UserError(
+                f"--{given[0]}: has no effect with --store, whose rows are drawn already; leave it out"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,17 +84,19 @@ def run(settings: TuningSettings) -> Result:
         command = f"knnprompt tune --store={shlex.quote(settings.store)} --metric={settings.metric} --apply"
         anchors = list(classifier.anchors_.values())
         return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.apply)
-    task, rows = inputs.load_train(settings, settings.task, settings.train_file)
+    task, rows = inputs.load_train(settings, settings.task or "demo", settings.train_file or "")
+    seed = settings.seed or 0
     model = inputs.load_weights(settings, inputs.load_model(settings.model, settings.revision), mesh)
     auto = estimator.AutoClassifier(
         model,
         task,
-        demo_shots=tuple(None if shots < 0 else shots for shots in settings.demo_shots),
+        demo_shots=tuple(None if shots < 0 else shots for shots in settings.demo_shots or _SHOTS),
         metric=settings.metric,
         truncation=settings.truncation,
         label_token=settings.label_token,
-        random_state=settings.seed,
+        random_state=seed,
     )
+    auto.states_cache = states.user_cache(settings.cache_gb)
     examples = classifier_inputs.labelled(task, [row.fields for row in rows], [row.label for row in rows])
     draws = auto.draws(examples)
     choice = auto.choose(draws, grid=choosing.Grid(ks=settings.k))
@@ -124,7 +136,7 @@ def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Seq
 
 def _command(settings: TuningSettings, rule: Any) -> str:
     """Return the command, or the call, that makes a classifier of the same rows by this rule."""
-    named = {**rule.named, "demo_shots": rule.demo_shots, "random_state": settings.seed}
+    named = {**rule.named, "demo_shots": rule.demo_shots, "random_state": settings.seed or 0}
     if not settings.train_file:
         given = ", ".join(f"{name}={value!r}" for name, value in named.items())
         return f"AutoClassifier(model, task, {given})"

@@ -69,6 +69,12 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
     demo_counts = collections.Counter(example.label for example in demonstrations)
     anchor_counts = collections.Counter(example.label for example in anchors)
     counts = {label: ClassCounts(rows[label], demo_counts[label], anchor_counts[label]) for label in task.labels}
+    warnings = [
+        f"task {task.name!r}: class {label!r} ({word}) has {count.train} train rows of the {shots} "
+        f"asked for: {count.demonstrations} are demonstrations, {count.anchors} anchors"
+        for (label, count), word in zip(counts.items(), task.label_words, strict=True)
+        if count.demonstrations + count.anchors < (shots or 0)
+    ]
     return FewShotSplit(
         demonstrations=tuple(demonstrations),
         anchors=tuple(anchors),
@@ -76,7 +82,7 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
         shots=most if shots is None else shots,
         demo_shots=demo_shots,
         class_counts=counts,
-        warnings=tuple(_warnings(task, counts, shots or 0)),
+        warnings=tuple(warnings),
     )
 
 
@@ -135,13 +141,3 @@ def _without(rows: Iterable[Example], removed: Sequence[Example]) -> list[Exampl
 
 def _first_text(example: Example) -> str:
     return next(iter(example.fields.values()), "")
-
-
-def _warnings(task: Task, counts: Mapping[str, ClassCounts], shots: int) -> Iterable[str]:
-    for label, word in zip(task.labels, task.label_words, strict=True):
-        used = counts[label].demonstrations + counts[label].anchors
-        if used < shots:
-            yield (
-                f"task {task.name!r}: class {label!r} ({word}) has {counts[label].train} train rows of the {shots} "
-                f"asked for: {counts[label].demonstrations} are demonstrations, {counts[label].anchors} anchors"
-            )

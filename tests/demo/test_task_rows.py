@@ -17,10 +17,6 @@ FOLDER = importlib.resources.files("knnprompt_jax") / "demo" / "task"
 Row = dict[str, str]
 
 
-def load_rows(split: str) -> list[Row]:
-    return [json.loads(line) for line in (FOLDER / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.lower())
 
@@ -34,14 +30,6 @@ def runs(text: str) -> set[tuple[str, ...]]:
     return {tuple(tokens[start : start + RUN]) for start in range(len(tokens) - RUN + 1)}
 
 
-def long_words(text: str) -> set[str]:
-    return {word for word in words(text) if len(word) >= 4}
-
-
-def jaccard(left: set[str], right: set[str]) -> float:
-    return len(left & right) / len(left | right)
-
-
 @pytest.fixture(scope="module")
 def task() -> dict:
     return json.loads((FOLDER / "task.json").read_text(encoding="utf-8"))
@@ -49,7 +37,8 @@ def task() -> dict:
 
 @pytest.fixture(scope="module")
 def splits() -> dict[str, list[Row]]:
-    return {split: load_rows(split) for split in ROWS_PER_CLASS}
+    files = {split: (FOLDER / f"{split}.jsonl").read_text(encoding="utf-8") for split in ROWS_PER_CLASS}
+    return {split: [json.loads(line) for line in text.splitlines()] for split, text in files.items()}
 
 
 @pytest.fixture(scope="module")
@@ -65,31 +54,16 @@ def test_label_words_are_distinct_single_words(task):
 
 
 @pytest.mark.parametrize("split", ROWS_PER_CLASS)
-def test_rows_per_class(task, splits, split):
-    counts = collections.Counter(row["label"] for row in splits[split])
-    assert counts == dict.fromkeys(task["labels"], ROWS_PER_CLASS[split])
-
-
-@pytest.mark.parametrize("split", ROWS_PER_CLASS)
-def test_rows_have_the_declared_fields_and_a_stripped_one_line_text(task, splits, split):
+def test_rows_of_a_split(task, splits, split):
+    """Classes are of equal size and interleaved; texts are stripped lines that do not contain their label word."""
+    labels = [row["label"] for row in splits[split]]
+    assert collections.Counter(labels) == dict.fromkeys(task["labels"], ROWS_PER_CLASS[split])
+    assert max(len(list(group)) for _, group in itertools.groupby(labels)) <= 6
     for row in splits[split]:
         assert set(row) == {*task["fields"], "label"}
-        assert row["sentence"], row
         assert row["sentence"] == " ".join(row["sentence"].split()), row
         assert len(row["sentence"].split()) in WORDS_PER_ROW, row
-
-
-@pytest.mark.parametrize("split", ROWS_PER_CLASS)
-def test_no_text_contains_its_own_label_word(task, splits, split):
-    for row in splits[split]:
-        label_word = task["label_words"][row["label"]]
-        assert not inflections(label_word) & set(words(row["sentence"])), row
-
-
-@pytest.mark.parametrize("split", ROWS_PER_CLASS)
-def test_classes_are_interleaved(splits, split):
-    longest = max(len(list(group)) for _, group in itertools.groupby(row["label"] for row in splits[split]))
-    assert longest <= 6
+        assert not inflections(task["label_words"][row["label"]]) & set(words(row["sentence"])), row
 
 
 def test_no_two_rows_share_a_run_of_words(texts):
@@ -98,7 +72,6 @@ def test_no_two_rows_share_a_run_of_words(texts):
 
 
 def test_no_two_rows_are_near_duplicates(texts):
-    vocabularies = [long_words(text) for text in texts]
-    pairs = itertools.combinations(range(len(texts)), 2)
-    near = [(texts[a], texts[b]) for a, b in pairs if jaccard(vocabularies[a], vocabularies[b]) >= MAX_JACCARD]
-    assert near == []
+    vocabularies = [{word for word in words(text) if len(word) >= 4} for text in texts]
+    pairs = itertools.combinations(vocabularies, 2)
+    assert [(a, b) for a, b in pairs if len(a & b) >= MAX_JACCARD * len(a | b)] == []

@@ -13,7 +13,6 @@ from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.store import distances, kernel, search
 from knnprompt_jax.store import store as store_lib
 
-SHAPES = ["gpt2", "opt-350m"]
 TOLERANCE = 1e-4
 VOCABULARY, TRUNCATED = 211, 101
 LABEL_IDS = [183, 138, 93, 198]  # Tokens that one model or the other often finds likely.
@@ -85,7 +84,7 @@ def predictions(model, read):
     return said
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["gpt2", "opt-350m"])
 def test_packed_batched_and_single_prompts_agree(small_decoder, shape):
     model = small_decoder(shape)
     prompts, sequences = make_prompts()
@@ -101,11 +100,10 @@ def test_packed_batched_and_single_prompts_agree(small_decoder, shape):
         assert predictions(model, lm.States(plain_NE, log_z_N)) == expected
 
 
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("prefix_length", "lengths"), [(0, (1, 7, 31)), (1, (1, 7, 31)), (64, (1, 7, 31)), (61, (5,))])
-def test_any_prefix(small_decoder, shape, prefix_length, lengths):
+def test_any_prefix(small_decoder, prefix_length, lengths):
     """None at all, a single token, and one that fills its padding; and that of a single prompt."""
-    model = small_decoder(shape)
+    model = small_decoder("opt-350m")
     prompts, sequences = make_prompts(prefix_length, lengths, num_truncated=0)
     packed = states.read(language_model(model), prompts)
     np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
@@ -148,10 +146,9 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     assert 0 < model.statistics.compile_seconds < model.statistics.seconds
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_padding_has_no_say(small_decoder, shape, monkeypatch):
+def test_padding_has_no_say(small_decoder, monkeypatch):
     """Whatever stands in padded tokens, in the prefix's and in rows', every bit of the states stays."""
-    model = language_model(small_decoder(shape))
+    model = language_model(small_decoder("gpt2"))
     prompts, _ = make_prompts()
     expected = states_of(model, prompts)
     pack, rng = packing.pack, np.random.default_rng(5)
@@ -175,19 +172,17 @@ def test_padding_has_no_say(small_decoder, shape, monkeypatch):
     assert model.statistics.compilations == 2, "padding must not make the stable softmax necessary"
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_packing_has_no_say(small_decoder, shape):
-    model = language_model(small_decoder(shape))
+def test_the_packing_has_no_say(small_decoder):
+    model = language_model(small_decoder("opt-350m"))
     prompts, _ = make_prompts()
     expected = states_of(model, prompts)
     roomy = packing.PackShape(prefix=128, width=192, rows=3, reads=56)
     np.testing.assert_allclose(states_of(model, prompts, roomy).hidden_NE, expected.hidden_NE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_attention_logits_whose_exponentials_overflow(small_decoder, shape):
+def test_attention_logits_whose_exponentials_overflow(small_decoder):
     """The stable softmax takes over and gives what reading whole prompts gives."""
-    model = small_decoder(shape)
+    model = small_decoder("opt-350m")
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(49 * kernel[...])
     prompts, sequences = make_prompts(num_truncated=0)
@@ -247,11 +242,10 @@ def test_shared_leads_are_read_once(small_decoder):
     assert ours.statistics.suffix_tokens <= 19 + 5 + 2 * (1 + 3 + 3 + 7)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_bfloat16_stays_near(small_decoder, shape):
+def test_bfloat16_stays_near(small_decoder):
     prompts, _ = make_prompts()
-    expected = states_of(language_model(small_decoder(shape)), prompts)
-    model = language_model(small_decoder(shape, jnp.bfloat16))
+    expected = states_of(language_model(small_decoder("gpt2")), prompts)
+    model = language_model(small_decoder("gpt2", jnp.bfloat16))
     got = states_of(model, prompts)
     assert model.head.rows_VE.dtype == jnp.bfloat16
     assert got.hidden_NE.dtype == got.log_z_N.dtype == jnp.float32

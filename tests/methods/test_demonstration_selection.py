@@ -3,15 +3,16 @@
 import collections
 import math
 
-import jax
 import numpy as np
 import pytest
+from scipy import special
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import errors
 from knnprompt_jax.methods import demonstration_selection, demonstration_sets, method, registry
 from knnprompt_jax.models import encoders
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
+from tests.methods import whole_texts
 
 SENTENCES = [
     *["the sun is warm", "The sun sets", "cold rain and cold wind", "a grey day", "the rain , the wind , the storm"],
@@ -19,29 +20,14 @@ SENTENCES = [
 ]
 
 
-class Characters:
-    """A tokenizer of single characters."""
-
-    def __len__(self) -> int:
-        return 211
-
-    def __call__(self, texts: list[str], **_: object) -> dict[str, list[list[int]]]:
-        return {"input_ids": [[ord(character) for character in text] for text in texts]}
-
-
 @pytest.fixture(scope="module")
-def model(small_decoder) -> lm.LanguageModel:
-    return lm.LanguageModel(small_decoder("gpt2"), Characters(), step_tokens=512)
-
-
-@pytest.fixture(scope="module")
-def problem(model) -> method.Problem:
+def problem() -> method.Problem:
     task = Task("weather", ("sentence",), "Say: {sentence}\nMood:", ("0", "1"), ("bad", "fine"))
     train = [Example({"sentence": text}, str(number % 2), number) for number, text in enumerate(SENTENCES)]
     split = splits.draw(train, task, shots=4, demo_shots=1, seed=3)
     texts = ["the warm sun", "wind , rain", "nothing known", "a day"]
     evaluation = [Example({"sentence": text}, str(row % 2), row) for row, text in enumerate(texts)]
-    return method.Problem(task, split, evaluation, model.tokenize)
+    return method.Problem(task, split, evaluation, whole_texts.model().tokenize)
 
 
 def select(problem: method.Problem, **options: str) -> list[list[Example]]:
@@ -70,9 +56,8 @@ def okapi(pool: list[str], query: str) -> list[float]:
 
 def test_idf_below_zero_is_floored():
     pool = ["common rare", "common", "common other", "common last one"]
-    np.testing.assert_allclose(
-        demonstration_selection.bm25_scores(pool, ["common"])[0], okapi(pool, "common"), atol=1e-12
-    )
+    scores_QN = demonstration_selection.bm25_scores(pool, ["common"])
+    np.testing.assert_allclose(scores_QN[0], okapi(pool, "common"), atol=1e-12)
     assert (np.array(okapi(pool, "common")) > 0).all()
 
 
@@ -122,40 +107,31 @@ def test_encoders_choose_by_cosine(problem, monkeypatch):
         assert rows == [problem.train_rows[index] for index in np.argsort(cosine)[::-1][:2]]
 
 
-def icl(model: lm.LanguageModel, decoder, prompt: str, label_ids: list[int], context: int) -> np.ndarray:
+def icl(problem: method.Problem, shown: list[Example], query: Example) -> np.ndarray:
     """Label probabilities after one whole prompt, by the plain forward pass; kept to its last tokens."""
-    tokens = [ord(character) for character in prompt][-context:]
-    padded = np.zeros((1, context), np.int32)  # One shape; what follows the last token has no say.
-    padded[0, : len(tokens)] = tokens
-    hidden_E = decoder(padded)[0, len(tokens) - 1]
-    log_p_V = jax.nn.log_softmax(hidden_E @ model.head.rows_VE.T)
-    p_C = np.exp(np.asarray(log_p_V)[label_ids])
-    return p_C / p_C.sum()
+    text = "".join(problem.task.render(one, one.label) + "\n" for one in shown) + problem.task.render(query)
+    tokens = whole_texts.tokens(text)[-whole_texts.CONTEXT :]
+    return special.softmax([whole_texts.log_p(tokens, [label])[0] for label in problem.label_ids])
 
 
 @pytest.mark.parametrize("order", demonstration_selection.ORDERS)
-def test_prediction(problem, model, predict, small_decoder, order):
-    decoder = jax.jit(small_decoder("gpt2"))
-    prediction = predict("prompt_compose_bm25", problem, model, order=order)
+def test_prediction(problem, predict, order):
+    prediction = predict("prompt_compose_bm25", problem, whole_texts.model(), order=order)
     chosen = select(problem, order=order)
     for row, (query, rows) in enumerate(zip(problem.evaluation, chosen, strict=True)):
-        prompt = "".join(problem.task.render(one, one.label) + "\n" for one in rows) + problem.task.render(query)
-        want_C = icl(model, decoder, prompt, problem.label_ids, model.context)
+        want_C = icl(problem, rows, query)
         np.testing.assert_allclose(prediction.probabilities_QC[row], want_C, atol=1e-4)
         assert prediction.classes_Q[row] == want_C.argmax()
     assert prediction.note == "" and (prediction.prompts, prediction.truncated) == (4, 0)
 
 
-def test_upper_bound(problem, model, predict, small_decoder):
-    decoder = jax.jit(small_decoder("gpt2"))
-    prediction = predict("demonstration_upper_bound", problem, model, num_prompts=5)
+def test_upper_bound(problem, predict):
+    prediction = predict("demonstration_upper_bound", problem, whole_texts.model(), num_prompts=5)
     true_Q = np.array([int(example.label) for example in problem.evaluation])
     predicted = []
     for rows in demonstration_sets.random_sets(problem, 5):
         assert sorted(row.label for row in rows) == ["0", "1"] and all(row in problem.train_rows for row in rows)
-        shown = "".join(problem.task.render(one, one.label) + "\n" for one in rows)
-        prompts = [shown + problem.task.render(query) for query in problem.evaluation]
-        predicted.append([icl(model, decoder, p, problem.label_ids, model.context).argmax() for p in prompts])
+        predicted.append([icl(problem, rows, query).argmax() for query in problem.evaluation])
     accuracies = (np.array(predicted) == true_Q).mean(1)
     np.testing.assert_array_equal(prediction.classes_Q, predicted[accuracies.argmax()])
     assert prediction.candidates == tuple(accuracies)

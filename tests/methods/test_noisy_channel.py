@@ -78,9 +78,13 @@ def scores(problem, **options):
     return noisy_channel.scores(context, noisy_channel.Settings(**options))
 
 
-@pytest.mark.parametrize("context", [0, 67])
-@pytest.mark.parametrize("demonstrations", noisy_channel.DEMONSTRATIONS)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "demonstrations", "context"),
+    [
+        *(("channel", shown, context) for shown in noisy_channel.DEMONSTRATIONS for context in (0, 67)),
+        *(("direct", "concatenated", 67), ("direct++", "concatenated", 0), ("direct++", "ensembled", 67)),
+    ],
+)
 def test_scores(variant, demonstrations, context):
     """By all four templates; a query is empty, one is longer than its limit, and some contexts are cut."""
     problem = make_problem(catalogue.get("mr"))
@@ -97,9 +101,8 @@ def test_scores(variant, demonstrations, context):
     assert np.median(np.ptp(want_UQC, axis=-1)) > 3e-3, "labels must matter for this to test anything"
 
 
-@pytest.mark.parametrize("demo_shots", [0, 1])
+@pytest.mark.parametrize(("labels", "demo_shots"), [(1, 0), (3, 0), (3, 1)])
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("labels", [1, 3])
 def test_labels_that_begin_alike(variant, demo_shots, labels):
     """One class alone too, without demonstrations and with one a class."""
     task = dataclasses.replace(ALIKE, labels=ALIKE.labels[:labels], label_words=ALIKE.label_words[:labels])

@@ -8,7 +8,7 @@ from scipy import optimize, special, stats
 from sklearn import linear_model, mixture, pipeline, preprocessing
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import calibrations, hidden_states, linear_probe, method, registry
+from knnprompt_jax.methods import calibrations, hidden_states, method, registry
 
 LINC = {"epochs": 4, "learning_rate": 0.3, "rows": 31}
 PROCA = {"restarts": 3}
@@ -157,17 +157,6 @@ def test_ties_go_to_the_lowest_class(synthetic):
     np.testing.assert_array_equal(p_QC.argmax(-1), np.ones(13))
 
 
-def test_standardised_log_probabilities_keep_their_inner_products(synthetic):
-    """E + 1 inputs stand for V."""
-    log_p_NV = synthetic.log_p(synthetic.anchors)
-    want_NV = (log_p_NV - log_p_NV.mean(0)) / log_p_NV.std(0) / np.sqrt(211)
-    inputs_NE = linear_probe._inputs(synthetic.head, synthetic.anchors, "log_probabilities")
-    centred_NE = inputs_NE - inputs_NE.mean(0)
-    x_NE = centred_NE @ linear_probe._scale(synthetic.head, centred_NE, "log_probabilities").T
-    assert x_NE.shape == (103, 18)
-    np.testing.assert_allclose(x_NE @ x_NE.T, want_NV @ want_NV.T, atol=1e-3 * (want_NV**2).sum(-1).max())
-
-
 def test_content_free_queries(problem):
     texts = [problem.task.render(query) for query in calibrations.content_free_queries(problem)]
     assert texts == ["N/A/N/A:", "/:", "[MASK]/[MASK]:"]
@@ -204,11 +193,3 @@ def test_a_slope_reverses_a_boundary():
     slope_C, shift_C = calibrations.fit_supervised(log_p_NC, y, 0.01)
     np.testing.assert_array_equal((log_p_NC * slope_C + shift_C).argmax(-1), y)
     assert (slope_C < 0).all()
-
-
-def test_supervised_calibration_of_one_row_by_hand():
-    """A row of class 0 with p = (½, ½): b = (½, −½) and w = 1 − b ln 2 for the penalty 2 / (1 + exp(1 + ln² 2))."""
-    penalty = 2 / (1 + np.exp(1 + np.log(2) ** 2))
-    slope_C, shift_C = calibrations.fit_supervised(np.log([[0.5, 0.5]]), np.array([0]), penalty)
-    np.testing.assert_allclose(shift_C, [0.5, -0.5], atol=1e-6)
-    np.testing.assert_allclose(slope_C, [1 - np.log(2) / 2, 1 + np.log(2) / 2], atol=1e-6)

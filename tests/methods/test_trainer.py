@@ -15,6 +15,7 @@ from flax import nnx
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import trainer
+from knnprompt_jax.models import checkpoints, registry
 
 RNG = np.random.default_rng(0)
 LENGTHS = (23, 7, 1, 30, 12, 5, 9)
@@ -31,13 +32,7 @@ CONFIG = trainer.Settings(steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5
 def classifiers(tmp_path_factory) -> Callable:
     """`classifiers("bert")` or `("gpt2")`: PyTorch's model for sequence classification and a fresh copy of ours, 3 classes."""
     torch = pytest.importorskip("torch", reason="parity is with PyTorch")
-    import jax
-    import jax.numpy as jnp
-    import transformers
-
-    from knnprompt_jax.methods import trainer
-    from knnprompt_jax.models import checkpoints, registry
-
+    transformers = pytest.importorskip("transformers")
     common = {"vocab_size": 53, "num_labels": 3, "initializer_range": 0.3, "pad_token_id": 0}
     bert = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
     gpt2 = {"n_embd": 35, "n_head": 5, "n_layer": 2, "n_inner": 41, "n_positions": 37}

@@ -1,20 +1,13 @@
 """Log-probabilities of continuations are those of whole texts read alone, however they are shared, packed or truncated."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import continuations as likelihood
-from knnprompt_jax.prompts import layout
 
 TOLERANCE = 1e-4
 VOCABULARY = 211
@@ -93,18 +86,6 @@ FAMILIES = [
 ]
 
 
-def test_attention_logits_whose_exponentials_overflow(small_decoder):
-    model = small_decoder("gpt2")
-    kernel = model.blocks.attention.q_kernel
-    kernel.set_value(49 * kernel[...])
-    family = make_family(61, [(5, 3), (2, 7), (11, 1)] * 7)
-    ours = language_model(model)
-    got = ours.score(likelihood.lay_out([family], 307)).log_p
-    error = np.abs(np.concatenate(got) - np.concatenate(plain(read_by(model), texts([family]))))
-    assert np.median(error) < 1e-3, "softmax is so sharp that rounding decides now and then"
-    assert ours.statistics.compilations == 3, "the prefix, the texts, the texts safely"
-
-
 @pytest.mark.parametrize("shape", ["gpt2", "opt-350m"])
 def test_families_as_texts_read_alone(small_decoder, shape):
     model = small_decoder(shape)
@@ -123,37 +104,12 @@ def test_truncated_texts_keep_their_last_tokens(small_decoder):
     assert_all_close(got, plain(read_by(model), texts(FAMILIES, 31)))
 
 
-def test_torch(tmp_path):
-    """Scores are those of `transformers` on whole sequences."""
-    pytest.importorskip("torch", reason="parity is with PyTorch")
-    from tests.models import torch_models
-
-    theirs = torch_models.make("gpt2")
-    torch_models.write_safetensors(theirs, tmp_path, sharded=False)
-    ours = lm.LanguageModel(torch_models.load(tmp_path), "", step_tokens=128)
-    families = [make_family(11, [(1, 5), (3, 13), (0, 2)], size=53), make_family(0, [(2, 7), (19, 9)], 1, size=53)]
-    got = ours.score(likelihood.lay_out(families, 29)).log_p
-    assert_all_close(
-        got, plain(lambda tokens: torch_models.log_probabilities(theirs, tokens[None])[0], texts(families))
-    )
-
-
 def test_a_whole_context_is_used(small_decoder):
     """The last token is not read, so one more than the model's positions can be scored."""
     model = small_decoder("gpt2")
     ours, family = language_model(model, 1024), make_family(0, [(301, 7)])
     got = ours.score(likelihood.lay_out([family], ours.context + 1)).log_p
     assert_all_close(got, plain(read_by(model), texts([family])))
-
-
-def test_one_token_is_what_states_say(small_decoder):
-    model = small_decoder("gpt2")
-    ours, family = language_model(model), make_family(37, [(5, 1), (2, 1), (13, 1)])
-    continuations = likelihood.lay_out([family], 307)
-    states = states_lib.read(ours, layout.Prompts(continuations.groups, 3))
-    log_p_NV = log_softmax(np.asarray(states.hidden_NE, np.float64) @ np.asarray(ours.head.rows_VE, np.float64).T)
-    want = [log_p_NV[i, target] for i, target in enumerate(family.targets)]
-    assert_all_close(ours.score(continuations).log_p, want)
 
 
 def test_compilations_and_statistics(small_decoder):
@@ -168,15 +124,6 @@ def test_compilations_and_statistics(small_decoder):
         "no target's last token is read, shared leads are read once"
     )
     assert [sum(column) for column in zip(*reports, strict=True)] == [93, model.statistics.suffix_tokens]
-
-
-def test_meshes_of_eight_devices():
-    root = pathlib.Path(__file__).resolve().parents[2]
-    forced = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(root)}
-    program = [sys.executable, str(root / "tests" / "parallel" / "likelihoods.py")]
-    run = subprocess.run(program, env={**os.environ, **forced}, cwd=root, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines() == ["opt 2 4", "gpt2 8 1"]
 
 
 def test_nothing_to_score(small_decoder):

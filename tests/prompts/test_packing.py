@@ -116,16 +116,6 @@ def test_what_suffixes_begin_with_is_packed_once():
         assert packed.num_tokens == 5 + 3 + 2 and packed.shape.rows == 1
 
 
-def test_texts_that_share_a_lead_take_less_room():
-    rng = np.random.default_rng(11)
-    leads = [rng.integers(1, 50257, 23) for _ in range(13)]
-    suffixes = tuple(np.append(leads[place % 13], place + 1).astype(np.int32) for place in range(13 * 31))
-    group = layout.PromptGroup(np.zeros(0, np.int32), suffixes, np.arange(len(suffixes)))
-    packed = packing.pack(group, packing.choose_shape([group], 1024))
-    assert_packs(group, packed)
-    assert packed.num_tokens < sum(map(len, suffixes)) / 10
-
-
 @pytest.mark.parametrize("step_tokens", [1, 257, 100_000])
 def test_several_tokens_of_a_suffix_are_read(step_tokens):
     """The last ones, in order, each in the slot after the one before it."""
