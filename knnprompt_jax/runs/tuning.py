@@ -142,7 +142,7 @@ def _command(settings: TuningSettings, rule: Any) -> str:
         return f"AutoClassifier(model, task, {given})"
     defaults = {field.name: field.default for field in dataclasses.fields(fitting.FitSettings)}
     defaults |= {"dtype": "float32", "deterministic": False, "truncation": "left", "label_token": "last"}
-    flags = {name: getattr(settings, name) for name in ("model", "task", "train_file")}
+    flags = {"model": settings.model, "task": settings.task or "demo", "train_file": settings.train_file}
     flags |= {"store": "my_classifier", "seed": named.pop("random_state"), **named}
     flags |= {name: getattr(settings, name) for name in _SHARED if getattr(settings, name) != defaults[name]}
     texts = {
