@@ -5,7 +5,7 @@ import functools
 import json
 import pathlib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.experimental.layout import Format
 from knnprompt_jax import errors
 from knnprompt_jax import files as files_lib
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, int8, registry, tensor_files
+from knnprompt_jax.models import conversion, hf_config, layers, registry, tensor_files
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
@@ -57,7 +57,7 @@ def load(
                 scale = leaves[path + _SCALE]
                 inputs = tuple(axis for axis, size in enumerate(scale.shape) if size == 1)
                 places = placement(path), placement(path + _SCALE)
-                array, scales = jax.jit(int8.quantise, static_argnums=1, out_shardings=places)(array, inputs)
+                array, scales = jax.jit(layers.quantise, static_argnums=1, out_shardings=places)(array, inputs)
                 scale.set_value(scales)
             leaf.set_value(array)
     finally:
@@ -148,16 +148,16 @@ def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, in
         axes = list(zip(bounds, piece.start, piece.box, strict=True))
         shared = [range(max(bound.start, start), min(bound.stop, start + size)) for bound, start, size in axes]
         if all(shared):
-            target = tuple(_relative(part, bound.start) for part, bound in zip(shared, bounds, strict=True))
-            source = tuple(_relative(part, start) for part, start in zip(shared, piece.start, strict=True))
+            target = _slices(shared, [bound.start for bound in bounds])
+            source = _slices(shared, piece.start)
             box[target] = piece.import_view(tensor.view())[source]
             if not np.isfinite(box[target]).all():
                 raise errors.UserError(f"{tensor.file}: tensor {tensor.key} holds NaN or infinity as {box.dtype}")
     return box
 
 
-def _relative(part: range, start: int) -> slice:
-    return slice(part.start - start, part.stop - start)
+def _slices(parts: list[range], starts: Iterable[int]) -> tuple[slice, ...]:
+    return tuple(slice(part.start - start, part.stop - start) for part, start in zip(parts, starts, strict=True))
 
 
 def _check_tied(head: Source, tokens: Source) -> None:

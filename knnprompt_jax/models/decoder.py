@@ -22,7 +22,7 @@ class Decoder(nnx.Module):
     """A decoder-only language model. Its last hidden states are a sufficient statistic of its next-token distributions.
 
     Weights and activations have the dtype `param_dtype`. Normalisation, softmax and the head run in float32. With int8, only the
-    kernels of the blocks are int8 (see `int8`); everything else is bfloat16.
+    kernels of the blocks are int8 (see `layers`); everything else is bfloat16.
     """
 
     def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
@@ -119,26 +119,18 @@ class Decoder(nnx.Module):
         rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, read_positions_J))
         return self._finish(self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J))[0]
 
-    def read_layers(
-        self,
-        tokens_BS: Array,
-        stops_BS: Array,
-        positions_BS: Array,
-        read_positions_J: Array,
-        *,
-        prefix: attention.Prefix,
-        stable_softmax: bool,
-    ) -> Array:
+    def read_layers(self, *step: Array, prefix: attention.Prefix, stable_softmax: bool) -> Array:
         """Return hidden states [J, L, D] (float32) after each of the L blocks, before the final normalisation.
 
         The arguments are those of `read_suffixes`.
         """
+        tokens_BS, stops_BS, positions_BS, read_positions_J = step
 
         def select(x_BSD: Array) -> Array:
             return x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J].astype(jnp.float32)
 
-        step = tokens_BS, stops_BS, positions_BS
-        _, x_LJD = self._scan_suffixes(*step, prefix, stable_softmax, self.config.num_layers, select)
+        packed, num_layers = (tokens_BS, stops_BS, positions_BS), self.config.num_layers
+        _, x_LJD = self._scan_suffixes(*packed, prefix, stable_softmax, num_layers, select)
         return jnp.moveaxis(x_LJD, 0, 1)
 
     def logits(self, h_NE: Array) -> Array:

@@ -57,17 +57,16 @@ class SentenceEncoder:
         self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
 
     @classmethod
-    def from_pretrained(cls, name_or_folder: str, pooling: str = "", dtype: str = "float32") -> "SentenceEncoder":
+    def from_pretrained(cls, name_or_folder: str, pooling: str = "") -> "SentenceEncoder":
         """Load an encoder from a Hub name or a folder. `pooling` is "mean" or "cls"; the default is the published one.
 
         Raises:
-            UserError: as `describe`, an unknown dtype, or damaged weight files.
+            UserError: as `describe`, or damaged weight files.
         """
-        jax_dtype = config_lib.dtype_of(dtype)
         config, folder, recipe = describe(name_or_folder, pooling)
         tokenizer = tokenizers.load(folder, of_prompts=False)
         recipe = dataclasses.replace(recipe, max_length=min(recipe.max_length, tokenizer.model_max_length))
-        return cls(checkpoints.load(folder, config, jax_dtype), tokenizer, recipe)
+        return cls(checkpoints.load(folder, config, jnp.float32), tokenizer, recipe)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Return vectors [N, D] (float32) of N texts; only the first tokens of a long text count."""

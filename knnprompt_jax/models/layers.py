@@ -1,4 +1,9 @@
-"""The parts of decoders: normalisation, attention, MLP, block. Softmax and normalisation run in float32."""
+"""The parts of decoders: normalisation, attention, MLP, block. Softmax and normalisation run in float32.
+
+Kernels of matrix products may have 8 bits: integers from -127 to 127 with a float32 scale per output channel. A product reads
+scale · integer, rounded to the dtype of its activations; the compiler computes it while reading the integers. This takes half the
+memory of bfloat16, for a relative error of up to 1/254 of the largest weight of each channel.
+"""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +14,6 @@ from flax import nnx
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import dropout as dropout_lib
-from knnprompt_jax.models import int8
 
 Array = jax.Array
 # Maps one layer's queries [B, S, H, K], keys and values [B, T, G, K] to the output of attention, [B, S, H, K].
@@ -51,7 +55,7 @@ def _add_kernel(
     """Add to a module the kernel of a product over its first `inputs` axes; an int8 kernel also gets its scales."""
     kernel = normal(rngs, shape, config_lib.activations(dtype), spread)
     if dtype == jnp.int8:
-        integers, scale = int8.quantise(kernel[...], tuple(range(inputs)))
+        integers, scale = quantise(kernel[...], tuple(range(inputs)))
         setattr(module, f"{name}_scale", nnx.Param(scale))
         kernel = nnx.Param(integers)
     setattr(module, name, kernel)
@@ -60,7 +64,19 @@ def _add_kernel(
 def _kernel(module: nnx.Module, name: str, dtype: jnp.dtype) -> Array:
     """Return the kernel in the form that a product reads."""
     kernel, scale = getattr(module, name)[...], getattr(module, f"{name}_scale", None)
-    return kernel if scale is None else int8.restore(kernel, scale[...], dtype)
+    return kernel if scale is None else restore(kernel, scale[...], dtype)
+
+
+def quantise(kernel: Array, inputs: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return 8-bit integers and scales; scales have size 1 along the axes `inputs`, over which the product sums."""
+    kernel = kernel.astype(jnp.float32)
+    scale = abs(kernel).max(inputs, keepdims=True) / 127
+    return jnp.round(kernel / jnp.where(scale > 0, scale, 1)).astype(jnp.int8), scale
+
+
+def restore(integers: Array, scale: Array, dtype: jnp.dtype) -> Array:
+    """Return the kernel of 8-bit integers as `dtype`."""
+    return (integers.astype(jnp.float32) * scale).astype(dtype)
 
 
 def _heads(x_BSD: Array, kernel_DHK: Array, bias_HK: Array | None) -> Array:

@@ -1,6 +1,5 @@
 """Sharding of weights: one table of logical axes, split over the mesh axis `model`."""
 
-import types
 from collections.abc import Callable, Mapping
 
 import jax
@@ -15,39 +14,35 @@ from knnprompt_jax.models import config as config_lib
 AnyMesh = Mesh | AbstractMesh
 
 # The logical axes of the weights that are split. All others are replicated on every device.
-WEIGHT_AXES = types.MappingProxyType(
-    {
-        "tokens": ("vocabulary",),
-        "head_rows": ("vocabulary",),
-        "head_bias": ("vocabulary",),
-        "blocks.attention.q_kernel": (None, None, "heads"),
-        "blocks.attention.q_bias": (None, "heads"),
-        "blocks.attention.kv_kernel": (None, None, None, "kv_heads"),
-        "blocks.attention.kv_bias": (None, None, "kv_heads"),
-        "blocks.attention.out_kernel": (None, "heads"),
-        "blocks.mlp.up_kernel": (None, None, "mlp"),
-        "blocks.mlp.up_bias": (None, "mlp"),
-        "blocks.mlp.gate_up_kernel": (None, None, None, "mlp"),
-        "blocks.mlp.gate_up_bias": (None, None, "mlp"),
-        "blocks.mlp.down_kernel": (None, "mlp"),
-        # Scales of int8 kernels, which have size 1 along the axes that a product sums over.
-        "blocks.attention.q_kernel_scale": (None, None, "heads"),
-        "blocks.attention.kv_kernel_scale": (None, None, None, "kv_heads"),
-        "blocks.mlp.up_kernel_scale": (None, None, "mlp"),
-        "blocks.mlp.gate_up_kernel_scale": (None, None, None, "mlp"),
-    }
-)
+WEIGHT_AXES: Mapping[str, tuple[str | None, ...]] = {
+    "tokens": ("vocabulary",),
+    "head_rows": ("vocabulary",),
+    "head_bias": ("vocabulary",),
+    "blocks.attention.q_kernel": (None, None, "heads"),
+    "blocks.attention.q_bias": (None, "heads"),
+    "blocks.attention.kv_kernel": (None, None, None, "kv_heads"),
+    "blocks.attention.kv_bias": (None, None, "kv_heads"),
+    "blocks.attention.out_kernel": (None, "heads"),
+    "blocks.mlp.up_kernel": (None, None, "mlp"),
+    "blocks.mlp.up_bias": (None, "mlp"),
+    "blocks.mlp.gate_up_kernel": (None, None, None, "mlp"),
+    "blocks.mlp.gate_up_bias": (None, None, "mlp"),
+    "blocks.mlp.down_kernel": (None, "mlp"),
+    # Scales of int8 kernels, which have size 1 along the axes that a product sums over.
+    "blocks.attention.q_kernel_scale": (None, None, "heads"),
+    "blocks.attention.kv_kernel_scale": (None, None, None, "kv_heads"),
+    "blocks.mlp.up_kernel_scale": (None, None, "mlp"),
+    "blocks.mlp.gate_up_kernel_scale": (None, None, None, "mlp"),
+}
 
 # The order of dimensions in a TPU's memory, for weights whose default order differs from the order that matrix products and look-ups
 # read. With the default every call would copy all layers.
-_TPU_LAYOUTS = types.MappingProxyType(
-    {
-        "tokens": (0, 1),
-        "positions": (0, 1),
-        "head_rows": (0, 1),
-        "blocks.mlp.gate_up_kernel": (0, 2, 1, 3),
-    }
-)
+_TPU_LAYOUTS: Mapping[str, tuple[int, ...]] = {
+    "tokens": (0, 1),
+    "positions": (0, 1),
+    "head_rows": (0, 1),
+    "blocks.mlp.gate_up_kernel": (0, 2, 1, 3),
+}
 _REGISTER = 128  # Numbers in a row of a TPU's registers.
 
 

@@ -80,18 +80,15 @@ def test_padding_has_no_effect(ours):
         np.testing.assert_array_equal(one_BTD[row, :length], other_BTD[row, :length])
 
 
-def test_older_names_load_alike(model, ours, tmp_path):
-    """Names with `bert.` and older endings, position numbers and a pretraining head."""
+def test_older_names_and_flax_files_load_alike(model, ours, tmp_path):
+    """Files have names with `bert.` and older endings, position numbers and a pretraining head."""
     older = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     state = {f"bert.{re.sub('LayerNorm.*', lambda m: older[m[0]], k)}": v for k, v in model.state_dict().items()}
     state |= {"cls.predictions.bias": torch.ones(53), "embeddings.position_ids": torch.arange(29)[None]}
     HF.save_pretrained(tmp_path)
     torch.save(state, tmp_path / "pytorch_model.bin")
     jax.tree.map(np.testing.assert_array_equal, nnx.state(_load(tmp_path)), nnx.state(ours))
-
-
-def test_flax_files_load_alike(model, ours, tmp_path):
-    HF.save_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").unlink()
     arrays = dict(torch_models._flax(key, value.numpy()) for key, value in model.state_dict().items())
     torch_models._save_flax(arrays, tmp_path / "flax_model.msgpack")
     jax.tree.map(np.testing.assert_array_equal, nnx.state(_load(tmp_path)), nnx.state(ours))

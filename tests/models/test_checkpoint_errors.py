@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="weights in the published formats ar
 import safetensors.torch  # noqa: E402
 
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models import registry, tensor_files  # noqa: E402
+from knnprompt_jax.models import tensor_files  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 WEIGHTS = {"safetensors": "model.safetensors", "torch": "pytorch_model.bin", "flax": "flax_model.msgpack"}
@@ -55,16 +55,11 @@ def test_all_mismatches_in_one_message(folder):
     assert "transformer.ln_f.bias is int32[35] and should be [35]" in message
 
 
-def test_long_lists_are_cut(folder):
+def test_mismatches_are_found_before_values_are_read_and_long_lists_are_cut(folder, monkeypatch):
     _rewrite(folder, lambda tensors: [tensors.pop(key) for key in list(tensors) if ".h.1." in key])
+    monkeypatch.setattr(np, "memmap", lambda *_: pytest.fail("a value was read"))
     message = _fails(folder)
     assert "12 missing (" in message and message.count("transformer.h.1.") == 8 and "…" in message
-
-
-def test_mismatches_are_found_before_values_are_read(folder, monkeypatch):
-    _rewrite(folder, lambda tensors: tensors.pop("transformer.wte.weight"))
-    monkeypatch.setattr(np, "memmap", lambda *_: pytest.fail("a value was read"))
-    assert "1 missing (transformer.wte.weight)" in _fails(folder)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -117,12 +112,8 @@ def test_missing_shard(pair, tmp_path, layout):
     missing.unlink()
     message = _fails(tmp_path)
     assert f"{WEIGHTS[layout]}.index.json: names 1 of " in message and missing.name in message
-
-
-def test_damaged_index(pair, tmp_path):
-    torch_models.write_safetensors(pair("opt")[0], tmp_path, sharded=True)
-    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": [1]}')
-    assert "model.safetensors.index.json: not an index of weights" in _fails(tmp_path)
+    (tmp_path / f"{WEIGHTS[layout]}.index.json").write_text('{"weight_map": [1]}')
+    assert f"{WEIGHTS[layout]}.index.json: not an index of weights" in _fails(tmp_path)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -148,22 +139,16 @@ def test_bin_without_torch(pair, tmp_path, monkeypatch):
     ("change", "message"),
     [
         ({"model_type": "gemma3"}, "model_type='gemma3' is not supported; choices: gpt2, opt, llama, mistral, qwen2, "),
-        ({"model_type": None}, "model_type=None is not supported"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is not supported"),
         ({"add_cross_attention": True}, "add_cross_attention=True is not supported; only add_cross_attention=False is"),
         ({"activation_function": "tanh"}, "activation_function='tanh' is not supported; choices: gelu, gelu_new, "),
-        ({"activation_function": ["relu"]}, "is not supported; choices: gelu"),
         ({"n_head": 4}, "n_head=4 does not divide 35"),
-        ({"n_layer": 0}, "n_layer=0 is not a positive whole number"),
         ({"n_embd": "35"}, "n_embd='35' is not a positive whole number"),
         ({"layer_norm_epsilon": -1}, "layer_norm_epsilon=-1 is not a positive number"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings=1 is neither true nor false"),
         ({"model_type": "opt", "enable_bias": False}, "enable_bias=False is not supported; only enable_bias=True is"),
-        ({"model_type": "opt", "layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine=False is not"),
-        ({"n_positions": 31}, "wpe.weight is float32[29, 35] and should be [31, 35]"),
         ({"n_layer": 3}, "12 missing (transformer.h.2.ln_1.weight"),
         ({"n_layer": 10**6}, "n_layer=1000000 is no size of a model; at most 1,000"),
-        ({"n_embd": 10**30}, "n_embd=1000000000000000000000000000000 is no size of a model"),
         ({"layer_norm_epsilon": 10**400}, "is not a positive number below 1e+30"),
         ({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "rope_scaling": {"type": ["linear"]}}, ""),
     ],
@@ -180,8 +165,3 @@ def test_damaged_or_missing_config(folder, text, message):
     assert message in _fails(folder)
     (folder / "config.json").unlink()
     assert "no config.json" in _fails(folder)
-
-
-def test_unknown_published_name():
-    with pytest.raises(errors.UserError, match="'gpt3'; choices: distilgpt2, gpt2, .*facebook/opt-30b"):
-        registry.published("gpt3")

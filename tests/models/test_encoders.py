@@ -21,7 +21,6 @@ MODULES = [
     {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
 ]
 POOLED = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode": "cls"}}
-NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +83,8 @@ def test_described_pooling(folder, pooling, described):
 
 
 def test_normalised(folder):
-    describe(folder, {"pooling_mode": "mean"}, [*MODULES, NORMALIZE])
+    normalize = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
+    describe(folder, {"pooling_mode": "mean"}, [*MODULES, normalize])
     encoder = encoders.SentenceEncoder.from_pretrained(str(folder))
     assert encoder.recipe == encoders.Recipe("mean", 29, normalize=True)
     want_ND = by_torch(folder, TEXTS, "mean", 29)
@@ -98,6 +98,8 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path):
     folder = shutil.copytree(bare, tmp_path / "unsup-simcse-bert-base-uncased")
     assert encoders.SentenceEncoder.from_pretrained(str(folder)).recipe.pooling == "cls"
     assert encoders.SentenceEncoder.from_pretrained(str(folder), pooling="mean").recipe.pooling == "mean"
+    with pytest.raises(errors.UserError, match="pooling='max': choose from mean, cls"):
+        encoders.SentenceEncoder.from_pretrained(str(folder), pooling="max")
 
 
 @pytest.mark.parametrize(
@@ -119,15 +121,6 @@ def test_other_folders_are_refused(folder, files, message):
     with pytest.raises(errors.UserError, match=message) as failure:
         encoders.SentenceEncoder.from_pretrained(str(folder))
     assert "\n" not in str(failure.value)
-
-
-def test_unknown_options(folder):
-    for options, message in (
-        ({"pooling": "max"}, "pooling='max': choose from mean, cls"),
-        ({"dtype": "f"}, "dtype='f'"),
-    ):
-        with pytest.raises(errors.UserError, match=message):
-            encoders.SentenceEncoder.from_pretrained(str(folder), **options)
 
 
 @pytest.mark.long

@@ -59,6 +59,7 @@ def test_no_key_of_transformers_is_ignored(shape):
 
 
 ROPE = {"rope_type": "default", "rope_theta": 1e4}
+SHORT = {"type": "su", "short_factor": [1], "long_factor": [1]}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0}
 
 
@@ -66,7 +67,6 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
     ("name", "change", "message"),
     [
         ("Llama-3.1-8B", {"rope_interleaved": True}, "rope_interleaved=True: not supported, and it may change"),
-        ("Llama-3.1-8B", {"sliding_window": 4096}, "sliding_window=4096: not supported"),
         ("Llama-3.1-8B", {"num_local_experts": 8, "x": 1}, "num_local_experts=8, x=1: not supported"),
         ("Llama-3.1-8B", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5: this family supports 1.0 alone"),
         ("Llama-3.1-8B", {"rope_scaling": {"type": "mrope"}}, "rope_type='mrope' is not supported; choices: default"),
@@ -76,26 +76,17 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Llama-3.1-8B", {"rope_scaling": {"type": "linear", "factor": -2.0}}, "factor=-2.0 is not a positive number"),
         ("Llama-3.1-8B", {"rope_scaling": "linear"}, "rope_scaling='linear' is no object"),
         ("Llama-3.1-8B", {"num_key_value_heads": 5}, "num_key_value_heads=5 does not divide 32"),
-        ("Llama-3.1-8B", {"hidden_act": "gelu_fast"}, "hidden_act='gelu_fast' is not supported; choices: gelu"),
-        ("Llama-3.1-8B", {"vocab_size": None}, "vocab_size is missing"),
         ("Llama-3.1-8B", {"head_dim": 129}, "of a head of 129 cannot be turned in pairs"),
         ("Mistral-7B-v0.1", {"layer_types": ["full_attention"] * 32}, "layer_types=['full_attention'"),
         ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "layer_types: sliding_attention, but use_sl"),
         ("Qwen2.5-7B", {"layer_types": ["full_attention"]}, "is not 28 of sliding_attention, full_attention"),
-        ("Qwen2.5-7B", {"use_mrope": True}, "use_mrope=True: not supported"),
         ("Qwen3-0.6B", {"max_window_layers": -1}, "max_window_layers: -1 is not a whole number"),
         ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
         ("gemma-3-1b-pt", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: not supported in gemma3_text"),
         ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_parameters: rope_type, rope_theta, and not slidi"),
         ("pythia-160m", {"rotary_pct": 0.33}, "0.33 of a head of 64 cannot be turned in pairs"),
-        ("OLMo-2-0425-1B", {"clip_qkv": 8.0}, "clip_qkv=8.0: not supported"),
         ("Phi-3-mini-4k-instruct", {"attention_bias": True}, "attention_bias=True is not supported; only"),
-        (
-            "Phi-3-mini-128k-instruct",
-            {"rope_scaling": {"type": "su", "short_factor": [1], "long_factor": [1]}},
-            "need 48",
-        ),
-        ("phi-2", {"qk_layernorm": True}, "qk_layernorm=True is not supported; only qk_layernorm=False is"),
+        ("Phi-3-mini-128k-instruct", {"rope_scaling": SHORT}, "they need 48 positive numbers each"),
         ("SmolLM3-3B-Base", {"no_rope_layers": [1, 2] * 18}, "is not 36 of 0, 1, one for each layer"),
     ],
 )
@@ -106,9 +97,7 @@ def test_unsupported_values_are_refused_by_name(name, change, message):
     assert message in str(failure.value) and "\n" not in str(failure.value)
 
 
-@pytest.mark.parametrize(
-    "model_type", ["gemma3", "gemma4", "llama4", "qwen3_moe", "qwen3_5", "lfm2", "mamba2", "phi3_v"]
-)
+@pytest.mark.parametrize("model_type", ["gemma3", "qwen3_moe", "mamba2", "phi3_v"])
 def test_other_architectures_are_refused(model_type):
     """Mixtures of experts, hybrids, vision models."""
     with pytest.raises(errors.UserError) as failure:

@@ -1,6 +1,5 @@
 """Damaged and unsupported GGUF files are refused in one line, quickly and without large allocations."""
 
-import pathlib
 import struct
 import tracemalloc
 
@@ -96,43 +95,30 @@ def test_flipped_bits_in_the_header(write):
     whole = bytearray(file.read_bytes())
     start = min(entry.offset for entry in gguf_header.read(file).tensors.values())
     refused = 0
-    for place in range(0, start, 31):
+    for place in range(0, start, 97):
         damaged = bytearray(whole)
-        damaged[place] ^= 1 << (place // 31 % 8)
+        damaged[place] ^= 1 << (place // 97 % 8)
         file.write_bytes(damaged)
         try:
             use(file)
         except errors.UserError as error:
             assert "\n" not in str(error)
             refused += 1
-    assert refused > 50
-
-
-def _counts(file: pathlib.Path) -> dict[str, int]:
-    """Return the offsets of counts and lengths in the header."""
-    whole = file.read_bytes()
-
-    def after(text: bytes, more: int) -> int:
-        return whole.index(text) + len(text) + more
-
-    return {
-        "tensors": 8,
-        "metadata": 16,
-        "a key's length": 24,
-        "a text's length": after(b"general.architecture", 4),
-        "an array's length": after(b"tokenizer.ggml.tokens", 8),
-        "numbers": after(b"tokenizer.ggml.token_type", 8),
-        "a name's length": whole.index(b"output_norm.weight") - 8,
-        "a tensor's size": after(b"output_norm.weight", 4),
-        "a tensor's place": after(b"output_norm.weight", 16),
-    }
+    assert refused > 20
 
 
 @pytest.mark.parametrize("count", [2**63 + 1, 2**64 - 1, 2**40, 2**32])
 def test_huge_counts_cost_nothing(write, count):
     file = write()
     whole = file.read_bytes()
-    for what, place in _counts(file).items():
+
+    def after(text: bytes, more: int) -> int:
+        return whole.index(text) + len(text) + more
+
+    places = {"tensors": 8, "metadata": 16, "a key's length": 24, "numbers": after(b"tokenizer.ggml.token_type", 8)}
+    places |= {"a text's length": after(b"general.architecture", 4), "an array's": after(b"tokenizer.ggml.tokens", 8)}
+    places |= {"a name's length": after(b"output_norm.weight", -26), "a tensor's size": after(b"output_norm.weight", 4)}
+    for what, place in (places | {"a tensor's place": after(b"output_norm.weight", 16)}).items():
         file.write_bytes(whole[:place] + struct.pack("<Q", count) + whole[place + 8 :])
         tracemalloc.start()
         assert "truncated or corrupt" in fails(file), what
@@ -145,15 +131,11 @@ def test_huge_counts_cost_nothing(write, count):
     [
         ({"llama.context_length": None}, "llama.context_length is missing"),
         ({"llama.block_count": 2**32 - 1}, "llama.block_count=4294967295 is no size of a model"),
-        ({"llama.embedding_length": 2**32 - 1}, "llama.embedding_length=4294967295 is no size of a model"),
-        ({"llama.block_count": None}, "llama.block_count is missing"),
         ({"llama.block_count": 2}, "llama.block_count: 2 layers, but the tensors belong to 3"),
         ({"llama.embedding_length": 64}, "llama.embedding_length: 64, and token_embd has [96]"),
         ({"llama.attention.layer_norm_rms_epsilon": -1.0}, "epsilon=-1.0 is not a positive number"),
-        ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "epsilon=nan is not a positive number"),
         ({"llama.attention.head_count": 0}, "llama.attention.head_count=0 is not a positive whole number"),
         ({"llama.attention.head_count": [6, 6, 6]}, "head_count=[6, 6, 6] is not a positive whole number"),
-        ({"llama.attention.head_count": 6.0}, "llama.attention.head_count=6.0 is not a positive whole number"),
         ({"llama.attention.value_length": 8}, "llama.attention.value_length: only that of the keys, 16, is supported"),
         ({"llama.attention.causal": False}, "llama.attention.causal: only causal attention is supported"),
         ({"llama.rope.dimension_count": 8}, "llama.rope.dimension_count: only the head's 16 values are supported"),
@@ -171,19 +153,14 @@ def test_unsupported_metadata(write, changes, message):
     assert message in fails(write(changes), gguf_config.config_json)
 
 
-@pytest.mark.parametrize("value", [0, False, "", 0.0])
-def test_empty_metadata_are_ignored(write, value):
-    assert use(write({"llama.expert_count": value, "general.other": 7, "quantize.imatrix.file": "x"}))
+def test_empty_metadata_are_ignored(write):
+    empty = {f"llama.empty{number}": value for number, value in enumerate((0, False, "", 0.0))}
+    assert use(write(empty | {"general.other": 7, "quantize.imatrix.file": "x"}))
 
 
 def test_architecture(write):
     choices = "gemma2, gemma3, gpt2, gptneox, llama, olmo2, phi3, qwen2, qwen3, smollm3"
-    want = f"general.architecture='mamba' is not supported; choices: {choices}"
-    assert (
-        fails(write(arch="mamba"))
-        == fails(write(arch="mamba"), lambda file: list(gguf_tensors.read_tensors(file, [])))
-        == want
-    )
+    assert fails(write(arch="mamba")) == f"general.architecture='mamba' is not supported; choices: {choices}"
 
 
 def test_unsupported_tensors(write, tmp_path):
@@ -199,86 +176,56 @@ def test_unsupported_tensors(write, tmp_path):
     assert "llama.rope.scaling.type: linear, though the file has rope_freqs too" in fails(write(both, factors))
 
 
-def _retype(file: pathlib.Path, name: bytes, number: int) -> None:
-    whole = bytearray(file.read_bytes())
-    place = whole.index(name) + len(name)
-    dimensions = struct.unpack_from("<I", whole, place)[0]
-    struct.pack_into("<I", whole, place + 4 + 8 * dimensions, number)
-    file.write_bytes(whole)
-
-
 @pytest.mark.parametrize(
     ("number", "message"),
     [
         (4, "tensor output_norm.weight has the unknown quantisation type number 4"),
-        (999, "tensor output_norm.weight has the unknown quantisation type number 999"),
         (24, "tensor output_norm.weight has type I8, which is not supported; choices: F32, F16, BF16, F64, Q4_0"),
-        (9, "tensor output_norm.weight has type Q8_1, which is not supported"),
         (12, "tensor output_norm.weight has shape [96], which Q4_K cannot have"),
     ],
 )
 def test_quantisation(write, number, message):
     file = write()
-    _retype(file, b"output_norm.weight", number)
+    whole, name = bytearray(file.read_bytes()), b"output_norm.weight"
+    struct.pack_into(
+        "<I", whole, whole.index(name) + len(name) + 4 + 8, number
+    )  # After the number of dimensions, one size.
+    file.write_bytes(whole)
     assert message in fails(file)
 
 
-@pytest.mark.parametrize(
-    ("shape", "layers", "known"), [("gemma2", 3, "26, 42, 46 layers"), ("gemma3", 32, "18, 26, 34, 48, 62 layers")]
-)
-def test_unknown_query_scales(tmp_path, shape, layers, known):
-    arch, arrays = gguf_writer.arch_of(shape), gguf_writer.tensors(shape, gguf_writer.make(shape))
-    arrays = {
-        name: array for name, array in arrays.items() if not name.startswith("blk.") or int(name.split(".")[1]) < layers
-    }
-    arrays |= {f"blk.{layer}.attn_norm.weight": np.ones(96, np.float32) for layer in range(layers)}
-    values = gguf_writer.metadata(shape) | {f"{arch}.block_count": layers}
-    gguf_writer.write_file(tmp_path / "m.gguf", arch, values, arrays)
-    assert f"the query scale is only known for models with {known}" in fails(tmp_path / "m.gguf")
+FAMILIES = [
+    ("gemma3", {"attention.sliding_window": None}, "gemma3.attention.sliding_window is missing"),
+    ("gemma3", {"attention.sliding_window_pattern": 4}, "pattern: only one full layer in 6 is supported"),
+    ("phi3", {"attention.sliding_window": None}, "missing: convert the model again with a newer llama.cpp"),
+    ("phi3", {"rope.scaling.type": "yarn"}, "'yarn' is not supported; choices: longrope, none"),
+    ("olmo2", {"attention.sliding_window": 7}, "an OLMo 3; of this architecture only OLMo 2 is supported"),
+    ("qwen2", {"attention.key_length": 32}, "key_length: only the width divided by the heads is supported"),
+    ("qwen2", {"rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor: only 1 is supported"),
+]
 
 
-@pytest.mark.parametrize(
-    ("shape", "changes", "message"),
-    [
-        ("gemma3", {"attention.sliding_window": None}, "gemma3.attention.sliding_window is missing"),
-        ("gemma3", {"attention.sliding_window_pattern": 4}, "pattern: only one full layer in 6 is supported"),
-        ("phi3", {"attention.sliding_window": None}, "missing: convert the model again with a newer llama.cpp"),
-        ("phi3", {"rope.scaling.type": "yarn"}, "'yarn' is not supported; choices: longrope, none"),
-        ("olmo2", {"attention.sliding_window": 7}, "an OLMo 3; of this architecture only OLMo 2 is supported"),
-        ("qwen2", {"attention.key_length": 32}, "key_length: only the width divided by the heads is supported"),
-        ("qwen2", {"rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor: only 1 is supported"),
-    ],
-)
-def test_families(tmp_path, shape, changes, message):
-    arch = gguf_writer.arch_of(shape)
-    values = gguf_writer.metadata(shape) | {f"{arch}.{key}": value for key, value in changes.items()}
-    gguf_writer.write_file(tmp_path / "m.gguf", arch, values, gguf_writer.tensors(shape, gguf_writer.make(shape)))
-    assert message in fails(tmp_path / "m.gguf", gguf_config.config_json)
-
-
-@pytest.mark.parametrize("which", ["short", "long"])
-def test_half_a_longrope(tmp_path, which):
-    arrays = gguf_writer.tensors("phi3", gguf_writer.make("phi3"))
-    del arrays[f"rope_factors_{which}.weight"]
-    gguf_writer.write_file(tmp_path / "m.gguf", "phi3", gguf_writer.metadata("phi3"), arrays)
-    assert "rope_factors_short and rope_factors_long are both needed" in fails(tmp_path / "m.gguf")
-
-
-def test_an_unusual_attention_factor_is_kept(tmp_path):
-    arrays = gguf_writer.tensors("phi3", gguf_writer.make("phi3"))
-    values = gguf_writer.metadata("phi3") | {"phi3.rope.scaling.attn_factor": 1.5}
-    gguf_writer.write_file(tmp_path / "m.gguf", "phi3", values, arrays)
-    assert gguf_config.config_json(tmp_path / "m.gguf")["rope_scaling"]["attention_factor"] == 1.5
-
-
-def test_known_sliding_window_patterns(tmp_path):
-    shape = "gemma3"
-    arrays = gguf_writer.tensors(shape, gguf_writer.make(shape))
-    for pattern in (6, [(layer + 1) % 6 != 0 for layer in range(62)]):
-        values = gguf_writer.metadata(shape) | {"gemma3.attention.sliding_window_pattern": pattern}
-        gguf_writer.write_file(tmp_path / "m.gguf", shape, values, arrays)
-        kinds = gguf_config.config_json(tmp_path / "m.gguf")["layer_types"]
-        assert [layer for layer, kind in enumerate(kinds) if kind == "full_attention"] == list(range(5, 62, 6))
+def test_families(tmp_path):
+    file = tmp_path / "m.gguf"
+    arrays = {shape: gguf_writer.tensors(shape, gguf_writer.make(shape)) for shape, *_ in FAMILIES}
+    for shape, changes, message in FAMILIES:
+        values = gguf_writer.metadata(shape) | {f"{shape}.{key}": value for key, value in changes.items()}
+        gguf_writer.write_file(file, shape, values, arrays[shape])
+        assert message in fails(file, gguf_config.config_json)
+    pattern = {"gemma3.attention.sliding_window_pattern": [(layer + 1) % 6 != 0 for layer in range(62)]}
+    gguf_writer.write_file(file, "gemma3", gguf_writer.metadata("gemma3") | pattern, arrays["gemma3"])
+    kinds = gguf_config.config_json(file)["layer_types"]
+    assert [layer for layer, kind in enumerate(kinds) if kind == "full_attention"] == list(range(5, 62, 6))
+    few = {name: array for name, array in arrays["gemma3"].items() if not name.startswith("blk.")}
+    few |= {f"blk.{layer}.attn_norm.weight": np.ones(96, np.float32) for layer in range(32)}
+    gguf_writer.write_file(file, "gemma3", gguf_writer.metadata("gemma3") | {"gemma3.block_count": 32}, few)
+    assert "the query scale is only known for models with 18, 26, 34, 48, 62 layers" in fails(file)
+    unusual = gguf_writer.metadata("phi3") | {"phi3.rope.scaling.attn_factor": 1.5}
+    gguf_writer.write_file(file, "phi3", unusual, arrays["phi3"])
+    assert gguf_config.config_json(file)["rope_scaling"]["attention_factor"] == 1.5
+    del arrays["phi3"]["rope_factors_short.weight"]
+    gguf_writer.write_file(file, "phi3", gguf_writer.metadata("phi3"), arrays["phi3"])
+    assert "rope_factors_short and rope_factors_long are both needed" in fails(file)
 
 
 def test_a_changed_file_is_read_again(write):

@@ -165,21 +165,15 @@ def test_bos_as_the_file_says_and_no_eos(tmp_path, arch, pre, says, bos):
     ]
 
 
-def test_added_tokens_stay_whole_and_control_tokens_are_special(tmp_path):
-    trained = gguf_tokenizers.byte_level("qwen2")
-    loaded = gguf_tokenizer.load(trained.write(tmp_path / "t.gguf"))
-    assert loaded.tokenize("x<think>y<|im_end|>") == ["x", "<think>", "y", "<|im_end|>"]
-    assert loaded.decode(loaded("x<think>y<|im_end|>")["input_ids"], skip_special_tokens=True) == "x<think>y"
-
-
-def test_padding_of_the_vocabulary_is_no_token(tmp_path):
+def test_added_tokens_stay_whole_and_padding_is_no_token(tmp_path):
     trained = gguf_tokenizers.byte_level("qwen2")
     size = len(trained.values["tokens"])
-    tokens = [*trained.values["tokens"], f"[PAD{size}]", f"[PAD{size + 1}]"]
-    kinds = [*trained.values["token_type"], gguf_tokenizers.UNUSED, gguf_tokenizers.UNUSED]
+    tokens = [*trained.values["tokens"], f"[PAD{size}]"]
+    kinds = [*trained.values["token_type"], gguf_tokenizers.UNUSED]
     loaded = gguf_tokenizer.load(trained.write(tmp_path / "t.gguf", tokens=tokens, token_type=kinds))
-    assert len(loaded) == size
-    assert f"[PAD{size}]" not in loaded.get_vocab()
+    assert len(loaded) == size and f"[PAD{size}]" not in loaded.get_vocab()
+    assert loaded.tokenize("x<think>y<|im_end|>") == ["x", "<think>", "y", "<|im_end|>"]
+    assert loaded.decode(loaded("x<think>y<|im_end|>")["input_ids"], skip_special_tokens=True) == "x<think>y"
 
 
 def test_phi3_takes_blanks_behind_added_tokens(tmp_path):
@@ -202,11 +196,8 @@ def test_phi3_takes_blanks_behind_added_tokens(tmp_path):
     ("kind", "changes", "expected"),
     [
         ("gpt2", {"model": "rwkv"}, "tokenizer.ggml.model='rwkv' is not supported; choices: gpt2, llama"),
-        ("gpt2", {"model": None}, "tokenizer.ggml.model is missing"),
-        ("gpt2", {"model": 3}, "tokenizer.ggml.model=3 is not supported; choices: gpt2, llama"),
         ("gpt2", {"pre": "falcon"}, "tokenizer.ggml.pre='falcon' is not supported; choices: dbrx, gpt-2, gpt-4o"),
         ("gpt2", {"pre": None}, "tokenizer.ggml.pre is missing"),
-        ("gpt2", {"pre": "default"}, "tokenizer.ggml.pre='default' is not supported"),
         ("gpt2", {"tokens": None}, "tokenizer.ggml.tokens: not in the file"),
         ("gpt2", {"tokens": "abc"}, "tokenizer.ggml.tokens: no list of texts"),
         ("gpt2", {"tokens": ["a", "b", "a"]}, "tokenizer.ggml.tokens: 1 duplicate tokens, such as 'a'"),
@@ -218,13 +209,8 @@ def test_phi3_takes_blanks_behind_added_tokens(tmp_path):
         ("gpt2", {"add_bos_token": 1}, "tokenizer.ggml.add_bos_token=1 is neither true nor false"),
         ("gpt2", {"add_bos_token": True, "bos_token_id": None}, "tokenizer.ggml.bos_token_id: not in the file"),
         ("gpt2", {"eos_token_id": 100_000}, "tokenizer.ggml.eos_token_id: 100000 is no token of "),
-        ("llama", {"scores": None}, "tokenizer.ggml.scores: missing or all equal"),
         ("llama", {"scores": "equal"}, "tokenizer.ggml.scores: missing or all equal, and the file has no merges"),
-        (
-            "llama",
-            {"tokens": [f"t{number}" for number in range(9)], "token_type": [1] * 9, "scores": [0.0] * 9},
-            "256 of 256",
-        ),
+        ("llama", {"tokens": ["t", "u", "v"], "token_type": [1] * 3, "scores": [0.0] * 3}, "256 of 256"),
     ],
 )
 def test_unsupported_tokenizers_are_refused(tmp_path, kind, changes, expected):

@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.lm import memory
-from knnprompt_jax.models import checkpoints, int8, registry
+from knnprompt_jax.models import checkpoints, layers, registry
 from knnprompt_jax.prompts import packing
 from tests.parallel import small
 
@@ -18,10 +18,10 @@ from tests.parallel import small
 def test_rounding_is_half_a_step_of_its_channel(inputs):
     kernel = np.random.default_rng(0).normal(size=(7, 11, 13)).astype(np.float32)
     kernel[:, :, 3] = 0
-    integers, scale = int8.quantise(kernel, inputs)
+    integers, scale = layers.quantise(kernel, inputs)
     assert integers.dtype == jnp.int8 and scale.dtype == jnp.float32 and abs(integers).max() == 127
     assert scale.shape == tuple(1 if axis in inputs else size for axis, size in enumerate(kernel.shape))
-    error = abs(np.asarray(int8.restore(integers, scale, jnp.float32)) - kernel)
+    error = abs(np.asarray(layers.restore(integers, scale, jnp.float32)) - kernel)
     assert (error <= np.asarray(scale) * 0.5001).all() and (error[:, :, 3] == 0).all()
 
 
@@ -36,7 +36,7 @@ def test_a_model_computes_with_the_restored_kernels(tmp_path):
     for path, leaf in nnx.to_flat_state(nnx.state(plain)):
         path = ".".join(path)
         if path in kernels:
-            restored = int8.restore(leaves[path][...], leaves[f"{path}_scale"][...], jnp.bfloat16)
+            restored = layers.restore(leaves[path][...], leaves[f"{path}_scale"][...], jnp.bfloat16)
             assert abs(restored - leaf[...]).max() < 0.01 * abs(leaf[...]).max()
             leaf.set_value(restored)
     models = [lm.LanguageModel(model, range(208), step_tokens=256) for model in (ours, plain)]

@@ -50,12 +50,6 @@ def test_frequencies_are_those_of_transformers(name):
         assert table.scale == pytest.approx(getattr(theirs, f"{kind}attention_scaling"), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", [*sorted(set(RESCALED) - {"dynamic NTK"}), "meta-llama/Llama-3.1-8B"])
-def test_scaling_changes_the_frequencies(name):
-    plain = {key: value for key, value in SCALED[name].items() if key != "rope_scaling"}
-    assert registry.config_from_hf(plain).rotary != registry.config_from_hf(SCALED[name]).rotary
-
-
 def test_contexts():
     """LongRoPE ends where its long factors would begin, dynamic NTK where it would begin to scale."""
     contexts = {name: registry.config_from_hf(hf).num_positions for name, hf in SCALED.items()}

@@ -1,7 +1,6 @@
 """Each published weight format gives the same decoder, and exports load in `transformers`."""
 
 import copy
-import json
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +21,6 @@ NEWER_SHAPES += ["olmo2", "phi", "phi-tied", "phi3", "phi3-tied", "smollm3"]
 TOKENS_BT = np.random.default_rng(1).integers(0, 53, (2, 23))
 
 
-def _assert_same(one, other) -> None:
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    jax.tree.map(np.testing.assert_array_equal, one, other)
-
-
 @pytest.mark.parametrize(
     ("shape", "layout", "sharded"),
     [
@@ -39,18 +33,9 @@ def test_formats_load_alike(pair, tmp_path, shape, layout, sharded):
     torch_models.FORMATS[layout](model, tmp_path, sharded)
     files = tensor_files.find(tmp_path)
     assert (len(files) > 1) == sharded
-    _assert_same(torch_models.load(tmp_path), want)
-
-
-@pytest.mark.parametrize("shape", ["llama", "gpt_neox"])
-def test_flax_files_of_newer_families_are_refused(pair, tmp_path, shape):
-    model, _ = pair(shape)
-    torch_models.write_flax(model, tmp_path, sharded=False)
-    family = model.config.model_type
-    with pytest.raises(
-        errors.UserError, match=f"flax_model.msgpack: Flax files of {family} models were never published"
-    ):
-        torch_models.load(tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, torch_models.load(tmp_path), want)
+    view = next(tensor for tensor in tensor_files.read(files) if "q" in tensor.key or "c_attn" in tensor.key).view()
+    assert not view.flags.owndata, "a view maps the file"
 
 
 @pytest.mark.parametrize("layout", ["safetensors", "flax"])
@@ -63,7 +48,13 @@ def test_prefix_is_optional(pair, tmp_path, layout):
         torch_models.write_flax(model, tmp_path, sharded=False)
         tree = serialization.msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
         (tmp_path / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree["transformer"]))
-    _assert_same(torch_models.load(tmp_path), want)
+    jax.tree.map(np.testing.assert_array_equal, torch_models.load(tmp_path), want)
+
+
+def test_flax_files_of_newer_families_are_refused(pair, tmp_path):
+    torch_models.write_flax(pair("llama")[0], tmp_path, sharded=False)
+    with pytest.raises(errors.UserError, match="flax_model.msgpack: Flax files of llama models were never published"):
+        torch_models.load(tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -98,17 +89,6 @@ def test_flax_arrays_in_bfloat16_and_in_parts(pair, tmp_path, monkeypatch):
         assert (tensor.shape, tensor.dtype) == (node[name].shape, jnp.bfloat16)
 
 
-@pytest.mark.parametrize("layout", ["safetensors", "torch", "flax"])
-def test_views_are_lazy(pair, tmp_path, layout):
-    """A view maps the file: it owns no memory, and neither does its rearrangement."""
-    torch_models.FORMATS[layout](pair("gpt2")[0], tmp_path, sharded=False)
-    tensor = next(tensor for tensor in tensor_files.read(tensor_files.find(tmp_path)) if "c_attn" in tensor.key)
-    view = tensor.view()
-    assert not view.flags.owndata
-    assert np.shares_memory(view, view.reshape(*view.shape[:-1], 3, -1) if view.ndim > 1 else view)
-    assert isinstance(view, np.memmap) == (layout != "torch")
-
-
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
@@ -118,10 +98,8 @@ def test_views_are_lazy(pair, tmp_path, layout):
     ],
 )
 def test_export_loads_in_transformers(pair, tmp_path, shape, dtype):
-    model, ours = pair(shape)
-    hf = model.config.to_dict()
-    checkpoints.save(tmp_path / "new" / "folder", ours, hf, dtype)
-    folder = tmp_path / "new" / "folder"
+    (model, ours), folder = pair(shape), tmp_path / "new" / "folder"
+    checkpoints.save(folder, ours, model.config.to_dict(), dtype)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     again, report = torch_models.transformers.AutoModelForCausalLM.from_pretrained(
         folder, output_loading_info=True, attn_implementation="eager"
@@ -134,13 +112,8 @@ def test_export_loads_in_transformers(pair, tmp_path, shape, dtype):
         weight.data = weight.data.to(again.dtype).float()
     want_BTV = torch_models.log_probabilities(rounded, TOKENS_BT)
     np.testing.assert_allclose(torch_models.log_probabilities(again.eval().float(), TOKENS_BT), want_BTV, atol=1e-6)
-
-
-def test_export_round_trip(pair, tmp_path):
-    model, ours = pair("opt-350m")
-    checkpoints.save(tmp_path, ours, model.config.to_dict(), jnp.float32)
-    _assert_same(torch_models.load(tmp_path), ours)
-    assert json.loads((tmp_path / "config.json").read_text())["torch_dtype"] == "float32"
+    if dtype == jnp.float32:
+        jax.tree.map(np.testing.assert_array_equal, torch_models.load(folder), ours)
 
 
 def test_export_refuses_another_config(pair, tmp_path):

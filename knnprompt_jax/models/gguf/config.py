@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.gguf import rope as gguf_rope
 from knnprompt_jax.models.gguf import vocabulary as gguf_vocabulary
 
-Fields = gguf_fields.Fields
+Fields = gguf_header.Fields
 Json = dict[str, Any]
 
 _NEOX_20B = {"hidden_size": 6144, "num_hidden_layers": 44}  # The only GPT-NeoX whose GELU is the tanh approximation.
@@ -32,9 +31,9 @@ def config_json(file: pathlib.Path) -> Json:
     Raises:
         UserError: the file cannot be read, lacks metadata, has unsupported metadata, or does not determine its model.
     """
-    fields = gguf_fields.model_fields(gguf_header.read(file))
+    fields = gguf_header.model_fields(gguf_header.read(file))
     config = _BUILDERS[fields.arch](fields)
-    special = gguf_fields.tokenizer_fields(fields.header)
+    special = gguf_header.tokenizer_fields(fields.header)
     config |= {f"{role}_token_id": special.value(gguf_vocabulary.ROLES[role]) for role in ("bos", "eos", "pad")}
     fields.refuse_unread()
     return config
@@ -55,7 +54,7 @@ def _sizes(fields: Fields) -> Json:
     return _vocabulary(fields) | {
         "hidden_size": fields.size("embedding_length"),
         "intermediate_size": fields.size("feed_forward_length"),
-        "num_hidden_layers": gguf_fields.num_layers(fields),
+        "num_hidden_layers": gguf_header.num_layers(fields),
         "num_attention_heads": fields.size("attention.head_count"),
         "max_position_embeddings": fields.size("context_length"),
     }
@@ -208,7 +207,7 @@ def _gpt2(fields: Fields) -> Json:
         **_vocabulary(fields),
         "n_embd": fields.size("embedding_length"),
         "n_inner": fields.size("feed_forward_length"),
-        "n_layer": gguf_fields.num_layers(fields),
+        "n_layer": gguf_header.num_layers(fields),
         "n_head": fields.size("attention.head_count"),
         "n_positions": fields.size("context_length"),
         "layer_norm_epsilon": fields.number("attention.layer_norm_epsilon"),

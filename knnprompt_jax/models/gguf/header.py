@@ -1,4 +1,4 @@
-"""The header of a GGUF file: its metadata, and the place of each tensor.
+"""The header of a GGUF file: its metadata, read value by value and validated, and the place of each tensor.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3. `gguf.GGUFReader` is not used: it makes an array
 for each token, and does not return if a damaged count is huge.
@@ -17,12 +17,17 @@ import gguf
 import numpy as np
 
 from knnprompt_jax import errors
+from knnprompt_jax.models import hf_config
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _QUANTISATIONS = {kind.value: kind for kind in gguf.GGMLQuantizationType}
 _MAX_DIMENSIONS = 4
 _STRING, _ARRAY, _SCALARS = gguf.GGUFValueType.STRING, gguf.GGUFValueType.ARRAY, gguf.GGUFReader.gguf_scalar_to_np
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "gptneox", "gpt2")
+# These values do not change the model's results.
+_HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +111,43 @@ def read(file: pathlib.Path) -> Header:
         raise
     except (OSError, ValueError, struct.error) as error:
         raise errors.UserError(f"{file}: truncated or corrupt: {error}".splitlines()[0]) from None
+
+
+class Fields(hf_config.Fields):
+    """The values of a file whose keys begin with `prefix`, under the rest of the key."""
+
+    def __init__(self, header: Header, prefix: str):
+        values = {key.removeprefix(prefix): value for key, value in header.metadata.items() if key.startswith(prefix)}
+        super().__init__(values, str(header.file), prefix)
+        self.header = header
+
+    @property
+    def arch(self) -> str:
+        return self.prefix.removesuffix(".")
+
+    def _matters(self, key: str, value: Any) -> bool:
+        """Return whether an unread value may change the model: not if it is 0, false or empty."""
+        return key not in _HARMLESS and bool(value.any() if isinstance(value, np.ndarray) else value)
+
+
+def model_fields(header: Header) -> Fields:
+    """Return the values under the architecture's prefix; raises UserError if the architecture is not supported."""
+    return Fields(header, Fields(header, "general.").choice("architecture", None, ARCHITECTURES) + ".")
+
+
+def tokenizer_fields(header: Header) -> Fields:
+    """Return the values that describe the tokenizer."""
+    return Fields(header, "tokenizer.ggml.")
+
+
+def num_layers(fields: Fields) -> int:
+    """Return the number of layers; raises UserError if the tensors belong to another number of layers."""
+    layers = fields.size("block_count")
+    names = [name.split(".") for name in fields.header.tensors]
+    found = len({parts[1] for parts in names if parts[0] == "blk" and len(parts) > 2})
+    if found != layers:
+        raise fields.wrong("block_count", f"{layers} layers, but the tensors belong to {found}")
+    return layers
 
 
 @functools.lru_cache(maxsize=1)

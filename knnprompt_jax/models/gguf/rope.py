@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.models.gguf import fields as gguf_fields
+from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
 
 DEFAULT_THETA = 10_000.0  # llama.cpp's.
 _TYPES = ("none", "linear", "yarn", "longrope")
 
 
-def scaling(fields: gguf_fields.Fields) -> dict[str, Any]:
+def scaling(fields: gguf_header.Fields) -> dict[str, Any]:
     """Return `rope_scaling`, or `rope_factors` by which each frequency is divided (Llama 3.1), or an empty dictionary.
 
     Raises:
@@ -28,7 +28,7 @@ def scaling(fields: gguf_fields.Fields) -> dict[str, Any]:
     return {"rope_scaling": rope_scaling} if rope_scaling else {}
 
 
-def longrope(fields: gguf_fields.Fields) -> dict[str, Any]:
+def longrope(fields: gguf_header.Fields) -> dict[str, Any]:
     """Return the keys of Phi-3, whose files have both sets of factors as tensors, or neither."""
     fields.choice("rope.scaling.type", "longrope", ("none", "longrope"))
     context = fields.size("context_length")
@@ -48,7 +48,7 @@ def longrope(fields: gguf_fields.Fields) -> dict[str, Any]:
     return {**context_keys, "rope_scaling": keys | context_keys}
 
 
-def share(fields: gguf_fields.Fields, head: int) -> float:
+def share(fields: gguf_header.Fields, head: int) -> float:
     """Return the rotated part of each head, such that `int(head * share)` is the number of values in the file."""
     rotated = fields.size("rope.dimension_count", head)
     if rotated > head:
@@ -57,7 +57,7 @@ def share(fields: gguf_fields.Fields, head: int) -> float:
     return part if int(head * part) == rotated else math.nextafter(part, 1)
 
 
-def _scaling_by_type(fields: gguf_fields.Fields) -> dict[str, Any] | None:
+def _scaling_by_type(fields: gguf_header.Fields) -> dict[str, Any] | None:
     """Read the scaling as llama.cpp does: linear without a type; older files call the factor `rope.scale_linear`."""
     kind = fields.choice("rope.scaling.type", "linear", _TYPES)
     older, newer = fields.value("rope.scale_linear"), fields.value("rope.scaling.factor")
@@ -79,7 +79,7 @@ def _scaling_by_type(fields: gguf_fields.Fields) -> dict[str, Any] | None:
     return keys
 
 
-def _factors(fields: gguf_fields.Fields, name: str) -> list[float]:
+def _factors(fields: gguf_header.Fields, name: str) -> list[float]:
     """Return the numbers of a tensor; an empty list if the file does not have it."""
     entry = fields.header.tensors.get(name)
     if entry is None:

@@ -14,7 +14,6 @@ import numpy as np
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import tensor_files
-from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import header as gguf_header
 
 # Factors of rotary frequencies, which are part of the config.
@@ -48,7 +47,7 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
     Raises:
         UserError: as `gguf_header.read`, or an unsupported architecture, quantisation or number of heads.
     """
-    fields = gguf_fields.model_fields(gguf_header.read(file))
+    fields = gguf_header.model_fields(gguf_header.read(file))
     names = _translate(fields, hf_names)
     for entry in fields.header.tensors.values():
         if entry.name not in _ROPE_TENSORS:
@@ -83,10 +82,10 @@ def numbers(header: gguf_header.Header, entry: gguf_header.Entry) -> np.ndarray:
         return gguf.quants.dequantize(rows, entry.type)
 
 
-def _translate(fields: gguf_fields.Fields, hf_names: Iterable[str]) -> dict[str, str]:
+def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str, str]:
     """Return the expected name for each name in the file."""
     arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == fields.arch)
-    table = gguf.get_tensor_name_map(arch, gguf_fields.num_layers(fields))
+    table = gguf.get_tensor_name_map(arch, gguf_header.num_layers(fields))
     names: dict[str, str] = {}
     for hf_name in hf_names:
         suffix = next((suffix for suffix in (".weight", ".bias") if hf_name.endswith(suffix)), "")
@@ -96,7 +95,7 @@ def _translate(fields: gguf_fields.Fields, hf_names: Iterable[str]) -> dict[str,
     return names
 
 
-def _tensor(fields: gguf_fields.Fields, entry: gguf_header.Entry, key: str) -> tensor_files.Tensor:
+def _tensor(fields: gguf_header.Fields, entry: gguf_header.Entry, key: str) -> tensor_files.Tensor:
     layout, stored_dtype = _layout(fields, entry), dtype(fields.header, entry)
     shape = entry.shape[::-1] if layout and layout.transposes else entry.shape
     if layout is None and entry.type in _STORED:
@@ -116,7 +115,7 @@ def _compute(header: gguf_header.Header, entry: gguf_header.Entry, layout: _Layo
     return array
 
 
-def _layout(fields: gguf_fields.Fields, entry: gguf_header.Entry) -> _Layout | None:
+def _layout(fields: gguf_header.Fields, entry: gguf_header.Entry) -> _Layout | None:
     """Return how to restore a tensor; None if llama.cpp keeps it as it is. Raises UserError if the heads do not divide it."""
     part = entry.name.split(".", 2)[-1]
     if fields.arch in ("llama", "smollm3") and part.startswith(("attn_q.", "attn_k.")):
@@ -134,7 +133,7 @@ def _layout(fields: gguf_fields.Fields, entry: gguf_header.Entry) -> _Layout | N
     return None
 
 
-def _dividing(fields: gguf_fields.Fields, entry: gguf_header.Entry, heads: int, parts: int) -> int:
+def _dividing(fields: gguf_header.Fields, entry: gguf_header.Entry, heads: int, parts: int) -> int:
     if entry.shape[0] % (parts * heads):
         shape = list(entry.shape)
         raise fields.wrong("attention.head_count", f"{heads} heads do not divide {entry.name} of shape {shape}")

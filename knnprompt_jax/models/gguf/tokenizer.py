@@ -11,12 +11,10 @@ import tokenizers
 
 from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import bpe as gguf_bpe
-from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import header as gguf_header
-from knnprompt_jax.models.gguf import sentencepiece as gguf_sentencepiece
 from knnprompt_jax.models.gguf import vocabulary as gguf_vocabulary
 
-_BUILDERS = {"gpt2": gguf_bpe.build, "llama": gguf_sentencepiece.build}
+_BUILDERS = {"gpt2": gguf_bpe.byte_level, "llama": gguf_bpe.sentencepiece}
 # Phi-3's other added tokens absorb the blanks after them. No file has this; llama.cpp has it in its code.
 _PHI3_KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
 
@@ -32,7 +30,7 @@ def load(file: pathlib.Path) -> Any:
     import transformers
 
     header = gguf_header.read(file)
-    model = gguf_fields.tokenizer_fields(header).choice("model", None, _BUILDERS)
+    model = gguf_header.tokenizer_fields(header).choice("model", None, _BUILDERS)
     vocabulary = gguf_vocabulary.read(header)
     try:
         tokenizer, bos = _BUILDERS[model](vocabulary)
@@ -63,8 +61,8 @@ def _added_tokens(vocabulary: gguf_vocabulary.Vocabulary, model: str) -> list[to
             continue
         options = {"special": is_special, "normalized": False}
         options["rstrip"] = vocabulary.arch == "phi3" and model == "llama" and token not in _PHI3_KEEPS_BLANKS
-        if model == "llama" and not is_special and not gguf_sentencepiece.has_prefix(vocabulary):
+        if model == "llama" and not is_special and not gguf_bpe.has_prefix(vocabulary):
             # Gemma looks for runs of blanks after blanks became "▁".
-            token, options["normalized"] = gguf_sentencepiece.spell(vocabulary, token), True
+            token, options["normalized"] = gguf_bpe.spell(vocabulary, token), True
         added.append(tokenizers.AddedToken(token, **options))
     return added

@@ -5,7 +5,6 @@ import dataclasses
 
 import numpy as np
 
-from knnprompt_jax.models.gguf import fields as gguf_fields
 from knnprompt_jax.models.gguf import header as gguf_header
 
 # Kinds of tokens, numbered as in SentencePiece.
@@ -20,7 +19,7 @@ class Vocabulary:
     `roles` maps "bos", "eos", "unk" and "pad" to ids, where the file names them.
     """
 
-    fields: gguf_fields.Fields
+    fields: gguf_header.Fields
     arch: str
     tokens: list[str]
     kinds: list[int]
@@ -43,7 +42,7 @@ def read(header: gguf_header.Header) -> Vocabulary:
     Raises:
         UserError: the vocabulary is missing, has duplicate tokens, or its parts do not fit together.
     """
-    fields = gguf_fields.tokenizer_fields(header)
+    fields = gguf_header.tokenizer_fields(header)
     tokens, merges = _texts(fields, "tokens"), _texts(fields, "merges")
     if tokens is None:
         raise fields.wrong("tokens", "not in the file")
@@ -57,7 +56,7 @@ def read(header: gguf_header.Header) -> Vocabulary:
     kinds = _numbers(fields, "token_type", len(tokens))
     return Vocabulary(
         fields=fields,
-        arch=gguf_fields.model_fields(header).arch,
+        arch=gguf_header.model_fields(header).arch,
         tokens=tokens,
         kinds=[NORMAL] * len(tokens) if kinds is None else kinds.tolist(),
         merges=None if merges is None else [_split_merge(fields, merge) for merge in merges],
@@ -66,21 +65,21 @@ def read(header: gguf_header.Header) -> Vocabulary:
     )
 
 
-def _texts(fields: gguf_fields.Fields, key: str) -> list[str] | None:
+def _texts(fields: gguf_header.Fields, key: str) -> list[str] | None:
     value = fields.value(key)
     if value is not None and not (isinstance(value, list) and value):
         raise fields.wrong(key, "no list of texts")
     return value
 
 
-def _numbers(fields: gguf_fields.Fields, key: str, length: int) -> np.ndarray | None:
+def _numbers(fields: gguf_header.Fields, key: str, length: int) -> np.ndarray | None:
     value = fields.value(key)
     if value is not None and not (isinstance(value, np.ndarray) and value.shape == (length,)):
         raise fields.wrong(key, f"{length} numbers are needed, one for each token")
     return value
 
 
-def _split_merge(fields: gguf_fields.Fields, merge: str) -> tuple[str, str]:
+def _split_merge(fields: gguf_header.Fields, merge: str) -> tuple[str, str]:
     """Split a merge at the blank between its parts; the first part may itself begin with a blank."""
     left, blank, right = merge[1:].partition(" ")
     if not blank or not right:
