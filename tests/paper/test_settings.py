@@ -1,4 +1,4 @@
-"""A grid's options: what cannot be is one line with the choices."""
+"""A grid's options: invalid values give one line with the choices."""
 
 import dataclasses
 
@@ -12,28 +12,20 @@ from knnprompt_jax import errors
     [
         ({"experiment": ""}, "experiment is required"),
         ({"tasks": "mr,poems"}, "unknown task 'poems'; choose from sst2"),
-        ({"methods": "icl,bert"}, "unknown method 'bert': choose from icl"),
-        ({"regime": "zero-shot"}, "choose from full, few-shot"),
-        ({"direction": "sideways"}, "direction='sideways': choose from forward, released"),
+        ({"methods": "icl,bert"}, "unknown method 'bert'"),
         ({"shots": (4, 0)}, "shots=.4, 0.: at least 1 is required"),
         ({"shares": (0.25, 0.75)}, "shares=.*: at most 0.5 is allowed"),
-        ({"shares": (0.0,)}, "shares=.*: at least"),
         ({"prior_settings": "A,D"}, "choose from A, B, C"),
-        ({"rows": -1}, "rows=-1: at least 0"),
         ({"shard": "9/8"}, "--shard=9/8: write it as i/n with i from 1 to n"),
         ({"shard": "0/8"}, "--shard=0/8"),
-        ({"shard": "half"}, "shard='half'"),
-        ({"dtype": "int4"}, "choose from float32, bfloat16"),
-        ({"label_token": "middle"}, "choose from last, first"),
+        ({"shard": "half"}, "--shard=half"),
     ],
 )
-def test_impossible_options_are_refused(grid, change, message):
+def test_invalid_options_are_refused(grid, change, message):
     with pytest.raises(errors.UserError, match=message):
         dataclasses.replace(grid, **change)
 
 
-def test_names_are_read_from_lists(grid):
-    given = dataclasses.replace(grid, tasks=" mr, trec,mr,", models="tiny,gpt2-xl", methods="knn", shard="3/8")
-    assert given.task_names == ["mr", "trec"]
-    assert given.model_names == ["tiny", "gpt2-xl"]
-    assert given.shard_numbers == (2, 8)
+def test_names_are_split_at_commas(grid):
+    given = dataclasses.replace(grid, tasks=" mr, trec,mr,", models="tiny,gpt2-xl", shard="3/8")
+    assert (given.task_names, given.model_names, given.shard_numbers) == (["mr", "trec"], ["tiny", "gpt2-xl"], (2, 8))
