@@ -8,26 +8,35 @@ import pytest
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.paper import job, planner
+from knnprompt_jax.paper import grid as grid_lib
 from knnprompt_jax.paper.experiments import case_study
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import records
+from knnprompt_jax.runs import inputs, records
 from knnprompt_jax.store import representations
 
 
 def test_the_file_agrees_with_the_record_and_the_states(grid):
+    """Distributions are computed again in float64 from whole prompts, without a shared prefix."""
     grid = dataclasses.replace(grid, experiment="case_study", shots=(6,), seeds=(1,))
-    job.run(grid)
+    (planned,) = grid_lib.plan(inputs.resolved(grid)).passes
+    grid_lib.run(grid)
     folder = pathlib.Path(grid.output) / "case_study"
     icl, knn = records.read_all(folder)
     study = case_study.read(case_study.path_of(folder, knn))
     assert not case_study.path_of(folder, icl).exists()
     assert tuple(study.true) == knn.true and tuple(study.knn) == knn.predicted and tuple(study.icl) == icl.predicted
-    planned = planner.Planner().plan([dataclasses.replace(grid, output="elsewhere")]).passes[0]
     problem = next(run.problem for run in planned.runs if run.problem.split.anchors)
+    task, rows = problem.task, [*problem.split.anchors, *problem.evaluation]
     assert list(study.anchor_texts) == [row.fields["sentence"] for row in problem.split.anchors]
     assert list(study.anchor_labels) == [row.label for row in problem.split.anchors]
-    p_NV = _distributions(planned, problem)
+    model = lm.LanguageModel.from_pretrained(grid.models)
+    demonstrations = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
+    suffixes = [
+        np.array(each, np.int32) for each in model.tokenize([demonstrations + task.render(row) for row in rows])
+    ]
+    group = layout.PromptGroup(np.zeros(0, np.int32), tuple(suffixes), np.arange(len(rows)))
+    states = states_lib.read(model, layout.Prompts((group,), len(rows)))
+    p_NV = np.exp(np.asarray(representations.log_probabilities(model.head, states), np.float64))
     anchors, queries = p_NV[: len(study.anchor_texts)], p_NV[len(study.anchor_texts) :]
     divergences_QN = (anchors[None] * np.log(anchors[None] / queries[:, None])).sum(-1)
     np.testing.assert_array_equal(study.neighbours_Qk, np.argsort(divergences_QN, axis=-1)[:, : case_study.NEIGHBOURS])
@@ -38,21 +47,7 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
     np.testing.assert_allclose(np.linalg.norm(study.points[:1] - study.points, axis=-1), hellinger, atol=1e-3)
 
 
-def _distributions(planned, problem):
-    """Return float64 next-token distributions of anchors, then test rows, from whole prompts without a shared prefix."""
-    model = lm.LanguageModel.from_pretrained(str(planned.model.folder))
-    task = problem.task
-    demonstrations = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
-    tokens = model.tokenize(
-        [demonstrations + task.render(row) for row in [*problem.split.anchors, *problem.evaluation]]
-    )
-    suffixes = tuple(np.array(each, np.int32) for each in tokens)
-    group = layout.PromptGroup(np.zeros(0, np.int32), suffixes, np.arange(len(tokens)))
-    states = states_lib.read(model, layout.Prompts((group,), len(tokens)))
-    return np.exp(np.asarray(representations.log_probabilities(model.head, states), np.float64))
-
-
-@pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04 cut short", "other arrays"])
+@pytest.mark.parametrize("content", [None, b"PK\x03\x04 cut short", "other arrays"])
 def test_other_files_are_refused(content, tmp_path):
     path = tmp_path / "study.npz"
     if content == "other arrays":
