@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -141,70 +141,66 @@ def _runs(settings: settings_lib.GridSettings, weights: bool) -> Iterator[tuple[
     experiment = experiments.get(settings.experiment)
     load = functools.partial(inputs.load_rows, settings, count=settings.rows)
     rows_of_tasks = [load(name) for name in settings.task_names]
-    make = _RunMaker(settings)
+    make = _run_maker(settings)
     if any(not registry.get(name).own_model for name in settings.method_names):
         for name in settings.model_names:
             model = inputs.load_model(name, settings.revision, weights=weights)
             for rows in rows_of_tasks:
                 cells = experiment.cells_of(settings, rows, inputs.max_demo_shots(rows, model))
-                yield model, [make.run(model, rows, cell) for cell in cells]
+                yield model, [make(model, rows, cell) for cell in cells]
     trained = list(cells_lib.trained_cells(settings))
     for name in dict.fromkeys(cell.method for cell in trained):
-        model = _trained_model(name, getattr(settings.options, name).model, weights)
+        trained_model = getattr(settings.options, name).model
+        try:
+            model = inputs.load_model(trained_model, families=tuple(models.FAMILIES), of_prompts=False, weights=weights)
+        except errors.UserError as error:
+            advice = f"--options.{name}.model takes a folder; or leave {name} out of --methods"
+            raise errors.UserError(f"{error}; {advice}") from None
         for rows in rows_of_tasks:
-            yield model, [make.run(model, rows, cell) for cell in trained if cell.method == name]
+            yield model, [make(model, rows, cell) for cell in trained if cell.method == name]
 
 
-class _RunMaker:
-    """Make runs of cells. Hundreds of cells share a problem, which is made once."""
+def _run_maker(settings: settings_lib.GridSettings) -> Callable[..., run_lib.Run]:
+    """Return a function that makes the run of a model, rows and a cell. Hundreds of cells share a problem."""
+    compute, source = run_lib.compute_of(settings), run_lib.source_of(settings)
+    prepared: set[str] = set()
 
-    def __init__(self, settings: settings_lib.GridSettings):
-        self._settings, self._compute = settings, run_lib.compute_of(settings)
-        self._problem = functools.cache(self._make_problem)
-        self._prepared: set[str] = set()
-
-    def run(self, model: inputs.Model, rows: inputs.Rows, cell: cells_lib.GridCell) -> run_lib.Run:
-        problem = self._problem(model, rows, cell.draw, cell.test_share)
-        declared, options = cell.declared, cell.options(self._settings)
-        registry.select([declared.name], problem)
-        if (name := repr((declared.name, options))) not in self._prepared:
-            declared.prepare(problem, options)
-            self._prepared.add(name)
-        return run_lib.Run(
-            cell.method,
-            declared,
-            options,
-            problem,
-            model,
-            self._compute,
-            self._settings.datastore,
-            experiment=self._settings.experiment,
-            cell=dict(cell.axes),
-            note=cells_lib.REUSED if cell.reuses_icl else "",
-            source=run_lib.source_of(self._settings),
-        )
-
-    def _make_problem(
-        self, model: inputs.Model, rows: inputs.Rows, draw: draws.Draw, test_share: float | None
+    @functools.cache
+    def problem_of(
+        model: inputs.Model, rows: inputs.Rows, draw: draws.Draw, test_share: float | None
     ) -> method.Problem:
         return method.Problem(
             rows.task,
             draws.split(rows, draw),
             draws.evaluation(rows, test_share, draw.seed),
             model.tokenize,
-            label_token=self._settings.label_token,
-            truncation=self._settings.truncation,
+            label_token=settings.label_token,
+            truncation=settings.truncation,
             logit_cap=model.config.logit_cap,
         )
 
+    def make(model: inputs.Model, rows: inputs.Rows, cell: cells_lib.GridCell) -> run_lib.Run:
+        problem = problem_of(model, rows, cell.draw, cell.test_share)
+        declared, options = cell.declared, cell.options(settings)
+        registry.select([declared.name], problem)
+        if (name := repr((declared.name, options))) not in prepared:
+            declared.prepare(problem, options)
+            prepared.add(name)
+        return run_lib.Run(
+            cell.method,
+            declared,
+            options,
+            problem,
+            model,
+            compute,
+            settings.datastore,
+            experiment=settings.experiment,
+            cell=dict(cell.axes),
+            note=cells_lib.REUSED if cell.reuses_icl else "",
+            source=source,
+        )
 
-def _trained_model(method_name: str, name: str, weights: bool) -> inputs.Model:
-    """Load the model that a method trains."""
-    try:
-        return inputs.load_model(name, families=tuple(models.FAMILIES), of_prompts=False, weights=weights)
-    except errors.UserError as error:
-        advice = f"--options.{method_name}.model takes a folder; or leave {method_name} out of --methods"
-        raise errors.UserError(f"{error}; {advice}") from None
+    return make
 
 
 def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_lib.Pass]:

@@ -56,7 +56,7 @@ def facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
         "Demonstrations per class": names.span(ours.demo_shots),
         "Seeds": names.span(ours.seed),
         "Test rows": f"{names.span(rows)} per task" if len(rows) < 4 else f"{rows[0]} to {rows[-1]} per task",
-        "KL direction": ", ".join(sorted(set(filter(None, map(_direction, ours.record))))),
+        "KL direction": ", ".join(sorted(filter(None, set(map(_direction, ours.record))))),
         "Read by the language model": f"{tokens:,} tokens, each record counted as if it had run alone",
         "Run on": "; ".join(sorted(set(map(_environment, ours.record)))),
         "Other rows at equal seeds": _other_rows(ours),
@@ -142,16 +142,13 @@ def _models(ours: pd.DataFrame, shipped: settings_lib.GridSettings) -> Iterator[
     ran = names.ordered("model", ours.model)
     other = [name for name in ran if name not in (*usual, *published.own_models().values())]
     missing = _left_out(usual, ran)
+    span = " to ".join(map(names.model, dict.fromkeys([missing[0], missing[-1]]))) if missing else ""
     if other and len(missing) == len(usual):
-        yield f"{', '.join(map(names.model, other))} instead of {_several(usual)}"
+        yield f"{', '.join(map(names.model, other))} instead of {span}"
     elif missing:
-        yield f"without {_several(missing)}"
+        yield f"without {span}"
 
 
 def _left_out(values: Iterable[Any], ran: Iterable[Any]) -> list[Any]:
     known = set(ran)
     return [value for value in values if value not in known]
-
-
-def _several(models: Sequence[str]) -> str:
-    return names.model(models[0]) + (f" to {names.model(models[-1])}" if len(models) > 1 else "")

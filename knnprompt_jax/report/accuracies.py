@@ -21,14 +21,13 @@ OVER_THESE = "the paper's average is over these tasks, from its rounded numbers;
 Marks = Callable[[pd.DataFrame], tuple[str, ...]]
 
 
-def no_marks(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return no further marks for a cell's records."""
-    del frame
-    return ()
-
-
 def build(
-    name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, paper: pd.DataFrame, marks: Marks = no_marks
+    name: str,
+    ours: pd.DataFrame,
+    axes: Sequence[str],
+    caption: str,
+    paper: pd.DataFrame,
+    marks: Marks = lambda records: (),
 ) -> Table:
     """Return a row per place on the axes, a column per task and one for their average.
 
@@ -44,7 +43,11 @@ def build(
     by_task, printed_by_task = results.groups(ours, [*axes, "task"]), results.groups(paper, [*axes, "task"])
     no_records, no_numbers = ours[:0], paper[:0]
     cells: dict[tuple, dict[str, Cell]] = {}
-    for place in _models_with_records_first(names.ordered_places(axes, measured | printed), axes, ours):
+    models_with_records = set(ours.model)
+    places = names.ordered_places(axes, measured | printed)
+    if "model" in axes:
+        places.sort(key=lambda place: place[axes.index("model")] not in models_with_records)
+    for place in places:
         cells[place] = {}
         for task in tasks:
             records = by_task.get((*place, task), no_records)
@@ -60,11 +63,6 @@ def _columns(tasks: Sequence[str]) -> dict[str, str]:
     return {task: names.task(task) for task in (*tasks, *((published.AVERAGE,) if len(tasks) > 1 else ()))}
 
 
-def _models_with_records_first(places: Sequence[tuple], axes: Sequence[str], ours: pd.DataFrame) -> list[tuple]:
-    ran = set(ours.model)
-    return sorted(places, key=lambda place: "model" in axes and place[axes.index("model")] not in ran)
-
-
 def axes_of(axes: Sequence[str], ours: pd.DataFrame, paper: pd.DataFrame) -> list[str]:
     """Return the axes, preceded by model and m if different models or numbers of shots would share a row."""
 
@@ -73,14 +71,10 @@ def axes_of(axes: Sequence[str], ours: pd.DataFrame, paper: pd.DataFrame) -> lis
         return len(frame) > 0 and frame.groupby(others, dropna=False)[axis].nunique().max() > 1
 
     several_models = len(ours) > 0 and len(results.by_model(ours)) > 1
-    missing = {"model": several_models or is_mixed("model", paper), "m": is_mixed("m", _joined(ours, paper, axes))}
-    return [*(axis for axis, mixed in missing.items() if mixed and axis not in axes), *axes]
-
-
-def _joined(ours: pd.DataFrame, paper: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
-    """Return the places of our records and of the paper's numbers."""
     columns = list(dict.fromkeys([*axes, "m", "task"]))
-    return pd.concat([each.reindex(columns=columns) for each in (ours, paper) if len(each)] or [ours])
+    both = pd.concat([each.reindex(columns=columns) for each in (ours, paper) if len(each)] or [ours])
+    missing = {"model": several_models or is_mixed("model", paper), "m": is_mixed("m", both)}
+    return [*(axis for axis, mixed in missing.items() if mixed and axis not in axes), *axes]
 
 
 def cell_marks(records: pd.DataFrame) -> tuple[str, ...]:
@@ -145,7 +139,7 @@ def seeds(name: str, paper: pd.DataFrame) -> Iterator[str]:
         yield text + ("." if table == name else f", from its table of {published.TITLES[table]}.")
 
 
-def paired(name: str, ours: pd.DataFrame, axes: Sequence[str], marks: Marks = no_marks) -> Table | None:
+def paired(name: str, ours: pd.DataFrame, axes: Sequence[str], marks: Marks = lambda records: ()) -> Table | None:
     """Return kNN Prompting's accuracy minus each other method's on the same rows with the same seeds; None without pairs.
 
     A method that uses only demonstrations is compared at every m.

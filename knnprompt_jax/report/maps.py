@@ -4,7 +4,6 @@ Classes differ in the shape of their marks as well as in colour, so that no read
 """
 
 import dataclasses
-import json
 from typing import Any
 
 import numpy as np
@@ -122,9 +121,3 @@ def places(features_NE: np.ndarray) -> np.ndarray:
 def shorten(text: str, longest: int = _LONGEST) -> str:
     """Return the text, cut to the longest length and marked if it is longer."""
     return text if len(text) <= longest else f"{text[:longest]} … ({len(text):,} characters)"
-
-
-def script_json(value: Any) -> str:
-    """Return JSON that is safe in a script element: no character of it can end the element or the line."""
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-    return text.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&"})

@@ -6,7 +6,7 @@ import importlib.util
 import itertools
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.report import drawing, tables
@@ -108,12 +108,16 @@ def render(page: Page) -> str:
     import jinja2
     import markupsafe
 
+    numbers = itertools.count()
+
+    def inline(svg: str) -> markupsafe.Markup:
+        """Return SVG unescaped, with ids that are unique on the page."""
+        prefix = f"s{next(numbers)}-"
+        return markupsafe.Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg))
+
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters |= {
-        "inline": _inliner(),
-        "script_json": lambda value: markupsafe.Markup(maps_lib.script_json(value)),
-        "shorten": maps_lib.shorten,
-    }
+    environment.filters |= {"inline": inline, "shorten": maps_lib.shorten}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     html, css, script = ((_FOLDER / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     contents = list(zip(page.sections, page.counts or [""] * len(page.sections), strict=True))
     return environment.from_string(html).render(
@@ -125,16 +129,3 @@ def _write(path: pathlib.Path, text: str) -> None:
     with files.new_file(path) as unfinished:
         # JSON may contain lone surrogates, which UTF-8 cannot encode.
         unfinished.write_text(text, encoding="utf-8", errors="replace")
-
-
-def _inliner() -> Callable[[str], str]:
-    """Return a filter that puts SVG into the page unescaped and makes its ids unique on the page."""
-    import markupsafe
-
-    numbers = itertools.count()
-
-    def inline(svg: str) -> str:
-        prefix = f"s{next(numbers)}-"
-        return markupsafe.Markup(re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg))
-
-    return inline

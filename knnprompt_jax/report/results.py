@@ -1,7 +1,6 @@
 """Records as a DataFrame with a row per record, and mean ± sample standard deviation over seeds."""
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -39,13 +38,6 @@ class Score:
         """Return the score of some values; a single value has no spread."""
         values = [float(value) for value in values]
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
-
-
-def two_standard_errors(first: Score, second: Score) -> float | None:
-    """Return twice the standard error of the difference of two means; None if either has no spread."""
-    if first.std is None or second.std is None:
-        return None
-    return 2 * math.sqrt(first.std**2 / first.count + second.std**2 / second.count)
 
 
 def frame(records: Sequence[Record]) -> pd.DataFrame:

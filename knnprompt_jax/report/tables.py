@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from knnprompt_jax import tables as terminal
-from knnprompt_jax.report import names, results
+from knnprompt_jax.report import names
 from knnprompt_jax.report.results import Score
 
 TRUNCATED = "more than 5 % of the prompts were cut from the left to fit the context"
@@ -41,8 +42,11 @@ class Cell:
 
     @property
     def margin(self) -> float | None:
-        """Two standard errors of the difference."""
-        return results.two_standard_errors(self.ours, self.paper) if self.difference is not None else None  # type: ignore[arg-type]
+        """Two standard errors of the difference; None if either mean has no spread."""
+        scores = [score for score in (self.ours, self.paper) if score and score.std is not None]
+        if self.difference is None or len(scores) < 2:
+            return None
+        return 2 * math.sqrt(sum(score.std**2 / score.count for score in scores))  # type: ignore[operator]
 
     @property
     def within(self) -> bool | None:

@@ -1,4 +1,4 @@
-"""Which cells a grid has: regimes, axes, and cells that re-use in-context learning."""
+"""The cells of a grid: regimes, axes, and cells that re-use in-context learning."""
 
 import dataclasses
 
@@ -7,6 +7,9 @@ import pytest
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells, draws, experiments
 from tests.paper.conftest import Settings
+
+_EACH = {"forward": "forward", "released": "released"}
+_PARTIAL = {"forward": "partial", "released": "partial_released"}
 
 
 def grid(experiment="robustness", methods="icl,knn", **axes):
@@ -18,14 +21,8 @@ def cells_of(given, rows, most=4):
     return experiments.get(given.experiment).cells_of(given, rows, most)
 
 
-def listed(given, rows, most=4):
-    """Method, draw and the axes but for the regime."""
-    found = cells_of(given, rows, most)
-    return [(cell.method, cell.draw, {k: v for k, v in cell.axes if k != "regime"}) for cell in found]
-
-
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("given", "expected"),
     [
         ({}, ["full icl 4 4", "full knn 4 4", "full knn 8 4"]),
         ({"regime": "few-shot", "shots": (2,)}, ["few-shot icl 2 2", "few-shot knn 2 1"]),
@@ -37,15 +34,12 @@ def listed(given, rows, most=4):
         ),
     ],
 )
-def test_regimes(rows, given, wanted):
-    """Regime, method, shots and demonstrations: the full regime shows as many as the context holds, the other all or one."""
-    cells_found = cells_of(grid(**given), rows)
-    assert wanted == [
-        f"{dict(cell.axes)['regime']} {cell.method} {cell.draw.shots} {cell.draw.demo_shots}" for cell in cells_found
-    ]
+def test_regimes_decide_shots_and_demonstrations(rows, given, expected):
+    found = [(dict(cell.axes)["regime"], cell.method, cell.draw) for cell in cells_of(grid(**given), rows)]
+    assert [f"{regime} {name} {draw.shots} {draw.demo_shots}" for regime, name, draw in found] == expected
 
 
-def test_where_all_shots_are_demonstrations_in_context_learning_is_used_again(rows):
+def test_a_cell_without_anchors_reuses_in_context_learning(rows):
     reused, plain = cells_of(grid(methods="knn"), rows)
     assert reused.reuses_icl and reused.declared.name == "icl"
     assert reused.options(grid()) == grid().options.icl
@@ -56,27 +50,21 @@ def test_where_all_shots_are_demonstrations_in_context_learning_is_used_again(ro
 @pytest.mark.parametrize(
     ("name", "given", "distances"),
     [
-        ("knn", {}, {"forward": "forward", "released": "released"}),
-        ("knn", {"distance": "partial", "k": 5}, {"forward": "partial", "released": "partial_released"}),
-        ("knn", {"distance": "hidden"}, {"forward": "hidden", "released": "hidden"}),
-        ("knn_partial", {}, {"forward": "partial", "released": "partial_released"}),
+        ("knn", {}, _EACH),
+        ("knn", {"distance": "partial", "k": 5}, _PARTIAL),
+        ("knn", {"distance": "hidden"}, dict.fromkeys(_EACH, "hidden")),
+        ("knn_partial", {}, _PARTIAL),
+        ("knn_released", {}, None),
+        ("knn_l2", {}, None),
     ],
 )
 def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, direction, name, given, distances):
     plain = grid(methods=name, direction=direction)
-    options = dataclasses.replace(plain.options, **{name: dataclasses.replace(getattr(plain.options, name), **given)})
-    settings = dataclasses.replace(plain, options=options)
+    chosen = dataclasses.replace(getattr(plain.options, name), **given)
+    settings = dataclasses.replace(plain, options=dataclasses.replace(plain.options, **{name: chosen}))
     *_, cell = cells_of(settings, rows)
-    expected = dataclasses.replace(getattr(options, name), distance=distances[direction])
-    assert cell.options(settings) == expected
-
-
-@pytest.mark.parametrize("direction", ["forward", "released"])
-@pytest.mark.parametrize("name", ["knn_released", "knn_l2"])
-def test_a_method_without_a_choice_of_distance_is_left_alone(rows, name, direction):
-    settings = grid(methods=name, direction=direction)
-    *_, cell = cells_of(settings, rows)
-    assert cell.options(settings) == getattr(settings.options, name)
+    turned = {"distance": distances[direction]} if distances else {}
+    assert cell.options(settings) == dataclasses.replace(chosen, **turned)
 
 
 def test_prior_settings_skew_train_rows_test_rows_or_both(rows):
@@ -92,8 +80,7 @@ def test_prior_settings_skew_train_rows_test_rows_or_both(rows):
 
 def test_imbalance_has_a_share_in_each_regime(rows):
     given = grid("imbalance", "knn,knn_centroid", shots=(8,), few_shots=(4,), shares=(0.25,))
-    found = cells_of(given, rows)
-    assert [(cell.method, cell.draw.share, dict(cell.axes)) for cell in found] == [
+    assert [(cell.method, cell.draw.share, dict(cell.axes)) for cell in cells_of(given, rows)] == [
         (name, 0.25, {"ratio": 0.25, "regime": regime})
         for regime in ("full", "few-shot")
         for name in ("knn", "knn_centroid")
@@ -102,32 +89,27 @@ def test_imbalance_has_a_share_in_each_regime(rows):
 
 def test_sizes_fit_in_the_context_together(rows):
     given = grid("split_strategy", "knn", demo_shots=(1, 2, 3), anchor_shots=(1, 3))
-    found = [(draw.demo_shots, axes["anchor_shots"], draw.shots) for _, draw, axes in listed(given, rows)]
+    found = [(cell.draw.demo_shots, dict(cell.axes)["anchor_shots"], cell.draw.shots) for cell in cells_of(given, rows)]
     assert found == [(1, 1, 2), (1, 3, 4), (2, 1, 3), (3, 1, 4)]
 
 
 def test_k_goes_to_the_number_of_anchors(rows):
     given = grid("choice_of_k", "knn", shots=(4,), regime="few-shot")
-    found = cells_of(given, rows)
-    assert [dict(cell.axes)["k"] for cell in found] == [1, 2, 3, 4, 5, 6]
-    assert [cell.options(given).k for cell in found] == [1, 2, 3, 4, 5, 6]
-    assert found[-1].declared.run is not registry.get("knn").run
+    found = [(dict(cell.axes)["k"], cell.options(given).k) for cell in cells_of(given, rows)]
+    assert found == [(k, k) for k in range(1, 7)]
 
 
 def test_the_upper_bound_is_searched_for_once(rows):
     given = grid("upper_bound", "demonstration_upper_bound,knn", shots=(8,), seeds=(3, 5))
-    assert [(name, draw.seed) for name, draw, _ in listed(given, rows)] == [
-        ("demonstration_upper_bound", 3),
-        *[("knn", seed) for seed in (3, 5)],
-    ]
+    found = [(cell.method, cell.draw.seed) for cell in cells_of(given, rows)]
+    assert found == [("demonstration_upper_bound", 3), ("knn", 3), ("knn", 5)]
 
 
 def test_methods_that_train_their_own_model_have_cells_of_their_own(rows):
     given = grid("fine_tuning", "knn,fine_tuning_bert")
     assert {cell.method for cell in cells_of(given, rows, 2)} == {"knn"}
-    assert [(cell.method, cell.draw) for cell in cells.trained_cells(given)] == [
-        ("fine_tuning_bert", draws.Draw(1, shots, 0)) for shots in (4, 8)
-    ]
+    found = [(cell.method, cell.draw) for cell in cells.trained_cells(given)]
+    assert found == [("fine_tuning_bert", draws.Draw(1, shots, 0)) for shots in (4, 8)]
 
 
 @pytest.mark.parametrize("name", [name for name, one in registry.METHODS.items() if one.sees == "demonstrations"])

@@ -1,11 +1,9 @@
 """Whole grids on a small world: what is read, what is written, and what a restart or a death leaves."""
 
 import dataclasses
-import json
 import pathlib
 import shutil
 
-import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
@@ -109,14 +107,6 @@ def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
     assert len(read) == 1
 
 
-def test_other_rows_or_options_are_other_records(grid):
-    grid_lib.run(grid)
-    others = [dataclasses.replace(grid, **change) for change in ({"rows": 10}, {"direction": "forward"})]
-    assert not planned_of(grid).passes
-    for other in (*others, choosing(grid, knn={"k": 1})):
-        assert planned_of(other).passes
-
-
 def test_shards_share_out_all_passes(grid):
     grid = dataclasses.replace(grid, seeds=(1, 2, 3, 4, 5), regime="few-shot")
     whole = planned_of(grid)
@@ -129,63 +119,6 @@ def test_shards_share_out_all_passes(grid):
     again = [planned_of(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
     assert [len(shard.passes) for shard in again] == [0, len(shards[1].passes), len(shards[2].passes)]
     assert f"{len(names[0]) + len(names[2])} belong to other shards" in again[1].describe()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("truncation", "drop"), ("label_token", "first"), ("deterministic", True), ("dtype", "bfloat16"), ("rows", 5)]
-    + [("datastore", StoreOptions(key_dtype="float16"))],
-)
-def test_what_decides_an_outcome_names_other_records(grid, name, value):
-    """So that no record of another setting counts as finished; and prompts are truncated as is asked for."""
-    (*_, first), (*_, second) = (
-        [run for each in planned_of(settings).passes for run in each.runs]
-        for settings in (grid, dataclasses.replace(grid, **{name: value}))
-    )
-    assert first.file_name != second.file_name and first.key != second.key
-    assert second.problem.truncation == (value if name == "truncation" else "left")
-
-
-def test_a_dry_run_prints_the_plan_and_writes_nothing(grid, read, capsys):
-    grid_lib.run(grid, dry_run=True)
-    text = capsys.readouterr().out
-    assert text.startswith("6 records, of which 0 are finished")
-    assert "distinct prompts" in text and "PFLOP" in text and "left to run" in text
-    assert not read and not pathlib.Path(grid.output).exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"seeds": ()}, r"seeds is required"),
-        ({"tasks": ""}, "robustness: nothing to run with --tasks= "),
-        ({"models": "./nowhere"}, "no such folder"),
-        ({"data_dir": "nowhere"}, "nowhere"),
-        ({"methods": "icl_ensemble", "shots": (3,), "regime": "full"}, "does not apply"),
-    ],
-)
-def test_mistakes_are_told_before_anything_is_written(grid, change, message):
-    with pytest.raises(errors.UserError, match=message):
-        grid_lib.run(dataclasses.replace(grid, **change))
-    assert not folder(grid).exists()
-
-
-def test_a_method_whose_model_cannot_be_had_is_named(grid):
-    trained = dataclasses.replace(grid.options.fine_tuning_bert, model="./nowhere")
-    options = dataclasses.replace(grid.options, fine_tuning_bert=trained)
-    with pytest.raises(
-        errors.UserError, match=r"no such folder.*; --options.fine_tuning_bert.model takes a folder; or"
-    ):
-        grid_lib.run(dataclasses.replace(grid, methods="icl,fine_tuning_bert", options=options))
-
-
-def test_a_record_file_holds_its_cell(grid):
-    grid = dataclasses.replace(grid, experiment="split_strategy", methods="knn", demo_shots=(1,), anchor_shots=(1,))
-    grid_lib.run(grid)
-    for path in folder(grid).iterdir():
-        content = json.loads(path.read_text())
-        assert content["cell"] == {"anchor_shots": 1} and content["experiment"] == "split_strategy"
-        assert content["accuracy"] == np.mean(np.array(content["predicted"]) == np.array(content["true"]))
 
 
 def test_equal_runs_are_run_once(grid, read):
@@ -203,13 +136,6 @@ def test_equal_runs_are_run_once(grid, read):
     assert not read and len(records.read_all(folder(small))) == 2
 
 
-def test_a_plan_without_weights_needs_config_and_tokenizer_alone(grid, world, tmp_path, capsys):  # noqa: F811
-    bare = tmp_path / "bare"
-    shutil.copytree(world / "model", bare, ignore=shutil.ignore_patterns("*.safetensors"))
-    grid_lib.run(dataclasses.replace(grid, models=str(bare)), dry_run=True)
-    assert "6 records, of which 0 are finished" in capsys.readouterr().out
-
-
 def test_a_second_table_over_the_same_prompts_reads_nothing(grid, read):
     """The upper bound's shared prompts are PromptCompose's; and what they read on their own is read once too."""
     small = dataclasses.replace(grid, seeds=(1,), shots=(7,))
@@ -219,3 +145,46 @@ def test_a_second_table_over_the_same_prompts_reads_nothing(grid, read):
     assert len(read) == 1
     first, second = (records.read_all(pathlib.Path(grid.output) / name) for name in ("upper_bound", "prompt_compose"))
     assert [one.predicted for one in first] == [one.predicted for one in second]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"truncation": "drop"}, {"label_token": "first"}, {"dtype": "bfloat16"}, {"rows": 5}, {"direction": "forward"}]
+    + [{"datastore": StoreOptions(key_dtype="float16")}, {"k": 1}],
+)
+def test_other_settings_are_other_records(grid, change):
+    """No record of another setting counts as finished, and prompts are truncated as requested."""
+    other = choosing(grid, knn=change) if "k" in change else dataclasses.replace(grid, **change)
+    (*_, first), (*_, second) = (
+        [run for each in planned_of(settings).passes for run in each.runs] for settings in (grid, other)
+    )
+    assert first.file_name != second.file_name and first.key != second.key
+    assert second.problem.truncation == change.get("truncation", "left")
+
+
+def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, read, capsys):  # noqa: F811
+    bare = tmp_path / "bare"
+    shutil.copytree(world / "model", bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    grid_lib.run(dataclasses.replace(grid, models=str(bare)), dry_run=True)
+    text = capsys.readouterr().out
+    assert text.startswith("6 records, of which 0 are finished")
+    assert "distinct prompts" in text and "PFLOP" in text and "left to run" in text
+    assert not read and not pathlib.Path(grid.output).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": ()}, r"seeds is required"),
+        ({"tasks": ""}, "robustness: nothing to run with --tasks= "),
+        ({"models": "./nowhere"}, "no such folder"),
+        ({"data_dir": "nowhere"}, "nowhere"),
+        ({"methods": "icl_ensemble", "shots": (3,), "regime": "full"}, "does not apply"),
+        ({"methods": "icl,fine_tuning_bert"}, r"no such folder.*; --options.fine_tuning_bert.model takes a folder; or"),
+    ],
+)
+def test_invalid_input_gives_an_error_before_anything_is_written(grid, change, message):
+    grid = choosing(grid, fine_tuning_bert={"model": "./nowhere"})
+    with pytest.raises(errors.UserError, match=message):
+        grid_lib.run(dataclasses.replace(grid, **change))
+    assert not folder(grid).exists()

@@ -30,7 +30,7 @@ class Tables(html.parser.HTMLParser):
             self.line[0].append("")
         elif tag == "td":
             self.line[1].append("")
-        self.inside = {"th": "th", "i": "i"}.get(tag, "")
+        self.inside = tag
 
     def handle_data(self, data):
         if self.inside == "th":

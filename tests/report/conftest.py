@@ -40,9 +40,10 @@ def record(experiment: str, task: str, method: str, shots: int, seed: int, **fie
         "environment": {"knnprompt_jax": "0.1.0", "jax": "0.11.2", "device": "cpu", "devices": "1"},
     } | fields
     place = json.dumps([experiment, task, method, shots, seed, fields], default=str)
+    key = hashlib.sha256(place.encode()).hexdigest()
     return records.Record(
-        key=hashlib.sha256(place.encode()).hexdigest(),
-        file_name=f"{task}-{method}-m{shots}-seed{seed}-{hashlib.sha256(place.encode()).hexdigest()[:16]}.json",
+        key=key,
+        file_name=f"{task}-{method}-m{shots}-seed{seed}-{key[:16]}.json",
         task=task,
         method=method,
         seed=seed,
@@ -58,11 +59,9 @@ def record(experiment: str, task: str, method: str, shots: int, seed: int, **fie
 def grid() -> Iterator[records.Record]:
     """Yield records of every experiment whose tables or figures differ in kind from the others'."""
     for task, seed in itertools.product(TASKS, SEEDS):
-        for experiment, method, shots, fields in _runs(seed):
+        own = [("sst2", "icl", 16, {}), ("sst2", "knn", 1024, {})] if task == "sst2" else []
+        for experiment, method, shots, fields in [*_runs(seed), *own]:
             yield record(experiment, task, method, shots, seed, **fields)
-        if task == "sst2":
-            for method, m in (("icl", 16), ("knn", 1024)):
-                yield record("sst2", task, method, m, seed)
 
 
 def _runs(seed: int) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
@@ -104,12 +103,14 @@ def _runs(seed: int) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
     yield "case_study", "knn", 32, {}
 
 
-def write(folder: pathlib.Path, texts: str = "text {} of the & <b>world</b>") -> pathlib.Path:
-    """A folder of results with every experiment in it."""
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with records of every experiment, made with a model of the paper's."""
+    folder = tmp_path_factory.mktemp("results")
     for made in grid():
         records.write(folder / made.experiment, made)
         if made.experiment == "case_study" and made.seed == 1:
-            _write_case(case_study.path_of(folder / "case_study", made), made, texts)
+            _write_case(case_study.path_of(folder / "case_study", made), made)
     (folder / "max_shots").mkdir()
     rows = [
         {"task": task, "num_classes": CLASSES[task], "average_template_tokens": 19.13}
@@ -121,8 +122,9 @@ def write(folder: pathlib.Path, texts: str = "text {} of the & <b>world</b>") ->
     return folder
 
 
-def _write_case(path: pathlib.Path, made: records.Record, texts: str) -> None:
+def _write_case(path: pathlib.Path, made: records.Record) -> None:
     rng, anchors, labels = np.random.default_rng(5), 61, sorted(set(made.true))
+    texts = "{} {} of the & <b>world</b>"
     anchor_labels = rng.choice(labels, anchors)
     true = np.array(made.true)
     centres = {label: 3 * rng.normal(size=7) for label in labels}
@@ -131,10 +133,10 @@ def _write_case(path: pathlib.Path, made: records.Record, texts: str) -> None:
         path,
         labels=np.array(labels),
         label_words=np.array([f"word {label}" for label in labels]),
-        anchor_texts=np.array([texts.format(f"anchor {number}") for number in range(anchors)]),
+        anchor_texts=np.array([texts.format("anchor", number) for number in range(anchors)]),
         anchor_labels=anchor_labels,
         anchors_icl=rng.choice(labels, anchors),
-        texts=np.array([texts.format(f"row {number}") for number in range(len(true))]),
+        texts=np.array([texts.format("row", number) for number in range(len(true))]),
         true=true,
         knn=np.array(made.predicted),
         icl=rng.choice(labels, len(true)),
@@ -145,22 +147,12 @@ def _write_case(path: pathlib.Path, made: records.Record, texts: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder with records of every experiment, made with a model of the paper's."""
-    return write(tmp_path_factory.mktemp("results"))
-
-
-@pytest.fixture(scope="session")
 def page_and_sections(results: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, list]:
     """The page of those results, and its sections."""
-    drawn, draw = [], page.sections
-
-    def remember(*arguments: Any) -> list:
-        drawn.extend(draw(*arguments))
-        return drawn
-
+    with drawing.style():
+        drawn = page.sections(page.read(results), results)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "sections", remember)
+        patch.setattr(page, "sections", lambda *arguments: drawn)
         return page.write(results, tmp_path_factory.mktemp("page")), drawn
 
 

@@ -1,5 +1,6 @@
 """Anchors as the other anchors classify them, against loops over the definitions; and the table of suggestions."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -19,12 +20,14 @@ def make(y_N, near_Nk, distances_Nk, shares_NC, **fields):
         "labels": tuple("abc"),
         "names": tuple("abc"),
         "ids": tuple(range(len(y_N))),
-        "texts": tuple(map(str, y_N)),
+        "texts": tuple(f"text {number}" for number in range(len(y_N))),
+        "hidden_NE": shares_NC,
+        "k": K,
+        "unit": "nats",
+        "predicted_N": shares_NC.argmax(1),
     }
-    given |= {"hidden_NE": shares_NC, "k": K, "unit": "nats", "predicted_N": shares_NC.argmax(1)} | fields
-    return anchors_lib.ClassifiedAnchors(
-        y_N=y_N, near_Nk=near_Nk, distances_Nk=distances_Nk, shares_NC=shares_NC, **given
-    )
+    arrays = {"y_N": y_N, "near_Nk": near_Nk, "distances_Nk": distances_Nk, "shares_NC": shares_NC}
+    return anchors_lib.ClassifiedAnchors(**given | arrays | fields)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +39,7 @@ def anchors():
     np.fill_diagonal(distances_NN, np.inf)
     near_NK = distances_NN.argsort(1)[:, :K]
     shares_NC = np.random.default_rng(5).dirichlet(np.ones(C), N)
-    texts = tuple(f"text {number}" for number in range(N))
-    return make(y_N, near_NK, np.take_along_axis(distances_NN, near_NK, 1), shares_NC, texts=texts)
+    return make(y_N, near_NK, np.take_along_axis(distances_NN, near_NK, 1), shares_NC)
 
 
 def test_votes_count_where_an_anchor_is_among_the_nearest(anchors):
@@ -51,7 +53,7 @@ def test_votes_count_where_an_anchor_is_among_the_nearest(anchors):
 @pytest.mark.parametrize("has_probabilities", [False, True])
 def test_suspicion_is_the_lead_of_another_class(anchors, has_probabilities):
     y_N, p_NC = anchors.y_N, anchors.shares_NC
-    given = make(y_N, anchors.near_Nk, anchors.distances_Nk, p_NC, has_probabilities=has_probabilities)
+    given = dataclasses.replace(anchors, has_probabilities=has_probabilities)
     other_N, lead_N, by_neighbours_N = anchors_lib.suspicion(given)
     assert not has_probabilities or 0 < by_neighbours_N.sum() < N
     for anchor in range(N):

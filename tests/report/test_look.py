@@ -2,7 +2,6 @@
 
 import csv
 
-import numpy as np
 import pytest
 
 import knnprompt_jax as kp
@@ -33,16 +32,6 @@ def store(classifier, tmp_path_factory):
     return folder
 
 
-def test_anchors_are_classified_by_the_others(classifier):
-    anchors = look.read(classifier)
-    _, ids_Nk = classifier.kneighbors()
-    places = {number: place for place, number in enumerate(classifier.store_.ids_N.tolist())}
-    near_Nk = anchors.near_Nk[:, : classifier.k]
-    assert near_Nk.tolist() == [[places[number] for number in row] for row in ids_Nk.tolist()]
-    for row, predicted in zip(anchors.y_N[near_Nk], anchors.predicted_N, strict=True):
-        assert np.bincount(row).argmax() == predicted
-
-
 def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
     written = look.run(look.LookOptions(store=str(store), output=str(tmp_path / "page")))
     text = written.page.read_text(encoding="utf-8")
@@ -66,19 +55,17 @@ def test_equal_texts_are_listed_first_and_a_small_map_shows_some_anchors(classif
 
 
 @pytest.mark.parametrize(
-    ("folder", "output", "points", "message"),
+    ("folder", "output", "message"),
     [
-        ("mine", "page", 0, "points=0: at least 1"),
-        ("none", "page", 9, "not a saved classifier"),
-        ("mine", "mine", 9, "is a saved classifier; choose an output outside it"),
-        ("mine", "mine/look/page", 9, "is a saved classifier; choose an output outside it"),
+        ("none", "page", "not a saved classifier"),
+        ("mine", "mine/look/page", "is a saved classifier; choose an output outside it"),
     ],
 )
-def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, output, points, message):
+def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, output, message):
     before = sorted(store.parent.rglob("*"))
     with pytest.raises(errors.UserError, match=message) as raised:
         paths = {"store": str(store.parent / folder), "output": str(store.parent / output)}
-        look.run(look.LookOptions(**paths, points=points))
+        look.run(look.LookOptions(**paths))
     assert "\n" not in str(raised.value)
     assert sorted(store.parent.rglob("*")) == before
 

@@ -54,34 +54,19 @@ def rendered() -> str:
     return page.render(page.Page(HOSTILE, HOSTILE, [section], (HOSTILE,), HOSTILE, HOSTILE))
 
 
-@pytest.fixture(scope="module")
-def parsed(rendered) -> Parser:
-    parser = Parser()
-    parser.feed(rendered)
-    return parser
-
-
-def test_no_text_becomes_an_element(parsed):
+def test_no_text_becomes_active_and_every_id_is_unique(rendered):
+    parsed = Parser()
+    parsed.feed(rendered)
     assert parsed.tags["img"] == 0
     assert parsed.tags["script"] == 2  # The map's data and the page's script.
-
-
-def test_data_in_the_script_comes_back_as_it_was(parsed):
     data = json.loads(parsed.scripts[0])
     assert [point["text"] for point in data["points"]] == [HOSTILE, HOSTILE]
     assert data["points"][1]["neighbours"] == [[0, 0.1235]]
     assert not re.search("[<>&\u2028\u2029]", parsed.scripts[0])
-
-
-def test_ids_are_unique_and_references_have_a_target(rendered, parsed):
     assert len(parsed.ids) == len(set(parsed.ids)) > 4
     assert set(re.findall(r"url\(#([^)]*)\)", rendered)) <= set(parsed.ids)
-
-
-def test_needs_nothing_from_elsewhere(rendered, parsed):
     assert not [link for link in parsed.links if re.match(r"\w+:|//", link) and link != "data:,"]
-    assert "default-src 'none'" in rendered
-    assert "viewport" in rendered
+    assert "default-src 'none'" in rendered and "viewport" in rendered
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 11])

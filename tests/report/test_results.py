@@ -16,12 +16,6 @@ def test_a_score_is_mean_and_sample_standard_deviation():
     assert Score.of([3.5]) == Score(3.5, None, 1)
 
 
-def test_two_standard_errors_add_the_variances_of_both_means():
-    expected = 2 * np.sqrt(3.0**2 / 5 + 4.0**2 / 10)
-    assert results.two_standard_errors(Score(1, 3.0, 5), Score(2, 4.0, 10)) == pytest.approx(expected)
-    assert results.two_standard_errors(Score(1, 3.0, 5), Score(2)) is None
-
-
 def test_an_average_is_over_tasks_and_spreads_over_the_shared_seeds(make_record):
     accuracies = {("sst2", 1): 0.5, ("sst2", 2): 0.7, ("trec", 1): 0.2, ("trec", 2): 0.6, ("trec", 3): 0.9}
     records = [
@@ -41,9 +35,7 @@ def test_an_average_is_over_tasks_and_spreads_over_the_shared_seeds(make_record)
         ("icl", {"regime": "few-shot"}, 16),
         ("icl", {}, results.FILLS_CONTEXT),
         ("demonstration_upper_bound", {"regime": "full"}, results.FILLS_CONTEXT),
-        ("icl_ensemble", {}, 16),
         ("knn", {}, 16),
-        ("contextual_calibration", {}, results.FILLS_CONTEXT),
     ],
 )
 def test_methods_without_anchors_fill_the_context(make_record, method, cell, m):

@@ -6,7 +6,7 @@ An .npz file beside each kNN record holds its texts, labels, predictions and nei
 import dataclasses
 import pathlib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -61,8 +61,14 @@ class _Experiment(experiment.Experiment):
                 np.savez_compressed(file, allow_pickle=False, **vars(_make(record, context)))
 
     def section(self, records: Sequence[Record], folder: pathlib.Path) -> page.Section:
-        """Return the maps of the records; raise UserError if a file beside a record is not a case study."""
-        return dataclasses.replace(super().section(records, folder), maps=tuple(_maps(records, folder)))
+        """Return a map for each model and task; raise UserError if a file beside a record is not a case study."""
+        by_place, drawn = results.groups(results.frame(records), ["model", "task"]), []
+        for place in names.ordered_places(("model", "task"), by_place):
+            seeds = by_place[place].sort_values("seed").record
+            # The first seed that has a case study.
+            if record := next((record for record in seeds if path_of(folder, record).is_file()), None):
+                drawn.append(_map(record, read(path_of(folder, record))))
+        return dataclasses.replace(super().section(records, folder), maps=tuple(drawn))
 
 
 def path_of(folder: pathlib.Path, record: Record) -> pathlib.Path:
@@ -111,15 +117,6 @@ def _points(context: method.Context, states: lm.States) -> np.ndarray:
     variances, axes = np.linalg.eigh(roots_NV @ roots_NV.T)
     kept = slice(-1, -1 - min(COMPONENTS, len(axes)), -1)
     return (axes[:, kept] * np.sqrt(np.maximum(variances[kept], 0))).astype(np.float32)
-
-
-def _maps(records: Sequence[Record], folder: pathlib.Path) -> Iterator[maps.Map]:
-    """Yield a map for each model and task, of the first seed that has a case study."""
-    by_place = results.groups(results.frame(records), ["model", "task"])
-    for place in names.ordered_places(("model", "task"), by_place):
-        seeds = by_place[place].sort_values("seed").record
-        if record := next((record for record in seeds if path_of(folder, record).is_file()), None):
-            yield _map(record, read(path_of(folder, record)))
 
 
 def _map(record: Record, study: CaseStudy) -> maps.Map:

@@ -7,7 +7,7 @@ the class has its share. Rows without a skew have λ = 0.5: A's test rows and B'
 import dataclasses
 import itertools
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -70,25 +70,18 @@ def _paper() -> pd.DataFrame:
     tasks = tuple(task.lower() for task in table["tasks"])
     for row in table["rows"]:
         count, basis = published.seeds(_NAME, row["method"])
-        place = {**shared, "setting": row["setting"], "method": _method(row), "basis": basis, "tasks": tasks}
+        name = next(name for name in _METHODS if published.is_printed_as(name, row["method"]))
+        place = {**shared, "setting": row["setting"], "method": name, "basis": basis, "tasks": tasks}
+        place |= {"summary": {"average": Score(row["avg"]), "drop": Score(row["max_drop"])}}
         for ratio, mean in row["ratio"].items():
             numbers.append({**place, "ratio": float(ratio), "score": Score(mean, None, count)})
     return pd.DataFrame(numbers)
-
-
-def _method(row: Mapping[str, Any]) -> str:
-    """Return our method of a printed row."""
-    return next(name for name in _METHODS if published.is_printed_as(name, row["method"]))
 
 
 def _table(data: experiment.Data, paper: pd.DataFrame) -> Table:
     """Return a row per setting and method, averaged over tasks; the paper prints no spread, so no difference has a verdict."""
     ours = pd.concat([data.ours, results.with_best_template_per_seed(data.ours)])
     axes = accuracies.axes_of(("setting", "method"), ours, published.empty())
-    summaries = {
-        (row["setting"], _method(row)): {"average": Score(row["avg"]), "drop": Score(row["max_drop"])}
-        for row in published.tables()[_NAME]["rows"]
-    }
     ratios = names.ordered("ratio", [*ours.get("ratio", ()), *paper.ratio])
     columns: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {"average": "average", "drop": "drop"}
     measured, printed = results.groups(ours, axes), results.groups(paper, axes)
@@ -97,9 +90,14 @@ def _table(data: experiment.Data, paper: pd.DataFrame) -> Table:
         runs, numbers = measured.get(place, ours[:0]), printed.get(place, paper[:0])
         by_ratio = {ratio: group for (ratio,), group in results.groups(runs, ["ratio"]).items()}
         means = {ratio: results.average(group) for ratio, group in by_ratio.items()}
-        scores: dict[Any, Score] = means | _summary(means)
+        scores: dict[Any, Score] = {**means}
+        if means:
+            scores["average"] = Score(statistics.fmean(score.mean for score in means.values()))
+        skewed = [score.mean for ratio, score in means.items() if ratio != _BALANCED]
+        if skewed and _BALANCED in means:
+            scores["drop"] = Score(min(skewed) - means[_BALANCED].mean)
         theirs: dict[Any, Score] = dict(zip(numbers.ratio, numbers.score, strict=True))
-        theirs |= summaries[place[-2:]] if place in printed else {}
+        theirs |= numbers.summary.iloc[0] if len(numbers) else {}
         marks = {ratio: (*accuracies.cell_marks(group), *data.marks(group)) for ratio, group in by_ratio.items()}
         comparable = same_tasks and (runs.model == published.MODEL).all()
         cells[place] = {
@@ -118,15 +116,6 @@ def _table(data: experiment.Data, paper: pd.DataFrame) -> Table:
     )
     note = f"The paper's numbers are {names.model(published.MODEL)}'s over five tasks."
     return tables.build(_NAME, caption, axes, columns, cells, [note, *accuracies.seeds(_NAME, paper)])
-
-
-def _summary(means: Mapping[float, Score]) -> dict[str, Score]:
-    """Return the average over ratios, and the lowest of the skewed minus the balanced."""
-    skewed = [score.mean for ratio, score in means.items() if ratio != _BALANCED]
-    summary = {"average": Score(statistics.fmean(score.mean for score in means.values()))} if means else {}
-    if skewed and _BALANCED in means:
-        summary["drop"] = Score(min(skewed) - means[_BALANCED].mean)
-    return summary
 
 
 EXPERIMENTS = (

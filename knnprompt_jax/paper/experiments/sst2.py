@@ -59,20 +59,13 @@ def check(records: Sequence[Record]) -> str:
             differences.append(abs(difference))
             rows = f" ({difference:+d} row{'s' if abs(difference) > 1 else ''})".replace("-", "−") if difference else ""
             lines.append(f"{names.method(method)} seed {seed}: {accuracy:.4f}, expected {expected:.4f}{rows}")
-    return "; ".join([_verdict(differences, missing), *lines])
-
-
-def _verdict(differences: Sequence[int], missing: int) -> str:
-    if missing:
-        return f"gate: incomplete: {missing} of {missing + len(differences)} runs are missing"
-    worst = max(differences)
+    worst = max(differences, default=0)
+    verdict = f"pass: at most {worst} of {_ROWS} rows differ" if worst else "pass: every accuracy is the released one"
     if worst > _TOLERANCE:
-        return f"gate: FAIL: up to {worst} of {_ROWS} rows differ, more than {_TOLERANCE}"
-    return (
-        f"gate: pass: at most {worst} of {_ROWS} rows differ"
-        if worst
-        else "gate: pass: every accuracy is the released one"
-    )
+        verdict = f"FAIL: up to {worst} of {_ROWS} rows differ, more than {_TOLERANCE}"
+    if missing:
+        verdict = f"incomplete: {missing} of {missing + len(differences)} runs are missing"
+    return "; ".join([f"gate: {verdict}", *lines])
 
 
 EXPERIMENTS = (
