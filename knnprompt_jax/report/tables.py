@@ -46,7 +46,7 @@ class Cell:
         scores = [score for score in (self.ours, self.paper) if score and score.std is not None]
         if self.difference is None or len(scores) < 2:
             return None
-        return 2 * math.sqrt(sum(score.std**2 / score.count for score in scores))  # type: ignore[operator]
+        return 2 * math.sqrt(sum(score.std**2 / score.count for score in scores))  # type: ignore[operator, misc]
 
     @property
     def within(self) -> bool | None:
