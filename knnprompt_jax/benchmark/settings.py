@@ -20,7 +20,7 @@ PEERS = {
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkSettings(settings_lib.DrawOptions, settings_lib.RowOptions, settings_lib.ModelOptions):
-    """What is measured: the model and its prompts, then what is compared in each mode."""
+    """The measured model and its prompts, then what is compared in each mode."""
 
     mode: str = options.option("all", "The measurement.", choices=MODES)
     model: str = options.option(

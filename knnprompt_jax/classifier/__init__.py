@@ -1,1 +1,1 @@
-"""For people with their own texts: a classifier in scikit-learn's words, saved, explained and chosen by its own anchors."""
+"""Classifiers of users' own texts with the scikit-learn API, saved, explained and chosen by its own anchors."""

@@ -1,4 +1,4 @@
-"""What both classifiers share: anchors that may change, their store and its search, predictions and explanations."""
+"""The base of both classifiers: anchors that may change, their store and its search, predictions and explanations."""
 
 import dataclasses
 import pathlib
@@ -271,8 +271,8 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
 
     def lay_out(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> layout.Prompts:
         """Return the examples' prompts; raises UserError as `layout.lay_out`."""
-        shown = self.demonstrations_ if demonstrations is None else demonstrations
-        return layout.lay_out(self.task, shown, examples, self.model.tokenize, self.model.context, self.truncation)
+        demonstrations = self.demonstrations_ if demonstrations is None else demonstrations
+        return layout.lay_out(self.task, demonstrations, examples, self.model.tokenize, self.model.context, self.truncation)
 
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""

@@ -1,4 +1,4 @@
-"""What a classifier takes (X, y, a prior) and what it returns (`Predictions`)."""
+"""The inputs of a classifier (X, y, a prior) and its output (`Predictions`)."""
 
 import collections
 import dataclasses

@@ -21,7 +21,7 @@ _RECALL = options.option(
 
 @dataclasses.dataclass(frozen=True)
 class VoteOptions(options.Options):
-    """How many anchors vote, and how ties are broken."""
+    """The number of anchors that vote, and the rule for ties."""
 
     k: int = options.option(3, "Neighbours that vote.", least=1)
     tie_break: str = options.option(
@@ -32,7 +32,7 @@ class VoteOptions(options.Options):
 
 @dataclasses.dataclass(frozen=True)
 class KNNOptions(VoteOptions):
-    """How anchors vote in `KNNPrompting`."""
+    """The vote of `KNNPrompting`."""
 
     distance: str = options.option("forward", _DISTANCE_HELP, choices=distances.DISTANCES)
     weights: str = options.option(
@@ -49,7 +49,7 @@ class KNNOptions(VoteOptions):
 
 @dataclasses.dataclass(frozen=True)
 class RuleOptions(options.Options):
-    """How `AutoClassifier` classifies; each setting that is auto is chosen by leave-one-out."""
+    """The rule of `AutoClassifier`; each setting that is auto is chosen by leave-one-out."""
 
     rule: str = options.option(
         AUTO,
@@ -82,7 +82,7 @@ class RuleOptions(options.Options):
 
 @dataclasses.dataclass(frozen=True)
 class PromptOptions(options.Options):
-    """How texts become prompts and how label words are read."""
+    """The truncation of prompts and the tokens of label words."""
 
     truncation: str = options.option(
         "left",

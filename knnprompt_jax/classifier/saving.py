@@ -38,7 +38,7 @@ _ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What a classifier is beside its model, store and states.
+    """The parts of a classifier apart from its model, store and states.
 
     Attributes:
       kind: the name of its class.

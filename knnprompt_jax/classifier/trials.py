@@ -1,4 +1,4 @@
-"""From rows to a choice: demonstrations drawn for each candidate number, their evidence, and tuning of a fitted classifier."""
+"""The choice of a rule from rows: demonstrations drawn for each candidate number, their evidence, and tuning of a fitted classifier."""
 
 import collections
 import dataclasses

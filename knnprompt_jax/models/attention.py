@@ -40,7 +40,7 @@ class Prefix:
 
 @struct.dataclass
 class LogitRule:
-    """How one layer computes its logits: inner products times `scale`, softly capped at `cap`, over the last `window` tokens.
+    """The attention logits of one layer: inner products times `scale`, softly capped at `cap`, over the last `window` tokens.
 
     `window` counts the reading token itself. None means that no layer's window excludes any token.
     """

@@ -46,7 +46,7 @@ TILES = {"tpu": Tiles(1024, 1024, 128), "gpu": Tiles(128, 64, 64), "cuda": Tiles
 
 @dataclasses.dataclass(frozen=True)
 class Tiling:
-    """How arrays are cut into blocks.
+    """The sizes of blocks that arrays are cut into.
 
     Attributes:
         rows: rows in a block of queries; 1 if rows are cut into parts.

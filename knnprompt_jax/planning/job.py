@@ -24,7 +24,7 @@ from knnprompt_jax.store import store as store_lib
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a device does in a part of the job."""
+    """The work of a device in a part of the job."""
 
     operations: float
     nbytes: float

@@ -39,7 +39,7 @@ _OF_CHANGES = (
 
 @dataclasses.dataclass(frozen=True)
 class FitSettings(settings_lib.ReadingOptions, settings_lib.RowOptions):
-    """What to fit, or what to change. None means that an option is not given."""
+    """A classifier to fit, or a change of a saved one. None means that an option is not given."""
 
     train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
     store: str = options.option("", "Folder of the classifier.", needed=True)
