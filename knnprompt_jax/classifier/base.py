@@ -272,7 +272,9 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
     def lay_out(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> layout.Prompts:
         """Return the examples' prompts; raises UserError as `layout.lay_out`."""
         demonstrations = self.demonstrations_ if demonstrations is None else demonstrations
-        return layout.lay_out(self.task, demonstrations, examples, self.model.tokenize, self.model.context, self.truncation)
+        return layout.lay_out(
+            self.task, demonstrations, examples, self.model.tokenize, self.model.context, self.truncation
+        )
 
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""

@@ -41,7 +41,7 @@ POOLINGS = {"mean": mean_of_tokens, "cls": first_token}
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The settings that make a BERT a sentence encoder: a key of `POOLINGS`, the most tokens of a text, and whether vectors have length 1."""
+    """Settings of a sentence encoder: a key of `POOLINGS`, the most tokens of a text, and whether vectors have length 1."""
 
     pooling: str
     max_length: int

@@ -23,7 +23,7 @@ _SHARED = (
     *("dtype", "deterministic", "truncation", "label_token"),
 )
 
-_OF_ROWS = ("model", "task", "train_file", "demo_shots", "seed")  # Options that a saved classifier replaces.
+_OF_ROWS = ("task", "train_file", "demo_shots", "seed")  # Options that a saved classifier replaces.
 _SHOTS = (-1, 2, 0)
 _LISTED_SHOTS = ",".join(map(str, _SHOTS))
 
@@ -72,6 +72,8 @@ class Result:
 def run(settings: TuningSettings) -> Result:
     """Compare all candidates and save the best if requested; raise UserError on anything that cannot work."""
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
+    if saved and settings.model not in (None, saved.manifest.provenance.model):
+        raise errors.UserError(f"--model={settings.model}: {settings.store} has a model of its own; leave it out")
     settings = inputs.resolved(settings, saved)
     mesh = inputs.make_mesh(settings, [settings.model])
     if saved:

@@ -6,6 +6,7 @@ from sklearn import base, metrics, model_selection, pipeline, preprocessing, uti
 from sklearn.utils import validation
 
 import knnprompt_jax as kp
+from knnprompt_jax import states
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,8 @@ def test_options_are_set_by_name(unfitted):
     assert "k=7" in repr(clone) and "task='demo'" in repr(clone)
 
 
-def test_a_search_over_k_reads_each_fold_once(unfitted, rows, model):
+def test_a_search_over_k_reads_each_fold_once(unfitted, rows, model, monkeypatch):
+    monkeypatch.setattr(kp.KNNPrompting, "states_cache", states.MemoryCache(2**28))
     X, y = rows
     folds = model_selection.KFold(3)
     before = model.statistics.prompts

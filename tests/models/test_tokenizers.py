@@ -47,7 +47,7 @@ def test_without_a_description_transformers_decides(folder, content):
         assert "no usable tokenizer" in str(error)
 
 
-SLOW = ("sklearn", "scipy", "pandas", "torch", "matplotlib", "pyarrow")
+SLOW = ("torch", "matplotlib")
 SCRIPT = """
 import importlib.util, sys
 find_spec = importlib.util.find_spec

@@ -75,7 +75,7 @@ def check_states(states: lm.States, mesh: jax.sharding.Mesh) -> None:
 
 def check_collectives(model: lm.LanguageModel) -> None:
     """Check that a data shard never waits for another. Over `model` the pass sums, and gathers if the vocabulary is not split."""
-    programs = [program.as_text() for (name, *_), program in model.execution._compiled.items() if name == "suffixes"]
+    programs = [program.as_text() for (name, *_), program in model.execution._compiled.items() if name == "states"]
     data, shards = model.mesh.devices.shape
     over_model = np.arange(data * shards).reshape(data, shards).tolist()
     groups = set(re.findall(r"replica_groups=(\S+?), ", "".join(programs)))

@@ -78,7 +78,7 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"demo_shots": ()}, "demo_shots="),
+        ({"demo_shots": ()}, "demo_shots is required"),
         ({"demo_shots": (0, -2)}, "demo_shots="),
         ({"apply": True}, "--apply: name the folder"),
         ({"metric": "luck"}, "metric='luck': choose from log_loss, accuracy, macro_f1"),
