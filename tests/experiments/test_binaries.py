@@ -56,7 +56,7 @@ def test_a_killed_grid_leaves_whole_records_and_goes_on(world, tmp_path):  # noq
     assert 2 <= len(before) < 8
     assert all(one.predicted for one in records.read_all(folder))
     out, error = finish("paper", *options)
-    assert f"8 records, of which {len(before)} are there already" in out
+    assert f"8 records, of which {len(before)} are finished" in out
     assert "0:00:00 left" in error
     assert len(records.read_all(folder)) == 8
     after = {path.name: path.stat().st_mtime_ns for path in folder.glob("[!.]*")}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import lm
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import distances, kernel, search
 from knnprompt_jax.store import store as store_lib
@@ -24,7 +25,7 @@ def read(shared):
     prompts = layout.lay_out(
         task, drawn.demonstrations, [*drawn.anchors, *test[:ROWS]], model.tokenize, model.context, "left"
     )
-    states, y = model.states(prompts), np.array([task.class_index(each.label) for each in drawn.anchors])
+    states, y = states_lib.read(model, prompts), np.array([task.class_index(each.label) for each in drawn.anchors])
     return model.head, states[: len(y)], y, states[len(y) :], task.num_classes
 
 
