@@ -26,26 +26,25 @@ def environment(devices: int) -> dict[str, str]:
     return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
 
 
-def test_meshes_of_eight_devices():
+ONE_OF_EACH = {
+    "refusals": [],
+    "opt": ["opt 1 1", "opt 8 1", "opt 1 8", "opt 2 4"],
+    "llama over 2": ["llama over 2 1 1", "llama over 2 2 4", "llama over 2 1 8"],
+    "stores": ["factored 8x1 to 1x1 2x4 1x2", "factored 1x1 to 1x8 2x4", "dense 2x4 to 1x1 8x1"],
+    "likelihoods": ["likelihoods opt 2 4", "likelihoods gpt2 8 1"],
+}
+MORE_MODELS = {
+    name: [f"{name} 1 1", f"{name} 2 4"] for name in ("gpt2", "phi over 2", "olmo2 over 4", "gemma2 over 2")
+} | {"int8": ["llama over 2 1 1", "llama over 2 2 4", "llama over 2 1 8"]}
+
+
+@pytest.mark.parametrize("checked", [ONE_OF_EACH, pytest.param(MORE_MODELS, marks=pytest.mark.long)])
+def test_meshes_of_eight_devices(checked):
     """Weights, states and stores are where they should be; states, predictions and saved stores are those of one device."""
-    meshes = {"opt": ["1 1", "8 1", "1 8", "2 4"], "gpt2": ["1 1", "2 4"], "llama over 2": ["1 1", "2 4", "1 8"]}
-    meshes |= dict.fromkeys(("phi over 2", "olmo2 over 4", "gemma2 over 2"), ["1 1", "2 4"])
-    expected = [f"{name} {mesh}" for name, sizes in meshes.items() for mesh in sizes]
-    expected += [f"llama over 2 {mesh}" for mesh in ("1 1", "2 4", "1 8")]  # In int8.
-    expected += ["factored 8x1 to 1x1 2x4 1x2", "factored 1x1 to 1x8 2x4", "dense 2x4 to 1x1 8x1"]
-    assert output_of("meshes") == expected
-
-
-def test_likelihoods_on_eight_devices():
-    assert output_of("likelihoods") == ["opt 2 4", "gpt2 8 1"]
-
-
-def output_of(program: str) -> list[str]:
-    """Return the lines that a program of tests/parallel prints on eight devices."""
-    command = [sys.executable, str(ROOT / "tests" / "parallel" / f"{program}.py")]
-    run = subprocess.run(command, env=environment(8), cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return run.stdout.splitlines()
+    run = start(8, "tests/parallel/meshes.py", *checked)
+    output, error = run.communicate()
+    assert run.returncode == 0, error
+    assert output.splitlines() == [line for lines in checked.values() for line in lines]
 
 
 @pytest.mark.long

@@ -1,6 +1,10 @@
-"""Check on 8 forced CPU devices that every mesh loads weights from file to shard and gives the states of one device."""
+"""Check on 8 forced CPU devices that every mesh loads weights from file to shard and gives the states of one device.
+
+The arguments name the models to check, or "int8", "likelihoods", "stores" or "refusals".
+"""
 
 import re
+import sys
 from collections.abc import Callable
 
 import jax
@@ -11,6 +15,7 @@ from flax import nnx
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.methods import in_context
 from knnprompt_jax.models import attention, decoder, registry, sharding
+from knnprompt_jax.prompts import continuations
 from knnprompt_jax.store import distances, kernel, placement, search
 from knnprompt_jax.store import store as store_lib
 from tests.parallel import saved_stores, small
@@ -25,6 +30,7 @@ MESHES = {
     "gemma2 over 2": [(1, 1), (2, 4)],
 }
 ONE_HEAD_AT_A_TIME = ("gpt2", "olmo2 over 4")
+MESHES_OF_LIKELIHOODS = {"opt": (2, 4), "gpt2": (8, 1)}
 MESHES_OF_INT8 = [(1, 1), (2, 4), (1, 8)]
 INT8_TOLERANCE = (
     0.03  # Mean difference: activations are bfloat16, and sums over shards round elsewhere. States are of size 1.
@@ -175,6 +181,30 @@ def check_int8(name: str) -> None:
         assert np.abs(states - states_of_one).mean() < INT8_TOLERANCE < np.abs(states_of_one).mean() / 10
 
 
+def check_likelihoods() -> None:
+    """Check that the log-probabilities of continuations, some of them truncated, are those of one device."""
+    rng = np.random.default_rng(2)
+
+    def tokens(length: int) -> np.ndarray:
+        return rng.integers(0, 208, length).astype(np.int32)
+
+    families = [
+        continuations.Family(
+            tokens(prefix), [tokens(1 + i % 3) for i in range(23)], [tokens(1 + i % 17) for i in range(23)]
+        )
+        for prefix in (53, 31, 0)
+    ]
+    texts = continuations.lay_out(families, 61)
+    assert texts.num_truncated
+    for name, sizes in MESHES_OF_LIKELIHOODS.items():
+        original = small.make_decoder(name)
+        one, several = (
+            small.language_model(original, parallel.make_mesh(*mesh)).score(texts).log_p for mesh in ((1, 1), sizes)
+        )
+        np.testing.assert_allclose(np.concatenate(several), np.concatenate(one), atol=1e-4)
+        print("likelihoods", name, *sizes)
+
+
 def check_refusals() -> None:
     config = registry.config_from_hf(small.MODELS["gpt2"] | {"n_inner": 60})
     refuses(
@@ -205,8 +235,10 @@ def refuses(message: str, function: Callable, *arguments: object) -> None:
 
 if __name__ == "__main__":
     assert jax.device_count() == 8
-    check_refusals()
-    for name in MESHES:
-        check_model(name)
-    check_int8("llama over 2")
-    saved_stores.main()
+    others = {"int8": lambda: check_int8("llama over 2"), "likelihoods": check_likelihoods}
+    others |= {"stores": saved_stores.main, "refusals": check_refusals}
+    for name in sys.argv[1:]:
+        if name in others:
+            others[name]()
+        else:
+            check_model(name)
