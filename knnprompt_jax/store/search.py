@@ -29,14 +29,14 @@ class SearchPlan:
         queries_per_block: queries that are encoded and searched at a time.
         anchors_per_transfer: anchors that come from host memory at a time; 0 if they are on the device.
         anchors_per_tile: anchors whose distances exist at a time.
-        tile_bytes: the working memory of `kernel.search`.
+        kernel: the options of `kernel.search`.
         nbytes: all memory of the search, beside device-resident anchors, the head and the resulting neighbours.
     """
 
     queries_per_block: int
     anchors_per_transfer: int
     anchors_per_tile: int
-    tile_bytes: int
+    kernel: kernel.Options
     nbytes: int
 
 
@@ -70,8 +70,9 @@ def make_plan(
             f"search memory of {memory / 2**20:g} MB: more than {(memory - left) / 2**20:.1f} are needed here"
         )
     sizes = _resized(query, block), _resized(key, searched)
-    tiles = kernel.plan_tiles(*sizes, codec.measured_by(distance), left, codec.deterministic)
-    return SearchPlan(block, transfer, tiles.anchors, left, memory - left + tiles.nbytes)
+    how = kernel.Options(options.k, codec.measured_by(distance), left, options.approximate_recall, codec.deterministic)
+    tiles = kernel.plan_tiles(*sizes, how)
+    return SearchPlan(block, transfer, tiles.anchors, how, memory - left + tiles.nbytes)
 
 
 def run(
@@ -86,16 +87,7 @@ def run(
     distance, parts = distances.get(options.distance), []
 
     def search(queries: Any, anchors: placement.Anchors) -> kernel.Neighbours:
-        return kernel.search(
-            queries,
-            codec.references(anchors.keys, distance),
-            anchors.labels_N,
-            k=min(options.k, placement.num_rows(anchors)),
-            distance=codec.measured_by(distance),
-            tile_bytes=plan.tile_bytes,
-            approximate_recall=options.approximate_recall,
-            deterministic=codec.deterministic,
-        )
+        return kernel.search(queries, codec.references(anchors.keys, distance), anchors.labels_N, plan.kernel)
 
     for start in range(0, max(1, len(states)), plan.queries_per_block):
         block = states[start : start + plan.queries_per_block]
@@ -108,7 +100,7 @@ def run(
             near = search(queries, transferred)
             jax.block_until_ready(best)  # No more than two transfers are on the device at a time.
             near = dataclasses.replace(near, indices_Qk=near.indices_Qk + first)
-            best = [kernel.merge([*best, near], min(options.k, first + placement.num_rows(transferred)))]
+            best = [kernel.merge([*best, near], options.k)]
         parts.append(placement.take(best[0], slice(0, plan.queries_per_block)))
     return jax.tree.map(lambda *blocks: jnp.concatenate(blocks)[: len(states)], *parts)
 

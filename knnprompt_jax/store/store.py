@@ -143,7 +143,7 @@ class Store:
 
     def describe(self, num_queries: int, options: search_lib.SearchOptions) -> dict[str, Any]:
         """Return the memory and place of the anchors and the sizes of a search, by name; raise UserError like `search`."""
-        plan = dataclasses.asdict(self.plan(num_queries, options))
+        plan = vars(self.plan(num_queries, options))
         return {
             "kind": self.codec.kind,
             "key_dtype": self.codec.key_dtype,
@@ -222,8 +222,13 @@ def anchor_bytes(
     options: StoreOptions, distance: str, logit_cap: float | None, vocabulary: int, width: int, num_classes: int
 ) -> int:
     """Return the bytes of an anchor's keys before there is any; raise UserError like `kind_of`."""
-    codec_type = KINDS[kind_of(options, distance, logit_cap)]
-    return placement.row_bytes(codec_type.abstract_keys(1, distance, options.key_dtype, vocabulary, width, num_classes))
+
+    def keys() -> Any:
+        head = head_lib.Head(jnp.zeros((vocabulary, width)), logit_cap)
+        states = lm.States(jnp.zeros((1, width)), jnp.zeros(1))
+        return _make_codec(options, distance, head, states, range(num_classes)).encode(states)
+
+    return placement.row_bytes(jax.eval_shape(keys))
 
 
 def build(
@@ -247,17 +252,22 @@ def build(
     Raises:
         UserError: as `kind_of`; no anchors, not as many labels or ids as states, a negative label, a duplicate id.
     """
-    codec_type = KINDS[kind_of(options, distance, head.cap)]
     if not len(states):
         raise errors.UserError("a store needs at least one anchor")
-    head, kept = parallel.replicate(head), {"key_dtype": options.key_dtype, "built_for": distance}
-    constants = codec_type.constants_of(head, states)
-    codec = codec_type.make(head, label_ids, constants, **kept, deterministic=states.deterministic)
+    codec = _make_codec(options, distance, parallel.replicate(head), states, label_ids)
     sharding = getattr(states.hidden_NE, "sharding", None)
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
     anchors = _encode(codec, states, labels, mesh, options.on_host)  # type: ignore[arg-type]
     ids_N = np.arange(len(states)) if ids is None else np.asarray(ids)
     return Store.placed(codec, anchors, ids_N, mesh, options)  # type: ignore[arg-type]
+
+
+def _make_codec(
+    options: StoreOptions, distance: str, head: head_lib.Head, states: lm.States, label_ids: Sequence[int]
+) -> codec_lib.Codec:
+    codec_type = KINDS[kind_of(options, distance, head.cap)]
+    kept = {"key_dtype": options.key_dtype, "built_for": distance, "deterministic": states.deterministic}
+    return codec_type.make(head, label_ids, codec_type.constants_of(head, states), **kept)
 
 
 def _encode(
@@ -273,6 +283,10 @@ def _encode(
     def encode(block: lm.States) -> Any:
         rows = placement.pad(block, placement.filled_up(len(block), mesh, codec.tile))
         keys = codec.encode(placement.split(rows, mesh) if mesh else rows)
+        if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(keys) if leaf.ndim == 1):
+            raise errors.UserError(
+                f"key_dtype={codec.key_dtype!r}: some states exceed its range; choose bfloat16 or float32"
+            )
         return placement.take(keys, slice(0, len(block)))
 
     if not on_host:
