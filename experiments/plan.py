@@ -7,8 +7,6 @@ python experiments/plan.py --model=Qwen/Qwen3-32B --topology=h100:8 --compile=Fa
 No weights are read or downloaded. Plans for TPUs need their compiler: pip install 'knnprompt_jax[tpu]', 213 MB.
 """
 
-import pathlib
-
 import jax
 
 from knnprompt_jax import app
@@ -20,8 +18,8 @@ FLAGS = app.Flags(settings.PlanSettings)
 def main() -> None:
     jax.config.update("jax_platforms", "cpu")  # Planning occupies no accelerator.
     plan = job.run(FLAGS.value)
-    print(report.render(plan))
-    print(f"\nrecord: {report.write(pathlib.Path(FLAGS.value.output), plan)}")
+    print(job.render(plan))
+    print(f"\nrecord: {report.write(FLAGS.value.output, 'plan', plan)}")
 
 
 if __name__ == "__main__":

@@ -47,9 +47,6 @@ class BenchmarkSettings(settings_lib.DrawOptions, settings_lib.RowOptions, setti
     peer_prompts: int = options.option(8, "Whole prompts per turn of a peer without a cached prefix.", least=1)
     peer_suffixes: int = options.option(128, "Suffixes per turn of a peer with a cached prefix.", least=1)
     peer_batch: int = options.option(32, "Prompts per batch of the peers.", least=1)
-    llama_python: str = options.option(
-        "", "Path of a Python with llama-cpp-python; empty: this one. It needs neither JAX nor PyTorch."
-    )
 
     distance: str = options.option("forward", "Distance of the search.", choices=distances.DISTANCES)
     queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, needed=True)

@@ -1,4 +1,4 @@
-"""Interleaved timing, and the measured limits of the device: matrix products and memory bandwidth."""
+"""Interleaved timing, and the measured speed of matrix products."""
 
 import functools
 import resource
@@ -69,14 +69,6 @@ def matrix_products(dtype: jnp.dtype, *shapes: tuple[int, int, int]) -> dict[str
         turn = stopwatch(functools.partial(_chain, x_TD, up_DF, down_FD, length=length))
         chains[f"ceiling: {tokens}×{width}×{hidden}"] = turn, operations * length
     return chains
-
-
-def bandwidth(repetitions: int) -> float:
-    """Return bytes per second: the better of reading a large array and of copying it."""
-    array = jnp.ones((4 * default_side(), 4 * default_side()))
-    turns = {"read": stopwatch(lambda: jnp.sum(array)), "copy": stopwatch(lambda: -array)}
-    seconds = medians(turns, repetitions)
-    return max(array.nbytes / seconds["read"], 2 * array.nbytes / seconds["copy"])
 
 
 def default_side() -> int:

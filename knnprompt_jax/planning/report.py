@@ -1,54 +1,59 @@
-"""A plan as text for the terminal and as a JSON file."""
+"""Plans and benchmarks as JSON files and as tables for the terminal."""
 
-import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
 import pathlib
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from knnprompt_jax import tables
-from knnprompt_jax.planning import job, records, targets
+from knnprompt_jax import files, tables
 
-_HEADER = ("data × model", "fits", "weights", "prefix", "working", "store", "peak")
-_TIMES = ("ms/step", "MiB sent/step", "anchors/s", "job s")
-
-
-def render(plan: job.JobPlan) -> str:
-    """Return the table of meshes, the recommended mesh and the assumptions."""
-    settings, device, work = plan.settings, plan.target.device, plan.workload
-    head = (
-        f"ESTIMATED, NOTHING WAS RUN: {plan.model}, {settings.dtype}, on {plan.target.size} × {settings.topology.split(':')[0]}"
-        f" ({settings.topology})\ntask {settings.task}: {plan.rows[0].anchors:,} anchors after a prefix of {len(work.largest.prefix_P):,} "
-        f"tokens, {settings.queries:,} queries; tokens counted by the tokenizer of {work.tokenizer_name}"
-    )
-    table = tables.render([*_HEADER, *(_TIMES if device.peak else ())], [_row(row) for row in plan.rows])
-    errors = [f"{row.data} × {row.model}: {row.error[:300]}" for row in plan.rows if row.error]
-    best = plan.recommended
-    advice = f"Recommended: none of these meshes: {plan.model} needs more memory than {plan.target.name} has."
-    if best:
-        advice = f"Recommended: mesh.model={best.model} (mesh.data={best.data}), the smallest that fits."
-    source = "XLA's memory analysis" if any(row.programs for row in plan.rows) else "arithmetic, right to a tenth"
-    notes = [f"GiB on each device; working memory by {source}."]
-    if device.peak:
-        notes.append(
-            "Times are a roofline, a lower bound: the longest of operations at "
-            f"{device.peak / 1e12:g} TFLOP/s (float32: {device.peak_float32 / 1e12:.3g}), weights and prefix at "
-            f"{device.bandwidth / 1e12:g} TB/s, and all-reduces at {device.links / 1e9:g} GB/s. Real steps take longer."
-        )
-    return "\n\n".join([head, table, " ".join(notes), *errors, advice])
+_PACKAGES = (
+    "jax",
+    "jaxlib",
+    "libtpu",
+    "flax",
+    "numpy",
+    "torch",
+    "transformers",
+    "gguf",
+    "faiss-cpu",
+    "scikit-learn",
+    "llama-cpp-python",
+)
 
 
-def write(folder: pathlib.Path, plan: job.JobPlan) -> pathlib.Path:
-    """Write the plan as JSON under a new name, and return its path."""
-    environment = records.environment()
-    rows = [{**dataclasses.asdict(row), "fits": row.fits, "job_seconds": row.job_seconds} for row in plan.rows]
-    settings, tokenizer = plan.settings.to_dict(), plan.workload.tokenizer_name
-    record = {"estimated": True, **environment, "settings": settings, "tokenizer": tokenizer, "rows": rows}
-    return records.write(folder, "plan", environment["date"], record)
+def environment() -> dict[str, Any]:
+    """Return the command, the date and the versions."""
+    installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    versions = {name: installed[name] for name in _PACKAGES if name in installed}
+    return {
+        "command": " ".join(sys.argv),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": versions | {"python": platform.python_version()},
+    }
 
 
-def _row(row: job.MeshPlan) -> list[str]:
-    fits = "yes" if row.fits else "out of memory" if row.is_out_of_memory else "no program"
-    sizes = [row.need.weights, row.need.prefix, row.working, row.store, row.peak]
-    cells = [f"{row.data} × {row.model}", fits, *(f"{size / targets.GIB:.2f}" for size in sizes)]
-    if row.step_seconds is None:
-        return cells
-    cells += [f"{1000 * row.step_seconds:,.0f}", f"{row.step.collective_bytes / 2**20:,.0f}"]
-    return [*cells, f"{row.anchors_per_second:,.0f}", f"{row.job_seconds:,.1f}"]
+def write(folder: str, kind: str, record: Mapping[str, Any]) -> pathlib.Path:
+    """Write the record as JSON under a new name, whole or not at all, and return its path."""
+    date = record["environment"]["date"].replace(":", "").replace("+0000", "Z")
+    path = pathlib.Path(folder) / f"{kind}-{date}-{os.getpid()}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.new_file(path) as draft:
+        draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table with a column for each name of the rows; floats have three digits, or all digits before the point."""
+
+    def cell(value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    return tables.render([name.replace("_", " ") for name in rows[0]], [[*map(cell, row.values())] for row in rows])
