@@ -17,9 +17,9 @@ FLAGS = app.Flags(settings.PlanSettings)
 
 def main() -> None:
     jax.config.update("jax_platforms", "cpu")  # Planning occupies no accelerator.
-    plan = job.run(FLAGS.value)
-    print(job.render(plan))
-    print(f"\nrecord: {report.write(FLAGS.value.output, 'plan', plan)}")
+    result = job.run(FLAGS.value)
+    print(report.render(result))
+    print(f"\nrecord: {report.write(FLAGS.value.output, 'plan', FLAGS.value, result)}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,9 +37,8 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     with processes.start_all(weights, subject, sampled, settings) as (running, absent):
         turns |= {name: functools.partial(process.turn, name) for name, process in running.items()}
         ceilings = {name: turn for name, (turn, _) in products.items()}
-        rounds = timing.interleave(turns | ceilings, settings.repetitions)
+        seconds = timing.medians(turns | ceilings, settings.repetitions)
         agreement = compare(model, sampled, running)
-    seconds = {name: statistics.median(values) for name, values in rounds.items()}
     prompts = {name: sampled.num_prompts(name) for name in turns} | {OURS: work.prompts.num_prompts}
     rates = {name: count / seconds[name] for name, count in prompts.items()}
     suffix_tokens = sum(len(suffix) for group in work.prompts.groups for suffix in group.suffixes)
@@ -73,8 +71,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
             }
             for name, rate in rates.items()
         ],
-        "absent": {settings_lib.PEERS[name]: reason for name, reason in absent.items()},
-        "seconds": rounds,
+        "absent": [{"without": settings_lib.PEERS[name], "reason": reason} for name, reason in absent.items()],
     }
 
 

@@ -28,42 +28,29 @@ except ImportError:
     faiss = None  # type: ignore[assignment]
 
 Array = jax.Array
-FEWEST, GROWTH = 1024, 4  # The number of anchors of the smallest store, and the factor to the next.
 NUM_CLASSES = 2
 LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, like those of trained models.
 
 
 def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> dict[str, Any]:
-    """Measure every kind of store, from 1,024 anchors up to `max_store_gb`, for every number of queries.
+    """Measure every kind of store with every number of anchors and queries, as long as it takes at most `max_store_gb`.
 
     Raises:
-        UserError: not even the smallest store of a kind fits.
+        UserError: no store fits.
     """
-    config = subject.config
+    config, distance, rows = subject.config, settings.distance, []
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
-    return {
-        "distance": settings.distance,
-        "queries_per_second": [
-            row
-            for kind in store_lib.KINDS
-            for anchors in _sizes(settings, head, kind)
-            for row in _measure(settings, head, kind, anchors)
-        ],
-    }
-
-
-def _sizes(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str) -> list[int]:
-    options, (vocabulary, width) = store_lib.StoreOptions(kind=kind), head.rows_VE.shape
-    each = store_lib.anchor_bytes(options, settings.distance, head.cap, vocabulary, width, NUM_CLASSES)
-    most = min(settings.max_anchors, int(settings.max_store_gb * 1e9 / each))
-    sizes = [FEWEST * GROWTH**step for step in range(20) if FEWEST * GROWTH**step <= most]
-    if not sizes:
+    for kind in store_lib.KINDS:
+        each = store_lib.anchor_bytes(store_lib.StoreOptions(kind=kind), distance, config, NUM_CLASSES)
+        for anchors in settings.stored:
+            if anchors * each <= settings.max_store_gb * 1e9:
+                rows += _measure(settings, head, kind, anchors)
+    if not rows:
         raise errors.UserError(
-            f"a {kind} store of {FEWEST} anchors takes {FEWEST * each / 1e9:.4f} GB: "
-            f"--max_store_gb={settings.max_store_gb:g} or --max_anchors={settings.max_anchors} is too small"
+            f"--max_store_gb={settings.max_store_gb:g}: no store of {settings.stored} anchors is smaller"
         )
-    return sizes
+    return {"distance": distance, "queries_per_second": rows}
 
 
 def _measure(

@@ -51,8 +51,10 @@ class BenchmarkSettings(settings_lib.DrawOptions, settings_lib.RowOptions, setti
     distance: str = options.option("forward", "Distance of the search.", choices=distances.DISTANCES)
     queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, needed=True)
     k: int = options.option(3, "Neighbours per query.", least=1)
-    max_store_gb: float = options.option(
-        1.0, "Stores grow by a factor of 4 from 1,024 anchors up to this size in GB of 10⁹ bytes.", least=0
+    stored: tuple[int, ...] = options.option(
+        (1024, 4096, 16384, 65536), "Numbers of anchors of the stores.", least=1, needed=True
     )
-    max_anchors: int = options.option(65536, "The largest number of anchors.", least=1)
+    max_store_gb: float = options.option(
+        1.0, "The largest store in GB of 10⁹ bytes; larger ones are left out.", least=0
+    )
     output: str = options.option("results", "Folder of the JSON file.", needed=True)

@@ -27,20 +27,12 @@ def stopwatch(work: Callable[[], Any]) -> Turn:
     return turn
 
 
-def interleave(turns: Mapping[str, Turn], repetitions: int) -> dict[str, list[float]]:
-    """Return the seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds."""
+def medians(turns: Mapping[str, Turn], repetitions: int) -> dict[str, float]:
+    """Return the median seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds."""
     for turn in turns.values():
         turn()  # Compiles, and touches the memory.
-    seconds: dict[str, list[float]] = {name: [] for name in turns}
-    for _ in range(repetitions):
-        for name, turn in turns.items():
-            seconds[name].append(turn())
-    return seconds
-
-
-def medians(turns: Mapping[str, Turn], repetitions: int) -> dict[str, float]:
-    """Return the median seconds of each contender."""
-    return {name: statistics.median(values) for name, values in interleave(turns, repetitions).items()}
+    rounds = [{name: turn() for name, turn in turns.items()} for _ in range(repetitions)]
+    return {name: statistics.median(seconds[name] for seconds in rounds) for name in turns}
 
 
 def peak_bytes() -> tuple[int, str]:

@@ -6,7 +6,6 @@ lower bound. Operations and collective bytes are arithmetic, because XLA's cost 
 
 import math
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,9 +17,8 @@ from knnprompt_jax.lm import memory
 from knnprompt_jax.lm import programs as lm_programs
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import sharding
-from knnprompt_jax.planning import compiled, operations, report, targets, workload
+from knnprompt_jax.planning import compiled, operations, targets, workload
 from knnprompt_jax.planning import settings as settings_lib
-from knnprompt_jax.prompts import packing
 from knnprompt_jax.store import store as store_lib
 
 
@@ -46,47 +44,26 @@ def run(settings: settings_lib.PlanSettings) -> dict[str, Any]:
         )
     work = workload.make(settings, subject)
     anchors = settings.anchors or work.prompts.num_prompts
-    step_tokens = settings.batch or lm_programs.step_tokens(target.device.platform)
-    rows = []
-    for model in chosen:
-        shape, steps = workload.pack(work, anchors, step_tokens, target.size // model)
-        rows.append(_plan_mesh(settings, target, subject.config, shape, steps, anchors, model))
-    return {
-        "estimated": True,
-        "environment": report.environment(),
-        "settings": settings.to_dict(),
-        "model": subject.name,
-        "tokenizer": work.tokenizer_name,
-        "prefix_tokens": len(work.largest.prefix_P),
-        "anchors": anchors,
-        "meshes": rows,
-        "recommended": next((row for row in rows if row["fits"] == "yes"), None),
-    }
-
-
-def render(plan: Mapping[str, Any]) -> str:
-    """Return the table of meshes, the recommended mesh and the assumptions of a plan."""
-    settings, target, rows = plan["settings"], targets.get(plan["settings"]["topology"], compile=False), plan["meshes"]
-    device, best = target.device, plan["recommended"]
-    is_compiled = settings["compile"] and device.platform == "tpu"
-    source = "XLA's memory analysis" if is_compiled else "arithmetic, right to a tenth"
-    notes = f"Weights to peak: GiB on each device; working memory by {source}."
-    if device.peak:
-        notes += " Times are a roofline, a lower bound (docs/accelerators.md). Real steps take longer."
-    advice = f"Recommended: none of these meshes: {plan['model']} needs more memory than {target.name} has."
+    rows = [_plan_mesh(settings, target, subject.config, work, anchors, size) for size in chosen]
+    is_compiled = settings.compile and target.device.platform == "tpu"
+    best = next((row for row in rows if row["fits"] == "yes"), None)
+    recommended = f"none of these meshes: {subject.name} needs more memory than {target.name} has"
     if best:
-        advice = f"Recommended: mesh.model={best['model']} (mesh.data={best['data']}), the smallest that fits."
-    return "\n\n".join(
-        [
-            f"ESTIMATED, NOTHING WAS RUN: {plan['model']}, {settings['dtype']}, on {target.name}\n"
-            f"task {settings['task']}: {plan['anchors']:,} anchors after a prefix of {plan['prefix_tokens']:,} tokens, "
-            f"{settings['queries']:,} queries; tokens counted by the tokenizer of {plan['tokenizer']}",
-            report.table([{name: value for name, value in row.items() if name != "error"} for row in rows]),
-            notes,
-            *(f"{row['data']} × {row['model']}: {row['error'][:300]}" for row in rows if row["error"]),
-            advice,
-        ]
-    )
+        recommended = f"mesh.model={best['model']} (mesh.data={best['data']}), the smallest that fits"
+    return {
+        "ESTIMATED": "nothing was run",
+        "model": subject.name,
+        "devices": target.name,
+        "anchors": anchors,
+        "prefix_tokens": len(work.largest.prefix_P),
+        "queries": settings.queries,
+        "tokens_counted_by_the_tokenizer_of": work.tokenizer_name,
+        "weights_to_peak": "GiB on each device",
+        "working_memory": "XLA's memory analysis" if is_compiled else "arithmetic, right to a tenth",
+        **({"times": "a roofline, a lower bound: real steps take longer"} if target.device.peak else {}),
+        "recommended": recommended,
+        "meshes": rows,
+    }
 
 
 def roofline(
@@ -101,8 +78,7 @@ def _plan_mesh(
     settings: settings_lib.PlanSettings,
     target: targets.Target,
     config: config_lib.DecoderConfig,
-    shape: packing.PackShape,
-    steps: int,
+    work: workload.Workload,
     anchors: int,
     model: int,
 ) -> dict[str, Any]:
@@ -111,6 +87,8 @@ def _plan_mesh(
     The peak is the most at any time: while prompts are read, or while anchors are searched beside the weights.
     """
     data, device, error, margin = target.size // model, target.device, "", memory.MARGIN
+    step_tokens = settings.batch or lm_programs.step_tokens(device.platform)
+    shape, steps = workload.pack(work, anchors, step_tokens, data)
     need = memory.of_pass(config, settings.dtype, shape, AbstractMesh((data, model), parallel.AXES), device.platform)
     reading = need.total
     if settings.compile and device.platform == "tpu":
@@ -120,34 +98,31 @@ def _plan_mesh(
             reading = max(analysis.peak_memory_in_bytes for analysis in analyses.values())
         except JaxRuntimeError as failure:
             error = " ".join(str(failure).split())
-    anchor_bytes = store_lib.anchor_bytes(
-        settings.datastore, settings.distance, config.logit_cap, config.vocab_size, config.state_width, 2
-    )
+    anchor_bytes = store_lib.anchor_bytes(settings.datastore, settings.distance, config, num_classes=2)
     anchors_per_device = math.ceil(anchors / target.size)
     # Classes of the anchors, and the head that encodes them, stand beside their keys.
     store = (anchor_bytes + 4) * anchors_per_device + 4 * config.vocab_size * config.state_width
     peak = max(reading, need.weights + store + int(settings.datastore.memory_mb * 2**20))
-    fits = "no program" if error else "yes"
+    fits = f"no program: {error[:300]}" if error else "yes"
     if "RESOURCE_EXHAUSTED" in error or (not error and peak > margin * device.memory):
         fits = "out of memory"
     # A ring all-reduce of the residual stream after attention and after the MLP of every block.
     size = jnp.dtype(config_lib.activations(config_lib.DTYPES[settings.dtype])).itemsize
     sent_per_token = 2 * config.num_layers * 2 * (model - 1) / model * config.width * size
     sent_per_step = sent_per_token * shape.rows * shape.width
-    sizes = {
-        "weights": need.weights,
-        "prefix": need.prefix,
-        "working": reading - need.weights - need.prefix,
-        "store": store,
-        "peak": peak,
+    row: dict[str, Any] = {
+        "data": data,
+        "model": model,
+        "fits": fits,
+        "weights": need.weights / targets.GIB,
+        "prefix": need.prefix / targets.GIB,
+        "working": (reading - need.weights - need.prefix) / targets.GIB,
+        "store": store / targets.GIB,
+        "peak": peak / targets.GIB,
     }
-    row = {"data": data, "model": model, "fits": fits, "error": error}
-    row |= {name: size / targets.GIB for name, size in sizes.items()}
     if device.peak:
-        prefix_operations, prefix_sent = (
-            operations.of_prefix(config, shape.prefix) / model,
-            sent_per_token * shape.prefix,
-        )
+        prefix_operations = operations.of_prefix(config, shape.prefix) / model
+        prefix_sent = sent_per_token * shape.prefix
         step_operations, step_bytes = operations.of_step(config, shape) / model, need.weights + need.prefix
         numbers = anchor_bytes // jnp.dtype(settings.datastore.key_dtype).itemsize
         search_operations = 2 * settings.queries * anchors_per_device * numbers

@@ -5,12 +5,11 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from knnprompt_jax import files, tables
+from knnprompt_jax import files, options, tables
 
 _PACKAGES = (
     "jax",
@@ -27,28 +26,37 @@ _PACKAGES = (
 )
 
 
-def environment() -> dict[str, Any]:
-    """Return the command, the date and the versions."""
-    installed = {each.name: each.version for each in importlib.metadata.distributions()}
-    versions = {name: installed[name] for name in _PACKAGES if name in installed}
-    return {
-        "command": " ".join(sys.argv),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions | {"python": platform.python_version()},
-    }
-
-
-def write(folder: str, kind: str, record: Mapping[str, Any]) -> pathlib.Path:
-    """Write the record as JSON under a new name, whole or not at all, and return its path."""
-    date = record["environment"]["date"].replace(":", "").replace("+0000", "Z")
-    path = pathlib.Path(folder) / f"{kind}-{date}-{os.getpid()}.json"
+def write(folder: str, kind: str, settings: options.Options, result: Mapping[str, Any]) -> pathlib.Path:
+    """Write the result with its settings, the command and the versions as JSON under a new name, and return its path."""
+    date = datetime.datetime.now(datetime.UTC)
+    path = pathlib.Path(folder) / f"{kind}-{date:%Y-%m-%dT%H%M%SZ}-{os.getpid()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
+    installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    record = {
+        "command": " ".join(sys.argv),
+        "date": date.isoformat(timespec="seconds"),
+        "versions": {name: installed[name] for name in _PACKAGES if name in installed},
+        "settings": settings.to_dict(),
+        **result,
+    }
     with files.new_file(path) as draft:
         draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return path
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def render(result: Mapping[str, Any]) -> str:
+    """Return the single values of a result as a table, then its tables and, under their names, its parts."""
+    single = {name: value for name, value in result.items() if not isinstance(value, list | dict)}
+    sections = [_table([{"": name.replace("_", " "), " ": value} for name, value in single.items()])]
+    for name, value in result.items():
+        if isinstance(value, list) and value:
+            sections.append(_table(value))
+        elif isinstance(value, dict):
+            sections += [name.upper(), render(value)]
+    return "\n\n".join(sections)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a table with a column for each name of the rows; floats have three digits, or all digits before the point."""
 
     def cell(value: Any) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.store import codec as codec_lib
@@ -41,18 +40,14 @@ class SearchPlan:
 
 
 def make_plan(
-    codec: codec_lib.Codec,
-    anchors: placement.Anchors,
-    num_queries: int,
-    options: SearchOptions,
-    memory: int,
-    mesh: Mesh | None,
+    codec: codec_lib.Codec, anchors: placement.Anchors, num_queries: int, options: SearchOptions, memory: int
 ) -> SearchPlan:
     """Divide `memory` bytes: after the encoding of states, a quarter goes to queries; of the rest, half to transfers.
 
     Raises:
         UserError: the memory does not hold a single query and anchor.
     """
+    mesh, _ = placement.split_over(anchors.keys)
     distance, shards = distances.get(options.distance), mesh.size if mesh else 1
     query, key = _shapes(codec, anchors, distance)
     query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
@@ -70,21 +65,17 @@ def make_plan(
             f"search memory of {memory / 2**20:g} MB: more than {(memory - left) / 2**20:.1f} are needed here"
         )
     sizes = _resized(query, block), _resized(key, searched)
-    how = kernel.Options(options.k, codec.measured_by(distance), left, options.approximate_recall, codec.deterministic)
+    measured_by, recall = codec.measured_by(distance), options.approximate_recall
+    how = kernel.Options(options.k, measured_by, left, recall, codec.deterministic)
     tiles = kernel.plan_tiles(*sizes, how)
     return SearchPlan(block, transfer, tiles.anchors, how, memory - left + tiles.nbytes)
 
 
 def run(
-    codec: codec_lib.Codec,
-    anchors: placement.Anchors,
-    states: lm.States,
-    options: SearchOptions,
-    plan: SearchPlan,
-    mesh: Mesh | None = None,
+    codec: codec_lib.Codec, anchors: placement.Anchors, states: lm.States, options: SearchOptions, plan: SearchPlan
 ) -> kernel.Neighbours:
     """Return the neighbours of each state, block by block, from anchors on the device or streamed from host memory."""
-    distance, parts = distances.get(options.distance), []
+    (mesh, _), distance, parts = placement.split_over(anchors.keys), distances.get(options.distance), []
 
     def search(queries: Any, anchors: placement.Anchors) -> kernel.Neighbours:
         return kernel.search(queries, codec.references(anchors.keys, distance), anchors.labels_N, plan.kernel)

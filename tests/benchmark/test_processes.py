@@ -108,16 +108,12 @@ class Peers:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("llama_cpp"), reason="llama-cpp-python is not installed")
-@pytest.mark.parametrize(("kind", "prefix", "most"), [("F32", 37, 1e-5), ("F32", 0, 1e-5), ("Q4_1", 37, 0.01)])
-def test_llama_cpp_has_the_same_distributions(small, make_llama_file, kind, prefix, most):
-    """llama.cpp keeps keys and values in float16, hence no exact agreement."""
-    own = settings.BenchmarkSettings(**small | {"model": str(make_llama_file(kind)), "peers": ("llama_cached",)})
+@pytest.mark.parametrize("prefix", [37, 0])
+def test_llama_cpp_has_the_same_distributions(small, prefix):
+    """llama.cpp multiplies 4-bit weights by 8-bit activations, hence no exact agreement."""
+    own = settings.BenchmarkSettings(**small | {"model": "smollm2", "peers": ("llama_cached",)})
     subject = workload.describe(own.model)
-    model = construction.load(own, subject, ())
-    sampled = peers.sample(make_group(prefix, subject.config.vocab_size), own)
+    model, sampled = construction.load(own, subject, ()), peers.sample(make_group(prefix), own)
     with processes.start_all(model.execution.decoder, subject, sampled, own) as (running, _):
         found = construction.compare(model, sampled, running)["llama_cached"]
-    assert 0 <= found["mean_kl"] <= found["largest_kl"] < most
-    subject = workload.describe(str(make_llama_file("Q4_1", tokenizer=None)))
-    with processes.start_all(model.execution.decoder, subject, sampled, own) as (_, absent):
-        assert "llama.cpp cannot load it" in absent["llama_cached"]
+    assert 0 <= found["mean_kl"] <= found["largest_kl"] < 0.1

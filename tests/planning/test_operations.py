@@ -53,16 +53,6 @@ def token_by_token(config, groups):
     return needed
 
 
-def test_by_hand():
-    sizes = {"vocab_size": 11, "n_embd": 6, "n_layer": 2, "n_head": 3, "n_inner": 10, "n_positions": 29}
-    config = registry.config_from_hf({"model_type": "gpt2", **sizes})
-    groups = make_groups((3, [2, 1]))
-    # A block: 2 · (4 · 6² + 2 · 6 · 10) = 528 per token, of which keys and values 144; attention 24 per pair; the head 132.
-    first_block = 6 * 528 + 24 * ((1 + 2 + 3) + (4 + 5) + 4)
-    last_block = 6 * 144 + 2 * (528 - 144) + 24 * (5 + 4)
-    assert operations.needed(config, groups) == first_block + last_block + 2 * 132 == 5736
-
-
 @pytest.mark.parametrize("shape", ["gpt2", "facebook/opt-350m", "HuggingFaceTB/SmolLM2-135M", "Qwen/Qwen3-0.6B"])
 @pytest.mark.parametrize("alike", [False, True])
 @pytest.mark.parametrize("sizes", [[(61, [13, 1, 7])], [(0, [5])], [(17, [2, 3]), (0, [23, 19])]])

@@ -1,5 +1,7 @@
 """Distances by name; adding one is one object, by which dense stores then search."""
 
+import types
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -58,4 +60,5 @@ def test_terms_add_up_to_the_distance(world, kind, name):
 def test_the_size_of_an_anchor_is_known_before_there_is_one(world, key_dtype, built_for):
     store = world.build("auto", built_for, rows=slice(0, 7), key_dtype=key_dtype)
     options = store_lib.StoreOptions(key_dtype=key_dtype)
-    assert store_lib.anchor_bytes(options, built_for, None, *world.head.rows_VE.shape, 5) == store.bytes_per_anchor
+    config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH, logit_cap=None)
+    assert store_lib.anchor_bytes(options, built_for, config, 5) == store.bytes_per_anchor
