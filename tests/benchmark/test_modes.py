@@ -16,11 +16,12 @@ from knnprompt_jax.store import representations
 def run(options, tmp_path, **others):
     """Return the record read back from its file, and the report."""
     own = settings.BenchmarkSettings(**options | others, output=str(tmp_path))
-    path = report.write(own.output, "benchmark", own, job.run(own))
+    result = job.run(own)
+    path = report.write(own.output, "benchmark", own, result)
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
     found = json.loads(path.read_text())
     assert {"command", "date", "versions", "host"} <= set(found)
-    return found, report.render(found)
+    return found, report.render(result)
 
 
 def test_construction_with_every_peer(small, tmp_path):

@@ -1,6 +1,7 @@
 """A plan from its settings: rows, the recommended mesh, the roofline, the text and the JSON file."""
 
 import dataclasses
+import importlib.util
 import json
 import re
 import types
@@ -13,6 +14,7 @@ from knnprompt_jax.models import hub
 from knnprompt_jax.planning import compiled, job, report, settings, targets, workload
 
 OPTIONS = {"model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2, "compile": False}
+UNKNOWN = ["v5e", "v5e:3x5", "h100:", "h100:0", "h100:2x4", "cpu:x", "b200:8"]
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,7 @@ def test_what_the_compiler_says_is_a_row(monkeypatch, peak, error, fits):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topology": "v5e:9x9"}, "choose from v4:2x2x1"),
+        *(({"topology": name}, "topology='.*': choose from v4:2x2x1.*h100:8") for name in UNKNOWN),
         ({"mesh": settings.PlannedMesh(model=3)}, "mesh.model=3: cpu:4 has 4 devices; .* can be 1, 2, 4"),
         ({"tokenizer": "nowhere"}, "nowhere"),
         ({"model": "gpt5-xl/none.gguf"}, "no such file"),
@@ -118,3 +120,10 @@ def test_smollm2_counts_tokens_if_the_model_s_tokenizer_is_not_available(monkeyp
     assert subject == dataclasses.replace(workload.describe("facebook/opt-30b"), name="opt-30b")
     work = workload.make(settings.PlanSettings(**{**OPTIONS, "model": "opt-30b"}), subject, most=3)
     assert (work.tokenizer_name, work.prompts.num_prompts, subject.config.num_layers) == ("smollm2", 3, 48)
+
+
+def test_a_missing_compiler_is_an_error_for_tpus_alone(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    assert targets.get("h100:2").size == 2 and targets.get("v5p:2x2x4", compile=False).size == 16
+    with pytest.raises(errors.UserError, match=r"v5e:2x2.*pip install 'knnprompt_jax\[tpu\]'"):
+        targets.get("v5e:2x2")
