@@ -38,7 +38,8 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     Raises:
         UserError: no store fits.
     """
-    config, distance, rows = subject.config, settings.distance, []
+    config, distance = subject.config, settings.distance
+    rows: list[dict[str, Any]] = []
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
     for kind in store_lib.KINDS:

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import files, options, tables
@@ -45,23 +45,21 @@ def write(folder: str, kind: str, settings: options.Options, result: Mapping[str
 
 
 def render(result: Mapping[str, Any]) -> str:
-    """Return the single values of a result as a table, then its tables and, under their names, its parts."""
+    """Return the single values of a result line by line, then its tables and, under their names, its parts."""
     single = {name: value for name, value in result.items() if not isinstance(value, list | dict)}
-    sections = [_table([{"": name.replace("_", " "), " ": value} for name, value in single.items()])]
+    width = max(map(len, single))
+    sections = ["\n".join(f"{name.replace('_', ' '):{width}}  {_cell(value)}" for name, value in single.items())]
     for name, value in result.items():
         if isinstance(value, list) and value:
-            sections.append(_table(value))
+            header = [title.replace("_", " ") for title in value[0]]
+            sections.append(tables.render(header, [[*map(_cell, row.values())] for row in value]))
         elif isinstance(value, dict):
             sections += [name.upper(), render(value)]
     return "\n\n".join(sections)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table with a column for each name of the rows; floats have three digits, or all digits before the point."""
-
-    def cell(value: Any) -> str:
-        if isinstance(value, float):
-            return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-        return f"{value:,}" if isinstance(value, int) else str(value)
-
-    return tables.render([name.replace("_", " ") for name in rows[0]], [[*map(cell, row.values())] for row in rows])
+def _cell(value: Any) -> str:
+    """Return a value as text; a float has three digits, or all digits before the point."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
