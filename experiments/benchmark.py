@@ -2,16 +2,15 @@
 
 python experiments/benchmark.py    # SmolLM2, demo task; some minutes on two CPU cores
 python experiments/benchmark.py --mode=construction --task=trec --data_dir=data --anchors=0
-python experiments/benchmark.py --mode=construction --model=smollm2 --llama_python=llama/bin/python
+python experiments/benchmark.py --mode=construction --model=smollm2  # llama.cpp: pip install llama-cpp-python
 python experiments/benchmark.py --mode=construction --model=opt-6.7b --dtype=bfloat16 --peers=jax_one,jax_batched
 
 PyTorch shares the device: on a GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false to leave memory for it.
 """
 
-import pathlib
-
 from knnprompt_jax import app
-from knnprompt_jax.benchmark import job, report, settings
+from knnprompt_jax.benchmark import job, settings
+from knnprompt_jax.planning import report
 
 FLAGS = app.Flags(settings.BenchmarkSettings)
 
@@ -19,7 +18,7 @@ FLAGS = app.Flags(settings.BenchmarkSettings)
 def main() -> None:
     result = job.run(FLAGS.value)
     print(report.render(result))
-    print(f"\nrecord: {report.write(pathlib.Path(FLAGS.value.output), result)}")
+    print(f"\nrecord: {report.write(FLAGS.value.output, 'benchmark', FLAGS.value, result)}")
 
 
 if __name__ == "__main__":

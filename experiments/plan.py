@@ -7,8 +7,6 @@ python experiments/plan.py --model=Qwen/Qwen3-32B --topology=h100:8 --compile=Fa
 No weights are read or downloaded. Plans for TPUs need their compiler: pip install 'knnprompt_jax[tpu]', 213 MB.
 """
 
-import pathlib
-
 import jax
 
 from knnprompt_jax import app
@@ -19,9 +17,9 @@ FLAGS = app.Flags(settings.PlanSettings)
 
 def main() -> None:
     jax.config.update("jax_platforms", "cpu")  # Planning occupies no accelerator.
-    plan = job.run(FLAGS.value)
-    print(report.render(plan))
-    print(f"\nrecord: {report.write(pathlib.Path(FLAGS.value.output), plan)}")
+    result = job.run(FLAGS.value)
+    print(report.render(result))
+    print(f"\nrecord: {report.write(FLAGS.value.output, 'plan', FLAGS.value, result)}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Every step of CONTRIBUTING.md, done in a copy of the project."""
 
+import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -27,33 +27,40 @@ DONE = {
 }
 
 
-@pytest.mark.parametrize("name", SECTIONS)
-def test_each_step_can_be_done(name, tmp_path):
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """What the commands of each section print after the edits of all sections, in one process."""
+    copy, commands = tmp_path_factory.mktemp("copy"), {}
     for folder in ("knnprompt_jax", "configs", "experiments", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "docs").mkdir()
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "docs").mkdir()
     for file in ("docs/methods.md", "pyproject.toml"):
-        shutil.copyfile(ROOT / file, tmp_path / file)
-    output = ""
-    for step in STEP.finditer(SECTIONS[name]):
-        if step["file"]:
-            (tmp_path / step["file"]).write_text(step["text"], encoding="utf-8")
-        elif step["changed"]:
-            path = tmp_path / step["changed"]
-            before = path.read_text(encoding="utf-8")
-            assert before.count(step["old"]) == 1, (step["changed"], step["old"])
-            path.write_text(before.replace(step["old"], step["new"]), encoding="utf-8")
-        else:
-            output += "".join(run(line, tmp_path) for line in step["commands"].splitlines())
-    assert DONE[name] in output
-
-
-def run(command: str, folder: pathlib.Path) -> str:
-    words = shlex.split(command)
-    assert words[0] == "python"
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+        shutil.copyfile(ROOT / file, copy / file)
+    for name, section in SECTIONS.items():
+        commands[name] = []
+        for step in STEP.finditer(section):
+            if step["file"]:
+                (copy / step["file"]).write_text(step["text"], encoding="utf-8")
+            elif step["changed"]:
+                path = copy / step["changed"]
+                before = path.read_text(encoding="utf-8")
+                assert before.count(step["old"]) == 1, (step["changed"], step["old"])
+                path.write_text(before.replace(step["old"], step["new"]), encoding="utf-8")
+            else:
+                commands[name] += step["commands"].splitlines()
     done = subprocess.run(
-        [sys.executable, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tests.commands"],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_each_step_can_be_done(name, outputs):
+    assert DONE[name] in outputs[name]

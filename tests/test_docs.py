@@ -1,17 +1,14 @@
 """Every snippet of these documents runs, in the order in which it stands there, beside the files that it shows."""
 
-import os
 import pathlib
 import re
-import shlex
-import subprocess
-import sys
 
 import pytest
 import yaml
 
 from knnprompt_jax import console, options
-from tests import test_options_all
+from knnprompt_jax.models import shipped
+from tests import commands, test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(?:`(?P<name>[\w.]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -21,15 +18,11 @@ def blocks(name: str) -> list[re.Match[str]]:
     return list(BLOCK.finditer((ROOT / "docs" / name).read_text(encoding="utf-8")))
 
 
-def run(command: str) -> None:
-    """Run a line of the shell with this Python; all commands share the compiled programs of this test run."""
-    first, *words = shlex.split(command, comments=True)
-    start = {"python": [ROOT / words[0]], "knnprompt": ["-m", "knnprompt_jax", words[0]]}[first]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *start, *words[1:]], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(autouse=True)
+def small_model(monkeypatch):
+    """The tiny model in the place of SmolLM2, which the snippets load by default."""
+    tiny = shipped.locate("tiny")
+    monkeypatch.setattr(shipped, "locate", lambda name: tiny)
 
 
 @pytest.mark.parametrize("name", ["api.md", "own_data.md", "predict.md", "datastores.md"])
@@ -44,9 +37,11 @@ def test_snippets_run(name, tmp_path, monkeypatch):
             exec(compile(block["text"], name, "exec"), names)
         elif block["kind"] == "bash":
             for line in block["text"].splitlines():
-                run(line)
+                commands.run(line)
         else:
             assert isinstance(yaml.safe_load(block["text"]), dict)
+    if name == "datastores.md":
+        assert abs(names["divergences"][:, 0]).max() < 1e-3, "each anchor is nearest to itself"
     if name == "own_data.md":
         assert len(pathlib.Path("answers.jsonl").read_text().splitlines()) == 2
 

@@ -1,31 +1,25 @@
-"""The answering end of a process that runs another library: a JSON object per line in, a JSON object per line out.
+"""What the process of another library runs. It needs neither JAX nor the rest of this package."""
 
-In: {"do": name, ...}, a method and its arguments. Out: {"seconds": …}, or {"error": …} if the method failed.
-Nothing but the standard library is imported, so that a Python without JAX can run it.
-"""
-
-import json
+import functools
+import importlib
 import os
-import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 
-def serve(peers: Any, settle: Callable[[], None] = lambda: None) -> None:
-    """Answer the lines of standard input with the methods of `peers` until it ends.
+def silence() -> None:
+    """Drop what libraries print on standard error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
-    `settle` waits for work that a method left to a device. The clock runs until it returns.
-    """
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    sys.stdout = sys.stderr  # What libraries print is no answer.
-    for line in sys.stdin:
-        arguments = json.loads(line)
-        started = time.perf_counter()
-        try:
-            getattr(peers, arguments.pop("do"))(**arguments)
-            settle()
-            answer: dict[str, Any] = {"seconds": time.perf_counter() - started}
-        except Exception as error:  # The other process has to learn of every failure.
-            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-        print(json.dumps(answer), file=answers)
+
+def call(module: str, method: str, is_wanted: bool = False, **arguments: Any) -> tuple[float, Any]:
+    """Call a method of the module's `Peers`; return the seconds it took, and its result if that is wanted."""
+    peers = _peers(module)
+    started = time.perf_counter()
+    result = getattr(peers, method)(**arguments)
+    return time.perf_counter() - started, result if is_wanted else None
+
+
+@functools.cache
+def _peers(module: str) -> Any:
+    return importlib.import_module(module).Peers()

@@ -71,25 +71,19 @@ def read_without_prefix(
         tokens = [prompt.tolist() for prompt in prompts[start : start + size]]
         width = packing.round_up(max(map(len, tokens)), _PAD_TO)
         tokens_BT, lengths_B = padding.pad(tokens, len(tokens), width)
-        rows = np.arange(len(tokens))
-        if every_token:
-            logits_BV = _all_logits(model, tokens_BT)[rows, lengths_B - 1]
-        else:
-            logits_BV = _last_logits(model, tokens_BT, rows, lengths_B)
-        batches.append(jax.block_until_ready(jax.nn.log_softmax(logits_BV)))
+        batches.append(jax.block_until_ready(_log_probabilities(model, tokens_BT, lengths_B - 1, every_token)))
     return batches
 
 
-@jax.jit
-def _all_logits(model: decoder.Decoder, tokens_BT: Array) -> Array:
+@functools.partial(jax.jit, static_argnames="every_token")
+def _log_probabilities(model: decoder.Decoder, tokens_BT: Array, last_B: Array, every_token: bool) -> Array:
+    rows = np.arange(len(tokens_BT))
     with jax.default_matmul_precision("highest"):
-        return model.logits(model(tokens_BT))
-
-
-@jax.jit
-def _last_logits(model: decoder.Decoder, tokens_BT: Array, rows_B: Array, lengths_B: Array) -> Array:
-    with jax.default_matmul_precision("highest"):
-        return model.logits(model(tokens_BT)[rows_B, lengths_B - 1])
+        hidden_BTE = model(tokens_BT)
+        if every_token:
+            logits_BTV = jax.lax.optimization_barrier(model.logits(hidden_BTE))  # All of them are computed.
+            return jax.nn.log_softmax(logits_BTV[rows, last_B])
+        return jax.nn.log_softmax(model.logits(hidden_BTE[rows, last_B]))
 
 
 def _spaced(items: Sequence, count: int) -> list:

@@ -1,17 +1,17 @@
-"""Searching a store: queries per second and bytes, beside the device's bounds and other libraries.
+"""Searching a store: queries per second and bytes, beside other libraries.
 
-Every library computes with the same number of float32 numbers per anchor: NumPy the bare matrix product, FAISS and scikit-learn an exact
-search by inner product and by Euclidean distance.
+Every library computes with the same number of float32 numbers per anchor: JAX and NumPy the bare matrix product, FAISS and scikit-learn an
+exact search by inner product and by Euclidean distance.
 """
 
 import functools
-import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import sklearn.neighbors
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.benchmark import settings as settings_lib
@@ -22,108 +22,78 @@ from knnprompt_jax.store import distances, kernel
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
+try:
+    import faiss
+except ImportError:
+    faiss = None  # type: ignore[assignment]
+
 Array = jax.Array
-FEWEST, GROWTH = 1024, 4  # The number of anchors of the smallest store, and the factor to the next.
-STATES, KERNEL = "states", "kernel"  # Ours: from the queries' states, or from their keys (the kernel alone).
 NUM_CLASSES = 2
 LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, like those of trained models.
 
 
 def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> dict[str, Any]:
-    """Measure every kind of store, from 1,024 anchors up to `max_store_gb`, for every number of queries.
+    """Measure every kind of store with every number of anchors and queries, as long as it takes at most `max_store_gb`.
 
     Raises:
-        UserError: not even the smallest store of a kind fits.
+        UserError: no store fits.
     """
-    config = subject.config
+    config, distance = subject.config, settings.distance
+    rows: list[dict[str, Any]] = []
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
-    sizes = {kind: _sizes(settings, head, kind) for kind in store_lib.KINDS}
-    products = timing.matrix_products(jnp.float32)
-    seconds = timing.medians({name: turn for name, (turn, _) in products.items()}, settings.repetitions)
-    peak = max(count / seconds[name] for name, (_, count) in products.items())
-    bandwidth = timing.bandwidth(settings.repetitions)
-    rows = [row for kind in sizes for anchors in sizes[kind] for row in _measure(settings, head, kind, anchors)]
-    for row in rows:
-        bounds = {"bandwidth": row["bytes_read"] / bandwidth, "matrix products": row["flops"] / peak}
-        row["bound"] = max(bounds, key=lambda name: bounds[name])
-        row["share_of_bound"] = bounds[row["bound"]] / row["seconds"][KERNEL]
-    return {"distance": settings.distance, "peak_flops_per_second": peak, "bytes_per_second": bandwidth, "rows": rows}
-
-
-def _sizes(settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str) -> list[int]:
-    options = store_lib.StoreOptions(kind=kind)
-    vocabulary, width = head.rows_VE.shape
-    each = store_lib.anchor_bytes(options, settings.distance, head.cap, vocabulary, width, NUM_CLASSES)
-    most = min(settings.max_anchors, int(settings.max_store_gb * 1e9 / each))
-    sizes = [FEWEST * GROWTH**step for step in range(20) if FEWEST * GROWTH**step <= most]
-    if not sizes:
+    for kind in store_lib.KINDS:
+        each = store_lib.anchor_bytes(store_lib.StoreOptions(kind=kind), distance, config, NUM_CLASSES)
+        for anchors in settings.stored:
+            if anchors * each <= settings.max_store_gb * 1e9:
+                rows += _measure(settings, head, kind, anchors)
+    if not rows:
         raise errors.UserError(
-            f"a {kind} store of {FEWEST} anchors takes {FEWEST * each / 1e9:.4f} GB: "
-            f"--max_store_gb={settings.max_store_gb:g} or --max_anchors={settings.max_anchors} is too small"
+            f"--max_store_gb={settings.max_store_gb:g}: no store of {settings.stored} anchors is smaller"
         )
-    return sizes
+    return {"distance": distance, "queries_per_second": rows}
 
 
 def _measure(
     settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each number of queries."""
+    """Yield a row for each number of queries: bytes, and queries per second."""
     classes = np.arange(anchors) % NUM_CLASSES
     states = _states(head, anchors, 1)
     store = store_lib.build(
         store_lib.StoreOptions(kind=kind), settings.distance, head, states, classes, range(NUM_CLASSES)
     )
     options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
-    references, measured_by = store.codec.references(store.anchors.keys, distance), store.codec.measured_by(distance)
+    references = store.codec.references(store.anchors.keys, distance)
+    how = kernel.Options(options.k, store.codec.measured_by(distance))
     leaves = jax.tree.leaves(references)
     width = max(leaf.shape[-1] for leaf in leaves if leaf.ndim > 1)
     numbers_NW = _numbers(anchors, width)
-    prepared = {name: make(numbers_NW, options.k) for name, make in PEERS.items() if importlib.util.find_spec(name)}
+    nearest = sklearn.neighbors.NearestNeighbors(n_neighbors=options.k, algorithm="brute").fit(numbers_NW)
+    if faiss:
+        index = faiss.IndexFlatIP(width)
+        index.add(numbers_NW)
     for count in settings.queries:
         states, numbers_QW = _states(head, count, 2), _numbers(count, width)
         keys = store.codec.queries(states, distance)
-        from_keys = functools.partial(kernel.search, keys, references, store.anchors.labels_N)
         work: dict[str, Callable[[], Any]] = {
-            STATES: functools.partial(store.search, states, options),
-            KERNEL: functools.partial(from_keys, k=options.k, distance=measured_by),
+            "from_states": functools.partial(store.search, states, options),
+            "from_keys": functools.partial(kernel.search, keys, references, store.anchors.labels_N, how),
+            "product": functools.partial(_product, jnp.asarray(numbers_NW), jnp.asarray(numbers_QW)),
+            "numpy": functools.partial(np.matmul, numbers_NW, numbers_QW.T),
+            "sklearn": functools.partial(nearest.kneighbors, numbers_QW),
         }
-        work |= {name: functools.partial(search, numbers_QW) for name, search in prepared.items()}
+        if faiss:
+            work["faiss"] = functools.partial(index.search, numbers_QW, options.k)
         seconds = timing.medians({name: timing.stopwatch(each) for name, each in work.items()}, settings.repetitions)
         yield {
-            "kind": kind,
+            "store": kind,
             "anchors": anchors,
             "queries": count,
-            "bytes": store.nbytes,
-            "bytes_read": sum(leaf.nbytes for leaf in leaves),
-            "bytes_per_anchor": store.bytes_per_anchor,
-            "search_bytes": store.plan(count, options).nbytes,
-            "flops": 2 * count * anchors * width,
-            "seconds": seconds,
-            "queries_per_second": {name: count / value for name, value in seconds.items()},
+            "mb": store.nbytes / 1e6,
+            "mb_in_search": store.plan(count, options).nbytes / 1e6,
+            **{name: count / value for name, value in seconds.items()},
         }
-
-
-def _numpy(numbers_NW: np.ndarray, k: int) -> Callable[[np.ndarray], Any]:
-    return lambda numbers_QW: numbers_NW @ numbers_QW.T
-
-
-def _faiss(numbers_NW: np.ndarray, k: int) -> Callable[[np.ndarray], Any]:
-    import faiss
-
-    index = faiss.IndexFlatIP(numbers_NW.shape[1])
-    index.add(numbers_NW)
-    return lambda numbers_QW: index.search(numbers_QW, k)
-
-
-def _sklearn(numbers_NW: np.ndarray, k: int) -> Callable[[np.ndarray], Any]:
-    import sklearn.neighbors
-
-    return sklearn.neighbors.NearestNeighbors(n_neighbors=k, algorithm="brute").fit(numbers_NW).kneighbors
-
-
-PEERS = {"numpy": _numpy, "faiss": _faiss, "sklearn": _sklearn}
-"""A peer takes the anchors [N, W] and k, and returns its search of queries [Q, W]. Peers are named like the packages that they import."""
 
 
 def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:
@@ -134,6 +104,11 @@ def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:
 @jax.jit
 def _log_partitions(head: head_lib.Head, hidden_NE: Array) -> Array:
     return jax.lax.map(lambda h_E: jax.nn.logsumexp(head.logits(h_E)), hidden_NE, batch_size=min(64, len(hidden_NE)))
+
+
+@jax.jit
+def _product(numbers_NW: Array, numbers_QW: Array) -> Array:
+    return jnp.matmul(numbers_NW, numbers_QW.T, precision="highest")
 
 
 def _numbers(rows: int, width: int) -> np.ndarray:

@@ -4,8 +4,7 @@ import dataclasses
 
 from knnprompt_jax import options
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.runs import settings as settings_lib
-from knnprompt_jax.store import distances
+from knnprompt_jax.planning import settings
 
 MODES = ("construction", "search", "all")
 PEERS = {
@@ -19,7 +18,7 @@ PEERS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkSettings(settings_lib.DrawOptions, settings_lib.RowOptions, settings_lib.ModelOptions):
+class BenchmarkSettings(settings.WorkloadOptions):
     """The measured model and its prompts, then what is compared in each mode."""
 
     mode: str = options.option("all", "The measurement.", choices=MODES)
@@ -32,10 +31,8 @@ class BenchmarkSettings(settings_lib.DrawOptions, settings_lib.RowOptions, setti
     dtype: str = options.option(
         "float32", "float32 is the reference, bfloat16 for accelerators.", choices=config_lib.FLOATS
     )
-    tokenizer: str = options.option("", "Folder of a tokenizer; empty: the model's own, or smollm2's if there is none.")
     shots: int = options.option(1024, "Train rows per class.", least=1)
     demo_shots: int = options.option(8, "Demonstrations per class among them.", least=0)
-    seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
     anchors: int = options.option(256, "Prompts per turn; 0: all anchors.", least=0)
 
     repetitions: int = options.option(3, "Rounds; each contender has one timed turn per round.", least=1)
@@ -47,15 +44,12 @@ class BenchmarkSettings(settings_lib.DrawOptions, settings_lib.RowOptions, setti
     peer_prompts: int = options.option(8, "Whole prompts per turn of a peer without a cached prefix.", least=1)
     peer_suffixes: int = options.option(128, "Suffixes per turn of a peer with a cached prefix.", least=1)
     peer_batch: int = options.option(32, "Prompts per batch of the peers.", least=1)
-    llama_python: str = options.option(
-        "", "Path of a Python with llama-cpp-python; empty: this one. It needs neither JAX nor PyTorch."
-    )
 
-    distance: str = options.option("forward", "Distance of the search.", choices=distances.DISTANCES)
     queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, needed=True)
     k: int = options.option(3, "Neighbours per query.", least=1)
-    max_store_gb: float = options.option(
-        1.0, "Stores grow by a factor of 4 from 1,024 anchors up to this size in GB of 10⁹ bytes.", least=0
+    stored: tuple[int, ...] = options.option(
+        (1024, 4096, 16384, 65536), "Numbers of anchors of the stores.", least=1, needed=True
     )
-    max_anchors: int = options.option(65536, "The largest number of anchors.", least=1)
-    output: str = options.option("results", "Folder of the JSON file.", needed=True)
+    max_store_gb: float = options.option(
+        1.0, "The largest store in GB of 10⁹ bytes; larger ones are left out.", least=0
+    )

@@ -1,4 +1,4 @@
-"""Interleaved timing, and the measured limits of the device: matrix products and memory bandwidth."""
+"""Interleaved timing, and the measured speed of matrix products."""
 
 import functools
 import resource
@@ -27,20 +27,12 @@ def stopwatch(work: Callable[[], Any]) -> Turn:
     return turn
 
 
-def interleave(turns: Mapping[str, Turn], repetitions: int) -> dict[str, list[float]]:
-    """Return the seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds."""
+def medians(turns: Mapping[str, Turn], repetitions: int) -> dict[str, float]:
+    """Return the median seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds."""
     for turn in turns.values():
         turn()  # Compiles, and touches the memory.
-    seconds: dict[str, list[float]] = {name: [] for name in turns}
-    for _ in range(repetitions):
-        for name, turn in turns.items():
-            seconds[name].append(turn())
-    return seconds
-
-
-def medians(turns: Mapping[str, Turn], repetitions: int) -> dict[str, float]:
-    """Return the median seconds of each contender."""
-    return {name: statistics.median(values) for name, values in interleave(turns, repetitions).items()}
+    rounds = [{name: turn() for name, turn in turns.items()} for _ in range(repetitions)]
+    return {name: statistics.median(seconds[name] for seconds in rounds) for name in turns}
 
 
 def peak_bytes() -> tuple[int, str]:
@@ -52,31 +44,12 @@ def peak_bytes() -> tuple[int, str]:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "resident"
 
 
-def matrix_products(dtype: jnp.dtype, *shapes: tuple[int, int, int]) -> dict[str, tuple[Turn, int]]:
-    """Return a turn and its operations for each chain of products [T, D] by [D, F] by [F, D], by name.
-
-    The first chain multiplies square matrices. `shapes` are further T, D and F.
-    """
-    side, chains = default_side(), {}
-    for tokens, width, hidden in ((side, side, side), *shapes):
-        operations = 4 * tokens * width * hidden
-        length = max(1, min(1000, 8 * side**3 // operations))
-        draw = functools.partial(jax.random.normal, dtype=dtype)
-        x_TD = draw(jax.random.key(0), (tokens, width))
-        # Scaled so that a chain neither overflows nor fades into denormal numbers, which are slow.
-        up_DF = draw(jax.random.key(1), (width, hidden)) / width**0.5
-        down_FD = draw(jax.random.key(2), (hidden, width)) / hidden**0.5
-        turn = stopwatch(functools.partial(_chain, x_TD, up_DF, down_FD, length=length))
-        chains[f"ceiling: {tokens}×{width}×{hidden}"] = turn, operations * length
-    return chains
-
-
-def bandwidth(repetitions: int) -> float:
-    """Return bytes per second: the better of reading a large array and of copying it."""
-    array = jnp.ones((4 * default_side(), 4 * default_side()))
-    turns = {"read": stopwatch(lambda: jnp.sum(array)), "copy": stopwatch(lambda: -array)}
-    seconds = medians(turns, repetitions)
-    return max(array.nbytes / seconds["read"], 2 * array.nbytes / seconds["copy"])
+def matrix_products(dtype: jnp.dtype) -> tuple[Turn, int]:
+    """Return a turn of a chain of products of square matrices, and its operations."""
+    side, length = default_side(), 4
+    # Scaled so that a chain neither overflows nor fades into denormal numbers, which are slow.
+    x_DD, y_DD = (jax.random.normal(jax.random.key(seed), (side, side), dtype) / side**0.5 for seed in range(2))
+    return stopwatch(functools.partial(_chain, x_DD, y_DD, length=length)), 2 * side**3 * length
 
 
 def default_side() -> int:
@@ -85,9 +58,6 @@ def default_side() -> int:
 
 
 @functools.partial(jax.jit, static_argnames="length")
-def _chain(x_TD: Array, up_DF: Array, down_FD: Array, length: int) -> Array:
-    def body(x_TD: Array, _: None) -> tuple[Array, None]:
-        with jax.default_matmul_precision("highest"):
-            return (x_TD @ up_DF) @ down_FD, None
-
-    return jax.lax.scan(body, x_TD, None, length=length)[0]
+def _chain(x_DD: Array, y_DD: Array, length: int) -> Array:
+    with jax.default_matmul_precision("highest"):
+        return jax.lax.fori_loop(0, length, lambda _, product_DD: product_DD @ y_DD, x_DD)

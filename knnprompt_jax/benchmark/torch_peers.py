@@ -1,12 +1,11 @@
-"""Procedures in PyTorch, run in a process of their own (`answering` describes the protocol)."""
+"""Procedures in PyTorch, run in a process of their own (`answering` calls them)."""
 
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
-
-from knnprompt_jax.benchmark import answering
 
 Numbers = list[list[int]]
 
@@ -14,35 +13,32 @@ Numbers = list[list[int]]
 class Peers:
     """The published procedure and a batched one with a cached prefix, on a model of `transformers`."""
 
-    def __init__(self) -> None:
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-    def load(self, folder: str, dtype: str, prompts: Numbers, prefix: list[int], batches: list[Numbers]) -> None:
+    @torch.inference_mode()
+    def load(
+        self, path: str, dtype: str, prompts: Numbers, prefix: list[int], batches: list[Numbers], **_: Any
+    ) -> None:
         """Load the model of a folder, whole prompts, and batches of suffixes of a prefix, which is read here."""
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._prompts = [torch.tensor([tokens], device=self.device) for tokens in prompts]
         self._batches = batches
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=getattr(torch, dtype)
+            path, local_files_only=True, dtype=getattr(torch, dtype)
         )
         self._model = model.eval().to(self.device)
         tokens_1P = torch.tensor([prefix], device=self.device)
         self._prefix = self._model.base_model(tokens_1P, use_cache=True).past_key_values if prefix else None
 
-    def torch_one(self, limit: int | None = None) -> list[torch.Tensor]:
+    @torch.inference_mode()
+    def torch_one(self) -> list[np.ndarray]:
         """Return the log-probabilities after each full prompt: one at a time, logits of all tokens, like the released code."""
-        return [
-            self._model(tokens_1T).logits.cpu()[:, -1].float().log_softmax(-1) for tokens_1T in self._prompts[:limit]
-        ]
+        return [self._model(tokens).logits.cpu()[:, -1].float().log_softmax(-1).numpy() for tokens in self._prompts]
 
-    def torch_cached(self, limit: int | None = None) -> list[torch.Tensor]:
+    @torch.inference_mode()
+    def torch_cached(self) -> list[np.ndarray]:
         """Return the log-probabilities after each suffix, batch by batch, padded on the right; the head once per suffix."""
-        return [self._read(suffixes) for suffixes in self._batches[:limit]]
+        return [self._read(suffixes) for suffixes in self._batches]
 
-    def save(self, of: str, limit: int, path: str) -> None:
-        """Write the log-probabilities [N, V] of a procedure's first prompts or batches as a raw float32 file."""
-        torch.cat(getattr(self, of)(limit)).numpy().tofile(path)
-
-    def _read(self, suffixes: Numbers) -> torch.Tensor:
+    def _read(self, suffixes: Numbers) -> np.ndarray:
         width, rows = max(map(len, suffixes)), torch.arange(len(suffixes), device=self.device)
         tokens_BS = torch.tensor([suffix + [0] * (width - len(suffix)) for suffix in suffixes], device=self.device)
         ends_B = torch.tensor([len(suffix) - 1 for suffix in suffixes], device=self.device)
@@ -51,7 +47,7 @@ class Peers:
         logits_BV = self._model.get_output_embeddings()(hidden_BSE[rows, ends_B]).float()
         if cap := getattr(self._model.config, "final_logit_softcapping", None):  # Gemma 2.
             logits_BV = cap * (logits_BV / cap).tanh()
-        return logits_BV.log_softmax(-1).cpu()
+        return logits_BV.log_softmax(-1).cpu().numpy()
 
 
 def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.DynamicCache:
@@ -66,10 +62,3 @@ def _expanded(prefix: transformers.DynamicCache, batch: int) -> transformers.Dyn
         layer.keys = layer.keys.expand(batch, -1, -1, -1)
         layer.values = layer.values.expand(batch, -1, -1, -1)
     return cache
-
-
-if __name__ == "__main__":
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    with torch.inference_mode():
-        answering.serve(Peers(), torch.cuda.synchronize if torch.cuda.is_available() else lambda: None)

@@ -1,12 +1,10 @@
 """Memory of the pass's programs by XLA: they are compiled ahead of time, from shapes alone, for devices that need not exist."""
 
-import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.errors import JaxRuntimeError
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -17,25 +15,14 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import packing
 
 
-@dataclasses.dataclass(frozen=True)
-class Memory:
-    """Bytes of a program on each device by XLA's memory analysis. `error` says why it could not be compiled."""
-
-    arguments: int = 0
-    outputs: int = 0
-    temporaries: int = 0
-    peak: int = 0
-    error: str = ""
-
-
 def mesh_of(devices: list[Any], data: int, model: int) -> Mesh:
     """Return a mesh of the first devices, laid out like `parallel.make_mesh`."""
     used = devices[: data * model]
     return jax.make_mesh((data, model), parallel.AXES, axis_types=(AxisType.Auto,) * 2, devices=used)
 
 
-def of_pass(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackShape, mesh: Mesh) -> dict[str, Memory]:
-    """Compile the programs "prefix" and "suffixes" of a packing and return their memory."""
+def abstract(config: config_lib.DecoderConfig, dtype: str, mesh: Mesh) -> tuple[Any, Any]:
+    """Return the graph of a decoder, and the shapes, dtypes and shardings of its weights."""
     graph, params = nnx.split(registry.abstract(config, config_lib.DTYPES[dtype]))
     place = sharding.placement(config, mesh)
     params = nnx.from_flat_state(
@@ -44,6 +31,16 @@ def of_pass(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackSha
             for path, leaf in nnx.to_flat_state(params)
         }
     )
+    return graph, params
+
+
+def of_pass(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackShape, mesh: Mesh) -> dict[str, Any]:
+    """Compile the programs "prefix" and "suffixes" of a packing and return XLA's analysis of their memory per device.
+
+    Raises:
+        JaxRuntimeError: the compiler fails, for example because the memory of the devices does not hold a program.
+    """
+    graph, params = abstract(config, dtype, mesh)
 
     def array(shape: tuple[int, ...], dtype: Any = jnp.int32, spec: P | None = None) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec or P()))
@@ -53,27 +50,14 @@ def of_pass(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackSha
     data, steps, rows = mesh.shape[parallel.DATA], programs.STEPS_PER_CALL, P(None, parallel.DATA)
     tokens = array((steps, data * shape.rows, shape.width), spec=rows)
     reads = array((steps, data * shape.reads), spec=rows)
-    calls: dict[str, Any] = {
-        "prefix": lambda: programs.read_prefix.lower(graph, mesh, params, array((shape.prefix,)), array(())),
-        "suffixes": lambda: programs.each_step.lower(
-            *(graph, mesh, params, attention.Prefix(kv, kv, array(())), array((steps,), jnp.bool_)),
-            *(tokens, tokens, tokens, reads),
-            function=programs.read_suffixes,
-            stable_softmax=attention.is_in_kernel(shape.prefix, mesh.devices.flat[0].platform),
-        ),
-    }
-    found = {}
-    for name, lower in calls.items():
-        try:
-            with jax.default_matmul_precision("highest"):
-                analysis = lower().compile().memory_analysis()
-        except JaxRuntimeError as error:  # Out of memory, for example.
-            found[name] = Memory(error=" ".join(str(error).split()))
-            continue
-        found[name] = Memory(
-            analysis.argument_size_in_bytes,
-            analysis.output_size_in_bytes,
-            analysis.temp_size_in_bytes,
-            analysis.peak_memory_in_bytes,
-        )
-    return found
+    with jax.default_matmul_precision("highest"):
+        lowered = {
+            "prefix": programs.read_prefix.lower(graph, mesh, params, array((shape.prefix,)), array(())),
+            "suffixes": programs.each_step.lower(
+                *(graph, mesh, params, attention.Prefix(kv, kv, array(())), array((steps,), jnp.bool_)),
+                *(tokens, tokens, tokens, reads),
+                function=programs.read_suffixes,
+                stable_softmax=attention.is_in_kernel(shape.prefix, mesh.devices.flat[0].platform),
+            ),
+        }
+        return {name: program.compile().memory_analysis() for name, program in lowered.items()}

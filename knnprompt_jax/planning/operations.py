@@ -48,19 +48,6 @@ def needed(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup
     return total
 
 
-def all_blocks(config: config_lib.DecoderConfig, groups: Sequence[layout.PromptGroup]) -> int:
-    """Return the operations of the plain procedure: every suffix token in every block, the head once per suffix, no prefix pass."""
-    total = 0
-    for group in groups:
-        lengths_N = np.array([len(suffix) for suffix in group.suffixes])
-        total += int(lengths_N.sum()) * config.num_layers * _block(config)
-        # Each token reads the prefix, the tokens before it and itself.
-        pairs = int((lengths_N * len(group.prefix_P) + lengths_N * (lengths_N + 1) // 2).sum())
-        total += config.num_layers * _attention(config, pairs)
-        total += len(lengths_N) * _head(config)
-    return total
-
-
 def _block(config: config_lib.DecoderConfig) -> int:
     """Return a token's operations in a block: query, key, value and output projections, and the MLP."""
     queries = config.width * config.num_heads * config.head_size

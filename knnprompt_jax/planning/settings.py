@@ -20,7 +20,19 @@ class PlannedMesh(settings_lib.MeshOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class PlanSettings(settings_lib.DrawOptions, settings_lib.RowOptions, settings_lib.ModelOptions):
+class WorkloadOptions(settings_lib.DrawOptions, settings_lib.RowOptions, settings_lib.ModelOptions):
+    """A model, a task's anchors as its prompts, and a search of them."""
+
+    tokenizer: str = options.option(
+        "", "Folder of the tokenizer that counts tokens; empty: the model's own, or smollm2's if that is not available."
+    )
+    seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
+    distance: str = options.option("forward", "Distance of the search.", choices=distances.DISTANCES)
+    output: str = options.option("results", "Folder of the JSON file.", needed=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanSettings(WorkloadOptions):
     """Reading a task's anchors and searching them, on devices that need not exist."""
 
     model: str = options.option(shipped.DEFAULT, settings_lib.MODEL_HELP, needed=True)
@@ -33,13 +45,7 @@ class PlanSettings(settings_lib.DrawOptions, settings_lib.RowOptions, settings_l
     compile: bool = options.option(
         True, "Compile the programs for a TPU to get the exact memory; False: arithmetic alone, in a second."
     )
-    tokenizer: str = options.option(
-        "", "Folder of the tokenizer that counts tokens; empty: the model's own, or smollm2's if that is not available."
-    )
     anchors: int = options.option(0, "Number of anchors, with the task's lengths; 0: the drawn anchors.", least=0)
     queries: int = options.option(256, "Number of texts to classify, with the same lengths.", least=1)
-    distance: str = options.option("forward", "Distance of the search.", choices=distances.DISTANCES)
-    seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
-    output: str = options.option("results", "Folder of the JSON file.", needed=True)
     mesh: settings_lib.MeshOptions = options.group(PlannedMesh)
     datastore: store_lib.StoreOptions = options.group(store_lib.StoreOptions)

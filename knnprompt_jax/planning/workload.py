@@ -9,6 +9,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, hub, registry, tokenizers
 from knnprompt_jax.models.gguf import config as gguf_config
+from knnprompt_jax.planning.settings import WorkloadOptions
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import settings as settings_lib
@@ -58,7 +59,7 @@ def describe(name: str, revision: str = "") -> Subject:
     return Subject(name, hf, registry.config_from_hf(hf), path)
 
 
-def make(settings: Any, subject: Subject, most: int = 0) -> Workload:
+def make(settings: WorkloadOptions, subject: Subject, most: int = 0) -> Workload:
     """Lay out the anchors' prompts of the settings' task, the first `most` of them if that is not 0.
 
     Raises:

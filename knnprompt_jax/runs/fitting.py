@@ -297,9 +297,8 @@ def _finished(
 def _check_room(settings: FitSettings, model: inputs.Model, folder: pathlib.Path, draft: _Draft) -> None:
     """Raise UserError if the folder cannot be written, or the disk has no room for the anchors and their states."""
     config, distance = model.config, draft.classifier.distance_
-    sizes = (config.logit_cap, config.vocab_size, config.state_width, draft.content.task.num_classes)
-    anchor_bytes = store_lib.anchor_bytes(settings.datastore, distance, *sizes) + 4 * (config.state_width + 1)
-    num_bytes = len(draft.split.anchors) * anchor_bytes
+    anchor_bytes = store_lib.anchor_bytes(settings.datastore, distance, config, draft.content.task.num_classes)
+    num_bytes = len(draft.split.anchors) * (anchor_bytes + 4 * (config.state_width + 1))
     parallel.call_in_main(functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes))
 
 

@@ -46,13 +46,6 @@ class Codec(abc.ABC):
     def serves(built_for: str) -> tuple[str, ...]:
         """Return the names of the distances that a store built for this one can search by."""
 
-    @classmethod
-    @abc.abstractmethod
-    def abstract_keys(
-        cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
-    ) -> Any:
-        """Return the shapes and dtypes of the keys of `count` anchors, for states of this width."""
-
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
         """Return the constants of a new store whose first anchors have these states."""
@@ -98,12 +91,8 @@ class Codec(abc.ABC):
         return distance
 
     @abc.abstractmethod
-    def distributions(self, keys: Any) -> Array:
-        """Return log-probabilities [N, V] of anchors; the keys themselves if a dense store keeps another representation."""
-
     def log_probabilities(self, keys: Any, distance: distances.Distance) -> Array:
         """Return the anchors' log-probabilities as the distance compares them: [N, V], or [N, C] for label words."""
-        return self.references(keys, distance) if distance.reads_label_words else self.distributions(keys)
 
     def states(self, keys: Any) -> lm.States:
         """Return the states of anchors; raise UserError if the keys do not hold them."""
@@ -136,14 +125,6 @@ class Dense(Codec):
             if distance.representation == kept or (kept == "distribution" and distance.reads_label_words)
         )
 
-    @classmethod
-    def abstract_keys(
-        cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
-    ) -> DenseKeys:
-        numbers = {"distribution": vocabulary, "hidden": width}.get(_kept(built_for), num_classes)
-        values: Any = jax.ShapeDtypeStruct((count, numbers), key_dtype)
-        return DenseKeys(values)
-
     @property
     def keeps_label_words(self) -> bool:
         return _kept(self.built_for) in representations.OF_LABEL_WORDS
@@ -161,8 +142,8 @@ class Dense(Codec):
         logk_NC = keys.values_NV[:, jnp.array(self.label_ids)].astype(jnp.float32)
         return representations.of_label_words(logk_NC, distance.representation)
 
-    def distributions(self, keys: DenseKeys) -> Array:
-        return keys.values_NV.astype(jnp.float32)
+    def log_probabilities(self, keys: DenseKeys, distance: distances.Distance) -> Array:
+        return self.references(keys, distance).astype(jnp.float32)
 
 
 def _kept(built_for: str) -> str:

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import codec, distances, placement, representations
 
@@ -79,13 +79,6 @@ class Codec(codec.Codec):
             if distance.mean_row in sides or distance.representation != "distribution"
         )
 
-    @classmethod
-    def abstract_keys(
-        cls, count: int, built_for: str, key_dtype: str, vocabulary: int, width: int, num_classes: int
-    ) -> Keys:
-        rows: Any = jax.ShapeDtypeStruct((count, width), key_dtype), jax.ShapeDtypeStruct((count,), "float32")
-        return Keys(*rows, *rows) if _keeps_mean_rows(built_for) else Keys(*rows)
-
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
         # A deterministic store needs the same centre whatever other anchors there are.
@@ -105,12 +98,7 @@ class Codec(codec.Codec):
 
     def encode(self, states: lm.States) -> Keys:
         with_mean_rows = _keeps_mean_rows(self.built_for)
-        keys = placement.map_rows(_encode, self.frame, states.hidden_NE, self.key_dtype, with_mean_rows)
-        if not jnp.isfinite(keys.log_z_N).all():
-            raise errors.UserError(
-                f"key_dtype={self.key_dtype!r}: some states exceed its range; choose bfloat16 or float32"
-            )
-        return keys
+        return placement.map_rows(_encode, self.frame, states.hidden_NE, self.key_dtype, with_mean_rows)
 
     def queries(self, states: lm.States, distance: distances.Distance) -> Any:
         if distance.mean_row == "query":
@@ -140,7 +128,9 @@ class Codec(codec.Codec):
         log_z_N += jnp.matmul(hidden_NE, self.frame.shift_E, precision="highest")
         return lm.States(hidden_NE + self.frame.centre_E, log_z_N, self.deterministic)
 
-    def distributions(self, keys: Keys) -> Array:
+    def log_probabilities(self, keys: Keys, distance: distances.Distance) -> Array:
+        if distance.reads_label_words:
+            return self.references(keys, distance)
         return placement.map_rows(_log_probabilities, self.frame, keys)
 
 

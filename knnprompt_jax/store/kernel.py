@@ -38,43 +38,60 @@ class Neighbours:
     labels_Qk: Array | np.ndarray
 
 
-def search(
-    queries: Any,
-    keys: Any,
-    labels_N: Array | np.ndarray,
-    *,
-    k: int,
-    distance: distances.Distance,
-    tile_bytes: int = TILE_BYTES,
-    approximate_recall: float | None = None,
-    deterministic: bool = False,
-) -> Neighbours:
-    """Return the k nearest anchors of every query. Anchors of a negative class are padding; there must be k others.
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to search.
 
-    Keys whose rows are split over the devices of a mesh are searched where they lie; the devices' neighbours are merged.
-
-    Args:
+    Attributes:
+        k: the number of neighbours; all anchors if there are fewer.
         tile_bytes: bounds the working memory on each device.
         approximate_recall: find each neighbour with at least this probability, by `jax.lax.approx_max_k`: fast on TPUs, while other
             devices sort and stay exact.
         deterministic: give all tiles one size, so that a distance does not depend on the number of queries or anchors. The
             queries and each device's keys must be multiples of that size.
+    """
+
+    k: int
+    distance: distances.Distance
+    tile_bytes: int = TILE_BYTES
+    approximate_recall: float | None = None
+    deterministic: bool = False
+
+
+def search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
+    """Return the k nearest anchors of every query. Anchors of a negative class are padding; there must be k others.
+
+    Keys whose rows are split over the devices of a mesh are searched where they lie; the devices' neighbours are merged.
 
     Raises:
         UserError: `tile_bytes` does not hold one anchor, or one deterministic tile.
     """
-    options = {"k": k, "distance": distance, "tile_bytes": tile_bytes, "approximate_recall": approximate_recall}
-    options["deterministic"] = deterministic
-    mesh, axes = placement.split_over(keys)
-    if mesh:
-        return search_sharded(queries, keys, labels_N, mesh=mesh, axes=axes, **options)
-    return _search(queries, keys, labels_N, **options)
+    return search_on(queries, keys, labels_N, options, *placement.split_over(keys))
+
+
+@functools.partial(jax.jit, static_argnames=("options", "mesh", "axes"))
+def search_on(
+    queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options, mesh: Mesh | None = None, axes: Any = None
+) -> Neighbours:
+    """Do the work of `search` for keys that are split over these axes of a mesh, or that are on one device."""
+    if mesh is None:
+        return _search(queries, keys, labels_N, options)
+
+    def local(queries: Any, keys: Any, labels_n: Array | np.ndarray) -> Neighbours:
+        near = _search(queries, keys, labels_n, options)
+        near = dataclasses.replace(near, indices_Qk=near.indices_Qk + jax.lax.axis_index(axes) * len(labels_n))
+        return merge([jax.lax.all_gather(near, axes, axis=1, tiled=True)], options.k)
+
+    split = P(axes)
+    return jax.shard_map(local, mesh=mesh, in_specs=(P(), split, split), out_specs=P(), check_vma=False)(
+        queries, keys, labels_N
+    )
 
 
 def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
-    """Return the k nearest of several sets of neighbours, given in the order of their anchors' indices."""
+    """Return the k nearest of several sets of neighbours, given in the order of their anchors' indices, or all if there are fewer."""
     joined = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, -1), *parts)
-    _, places_Qk = jax.lax.top_k(-joined.distances_Qk, k)
+    _, places_Qk = jax.lax.top_k(-joined.distances_Qk, min(k, joined.distances_Qk.shape[-1]))
     return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Qk, -1), joined)
 
 
@@ -87,9 +104,7 @@ class Tiles:
     nbytes: int
 
 
-def plan_tiles(
-    queries: Any, keys: Any, distance: distances.Distance, tile_bytes: int = TILE_BYTES, deterministic: bool = False
-) -> Tiles:
+def plan_tiles(queries: Any, keys: Any, options: Options) -> Tiles:
     """Return the tiles of a search: a single one if everything fits, or tiles of fixed size if it is deterministic.
 
     A tile holds distances and a sorted copy of them, the copies of keys that the distance makes, and float32 copies of
@@ -99,12 +114,13 @@ def plan_tiles(
         UserError: `tile_bytes` does not hold one anchor, or one deterministic tile.
     """
     num_queries, num_anchors = placement.num_rows(queries), placement.num_rows(keys)
+    tile_bytes, deterministic = options.tile_bytes, options.deterministic
     stored = placement.row_bytes(keys)
     float32 = sum(4 * math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(keys))
     affordable = QUERIES_PER_TILE if deterministic else tile_bytes // (2 * _QUERY_COPIES * float32)
     rows_per_tile = max(1, min(QUERIES_PER_TILE, num_queries, affordable))
     query_bytes = rows_per_tile * _QUERY_COPIES * float32
-    anchor_bytes = float32 * (distance.copies + (stored < float32)) + rows_per_tile * _DISTANCE_COPIES * 4
+    anchor_bytes = float32 * (options.distance.copies + (stored < float32)) + rows_per_tile * _DISTANCE_COPIES * 4
     if (whole := query_bytes + num_anchors * anchor_bytes) <= tile_bytes and not deterministic:
         return Tiles(rows_per_tile, num_anchors, whole)
     anchor_bytes += stored
@@ -133,21 +149,11 @@ def majority(labels_Qk: Array, *, num_classes: int, tie_break: str = "lowest") -
     return jnp.take_along_axis(labels_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0]
 
 
-@functools.partial(jax.jit, static_argnames=("k", "distance", "tile_bytes", "approximate_recall", "deterministic"))
-def _search(
-    queries: Any,
-    keys: Any,
-    labels_N: Array | np.ndarray,
-    *,
-    k: int,
-    distance: distances.Distance,
-    tile_bytes: int,
-    approximate_recall: float | None,
-    deterministic: bool = False,
-) -> Neighbours:
-    tiles, num_anchors = plan_tiles(queries, keys, distance, tile_bytes, deterministic), len(labels_N)
-    approximate = functools.partial(jax.lax.approx_max_k, recall_target=approximate_recall or 1.0)
-    top = jax.lax.top_k if approximate_recall is None else approximate
+def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
+    tiles, num_anchors, distance = plan_tiles(queries, keys, options), len(labels_N), options.distance
+    k, top = min(options.k, num_anchors), jax.lax.top_k
+    if options.approximate_recall is not None:
+        top = functools.partial(jax.lax.approx_max_k, recall_target=options.approximate_recall)
 
     def visit(best: Neighbours, first: Array) -> tuple[Neighbours, None]:
         start = jnp.minimum(first, num_anchors - tiles.anchors)  # The last tile overlaps the one before.
@@ -170,20 +176,3 @@ def _search(
         shape = (placement.num_rows(queries), k)
         none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
         return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, tiles.anchors))[0]
-
-
-@functools.partial(
-    jax.jit, static_argnames=("mesh", "axes", "k", "distance", "tile_bytes", "approximate_recall", "deterministic")
-)
-def search_sharded(
-    queries: Any, keys: Any, labels_N: Array | np.ndarray, *, mesh: Mesh, axes: Any, k: int, **options: Any
-) -> Neighbours:
-    def local(queries: Any, keys: Any, labels_n: Array | np.ndarray) -> Neighbours:
-        near = _search(queries, keys, labels_n, k=min(k, len(labels_n)), **options)
-        near = near.replace(indices_Qk=near.indices_Qk + jax.lax.axis_index(axes) * len(labels_n))
-        return merge([jax.lax.all_gather(near, axes, axis=1, tiled=True)], k)
-
-    split = P(axes)
-    return jax.shard_map(local, mesh=mesh, in_specs=(P(), split, split), out_specs=P(), check_vma=False)(
-        queries, keys, labels_N
-    )

@@ -111,10 +111,8 @@ def read(folder: pathlib.Path) -> Manifest:
     path = folder / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except NotADirectoryError:
-        raise errors.UserError(f"{folder}: it is a file, and a saved classifier is a folder") from None
-    except FileNotFoundError:
-        raise errors.UserError(f"{folder}: not a saved classifier: it has no {FILE}") from None
+    except (NotADirectoryError, FileNotFoundError):
+        raise errors.UserError(f"{folder}: not a saved classifier, which is a folder with a {FILE}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise errors.UserError(f"{path}: damaged: {error}") from None
     if not isinstance(content, dict) or not isinstance(version := content.get("format"), int):

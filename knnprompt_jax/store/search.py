@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.store import codec as codec_lib
@@ -29,30 +28,26 @@ class SearchPlan:
         queries_per_block: queries that are encoded and searched at a time.
         anchors_per_transfer: anchors that come from host memory at a time; 0 if they are on the device.
         anchors_per_tile: anchors whose distances exist at a time.
-        tile_bytes: the working memory of `kernel.search`.
+        kernel: the options of `kernel.search`.
         nbytes: all memory of the search, beside device-resident anchors, the head and the resulting neighbours.
     """
 
     queries_per_block: int
     anchors_per_transfer: int
     anchors_per_tile: int
-    tile_bytes: int
+    kernel: kernel.Options
     nbytes: int
 
 
 def make_plan(
-    codec: codec_lib.Codec,
-    anchors: placement.Anchors,
-    num_queries: int,
-    options: SearchOptions,
-    memory: int,
-    mesh: Mesh | None,
+    codec: codec_lib.Codec, anchors: placement.Anchors, num_queries: int, options: SearchOptions, memory: int
 ) -> SearchPlan:
     """Divide `memory` bytes: after the encoding of states, a quarter goes to queries; of the rest, half to transfers.
 
     Raises:
         UserError: the memory does not hold a single query and anchor.
     """
+    mesh, _ = placement.split_over(anchors.keys)
     distance, shards = distances.get(options.distance), mesh.size if mesh else 1
     query, key = _shapes(codec, anchors, distance)
     query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
@@ -70,32 +65,20 @@ def make_plan(
             f"search memory of {memory / 2**20:g} MB: more than {(memory - left) / 2**20:.1f} are needed here"
         )
     sizes = _resized(query, block), _resized(key, searched)
-    tiles = kernel.plan_tiles(*sizes, codec.measured_by(distance), left, codec.deterministic)
-    return SearchPlan(block, transfer, tiles.anchors, left, memory - left + tiles.nbytes)
+    measured_by, recall = codec.measured_by(distance), options.approximate_recall
+    how = kernel.Options(options.k, measured_by, left, recall, codec.deterministic)
+    tiles = kernel.plan_tiles(*sizes, how)
+    return SearchPlan(block, transfer, tiles.anchors, how, memory - left + tiles.nbytes)
 
 
 def run(
-    codec: codec_lib.Codec,
-    anchors: placement.Anchors,
-    states: lm.States,
-    options: SearchOptions,
-    plan: SearchPlan,
-    mesh: Mesh | None = None,
+    codec: codec_lib.Codec, anchors: placement.Anchors, states: lm.States, options: SearchOptions, plan: SearchPlan
 ) -> kernel.Neighbours:
     """Return the neighbours of each state, block by block, from anchors on the device or streamed from host memory."""
-    distance, parts = distances.get(options.distance), []
+    (mesh, _), distance, parts = placement.split_over(anchors.keys), distances.get(options.distance), []
 
     def search(queries: Any, anchors: placement.Anchors) -> kernel.Neighbours:
-        return kernel.search(
-            queries,
-            codec.references(anchors.keys, distance),
-            anchors.labels_N,
-            k=min(options.k, placement.num_rows(anchors)),
-            distance=codec.measured_by(distance),
-            tile_bytes=plan.tile_bytes,
-            approximate_recall=options.approximate_recall,
-            deterministic=codec.deterministic,
-        )
+        return kernel.search(queries, codec.references(anchors.keys, distance), anchors.labels_N, plan.kernel)
 
     for start in range(0, max(1, len(states)), plan.queries_per_block):
         block = states[start : start + plan.queries_per_block]
@@ -108,7 +91,7 @@ def run(
             near = search(queries, transferred)
             jax.block_until_ready(best)  # No more than two transfers are on the device at a time.
             near = dataclasses.replace(near, indices_Qk=near.indices_Qk + first)
-            best = [kernel.merge([*best, near], min(options.k, first + placement.num_rows(transferred)))]
+            best = [kernel.merge([*best, near], options.k)]
         parts.append(placement.take(best[0], slice(0, plan.queries_per_block)))
     return jax.tree.map(lambda *blocks: jnp.concatenate(blocks)[: len(states)], *parts)
 

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax import options as options_lib
+from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, factored, kernel, placement
@@ -74,12 +75,7 @@ class Store:
 
     @classmethod
     def placed(
-        cls,
-        codec: codec_lib.Codec,
-        anchors: placement.Anchors,
-        ids_N: np.ndarray,
-        mesh: Mesh | None,
-        options: StoreOptions,
+        cls, codec: codec_lib.Codec, anchors: placement.Anchors, ids_N: np.ndarray, mesh: Any, options: StoreOptions
     ) -> "Store":
         """Return a store whose anchors lie in host memory or on the devices of the mesh, as the options say.
 
@@ -126,7 +122,7 @@ class Store:
                 hold a single query and anchor.
         """
         plan = self.plan(len(states), options)
-        return search_lib.run(self.codec, self.anchors, states, options, plan, self.mesh)
+        return search_lib.run(self.codec, self.anchors, states, options, plan)
 
     def plan(self, num_queries: int, options: search_lib.SearchOptions) -> search_lib.SearchPlan:
         """Return the sizes and memory of a search; raise UserError like `search`."""
@@ -138,12 +134,11 @@ class Store:
             raise errors.UserError(f"distance={distance!r}: choose from {choices}, which this store serves")
         if recall is not None and not 0 < recall <= 1:
             raise errors.UserError(f"approximate_recall={recall}: choose a probability above 0 and at most 1")
-        memory = int(self.memory_mb * 2**20)
-        return search_lib.make_plan(self.codec, self.anchors, num_queries, options, memory, self.mesh)
+        return search_lib.make_plan(self.codec, self.anchors, num_queries, options, int(self.memory_mb * 2**20))
 
     def describe(self, num_queries: int, options: search_lib.SearchOptions) -> dict[str, Any]:
         """Return the memory and place of the anchors and the sizes of a search, by name; raise UserError like `search`."""
-        plan = dataclasses.asdict(self.plan(num_queries, options))
+        plan = vars(self.plan(num_queries, options))
         return {
             "kind": self.codec.kind,
             "key_dtype": self.codec.key_dtype,
@@ -218,12 +213,15 @@ def kind_of(options: StoreOptions, distance: str, logit_cap: float | None) -> st
     return options.kind
 
 
-def anchor_bytes(
-    options: StoreOptions, distance: str, logit_cap: float | None, vocabulary: int, width: int, num_classes: int
-) -> int:
-    """Return the bytes of an anchor's keys before there is any; raise UserError like `kind_of`."""
-    codec_type = KINDS[kind_of(options, distance, logit_cap)]
-    return placement.row_bytes(codec_type.abstract_keys(1, distance, options.key_dtype, vocabulary, width, num_classes))
+def anchor_bytes(options: StoreOptions, distance: str, config: config_lib.DecoderConfig, num_classes: int) -> int:
+    """Return the bytes of an anchor's keys for a model's states before there is any; raise UserError like `kind_of`."""
+
+    def keys() -> Any:
+        head = head_lib.Head(jnp.zeros((config.vocab_size, config.state_width)), config.logit_cap)
+        states = lm.States(jnp.zeros((1, config.state_width)), jnp.zeros(1))
+        return _make_codec(options, distance, head, states, range(num_classes)).encode(states)
+
+    return placement.row_bytes(jax.eval_shape(keys))
 
 
 def build(
@@ -247,17 +245,22 @@ def build(
     Raises:
         UserError: as `kind_of`; no anchors, not as many labels or ids as states, a negative label, a duplicate id.
     """
-    codec_type = KINDS[kind_of(options, distance, head.cap)]
     if not len(states):
         raise errors.UserError("a store needs at least one anchor")
-    head, kept = parallel.replicate(head), {"key_dtype": options.key_dtype, "built_for": distance}
-    constants = codec_type.constants_of(head, states)
-    codec = codec_type.make(head, label_ids, constants, **kept, deterministic=states.deterministic)
+    codec = _make_codec(options, distance, parallel.replicate(head), states, label_ids)
     sharding = getattr(states.hidden_NE, "sharding", None)
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1 else None
     anchors = _encode(codec, states, labels, mesh, options.on_host)  # type: ignore[arg-type]
     ids_N = np.arange(len(states)) if ids is None else np.asarray(ids)
-    return Store.placed(codec, anchors, ids_N, mesh, options)  # type: ignore[arg-type]
+    return Store.placed(codec, anchors, ids_N, mesh, options)
+
+
+def _make_codec(
+    options: StoreOptions, distance: str, head: head_lib.Head, states: lm.States, label_ids: Sequence[int]
+) -> codec_lib.Codec:
+    codec_type = KINDS[kind_of(options, distance, head.cap)]
+    kept = {"key_dtype": options.key_dtype, "built_for": distance, "deterministic": states.deterministic}
+    return codec_type.make(head, label_ids, codec_type.constants_of(head, states), **kept)
 
 
 def _encode(
@@ -273,6 +276,10 @@ def _encode(
     def encode(block: lm.States) -> Any:
         rows = placement.pad(block, placement.filled_up(len(block), mesh, codec.tile))
         keys = codec.encode(placement.split(rows, mesh) if mesh else rows)
+        if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(keys) if leaf.ndim == 1):
+            raise errors.UserError(
+                f"key_dtype={codec.key_dtype!r}: some states exceed its range; choose bfloat16 or float32"
+            )
         return placement.take(keys, slice(0, len(block)))
 
     if not on_host:

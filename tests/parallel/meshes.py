@@ -120,7 +120,7 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     rng = np.random.default_rng(3)
     queries_QE, keys_NE = (rng.integers(0, 3, (count, 2)).astype(np.float32) for count in (7, 61))
     anchors = placement.place(placement.Anchors(keys_NE, np.arange(61, dtype=np.int32)), mesh)
-    found = kernel.search(queries_QE, anchors.keys, anchors.labels_N, k=23, distance=distances.get("hidden"))
+    found = kernel.search(queries_QE, anchors.keys, anchors.labels_N, kernel.Options(23, distances.get("hidden")))
     distances_QN = np.linalg.norm(queries_QE[:, None] - keys_NE, axis=-1)
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 

@@ -1,51 +1,52 @@
 """A plan from its settings: rows, the recommended mesh, the roofline, the text and the JSON file."""
 
 import dataclasses
+import importlib.util
 import json
+import re
+import types
 
 import pytest
+from jax.errors import JaxRuntimeError
 
 from knnprompt_jax import errors
-from knnprompt_jax.lm import memory
 from knnprompt_jax.models import hub
 from knnprompt_jax.planning import compiled, job, report, settings, targets, workload
 
 OPTIONS = {"model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2, "compile": False}
-NEED = memory.Need(weights=7 * 2**30, prefix=2**28, working=2**29)
+UNKNOWN = ["v5e", "v5e:3x5", "h100:", "h100:0", "h100:2x4", "cpu:x", "b200:8"]
 
 
 @pytest.fixture(scope="module")
-def plan() -> job.JobPlan:
+def plan() -> dict:
     return job.run(settings.PlanSettings(**{**OPTIONS, "topology": "h100:4", "queries": 11, "anchors": 1000}))
 
 
-def row(device: str = "v5e", **changes) -> job.MeshPlan:
-    values = {"dtype": "bfloat16", "data": 4, "model": 2, "steps": 5, "anchors": 1000, "queries": 250, "need": NEED}
-    values |= {"store": 2**20, "searching": 2**20, "programs": {}}
-    values |= {name: job.Work(197e12, 7 * 2**30) for name in ("step", "prefix", "search")}
-    return job.MeshPlan(targets.DEVICES[device], **{**values, **changes})
-
-
 def test_every_mesh_that_divides_is_a_row(plan):
-    assert [(each.data, each.model) for each in plan.rows] == [(4, 1), (2, 2), (1, 4)]
-    weights = [each.need.weights for each in plan.rows]
-    assert weights == sorted(weights, reverse=True) and plan.recommended is plan.rows[0]
-    assert [each.step.collective_bytes > 0 for each in plan.rows] == [False, True, True]
+    rows = plan["meshes"]
+    assert [(row["data"], row["model"]) for row in rows] == [(4, 1), (2, 2), (1, 4)]
+    weights = [row["weights"] for row in rows]
+    assert weights == sorted(weights, reverse=True)
+    assert plan["recommended"] == "mesh.model=1 (mesh.data=4), the smallest that fits"
+    assert [row["mib_sent_per_step"] > 0 for row in rows] == [False, True, True]
+    for row in rows:
+        reading = 1000 / row["anchors_per_second"]
+        assert row["ms_per_step"] / 1000 < reading < row["job_seconds"] < reading * 1.1
 
 
 def test_a_plan_says_that_nothing_was_run_and_what_fits(plan, tmp_path):
     text = report.render(plan)
-    assert text.startswith("ESTIMATED, NOTHING WAS RUN: tiny, float32, on 4 × h100 (h100:4)\n")
-    assert "1,000 anchors" in text and "Recommended: mesh.model=1 (mesh.data=4), the smallest that fits." in text
-    assert "ms/step" in text and "Times are a roofline, a lower bound" in text and "by arithmetic" in text
-    record = json.loads(report.write(tmp_path, plan).read_text())
-    assert record["estimated"] and record["settings"]["queries"] == 11 and record["rows"][0]["fits"]
+    assert re.search("ESTIMATED +nothing was run", text) and re.search("ms per step +mib sent per step", text)
+    assert re.search("times +a roofline, a lower bound", text) and re.search("working memory +arithmetic", text)
+    own = settings.PlanSettings(**{**OPTIONS, "queries": 11})
+    record = json.loads(report.write(str(tmp_path), "plan", own, plan).read_text())
+    assert record["settings"]["queries"] == 11 and record["meshes"] == plan["meshes"] and "jax" in record["versions"]
 
 
 def test_a_cpu_has_memory_and_no_times():
     planned = job.run(settings.PlanSettings(**OPTIONS, mesh=settings.PlannedMesh(model=2)))
-    assert [each.model for each in planned.rows] == [2] and planned.rows[0].anchors_per_second is None
-    assert "ms/step" not in report.render(planned)
+    assert [row["model"] for row in planned["meshes"]] == [2] and "job_seconds" not in planned["meshes"][0]
+    assert "ms per step" not in report.render(planned)
 
 
 def test_more_anchors_take_as_many_more_steps():
@@ -59,33 +60,43 @@ def test_more_anchors_take_as_many_more_steps():
 
 
 def test_a_time_is_the_longest_of_operations_bytes_and_collectives():
-    planned = row()
-    assert planned.step_seconds == 1 and planned.anchors_per_second == pytest.approx(1000 / (1 + 5))
-    assert planned.job_seconds == pytest.approx(6 * 1.25 + 6)  # The search is in float32: six products.
-    assert row(dtype="float32").step_seconds == pytest.approx(6)
-    assert row(step=job.Work(1, 3 * 0.82e12)).step_seconds == pytest.approx(3)
-    assert row(step=job.Work(1, 1, 2 * 90e9)).step_seconds == pytest.approx(2)
-    assert row("cpu").job_seconds is None
+    device = targets.DEVICES["v5e"]
+    assert job.roofline(device, "bfloat16", 197e12, 0.8e12) == 1
+    assert job.roofline(device, "float32", 197e12, 0.8e12) == pytest.approx(6)  # Six products.
+    assert job.roofline(device, "bfloat16", 1, 3 * 0.82e12) == pytest.approx(3)
+    assert job.roofline(device, "bfloat16", 1, 1, 2 * 90e9) == pytest.approx(2)
 
 
 @pytest.mark.parametrize(
-    ("peak", "error", "fits", "is_out_of_memory"),
+    ("peak", "error", "fits"),
     [
-        (15 * 2**30, "", True, False),
-        (16 * 2**30, "", False, True),
-        (0, "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 17.62G of 15.75G hbm.", False, True),
-        (0, "INTERNAL: the compiler stopped", False, False),
+        (15 * 2**30, "", "yes"),
+        (16 * 2**30, "", "out of memory"),
+        (0, "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 17.62G of 15.75G hbm.", "out of memory"),
+        (0, "INTERNAL: the compiler\nstopped", "no program: INTERNAL: the compiler stopped"),
     ],
 )
-def test_out_of_memory_is_a_row(peak, error, fits, is_out_of_memory):
-    planned = row(programs={"suffixes": compiled.Memory(peak=peak, error=error)})
-    assert (planned.fits, planned.is_out_of_memory) == (fits, is_out_of_memory)
+def test_what_the_compiler_says_is_a_row(monkeypatch, peak, error, fits):
+    def of_pass(*_):
+        if error:
+            raise JaxRuntimeError(error)
+        return {"suffixes": types.SimpleNamespace(peak_memory_in_bytes=peak)}
+
+    target = targets.get("v5e:2x2", compile=False)
+    monkeypatch.setattr(targets, "get", lambda *_, **__: target)
+    monkeypatch.setattr(targets.Target, "devices", lambda _: [])
+    monkeypatch.setattr(compiled, "mesh_of", lambda *_: None)
+    monkeypatch.setattr(compiled, "of_pass", of_pass)
+    planned = job.run(settings.PlanSettings(**{**OPTIONS, "topology": "v5e:2x2", "compile": True}))
+    assert {row["fits"] for row in planned["meshes"]} == {fits}
+    assert ("needs more memory than v5e:2x2" in planned["recommended"]) == (fits != "yes")
+    assert error or planned["meshes"][0]["peak"] == peak / 2**30
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topology": "v5e:9x9"}, "choose from v4:2x2x1"),
+        *(({"topology": name}, "topology='.*': choose from v4:2x2x1.*h100:8") for name in UNKNOWN),
         ({"mesh": settings.PlannedMesh(model=3)}, "mesh.model=3: cpu:4 has 4 devices; .* can be 1, 2, 4"),
         ({"tokenizer": "nowhere"}, "nowhere"),
         ({"model": "gpt5-xl/none.gguf"}, "no such file"),
@@ -109,3 +120,10 @@ def test_smollm2_counts_tokens_if_the_model_s_tokenizer_is_not_available(monkeyp
     assert subject == dataclasses.replace(workload.describe("facebook/opt-30b"), name="opt-30b")
     work = workload.make(settings.PlanSettings(**{**OPTIONS, "model": "opt-30b"}), subject, most=3)
     assert (work.tokenizer_name, work.prompts.num_prompts, subject.config.num_layers) == ("smollm2", 3, 48)
+
+
+def test_a_missing_compiler_is_an_error_for_tpus_alone(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    assert targets.get("h100:2").size == 2 and targets.get("v5p:2x2x4", compile=False).size == 16
+    with pytest.raises(errors.UserError, match=r"v5e:2x2.*pip install 'knnprompt_jax\[tpu\]'"):
+        targets.get("v5e:2x2")

@@ -1,12 +1,14 @@
 """Distances by name; adding one is one object, by which dense stores then search."""
 
-import jax
+import types
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.store import distances, representations
+from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
 PAIRS = [("forward", "released"), ("partial", "partial_released"), ("partial_raw", "partial_raw_released")]
@@ -55,9 +57,8 @@ def test_terms_add_up_to_the_distance(world, kind, name):
 
 @pytest.mark.parametrize("built_for", ["", *distances.DISTANCES])
 @pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
-def test_abstract_keys_are_those_of_a_store(world, key_dtype, built_for):
-    is_factored = not built_for or distances.get(built_for).mean_row
-    for kind in ("dense", "factored") if is_factored else ("dense",):
-        store = world.build(kind, built_for, rows=slice(0, 7), key_dtype=key_dtype)
-        keys = jax.eval_shape(lambda keys: keys, store.anchors.keys)
-        assert store.codec.abstract_keys(7, built_for, key_dtype, *world.head.rows_VE.shape, 5) == keys
+def test_the_size_of_an_anchor_is_known_before_there_is_one(world, key_dtype, built_for):
+    store = world.build("auto", built_for, rows=slice(0, 7), key_dtype=key_dtype)
+    options = store_lib.StoreOptions(key_dtype=key_dtype)
+    config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH, logit_cap=None)
+    assert store_lib.anchor_bytes(options, built_for, config, 5) == store.bytes_per_anchor

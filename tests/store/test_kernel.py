@@ -1,17 +1,19 @@
-"""The kernel against NumPy in float64, written from the definitions; ties by the rules, exactly.
+"""The kernel against NumPy in float64, written from the definitions, whatever its tiles; ties by the rules, exactly.
 
 Float32 cannot rank distances closer than its error: distributions are peaked, as trained models' are, and neighbours are
 compared where the float64 distances differ by more than `worlds.MARGIN`.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from knnprompt_jax import errors
 from knnprompt_jax.store import distances, kernel
 from tests.store import worlds
 
-NUM_ANCHORS, VOCABULARY = 211, 503
+NUM_ANCHORS, VOCABULARY = 211, 101
 NAMES = ("forward", "released", "hidden")
 
 
@@ -28,18 +30,28 @@ def definition(name, queries, keys):
     return worlds.divergences(name, q, k)
 
 
-def search(queries, keys, k, name, labels=None):
+def search(queries, keys, name, k, labels=None, **options):
     labels = np.arange(len(keys)) if labels is None else labels
-    arrays = (jax.numpy.asarray(array) for array in (queries, keys, labels))
-    return kernel.search(*arrays, k=k, distance=distances.get(name))
+    arrays = (jnp.asarray(array) for array in (queries, keys, labels))
+    return kernel.search(*arrays, kernel.Options(k, distances.get(name), **options))
 
 
-@pytest.mark.parametrize("num_queries, k", [(1, NUM_ANCHORS), (7, 3), (2 * kernel.QUERIES_PER_TILE + 11, 1)])
+@pytest.mark.parametrize(
+    "num_queries, k, tile_bytes",
+    [
+        (1, NUM_ANCHORS, kernel.TILE_BYTES),
+        (2 * kernel.QUERIES_PER_TILE + 11, 1, kernel.TILE_BYTES),
+        (23, 3, 60_000),
+        (23, NUM_ANCHORS, 5_000),
+    ],
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_neighbours_are_those_of_the_definition(name, k, num_queries):
+def test_neighbours_are_those_of_the_definition(name, num_queries, k, tile_bytes):
     queries, keys = peaked(num_queries, 0), peaked(NUM_ANCHORS, 1)
+    tiles = kernel.plan_tiles(queries, keys, kernel.Options(k, distances.get(name), tile_bytes))
+    assert (tiles.anchors < NUM_ANCHORS) == (tile_bytes < kernel.TILE_BYTES)
     labels = np.random.default_rng(2).integers(0, 5, NUM_ANCHORS)
-    got, want_QN = search(queries, keys, k, name, labels), definition(name, queries, keys)
+    got, want_QN = search(queries, keys, name, k, labels, tile_bytes=tile_bytes), definition(name, queries, keys)
     np.testing.assert_allclose(got.distances_Qk, np.sort(want_QN)[:, :k], atol=worlds.MARGIN)
     worlds.check_ranks(got.indices_Qk, want_QN)
     np.testing.assert_array_equal(got.labels_Qk, labels[got.indices_Qk])
@@ -55,13 +67,13 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("num_queries", [1, kernel.QUERIES_PER_TILE + 1])
+@pytest.mark.parametrize("num_queries, tile_bytes", [(1, 800), (kernel.QUERIES_PER_TILE + 1, kernel.TILE_BYTES)])
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_distances_take_the_lower_index(name, num_queries):
+def test_equal_distances_take_the_lower_index(name, num_queries, tile_bytes):
     """37 anchors of three kinds, of which 1 is nearest, then 2, then 0: those of a kind come out in order of index."""
     query, kinds = EXACT[name]
     kind_N = np.random.default_rng(3).integers(0, 3, 37)
-    got = search(np.repeat(query, num_queries, 0), kinds[kind_N], 37, name)
+    got = search(np.repeat(query, num_queries, 0), kinds[kind_N], name, 37, tile_bytes=tile_bytes)
     np.testing.assert_array_equal(definition(name, query, kinds)[0].argsort(), [1, 2, 0])
     expected = np.concatenate([np.flatnonzero(kind_N == kind) for kind in (1, 2, 0)])
     np.testing.assert_array_equal(got.indices_Qk, np.tile(expected, (num_queries, 1)))
@@ -72,7 +84,7 @@ def test_equal_distances_take_the_lower_index(name, num_queries):
 def test_vanishing_probabilities_give_no_nan(name, floor):
     """exp underflows to 0 and 0 · log 0 counts 0, as in the definition."""
     keys = np.where(np.eye(5, 11) > 0, 0, floor).astype(np.float32)
-    got = search(keys, keys, 5, name)
+    got = search(keys, keys, name, 5)
     assert np.isfinite(got.distances_Qk).all()
     np.testing.assert_array_equal(got.indices_Qk[:, 0], np.arange(5))
     np.testing.assert_array_equal(got.distances_Qk[:, 0], 0)
@@ -101,3 +113,47 @@ def test_majority(labels, lowest, nearest):
 def test_vote_shares():
     labels_Qk = jax.numpy.array([[2, 1, 1], [0, 0, 0]])
     np.testing.assert_allclose(kernel.vote_shares(labels_Qk, 4), [[0, 2 / 3, 1 / 3, 0], [1, 0, 0, 0]], rtol=1e-6)
+
+
+def test_padding_is_never_found():
+    labels = np.where(np.arange(NUM_ANCHORS) % 3, 4, -1)
+    real = np.flatnonzero(labels >= 0)
+    found = search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "hidden", len(real), labels, tile_bytes=10_000)
+    np.testing.assert_array_equal(np.sort(found.indices_Qk), np.tile(real, (7, 1)))
+
+
+@pytest.mark.parametrize(
+    "tile_bytes, dtype", [(100_000, jnp.float32), (100_000, jnp.bfloat16), (100_000_000, jnp.bfloat16)]
+)
+@pytest.mark.parametrize("distance", [distances.get("released"), distances.AFFINE], ids=lambda distance: distance.name)
+def test_compiled_memory_is_within_the_plan(distance, tile_bytes, dtype):
+    def shaped(count, dtype):
+        vector, offset = jax.ShapeDtypeStruct((count, 503), dtype), jax.ShapeDtypeStruct((count,), jnp.float32)
+        return distances.Affine(vector, offset) if distance is distances.AFFINE else vector
+
+    queries, keys, options = shaped(300, jnp.float32), shaped(4099, dtype), kernel.Options(3, distance, tile_bytes)
+    compiled = kernel.search_on.lower(queries, keys, jax.ShapeDtypeStruct((4099,), jnp.int32), options).compile()
+    planned = kernel.plan_tiles(queries, keys, options).nbytes
+    assert planned <= tile_bytes
+    queries_result_and_labels = 4 * 300 * 503 + 300 * 3 * 4 * 8 + 4 * 4099
+    assert compiled.memory_analysis().temp_size_in_bytes <= planned + queries_result_and_labels
+
+
+def test_too_little_memory_is_refused():
+    with pytest.raises(errors.UserError, match="search memory of 999 bytes: at least .* are needed"):
+        search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "forward", 3, tile_bytes=999)
+
+
+def test_approximate_search_is_exact_off_tpu(monkeypatch):
+    recalls, approx_max_k = [], jax.lax.approx_max_k
+
+    def recorded(nearness_n, k, recall_target):
+        recalls.append(recall_target)
+        return approx_max_k(nearness_n, k, recall_target=recall_target)
+
+    monkeypatch.setattr(jax.lax, "approx_max_k", recorded)
+    exact, near = (
+        search(peaked(23, 0), peaked(NUM_ANCHORS, 1), "forward", 3, approximate_recall=recall) for recall in (None, 0.9)
+    )
+    assert set(recalls) == {0.9}
+    np.testing.assert_array_equal(near.indices_Qk, exact.indices_Qk)

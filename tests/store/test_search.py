@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors
 from knnprompt_jax.store import distances, kernel, search
 from tests.store import worlds
 
@@ -66,23 +65,3 @@ def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
 def test_no_queries(world, store):
     nearest = store.search(world.queries[:0], search.SearchOptions(3))
     assert nearest.indices_Qk.shape == nearest.labels_Qk.shape == (0, 3)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"k": 0}, "k=0: choose from 1 to 211"),
-        ({"k": 212}, "k=212: choose from 1 to 211"),
-        ({"k": 1, "distance": "backward"}, "distance='backward': choose from forward, released, partial"),
-        ({"k": 1, "approximate_recall": 1.5}, "approximate_recall=1.5: choose a probability"),
-        ({"k": 1, "approximate_recall": 0.0}, "approximate_recall=0.0: choose a probability"),
-    ],
-)
-def test_user_errors(world, store, options, message):
-    with pytest.raises(errors.UserError, match=message):
-        store.search(world.queries, search.SearchOptions(**options))
-
-
-def test_too_little_memory(world, store):
-    with pytest.raises(errors.UserError, match="search memory of 1 MB: more than"):
-        world.search(with_memory(store, 1, on_host=False), 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
+from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
@@ -71,7 +72,17 @@ USER_ERRORS = {
     "kind='sparse': choose from auto, dense, factored": lambda store, world: world.build("sparse"),
     "key_dtype='int8': choose from float32": lambda store, world: world.build("dense", key_dtype="int8"),
     "distance='bag': choose from forward, released": lambda store, world: world.build("auto", "bag"),
+    "k=0: choose from 1 to 211": lambda store, world: world.search(store, 0),
+    "k=212: choose from 1 to 211": lambda store, world: world.search(store, 212),
+    "distance='backward': choose from forward, released": lambda store, world: world.search(store, 1, "backward"),
+    "approximate_recall=1.5: choose a probability": lambda store, world: roughly(store, world, 1.5),
+    "approximate_recall=0.0: choose a probability": lambda store, world: roughly(store, world, 0.0),
+    "search memory of 1 MB: more than": lambda store, world: world.search(world.build("dense", memory_mb=1.0), 1),
 }
+
+
+def roughly(store, world, recall):
+    store.search(world.queries, search.SearchOptions(1, approximate_recall=recall))
 
 
 @pytest.mark.parametrize("message", USER_ERRORS)

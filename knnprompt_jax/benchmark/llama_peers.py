@@ -1,15 +1,14 @@
-"""llama.cpp on a GGUF file, run in a process of its own (`answering` describes the protocol).
+"""llama.cpp on a GGUF file, run in a process of its own (`answering` calls them).
 
-Any Python with llama-cpp-python can run it, without JAX and PyTorch. The file's tokenizer is not used: tokens are given.
+The file's tokenizer is not used: tokens are given.
 """
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import llama_cpp
 import numpy as np
-
-from knnprompt_jax.benchmark import answering
 
 _MICRO_BATCH = 512  # Tokens that go through a layer together: llama.cpp splits a batch into such pieces.
 _PREFIX = 0  # The sequence that holds the prefix; suffix i of a batch is sequence i + 1.
@@ -18,7 +17,7 @@ _PREFIX = 0  # The sequence that holds the prefix; suffix i of a batch is sequen
 class Peers:
     """Suffixes that share the cells of the prefix's keys and values: a batch is one call of `llama_decode`."""
 
-    def load(self, file: str, threads: int, prefix: list[int], batches: list[list[list[int]]]) -> None:
+    def load(self, path: str, prefix: list[int], batches: list[list[list[int]]], threads: int, **_: Any) -> None:
         """Load the model of a GGUF file and batches of suffixes of a prefix, which is read here, once.
 
         Raises:
@@ -27,9 +26,9 @@ class Peers:
         self._prefix_tokens, self._batches = len(prefix), batches
         num_tokens = max(sum(map(len, suffixes)) for suffixes in batches)
         num_suffixes = max(map(len, batches))
-        model = llama_cpp.llama_model_load_from_file(file.encode(), llama_cpp.llama_model_default_params())
+        model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
         if not model:
-            raise RuntimeError(f"{file}: llama.cpp cannot load it")
+            raise RuntimeError(f"{path}: llama.cpp cannot load it")
         self._vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
         kind = llama_cpp.llama_context_default_params()
         kind.n_ctx = len(prefix) + num_tokens
@@ -41,7 +40,7 @@ class Peers:
         kind.kv_unified = True  # Else each sequence would have a copy of the prefix.
         self._context = llama_cpp.llama_init_from_model(model, kind)
         if not self._context:
-            raise RuntimeError(f"{file}: llama.cpp has no room for {kind.n_ctx} tokens of keys and values")
+            raise RuntimeError(f"{path}: llama.cpp has no room for {kind.n_ctx} tokens of keys and values")
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._input = llama_cpp.llama_batch_init(kind.n_batch, 0, 1)
         if prefix:
@@ -49,13 +48,9 @@ class Peers:
             for sequence in range(1, num_suffixes + 1):
                 llama_cpp.llama_memory_seq_cp(self._memory, _PREFIX, sequence, -1, -1)
 
-    def llama_cached(self, limit: int | None = None) -> list[np.ndarray]:
+    def llama_cached(self) -> list[np.ndarray]:
         """Return the log-probabilities [B, V] after the suffixes of each batch, in float32."""
-        return [self._read(suffixes) for suffixes in self._batches[:limit]]
-
-    def save(self, of: str, limit: int, path: str) -> None:
-        """Write the log-probabilities [N, V] of a procedure's first batches as a raw float32 file."""
-        np.concatenate(getattr(self, of)(limit)).tofile(path)
+        return [self._read(suffixes) for suffixes in self._batches]
 
     def _read(self, suffixes: Sequence[list[int]]) -> np.ndarray:
         ends = self._decode(suffixes, first_sequence=1, first_position=self._prefix_tokens, with_logits=True)
@@ -86,7 +81,3 @@ class Peers:
         """Return the logits [V] of a place in the last batch, as a view."""
         pointer = llama_cpp.llama_get_logits_ith(self._context, place)
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._vocab_size,))
-
-
-if __name__ == "__main__":
-    answering.serve(Peers())

@@ -1,0 +1,55 @@
+"""Commands as documents show them, run in this process: an interpreter per command would import JAX and compile again.
+
+As a program, this module reads commands by name as JSON, and writes what they printed.
+"""
+
+import contextlib
+import io
+import json
+import pathlib
+import runpy
+import shlex
+import sys
+
+import absl.app
+import pytest
+from absl import flags
+
+from knnprompt_jax import console
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def run(command: str) -> str:
+    """Return what a line of the shell prints; raise AssertionError with its output if it fails."""
+    program, *arguments = shlex.split(command, comments=True)
+    known, printed = set(flags.FLAGS), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        patch.setattr(absl.app, "run", lambda main, flags_parser: main(flags_parser(sys.argv)))
+        patch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+        patch.setattr(sys, "argv", [program, *arguments] if program == "knnprompt" else arguments)
+        try:
+            if program == "knnprompt":
+                console.main()
+            elif arguments[0] == "-c":
+                exec(arguments[1], {})
+            elif arguments[:2] == ["-m", "pytest"]:
+                assert pytest.main(arguments[2:]) == 0, printed.getvalue()
+            else:
+                assert program == "python"
+                runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
+        except SystemExit as stop:
+            assert not stop.code, f"{command}\n{printed.getvalue()}"
+        finally:
+            for flag in set(flags.FLAGS) - known:
+                delattr(flags.FLAGS, flag)
+    return printed.getvalue()
+
+
+if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    print(json.dumps({name: "".join(map(run, lines)) for name, lines in given.items()}))
