@@ -105,11 +105,10 @@ def cost(problem: method.Problem, reader: method.Reader, _: Settings) -> method.
     return method.Cost(num_queries, num_queries * min(reader.context, prefix + suffixes // num_queries))
 
 
-def _declare(name: str, printed: str, source: str, retriever: str, look: int) -> method.Method:
+def _declare(name: str, printed: str, retriever: str) -> method.Method:
     return method.Method(
         name,
         f"PromptCompose, {printed}",
-        source,
         run,
         settings=method.with_defaults(Settings, retriever=retriever),
         check=functools.partial(check, retriever=retriever),
@@ -117,15 +116,13 @@ def _declare(name: str, printed: str, source: str, retriever: str, look: int) ->
         cost=cost,
         by_name="" if retriever == BM25 else "it needs a sentence encoder: name the method to download or load one",
         printed_as=(printed,),
-        look=look,
     )
 
 
-_SBERT, _SIMCSE = "sentence-transformers/all-MiniLM-L6-v2", "princeton-nlp/unsup-simcse-bert-base-uncased"
-_TRANS_ENCODER = "cambridgeltl/trans-encoder-bi-simcse-bert-base"
+# Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.
 METHODS = (
-    _declare("prompt_compose_bm25", "BM25", "Liu et al., DeeLIO 2022", BM25, 2),
-    _declare("prompt_compose_sbert", "SBERT", "Reimers, Gurevych, EMNLP 2019", _SBERT, 3),
-    _declare("prompt_compose_simcse", "SimCSE", "Gao et al., EMNLP 2021", _SIMCSE, 4),
-    _declare("prompt_compose_trans_encoder", "Trans-Encoder", "Liu et al., ICLR 2022", _TRANS_ENCODER, 5),
+    _declare("prompt_compose_bm25", "BM25", BM25),
+    _declare("prompt_compose_sbert", "SBERT", "sentence-transformers/all-MiniLM-L6-v2"),
+    _declare("prompt_compose_simcse", "SimCSE", "princeton-nlp/unsup-simcse-bert-base-uncased"),
+    _declare("prompt_compose_trans_encoder", "Trans-Encoder", "cambridgeltl/trans-encoder-bi-simcse-bert-base"),
 )

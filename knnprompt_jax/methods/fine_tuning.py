@@ -89,23 +89,19 @@ _declare = functools.partial(
     sees="train",
 )
 METHODS = (
-    _declare("fine_tuning", "Fine-tuning, the run's model", "Radford et al., 2019", settings=trainer.Settings, look=2),
+    _declare("fine_tuning", "Fine-tuning, the run's model", settings=trainer.Settings),
     _declare(
         "fine_tuning_bert",
         "Fine-tuning, BERT-large",
-        "Devlin et al., NAACL 2019",
         settings=method.with_defaults(trainer.Settings, model="google-bert/bert-large-uncased"),
         own_model=True,
         printed_as=("BERT Large FT",),
-        look=3,
     ),
     _declare(
         "fine_tuning_gpt2",
         "Fine-tuning, GPT-2 large",
-        "Radford et al., 2019",
         settings=method.with_defaults(trainer.Settings, model="openai-community/gpt2-large"),
         own_model=True,
         printed_as=("GPT Large FT",),
-        look=4,
     ),
 )

@@ -145,26 +145,21 @@ def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> 
     return method.Cost(times * len(contexts) * len(problem.evaluation), times * (prefixes + len(contexts) * suffixes))
 
 
-_declare = functools.partial(method.Method, source="Min et al., ACL 2022", run=run, cost=cost, sees="demonstrations")
+_declare = functools.partial(method.Method, run=run, cost=cost, sees="demonstrations")
 METHODS = (
-    _declare("noisy_channel", "Noisy channel", settings=Settings, printed_as=("Noisy Channel", "NoisyChannel"), look=3),
+    _declare("noisy_channel", "Noisy channel", settings=Settings, printed_as=("Noisy Channel", "NoisyChannel")),
     _declare(
-        "noisy_channel_direct",
-        "Noisy channel's direct",
-        settings=method.with_defaults(Settings, variant="direct"),
-        look=4,
+        "noisy_channel_direct", "Noisy channel's direct", settings=method.with_defaults(Settings, variant="direct")
     ),
     _declare(
         "noisy_channel_direct_plus",
         "Noisy channel's direct++",
         settings=method.with_defaults(Settings, variant="direct++"),
-        look=5,
     ),
     _declare(
         "noisy_channel_ensemble",
         "Noisy channel, ensembled",
         settings=method.with_defaults(Settings, demonstrations="ensembled"),
         by_name="it reads every row again after each demonstration alone: name the method to run it",
-        look=6,
     ),
 )

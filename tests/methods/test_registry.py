@@ -133,7 +133,7 @@ def test_what_cannot_be_had_shows_before_weights_load(problem, name, given, mess
 
 def test_declarations():
     for declared in registry.METHODS.values():
-        assert declared.title and declared.source and declared.look in range(8)
+        assert declared.title
         assert declared.sees in ("demonstrations", "draws", "shots", "train")
         assert not (declared.sees == "demonstrations" and method.anchors in declared.needs)
     printed = [name for declared in registry.METHODS.values() for name in set(declared.printed_as)]
