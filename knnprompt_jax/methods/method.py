@@ -142,7 +142,7 @@ class Context:
 
     def read_each(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
         """Yield the states of each set of prompts, as `read`; all sets share their compiled programs."""
-        for states in states_lib.read_each(self.model, sets, self.cache, title=self._title(title)):
+        for states in states_lib.read_each(self.model, sets, self.cache, [self._title(title)] * len(sets)):
             yield states[:]
 
     def read_layers(self, prompts: layout.Prompts, title: str) -> np.ndarray:

@@ -158,8 +158,8 @@ class Trainer:
         """
         init = jax.jit(make_optimizer(self.config).init, out_shardings=jax.NamedSharding(self.mesh, P()))
         described = self.config.to_dict() | {"checkpoints": "", "seed": self.seed} | dict(data or {})
-        checkpoints = training.Checkpoints(folder, described) if folder else None
-        run, key = training.Training(self._params, init(self._params), checkpoints), jax.random.key(self.seed)
+        run = training.Training(self._params, init(self._params), folder, described)
+        key = jax.random.key(self.seed)
 
         def update(step: int, params: nnx.State, state: optax.OptState) -> training.Updated:
             chosen = batch_rows(len(rows), self.config.batch, step, self.seed)

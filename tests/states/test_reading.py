@@ -89,7 +89,7 @@ def test_keys_differ_wherever_rows_can(change):
 
 def test_another_model_finds_nothing(tmp_path):
     cache = states.Cache(tmp_path, 2**20)
-    for changes in ({}, {"fingerprint": "g"}, {"_dtype": "bfloat16"}, {"deterministic": True}):
+    for changes in ({}, {"fingerprint": "g"}, {"dtype": "bfloat16"}, {"deterministic": True}):
         model = killed.make_model()
         vars(model).update(changes)
         states.read(model, prompts_of(TOKENS), cache)
