@@ -1,11 +1,10 @@
 """Each query's demonstrations, and what in-context learning makes of them, against plain computations."""
 
 import collections
-import math
 
 import numpy as np
 import pytest
-from scipy import special
+import rank_bm25
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import demonstration_selection, demonstration_sets, method, registry
@@ -34,33 +33,6 @@ def select(problem: method.Problem, **options: str) -> list[list[Example]]:
     return demonstration_selection.select(problem, demonstration_selection.Settings(**options))
 
 
-def okapi(pool: list[str], query: str) -> list[float]:
-    """BM25 by its definition: Σ idf · tf (k1 + 1) / (tf + k1 (1 − b + b · length / mean length))."""
-    documents = [collections.Counter(text.split()) for text in pool]
-    mean_length = sum(sum(document.values()) for document in documents) / len(documents)
-    vocabulary = set().union(*documents)
-    frequency = {word: sum(word in document for document in documents) for word in vocabulary}
-    idf = {word: math.log((len(pool) - f + 0.5) / (f + 0.5)) for word, f in frequency.items()}
-    floor = 0.25 * sum(idf.values()) / len(idf)
-    scores = []
-    for document in documents:
-        norm = 1.5 * (1 - 0.75 + 0.75 * sum(document.values()) / mean_length)
-        terms = [
-            (idf[word] if idf[word] >= 0 else floor) * document[word] * 2.5 / (document[word] + norm)
-            for word in query.split()
-            if word in idf
-        ]
-        scores.append(sum(terms))
-    return scores
-
-
-def test_idf_below_zero_is_floored():
-    pool = ["common rare", "common", "common other", "common last one"]
-    scores_QN = demonstration_selection.bm25_scores(pool, ["common"])
-    np.testing.assert_allclose(scores_QN[0], okapi(pool, "common"), atol=1e-12)
-    assert (np.array(okapi(pool, "common")) > 0).all()
-
-
 @pytest.mark.parametrize(
     ("order", "want"), [("nearest_first", [[2, 0, 3], [1, 0, 2]]), ("nearest_last", [[3, 0, 2], [2, 0, 1]])]
 )
@@ -74,8 +46,9 @@ def test_pool_is_the_whole_train_sample(problem):
     chosen = select(problem)
     pool = problem.train_rows
     assert len(pool) == 8
+    bm25 = rank_bm25.BM25Okapi([row.fields["sentence"].split() for row in pool])
     for query, rows in zip(problem.evaluation, chosen, strict=True):
-        scores = okapi([row.fields["sentence"] for row in pool], query.fields["sentence"])
+        scores = bm25.get_scores(query.fields["sentence"].split())
         best = sorted(range(8), key=lambda index: (-scores[index], index))[:2]
         assert rows == [pool[index] for index in best]
     reverse = select(problem, order="nearest_last")
@@ -107,19 +80,12 @@ def test_encoders_choose_by_cosine(problem, monkeypatch):
         assert rows == [problem.train_rows[index] for index in np.argsort(cosine)[::-1][:2]]
 
 
-def icl(problem: method.Problem, shown: list[Example], query: Example) -> np.ndarray:
-    """Label probabilities after one whole prompt, by the plain forward pass; kept to its last tokens."""
-    text = "".join(problem.task.render(one, one.label) + "\n" for one in shown) + problem.task.render(query)
-    tokens = whole_texts.tokens(text)[-whole_texts.CONTEXT :]
-    return special.softmax([whole_texts.log_p(tokens, [label])[0] for label in problem.label_ids])
-
-
 @pytest.mark.parametrize("order", demonstration_selection.ORDERS)
 def test_prediction(problem, predict, order):
     prediction = predict("prompt_compose_bm25", problem, whole_texts.model(), order=order)
     chosen = select(problem, order=order)
     for row, (query, rows) in enumerate(zip(problem.evaluation, chosen, strict=True)):
-        want_C = icl(problem, rows, query)
+        want_C = whole_texts.icl(problem, rows, query)
         np.testing.assert_allclose(prediction.probabilities_QC[row], want_C, atol=1e-4)
         assert prediction.classes_Q[row] == want_C.argmax()
     assert prediction.note == "" and (prediction.prompts, prediction.truncated) == (4, 0)
@@ -131,7 +97,7 @@ def test_upper_bound(problem, predict):
     predicted = []
     for rows in demonstration_sets.random_sets(problem, 5):
         assert sorted(row.label for row in rows) == ["0", "1"] and all(row in problem.train_rows for row in rows)
-        predicted.append([icl(problem, rows, query).argmax() for query in problem.evaluation])
+        predicted.append([whole_texts.icl(problem, rows, query).argmax() for query in problem.evaluation])
     accuracies = (np.array(predicted) == true_Q).mean(1)
     np.testing.assert_array_equal(prediction.classes_Q, predicted[accuracies.argmax()])
     assert prediction.candidates == tuple(accuracies)

@@ -5,7 +5,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy import special
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import demonstration_sets, method, registry
@@ -64,26 +63,15 @@ def test_combinations():
 
 
 def test_each_set_read_alone(predict):
-    """Whole prompts through the plain pass; some are longer than the context and keep their last tokens."""
+    """Whole prompts through the plain pass; they are longer than the context and keep their last tokens."""
     problem = make_problem(2, 5)
     result = predict("icl_ensemble", problem, whole_texts.model())
-    label_ids = layout.label_ids(TREC, problem.tokenize)
-    p_UQC, lengths = [], []
-    for rows in demonstration_sets.ensemble_sets(problem.split):
-        head = "".join(TREC.render(row, row.label) + "\n" for row in rows)
-        prompts = [whole_texts.tokens(head + TREC.render(query)) for query in problem.evaluation]
-        lengths += map(len, prompts)
-        scores = [
-            [whole_texts.log_p(own[-whole_texts.CONTEXT :], [label])[0] for label in label_ids] for own in prompts
-        ]
-        p_UQC.append(special.softmax(scores, axis=-1))
-    assert min(lengths) < whole_texts.CONTEXT < max(lengths) or min(lengths) > whole_texts.CONTEXT
+    sets = demonstration_sets.ensemble_sets(problem.split)
+    p_UQC = [[whole_texts.icl(problem, rows, query) for query in problem.evaluation] for rows in sets]
     want_QC = np.mean(p_UQC, axis=0)
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
     np.testing.assert_array_equal(result.classes_Q, want_QC.argmax(-1))
-    assert result.note == "3 sets of 12 demonstrations"
-    others = lengths[len(problem.evaluation) :]
-    assert (result.prompts, result.truncated) == (len(others), sum(length > whole_texts.CONTEXT for length in others))
+    assert result.note == "3 sets of 12 demonstrations" and (result.prompts, result.truncated) == (6, 6)
 
 
 @pytest.mark.parametrize(
@@ -91,26 +79,21 @@ def test_each_set_read_alone(predict):
     [
         ((2, 1), "shots=3: two sets of demo_shots=2 need 4 shots or more, or demo_shots of 1 or fewer"),
         ((0, 3), "demo_shots=0: an ensemble needs sets"),
-        ((0, 0), "demo_shots=0: an ensemble needs sets"),
+        ((2, 2), "there are no anchors for a second set"),
     ],
 )
 def test_too_few_shots(shots, message):
     problem = make_problem(*shots)
+    if "no anchors" in message:
+        problem = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
     with pytest.raises(errors.UserError, match=f"'icl_ensemble' does not apply: {message}") as error:
         registry.select(["icl_ensemble"], problem)
     assert "\n" not in str(error.value)
 
 
-def test_no_anchors():
-    problem = make_problem(2, 2)
-    problem = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
-    with pytest.raises(errors.UserError, match="no anchors for a second set"):
-        demonstration_sets.check_ensemble(problem)
-
-
 @pytest.fixture
 def problem():
-    return whole_texts.make_problem(TREC, 1, 2, whole_texts.queries(TREC, 3))
+    return make_problem(1, 2)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +121,10 @@ def test_predicts_as_whole_texts_do(problem, predict):
         problem, method.Reader(problem.lengths, model.context), demonstration_sets.ManyShotSettings()
     )
     assert 0 < len(shown) < 18 and result.note == f"{len(shown)} demonstrations"
-    text = layout.demonstration_text(TREC, shown)
-    prompts = [whole_texts.tokens(text + TREC.render(query)) for query in problem.evaluation]
-    one_more = layout.demonstration_text(TREC, [next(row for row in problem.train_rows if row not in shown)])
-    assert max(map(len, prompts)) <= model.context < max(map(len, prompts)) + 2 * len(whole_texts.tokens(one_more)) + 20
-    label_ids = layout.label_ids(TREC, problem.tokenize)
-    want_QC = special.softmax([[whole_texts.log_p(own, [label])[0] for label in label_ids] for own in prompts], axis=-1)
+    one_more = [*shown, next(row for row in problem.train_rows if row not in shown)]
+    texts = [layout.demonstration_text(TREC, rows) + TREC.render(problem.evaluation[2]) for rows in (shown, one_more)]
+    fitting, longer = (len(whole_texts.tokens(text)) for text in texts)
+    assert fitting <= model.context < longer + 20
+    want_QC = [whole_texts.icl(problem, shown, query) for query in problem.evaluation]
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
     assert (result.prompts, result.truncated) == (3, 0)

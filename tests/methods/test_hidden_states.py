@@ -1,12 +1,10 @@
-"""The layer by leaving one row out: by hand, against a loop, and from whole texts."""
+"""The layer by leaving one row out: by hand and against a loop."""
 
-import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, states
+from knnprompt_jax import errors
 from knnprompt_jax.methods import hidden_states, registry
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import catalogue
 from tests.methods import whole_texts
 
@@ -30,24 +28,6 @@ def test_of_equally_good_layers_the_last():
     good_NE, bad_NE = np.array([[0.0], [1], [9], [8]]), np.zeros((4, 1))
     layers_NLE = np.stack([bad_NE, good_NE, good_NE, bad_NE], axis=1)
     assert hidden_states.choose_layer(layers_NLE, np.array([0, 0, 1, 1])) == (2, 1.0)
-
-
-@pytest.mark.parametrize("demo_shots", [0, 1])
-def test_states_of_every_layer_are_those_of_whole_texts(demo_shots):
-    """Block by block over one text at a time, without a prefix or packing."""
-    model, problem = whole_texts.model(), whole_texts.make_problem(TREC, demo_shots, 1, whole_texts.queries(TREC, 3))
-    shown = problem.split.demonstrations
-    prompts = layout.lay_out(TREC, shown, problem.evaluation, problem.tokenize, model.context)
-    found_NLD = states.read_layers(model, prompts)
-    decoder, head = model.execution.decoder, layout.demonstration_text(TREC, shown)
-    assert found_NLD.shape == (3, 2, 14)
-    for query, found_LD in zip(problem.evaluation, found_NLD, strict=True):
-        tokens = np.array([whole_texts.tokens(head + TREC.render(query))[-model.context :]])
-        x_BTD = decoder._embed(tokens, np.arange(tokens.shape[1]))
-        for layer, found_D in enumerate(found_LD):
-            block = jax.tree.map(lambda stacked, layer=layer: stacked[layer], decoder.blocks)
-            x_BTD = block(x_BTD, decoder._causal(layer, tokens.shape[1]))[0]
-            np.testing.assert_allclose(found_D, x_BTD[0, -1], rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["hidden_centroids_layer", "linear_probe_layer"])

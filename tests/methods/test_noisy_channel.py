@@ -1,6 +1,7 @@
 """Noisy channel and its direct counterparts against their definitions, text by text and class by class."""
 
 import dataclasses
+import os
 import types
 
 import numpy as np
@@ -19,9 +20,10 @@ VARIANTS = ["channel", "direct", "direct++"]
 ALIKE = Task("alike", ("text",), "Text: {text}\nKind:", ("x", "y", "z"), ("old town", "old", "old town hall"))
 
 
-def kept(before, after, context):
-    """The tokens before what is scored, cut on the left so that all fits."""
-    return before[max(0, len(before) + len(after) - context) :]
+def mean_score(before, after, context):
+    """Mean log p of the tokens after, and of the end; those before are cut on the left so that all fits."""
+    after = [*after, whole_texts.model().tokenizer.eos_token_id]
+    return whole_texts.log_p(before[max(0, len(before) + len(after) - context) :], after).mean()
 
 
 def channel(labels, shown, text, label, limit, context):
@@ -29,8 +31,7 @@ def channel(labels, shown, text, label, limit, context):
     for number, (other, own) in enumerate(shown):
         before += tokens((" " if number else "") + labels[own]) + tokens(" " + other)[: limit + 16]
     before += tokens((" " if shown else "") + labels[label])
-    after = [*tokens(" " + text)[:limit], whole_texts.model().tokenizer.eos_token_id]
-    return whole_texts.log_p(kept(before, after, context), after).mean()
+    return mean_score(before, tokens(" " + text)[:limit], context)
 
 
 def direct(labels, shown, text, label, limit, context):
@@ -39,12 +40,8 @@ def direct(labels, shown, text, label, limit, context):
         before += tokens((" " if number else "") + other)[: limit + 16] + tokens(" " + labels[own])
     before += tokens((" " if shown else "") + text)[:limit]
     words = [tokens(" " + word) for word in labels]
-    common = 0
-    while all(len(word) > common and word[common] == words[0][common] for word in words):
-        common += 1
-    before += words[label][:common]
-    after = [*words[label][common:], whole_texts.model().tokenizer.eos_token_id]
-    return whole_texts.log_p(kept(before, after, context), after).mean()
+    common = len(os.path.commonprefix(words))
+    return mean_score(before + words[label][:common], words[label][common:], context)
 
 
 def direct_plus(labels, shown, text, label, limit, context):
@@ -188,10 +185,8 @@ def test_a_text_that_fills_the_context():
 @pytest.mark.parametrize(("start", "end", "ends"), [(None, 7, (7, 7)), (5, None, (5, 5)), (5, 7, (5, 7))])
 def test_tokens_that_begin_and_end_texts(start, end, ends):
     tokenizer = types.SimpleNamespace(bos_token_id=start, eos_token_id=end)
-    assert noisy_channel.boundary_tokens(types.SimpleNamespace(tokenizer=tokenizer, name="m")) == ends
-
-
-def test_a_tokenizer_without_them_is_refused():
-    tokenizer = types.SimpleNamespace(bos_token_id=None, eos_token_id=None)
+    model = types.SimpleNamespace(tokenizer=tokenizer, name="m")
+    assert noisy_channel.boundary_tokens(model) == ends
+    tokenizer.bos_token_id = tokenizer.eos_token_id = None
     with pytest.raises(errors.UserError, match="m: the tokenizer has no token that begins or ends a text"):
-        noisy_channel.boundary_tokens(types.SimpleNamespace(tokenizer=tokenizer, name="m"))
+        noisy_channel.boundary_tokens(model)

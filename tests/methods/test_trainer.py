@@ -17,6 +17,9 @@ from knnprompt_jax import errors
 from knnprompt_jax.methods import trainer
 from knnprompt_jax.models import checkpoints, registry
 
+torch = pytest.importorskip("torch", reason="parity is with PyTorch")
+import transformers  # noqa: E402
+
 RNG = np.random.default_rng(0)
 LENGTHS = (23, 7, 1, 30, 12, 5, 9)
 TEXTS = trainer.Texts(
@@ -31,8 +34,6 @@ CONFIG = trainer.Settings(steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5
 @pytest.fixture(scope="module")
 def classifiers(tmp_path_factory) -> Callable:
     """`classifiers("bert")` or `("gpt2")`: PyTorch's model for sequence classification and a fresh copy of ours, 3 classes."""
-    torch = pytest.importorskip("torch", reason="parity is with PyTorch")
-    transformers = pytest.importorskip("transformers")
     common = {"vocab_size": 53, "num_labels": 3, "initializer_range": 0.3, "pad_token_id": 0}
     bert = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
     gpt2 = {"n_embd": 35, "n_head": 5, "n_layer": 2, "n_inner": 41, "n_positions": 37}
@@ -57,42 +58,30 @@ def classifiers(tmp_path_factory) -> Callable:
     return make
 
 
-def torch_inputs(torch, rows) -> dict:
-    """The rows as PyTorch's model wants them: padded with its padding token, 0, which no text holds."""
+def torch_logits(model, rows):
+    """Logits of rows that are padded with the model's padding token, 0, which no text holds."""
     width = max(len(TEXTS.tokens[row]) for row in rows)
     padded = {
         name: torch.tensor([[*column[row], *[0] * (width - len(column[row]))] for row in rows])
         for name, column in (("input_ids", TEXTS.tokens), ("token_type_ids", TEXTS.types))
     }
-    return padded | {"attention_mask": (padded["input_ids"] != 0).long()}
-
-
-def torch_logits(torch, model, rows):
-    inputs = torch_inputs(torch, rows)
     if model.config.model_type == "gpt2":
-        del inputs["token_type_ids"]
-    return model(**inputs).logits
+        del padded["token_type_ids"]
+    return model(**padded, attention_mask=(padded["input_ids"] != 0).long()).logits
 
 
-@pytest.fixture(params=["bert", "gpt2"])
-def name(request) -> str:
-    return request.param
-
-
-def test_probabilities_are_those_of_transformers(classifiers, name):
-    torch = pytest.importorskip("torch")
-    theirs, ours = classifiers(name)
+def probabilities(model):
     with torch.no_grad():
-        want_NC = torch_logits(torch, theirs, range(7)).softmax(-1).numpy()
-    got_NC = trainer.Trainer(ours, CONFIG, trainer.make_mesh(3)).predict_proba(TEXTS)
-    np.testing.assert_allclose(got_NC, want_NC, atol=1e-4)
-    assert np.ptp(want_NC, axis=0).max() > 0.1
+        return torch_logits(model, range(7)).softmax(-1).numpy()
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_training_follows_torch(classifiers, name):
-    """The same losses and the same model at the end: AdamW, what decays, clipping, linear decay, order of rows."""
-    torch = pytest.importorskip("torch")
+    """The same probabilities, losses and model at the end: AdamW, what decays, clipping, linear decay, order of rows."""
     theirs, ours = classifiers(name)
+    tuner, want_NC = trainer.Trainer(ours, CONFIG, trainer.make_mesh(3)), probabilities(theirs)
+    np.testing.assert_allclose(tuner.predict_proba(TEXTS), want_NC, atol=1e-4)
+    assert np.ptp(want_NC, axis=0).max() > 0.1
     kept = ("bias", "LayerNorm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")
     groups = {True: [], False: []}
     for key, weight in theirs.named_parameters():
@@ -106,18 +95,15 @@ def test_training_follows_torch(classifiers, name):
     want = []
     for step in range(CONFIG.steps):
         rows = trainer.batch_rows(7, 3, step, 0)
-        loss = torch.nn.functional.cross_entropy(torch_logits(torch, theirs, rows), torch.tensor(Y[rows]))
+        loss = torch.nn.functional.cross_entropy(torch_logits(theirs, rows), torch.tensor(Y[rows]))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         want.append(loss.item())
-    tuner = trainer.Trainer(ours, CONFIG, trainer.make_mesh(3))
     np.testing.assert_allclose(tuner.train(TEXTS, Y), want, rtol=2e-3)
-    with torch.no_grad():
-        want_NC = torch_logits(torch, theirs, range(7)).softmax(-1).numpy()
-    np.testing.assert_allclose(tuner.predict_proba(TEXTS), want_NC, atol=5e-3)
+    np.testing.assert_allclose(tuner.predict_proba(TEXTS), probabilities(theirs), atol=5e-3)
 
 
 def test_epochs():

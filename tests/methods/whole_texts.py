@@ -65,6 +65,13 @@ def log_p(before: Sequence[int], after: Sequence[int]) -> np.ndarray:
     return special.log_softmax(logits_TV, axis=-1)[np.arange(len(after)), list(after)]
 
 
+def icl(problem: method.Problem, shown: Sequence[Example], query: Example) -> np.ndarray:
+    """Label probabilities [C] after one whole prompt, which keeps its last tokens."""
+    text = "".join(problem.task.render(row, row.label) + "\n" for row in shown) + problem.task.render(query)
+    before = tokens(text)[-CONTEXT:]
+    return special.softmax([log_p(before, [label])[0] for label in problem.label_ids])
+
+
 def make_problem(task: Task, demo_shots: int, anchor_shots: int, evaluation: Sequence[Example]) -> method.Problem:
     """A split of rows made up for the task: every class has as many, in turn."""
     shots = demo_shots + anchor_shots

@@ -73,13 +73,6 @@ def test_hidden_states_and_pooler(model, ours):
     np.testing.assert_allclose(pooled_BD, want.pooler_output, atol=TOLERANCE)
 
 
-def test_padding_has_no_effect(ours):
-    changed_BT = np.where(np.arange(23) < LENGTHS_B[:, None], TOKENS_BT, 7)
-    (one_BTD, _), (other_BTD, _) = _read(ours, TOKENS_BT), _read(ours, changed_BT)
-    for row, length in enumerate(LENGTHS_B):
-        np.testing.assert_array_equal(one_BTD[row, :length], other_BTD[row, :length])
-
-
 def test_older_names_and_flax_files_load_alike(model, ours, tmp_path):
     """Files have names with `bert.` and older endings, position numbers and a pretraining head."""
     older = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
@@ -92,15 +85,6 @@ def test_older_names_and_flax_files_load_alike(model, ours, tmp_path):
     arrays = dict(torch_models._flax(key, value.numpy()) for key, value in model.state_dict().items())
     torch_models._save_flax(arrays, tmp_path / "flax_model.msgpack")
     jax.tree.map(np.testing.assert_array_equal, nnx.state(_load(tmp_path)), nnx.state(ours))
-
-
-def test_export_loads_in_transformers(model, ours, tmp_path):
-    checkpoints.save(tmp_path, ours, HF.to_dict(), jnp.float32)
-    again, report = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert type(again) is transformers.BertModel
-    assert not any(report.values()), report
-    for name, weight in model.named_parameters():
-        np.testing.assert_array_equal(again.get_parameter(name).detach(), weight.detach())
 
 
 @pytest.mark.parametrize(

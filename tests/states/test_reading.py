@@ -73,20 +73,6 @@ def test_no_prompts(model):
     assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts((), 0)))] == [0, 0]
 
 
-@pytest.mark.parametrize(
-    "change", [{"fingerprint": "g"}, {"deterministic": True}, {"dtype": "bfloat16"}, {"output": "layers"}], ids=str
-)
-def test_keys_differ_wherever_rows_can(change):
-    def keys(prompts, **options):
-        options = {"output": "states", "fingerprint": "f", "dtype": "float32", "deterministic": False, **options}
-        return [key.tobytes() for key in reading._keys(prompts, " ".join(map(str, options.values())))]
-
-    prompts = prompts_of([[4, 1], [5]], (3, 1))
-    assert keys(prompts) == keys(prompts_of([[3, 1, 4, 1], [3, 1, 5]])), "the cut of the prefix must not matter"
-    assert not {*keys(prompts)} & {*keys(prompts, **change)}
-    assert not {*keys(prompts)} & {*keys(prompts_of([[4, 1], [5]], (3, 2)))}
-
-
 def test_another_model_finds_nothing(tmp_path):
     cache = states.Cache(tmp_path, 2**20)
     for changes in ({}, {"fingerprint": "g"}, {"dtype": "bfloat16"}, {"deterministic": True}):
@@ -94,6 +80,10 @@ def test_another_model_finds_nothing(tmp_path):
         vars(model).update(changes)
         states.read(model, prompts_of(TOKENS), cache)
         assert model.statistics.prompts == len(TOKENS), changes
+        states.read_layers(model, prompts_of(TOKENS[:1]), cache)
+        assert model.statistics.prompts == len(TOKENS) + 1, "another output"
+        states.read(model, prompts_of([[6, 7], [8]], (5,)), cache)
+        assert model.statistics.prompts == len(TOKENS) + 1, "the cut of the prefix must not matter"
 
 
 def test_a_model_without_files_is_not_cached(tmp_path):
