@@ -40,6 +40,10 @@ def test_likelihoods_on_eight_devices():
     assert output_of("likelihoods") == ["opt 2 4", "gpt2 8 1"]
 
 
+def test_training_on_two_of_eight_devices():
+    assert output_of("training") == ["{'data': 2, 'model': 1} (3, 32) (5, 3)"]
+
+
 def output_of(program: str) -> list[str]:
     """Return the lines that a program of tests/parallel prints on eight devices."""
     command = [sys.executable, str(ROOT / "tests" / "parallel" / f"{program}.py")]

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import random
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -74,20 +73,15 @@ def domain_queries(problem: method.Problem) -> list[Example]:
     replacement, field by field, and a text ends in " .".
     """
     generator = random.Random(problem.split.seed)
-    texts = {
-        field: _random_texts([row.fields[field] for row in problem.train_rows], generator)
-        for field in problem.task.fields
-    }
+    texts = {}
+    for field in problem.task.fields:
+        words = [word for row in problem.train_rows for word in row.fields[field].lower().split()]
+        length = len(words) // len(problem.train_rows) + 1
+        texts[field] = [" ".join([*generator.choices(words, k=length), "."]) for _ in range(DOMAIN_TEXTS)]
     return [
         Example({field: texts[field][number] for field in problem.task.fields}, "", source=f"in-domain text {number}")
         for number in range(DOMAIN_TEXTS)
     ]
-
-
-def _random_texts(texts: Sequence[str], generator: random.Random) -> list[str]:
-    words = [word for text in texts for word in text.lower().split()]
-    length = len(words) // len(texts) + 1
-    return [" ".join([*generator.choices(words, k=length), "."]) for _ in range(DOMAIN_TEXTS)]
 
 
 def log_bias(log_p_NC: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ demonstrations, whatever their classes: those with the highest cosine of sentenc
 import dataclasses
 import functools
 import importlib.util
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,17 +32,6 @@ class Settings(options.Options):
     )
 
 
-def bm25_scores(pool: Sequence[str], queries: Sequence[str]) -> np.ndarray:
-    """Return Okapi BM25 of each text of the pool for each query [Q, N]; words are separated by white space, case matters.
-
-    k1 = 1.5, b = 0.75; an idf below zero becomes ε = 0.25 of the mean idf.
-    """
-    import rank_bm25
-
-    index = rank_bm25.BM25Okapi([text.split() for text in pool], k1=1.5, b=0.75, epsilon=0.25)
-    return np.stack([index.get_scores(query.split()) for query in queries])
-
-
 def nearest(similarities_QN: np.ndarray, count: int, order: str = "nearest_first") -> np.ndarray:
     """Return the indices of the `count` most similar texts per query [Q, count]; ties go to the lower index."""
     nearest_Qk = np.argsort(-similarities_QN, axis=-1, kind="stable")[:, :count]
@@ -57,7 +45,11 @@ def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
         [problem.task.retrieval_text(example) for example in examples] for examples in (pool, problem.evaluation)
     )
     if settings.retriever == BM25:
-        similarities_QN = bm25_scores(pool_texts, query_texts)
+        import rank_bm25
+
+        # Okapi BM25 of words separated by white space, case matters. An idf below zero becomes ε of the mean idf.
+        index = rank_bm25.BM25Okapi([text.split() for text in pool_texts], k1=1.5, b=0.75, epsilon=0.25)
+        similarities_QN = np.stack([index.get_scores(query.split()) for query in query_texts])
     else:
         encoder = encoders.SentenceEncoder.from_pretrained(settings.retriever, settings.pooling)
         pool_ND, queries_QD = (np.asarray(encoders.unit(encoder.encode(texts))) for texts in (pool_texts, query_texts))

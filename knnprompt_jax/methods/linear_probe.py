@@ -121,12 +121,12 @@ def check_linear(problem: method.Problem, representation: str = "log_probabiliti
         )
 
 
-def prepare(problem: method.Problem, settings: Settings) -> None:
-    """Raise UserError if the model does not allow the chosen representation."""
-    check_linear(problem, settings.representation)
-
-
-_declare = functools.partial(method.Method, run=run, needs=(method.queries, method.anchors), prepare=prepare)
+_declare = functools.partial(
+    method.Method,
+    run=run,
+    needs=(method.queries, method.anchors),
+    prepare=lambda problem, settings: check_linear(problem, settings.representation),
+)
 METHODS = (
     _declare("linear_probe", "Linear probe, hidden states", settings=Settings),
     _declare(

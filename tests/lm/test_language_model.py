@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers as hf_tokenizers
+import transformers
 
 from knnprompt_jax import errors, lm, states
 from knnprompt_jax.lm import programs
@@ -151,14 +153,6 @@ def test_padding_has_no_say(small_decoder, monkeypatch):
     assert model.statistics.compilations == 2, "padding must not make the stable softmax necessary"
 
 
-def test_the_packing_has_no_say(small_decoder):
-    model = language_model(small_decoder("opt-350m"))
-    prompts, _ = make_prompts()
-    expected = states_of(model, prompts)
-    roomy = packing.PackShape(prefix=128, width=192, rows=3, reads=56)
-    np.testing.assert_allclose(states_of(model, prompts, roomy).hidden_NE, expected.hidden_NE, atol=TOLERANCE)
-
-
 def test_attention_logits_whose_exponentials_overflow(small_decoder):
     """The stable softmax takes over and gives what reading whole prompts gives."""
     model = small_decoder("opt-350m")
@@ -170,6 +164,21 @@ def test_attention_logits_whose_exponentials_overflow(small_decoder):
         error_NE = np.abs(states.read(ours, prompts).hidden_NE - batched(model, sequences))
         assert np.median(error_NE) < TOLERANCE, "softmax is so sharp that rounding decides now and then"
     assert ours.statistics.compilations == 3, "the prefix, the suffixes, the suffixes safely"
+
+
+@pytest.mark.parametrize(("sharpness", "compilations"), [(1, 2), (49, 3)])
+def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compilations):
+    """Accelerators get the next call before the last is checked for overflow."""
+    model, read = small_decoder("opt-350m"), []
+    kernel = model.blocks.attention.q_kernel
+    kernel.set_value(sharpness * kernel[...])
+    prompts, _ = make_prompts(lengths=(23,) * 67, num_truncated=0)
+    for ahead in (0, 1):
+        monkeypatch.setattr(programs, "calls_ahead", lambda platform, ahead=ahead: ahead)
+        ours = language_model(model, step_tokens=128)
+        read.append(states.read(ours, prompts))
+        assert ours.statistics.compilations == compilations, "overflow makes the stable softmax necessary"
+    jax.tree.map(np.testing.assert_array_equal, *read)
 
 
 @pytest.mark.parametrize("stable_softmax", [True, False])
@@ -189,16 +198,6 @@ def test_damaged_weights_are_refused(small_decoder):
     model.positions.set_value(model.positions[...].at[62, 0].set(jnp.nan))
     with pytest.raises(errors.UserError, match=r"some next-token distributions are not finite.*float32"):
         states.read(language_model(model), make_prompts(num_truncated=0)[0])
-
-
-def test_progress_adds_up(small_decoder):
-    reports = []
-    prompts, _ = make_prompts(lengths=(23,) * 67)
-    model = language_model(small_decoder("gpt2"), 128)
-    shape = packing.choose_shape(prompts.groups, model.step_tokens)
-    model.run_pass(prompts, lambda group: shape, progress=lambda *done: reports.append(done))
-    assert len(reports) > 2
-    assert [sum(column) for column in zip(*reports, strict=True)] == [67 + 5, model.statistics.suffix_tokens]
 
 
 def test_shared_leads_are_read_once(small_decoder):
@@ -227,13 +226,6 @@ def test_bfloat16_stays_near(small_decoder):
     np.testing.assert_allclose(got.log_z_N, log_z_N, atol=TOLERANCE)
 
 
-def test_states_concatenate_and_slice():
-    parts = [lm.States(jnp.full((rows, 3), rows), jnp.full(rows, rows)) for rows in (2, 5)]
-    whole = lm.concatenate(parts)
-    assert len(whole) == 7 and len(whole[1:4]) == 3
-    assert whole[np.array([6, 0])].log_z_N.tolist() == [5, 2]
-
-
 def test_a_tokenizer_of_another_model_is_refused(small_decoder):
     with pytest.raises(errors.UserError, match="the tokenizer has 212 tokens, the model 211"):
         lm.LanguageModel(small_decoder("gpt2"), range(VOCABULARY + 1))
@@ -254,9 +246,6 @@ def test_unknown_dtype_is_refused_before_the_model_is_looked_for():
     ],
 )
 def test_tokens_around_every_text(tmp_path, pattern, message):
-    import tokenizers as hf_tokenizers
-    import transformers
-
     words = {"a": 0, "b": 1, "x": 2, "</s>": 3, "?": 4}
     tokenizer = hf_tokenizers.Tokenizer(hf_tokenizers.models.WordLevel(words, unk_token="?"))
     special = [(word, number) for word, number in words.items() if word in pattern.split()]

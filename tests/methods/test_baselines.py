@@ -7,37 +7,13 @@ import pytest
 from sklearn import feature_extraction, linear_model, pipeline
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import method, registry
-from knnprompt_jax.tasks import splits
-from knnprompt_jax.tasks.task import Example, Task
-from tests.methods import whole_texts
-
-PAIRS = Task(
-    "pairs",
-    ("first", "second"),
-    "Premise: {first} Claim: {second}\nTrue:",
-    ("x", "y", "z"),
-    ("yes", "no", "maybe"),
-    retrieval_template="premise: {first} claim: {second}",
-)
-
-
-def make_problem(labels: str = "xyzxyzxyzxy") -> method.Problem:
-    """Pairs of neighbouring sentences, one of them of an empty text, and other pairs to classify."""
-    texts = whole_texts.SENTENCES
-    train = [Example({"first": texts[row], "second": texts[row + 1]}, label, row) for row, label in enumerate(labels)]
-    present = dataclasses.replace(
-        PAIRS, labels=tuple(sorted(set(labels))), label_words=PAIRS.label_words[: len(set(labels))]
-    )
-    split = splits.draw(train, present, shots=3, demo_shots=1, seed=2)
-    evaluation = [Example({"first": texts[row], "second": texts[row - 5]}, labels[0], row) for row in range(len(texts))]
-    return method.Problem(PAIRS, split, evaluation, lambda texts: [[0] for _ in texts])
+from knnprompt_jax.methods import registry
 
 
 @pytest.mark.parametrize(("ngrams", "inverse_penalty"), [(1, 0.3), (2, 20.0), (3, 0.3)])
-def test_is_logistic_regression_on_tfidf(predict, ngrams, inverse_penalty):
+def test_is_logistic_regression_on_tfidf(problem, predict, ngrams, inverse_penalty):
     """Of demonstrations and anchors, both fields joined, without template."""
-    problem = make_problem()
+    problem = dataclasses.replace(problem, evaluation=[*problem.split.anchors, *problem.evaluation])
     pool = problem.train_rows
     texts, queries = (
         [f"{row.fields['first']} {row.fields['second']}" for row in rows] for rows in (pool, problem.evaluation)
@@ -50,11 +26,10 @@ def test_is_logistic_regression_on_tfidf(predict, ngrams, inverse_penalty):
     prediction = predict("tfidf", problem, ngrams=ngrams, inverse_penalty=inverse_penalty)
     np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=1e-4)
     np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
-    assert len(pool) == 9 and len(set(prediction.classes_Q)) == 3
+    assert len(set(prediction.classes_Q)) > 1
 
 
-def test_rows_without_a_word():
-    problem = make_problem()
+def test_rows_without_a_word(problem):
     rows = tuple(dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors)
     split = dataclasses.replace(problem.split, demonstrations=(), anchors=rows)
     with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):

@@ -1,6 +1,7 @@
 """Each query's demonstrations, and what in-context learning makes of them, against plain computations."""
 
 import collections
+import types
 
 import numpy as np
 import pytest
@@ -60,23 +61,14 @@ def test_encoders_choose_by_cosine(problem, monkeypatch):
     rng = np.random.default_rng(5)
     vectors = collections.defaultdict(lambda: rng.normal(size=7) * rng.uniform(0.1, 30))
 
-    class Encoder:
-        @classmethod
-        def from_pretrained(cls, name: str, pooling: str) -> "Encoder":
-            assert (name, pooling) == ("some/encoder", "cls")
-            return cls()
-
-        def encode(self, texts: list[str]) -> np.ndarray:
-            return np.stack([vectors[text] for text in texts])
-
-    monkeypatch.setattr(encoders, "SentenceEncoder", Encoder)
+    encoder = types.SimpleNamespace(encode=lambda texts: np.stack([vectors[text] for text in texts]))
+    loaded = {("some/encoder", "cls"): encoder}
+    monkeypatch.setattr(encoders.SentenceEncoder, "from_pretrained", lambda *recipe: loaded[recipe])
     chosen = select(problem, retriever="some/encoder", pooling="cls")
     for query, rows in zip(problem.evaluation, chosen, strict=True):
         q = vectors[query.fields["sentence"]]
-        cosine = [
-            q @ v / np.linalg.norm(q) / np.linalg.norm(v)
-            for v in (vectors[row.fields["sentence"]] for row in problem.train_rows)
-        ]
+        pool = np.stack([vectors[row.fields["sentence"]] for row in problem.train_rows])
+        cosine = pool @ q / np.linalg.norm(q) / np.linalg.norm(pool, axis=1)
         assert rows == [problem.train_rows[index] for index in np.argsort(cosine)[::-1][:2]]
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import channel_texts, method, noisy_channel
+from knnprompt_jax.methods import method, noisy_channel
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
@@ -53,7 +53,7 @@ DEFINITIONS = {"channel": channel, "direct": direct, "direct++": direct_plus}
 
 def by_definition(problem, variant, templates, contexts, limit, context):
     """Scores [U, Q, C]."""
-    task, labels = problem.task, channel_texts.verbalization(problem.task).labels
+    task, labels = problem.task, noisy_channel.verbalization_of(problem.task).labels
     texts, classes = [task.retrieval_text(query) for query in problem.evaluation], range(task.num_classes)
 
     def score(template, text, label):
@@ -133,11 +133,6 @@ def test_the_best_template_is_kept_and_the_others_told(predict):
     assert (result.prompts, result.truncated) == (4 * 6 * 7, 0)
 
 
-def test_the_best_template_is_the_best_on_average():
-    """The first is best with one seed, the third with the other, and the second on average."""
-    assert noisy_channel.best_template([(0.9, 0.8, 0.5, 0.7), (0.4, 0.8, 0.9, 0.7)]) == 1
-
-
 def test_one_template_has_nothing_to_choose(predict):
     result = predict("noisy_channel_direct_plus", make_problem(ALIKE), whole_texts.model(), template=3)
     assert result.note == "templates are ours: Min et al. have none for this task" and not result.candidates
@@ -146,7 +141,7 @@ def test_one_template_has_nothing_to_choose(predict):
 @pytest.mark.parametrize("name", [*catalogue.PAPER_TASKS, "sst5", catalogue.DEMO])
 def test_templates_of_every_task(name):
     task = catalogue.get(name)
-    words = channel_texts.verbalization(task)
+    words = noisy_channel.verbalization_of(task)
     assert words.is_published == (name not in ("mpqa", "cb", "rte", "demo"))
     assert len(words.words) == task.num_classes
     for template in range(4):
@@ -156,7 +151,7 @@ def test_templates_of_every_task(name):
 
 @pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
 def test_published_limits(task, text):
-    words = channel_texts.verbalization(catalogue.get(task))
+    words = noisy_channel.verbalization_of(catalogue.get(task))
     assert noisy_channel.Settings().limits(words, 2048) == (text, 1024)
     assert noisy_channel.Settings(demonstrations="ensembled").limits(words, 1024) == (text, text + 16)
     assert noisy_channel.Settings(context_tokens=997).limits(words, 1024) == (text, 997)
@@ -165,7 +160,7 @@ def test_published_limits(task, text):
 
 def test_special_tokens_are_added_once():
     """A tokenizer of single characters that begins every text with a token of its own, as OPT's does."""
-    writer = channel_texts.Writer(lambda texts: [[2, *map(ord, text)] for text in texts], 2, 3, text_tokens=4)
+    writer = noisy_channel.Writer(lambda texts: [[2, *map(ord, text)] for text in texts], 2, 3, text_tokens=4)
     shown = [("one", 1), ("a text of more than twenty tokens", 0)]
     family = writer.channel(["A", "B"], shown, ["", "query"])
     assert [chr(token) for token in family.prefix_P] == list("\2B one A a text of more than")

@@ -184,12 +184,3 @@ def test_prototypical_calibration_of_equal_rows(synthetic):
     equal = {**context.states, method.anchors: synthetic.anchors[np.zeros(4, int)]}
     prediction = run("proca", method.Context(context.problem, context.model, equal))
     assert np.isfinite(prediction.probabilities_QC).all()
-
-
-def test_a_slope_reverses_a_boundary():
-    """No shift gets more than half of these rows right; a slope below 0 gets all."""
-    p_N = np.array([0.9, 0.8, 0.7, 0.3, 0.2, 0.1])
-    log_p_NC, y = np.log(np.column_stack([p_N, 1 - p_N])), np.array([1, 1, 1, 0, 0, 0])
-    slope_C, shift_C = calibrations.fit_supervised(log_p_NC, y, 0.01)
-    np.testing.assert_array_equal((log_p_NC * slope_C + shift_C).argmax(-1), y)
-    assert (slope_C < 0).all()

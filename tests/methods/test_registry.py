@@ -83,17 +83,6 @@ def test_no_anchors(problem):
     assert not any(method.anchors in one.needs for one in chosen)
 
 
-def test_a_variant_has_the_same_options_with_another_default():
-    chosen = options.from_config(registry.options_kind(), {"noisy_channel_direct": {"template": 3}})
-    assert chosen.noisy_channel_direct.to_dict() == {
-        **chosen.noisy_channel.to_dict(),
-        "variant": "direct",
-        "template": 3,
-    }
-    listed = {name: declared for name, _, declared in options.listed(registry.options_kind())}
-    assert listed["noisy_channel_direct.variant"] == listed["noisy_channel.variant"]
-
-
 @pytest.mark.parametrize(("name", "option"), [("prompt_compose_sbert", "retriever"), ("fine_tuning_bert", "model")])
 def test_a_missing_model_is_refused_before_weights_load(problem, name, option):
     declared = registry.get(name)

@@ -56,12 +56,6 @@ def test_labels_of_one_token_cost_no_pass(predict):
     assert ours.prompts == 0
 
 
-def test_one_class(predict):
-    task = dataclasses.replace(TASK, labels=("0",), label_words=WORDS[:1])
-    prediction = predict("icl_multi_token", make_problem(task), whole_texts.model())
-    np.testing.assert_array_equal(prediction.probabilities_QC, np.ones((3, 1)))
-
-
 def test_label_words_of_the_same_tokens(problem):
     folded = dataclasses.replace(
         problem,

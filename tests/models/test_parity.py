@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
-from knnprompt_jax.models import attention, decoder, layers  # noqa: E402
+from knnprompt_jax.models import attention, decoder  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -30,13 +30,6 @@ TOKENS_BT = np.random.default_rng(0).integers(0, 52, (3, 29))
 @functools.partial(jax.jit, compiler_options=QUICKLY)
 def log_probabilities(ours: decoder.Decoder) -> jax.Array:
     return jax.nn.log_softmax(ours.logits(ours(jnp.asarray(TOKENS_BT))))
-
-
-@pytest.mark.parametrize("name", sorted(layers.ACTIVATIONS))
-def test_activation(name):
-    x = np.linspace(-7, 7, 1001, dtype=np.float32)
-    want = torch_models.transformers.activations.ACT2FN[name](torch.as_tensor(x))
-    np.testing.assert_allclose(layers.ACTIVATIONS[name](x), want, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", torch_models.SHAPES)

@@ -125,19 +125,6 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(model, whole, tmp_p
     assert model.statistics.prompts - before < killed.NUM_PROMPTS
 
 
-def test_a_damaged_chunk_is_read_again(model, whole, tmp_path):
-    killed.read(tmp_path, model)
-    paths = sorted(tmp_path.iterdir())
-    assert len(paths) > 3
-    content = bytearray(paths[1].read_bytes())
-    content[len(content) // 2] ^= 1
-    paths[1].write_bytes(content)
-    os.truncate(paths[2], 99)
-    before = model.statistics.prompts
-    assert bits(killed.read(tmp_path, model)) == bits(whole)
-    assert 0 < model.statistics.prompts - before < killed.NUM_PROMPTS
-
-
 def test_a_part_that_is_packed_more_densely_has_room(model, tmp_path):
     """The prompts that are missing may fill rows with more prompts than any row of the whole has."""
     rng, cache = np.random.default_rng(3), states.Cache(tmp_path, 2**20)

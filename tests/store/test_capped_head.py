@@ -68,4 +68,4 @@ def test_a_run_leaves_out_what_the_model_does_not_allow():
     with pytest.raises(errors.UserError, match="'linear_probe_log_p' does not apply: .*caps its logits"):
         registry.select(("linear_probe_log_p",), problem)
     with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose representation='hidden'"):
-        linear_probe.prepare(problem, linear_probe.Settings(representation="log_probabilities"))
+        registry.get("linear_probe").prepare(problem, linear_probe.Settings(representation="log_probabilities"))
