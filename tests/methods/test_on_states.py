@@ -9,6 +9,7 @@ from sklearn import linear_model, mixture, pipeline, preprocessing
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import calibrations, hidden_states, method, registry
+from tests.methods import whole_texts
 
 LINC = {"epochs": 4, "learning_rate": 0.3, "rows": 31}
 PROCA = {"restarts": 3}
@@ -184,3 +185,32 @@ def test_prototypical_calibration_of_equal_rows(synthetic):
     equal = {**context.states, method.anchors: synthetic.anchors[np.zeros(4, int)]}
     prediction = run("proca", method.Context(context.problem, context.model, equal))
     assert np.isfinite(prediction.probabilities_QC).all()
+
+
+def test_leave_one_out_against_a_loop():
+    rng = np.random.default_rng(1)
+    hidden_NE, y = rng.normal(size=(23, 3)), np.array([4, 1, 2] * 7 + [1, 0])
+    right = 0
+    for row in range(23):
+        others = np.arange(23) != row
+        means = {
+            label: hidden_NE[others & (y == label)].mean(0) for label in np.unique(y) if (others & (y == label)).any()
+        }
+        right += min(means, key=lambda label: ((hidden_NE[row] - means[label]) ** 2).sum()) == y[row]
+    assert hidden_states.leave_one_out(hidden_NE, y) == right / 23 > 0
+
+
+def test_of_equally_good_layers_the_last():
+    good_NE, bad_NE = np.array([[0.0], [1], [9], [8]]), np.zeros((4, 1))
+    layers_NLE = np.stack([bad_NE, good_NE, good_NE, bad_NE], axis=1)
+    assert hidden_states.choose_layer(layers_NLE, np.array([0, 0, 1, 1])) == (2, 1.0)
+
+
+@pytest.mark.parametrize("name", ["hidden_centroids_layer", "linear_probe_layer"])
+def test_predicts_from_the_layer_it_names(predict, name):
+    problem = whole_texts.trec(1, 3)
+    result = predict(name, problem, whole_texts.model())
+    assert result.classes_Q.shape == (3,) and result.note.startswith("layer ") and " of 2, " in result.note
+    np.testing.assert_allclose(result.probabilities_QC.sum(-1), 1)
+    texts = {problem.task.render(row) for row in (*problem.split.anchors, *problem.evaluation)}
+    assert result.prompts == len(texts)

@@ -8,17 +8,9 @@ import re
 import pytest
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.methods import method, registry
+from knnprompt_jax.methods import calibrations, method, registry
 
-CALIBRATIONS = {
-    "contextual_calibration",
-    "contextual_calibration_trainset",
-    "domain_context_calibration",
-    "batch_calibration",
-    "proca",
-    "linc",
-    "supervised_calibration",
-}
+CALIBRATIONS = {one.name for one in calibrations.METHODS}
 READ_WORDS = CALIBRATIONS | {"icl", "knn_partial", "knn_partial_raw", "icl_ensemble", "prompt_compose_bm25"}
 BY_NAME = {name for name, one in registry.METHODS.items() if one.by_name}
 
@@ -76,8 +68,9 @@ def test_label_words_that_share_a_token(problem, label_token):
 
 def test_no_anchors(problem):
     empty = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
-    with pytest.raises(errors.UserError, match="'knn' does not apply: there are no anchors"):
-        registry.select(["knn"], empty)
+    for name in ("knn", "linear_probe_layer"):
+        with pytest.raises(errors.UserError, match=f"'{name}' does not apply: there are no anchors"):
+            registry.select([name], empty)
     chosen, _ = registry.select(["all"], empty)
     assert {"icl", "prompt_compose_bm25"} <= {one.name for one in chosen}
     assert not any(method.anchors in one.needs for one in chosen)
@@ -92,7 +85,6 @@ def test_a_missing_model_is_refused_before_weights_load(problem, name, option):
 
 def test_declarations():
     for declared in registry.METHODS.values():
-        assert declared.title
         assert declared.sees in ("demonstrations", "draws", "shots", "train")
         assert not (declared.sees == "demonstrations" and method.anchors in declared.needs)
     printed = [name for declared in registry.METHODS.values() for name in set(declared.printed_as)]

@@ -12,10 +12,12 @@ from scipy import special
 from knnprompt_jax import lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import decoder, registry, shipped, tokenizers
+from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
 
 CONTEXT = 211
+TREC = catalogue.get("trec")
 SENTENCES = (
     "the film was a warm and quiet one",
     "rain all day",
@@ -95,3 +97,8 @@ def queries(task: Task, count: int) -> list[Example]:
         Example(dict.fromkeys(task.fields, text), task.labels[row % task.num_classes], row)
         for row, text in enumerate(texts)
     ]
+
+
+def trec(demo_shots: int, anchor_shots: int) -> method.Problem:
+    """A split of TREC and three rows to classify."""
+    return make_problem(TREC, demo_shots, anchor_shots, queries(TREC, 3))
