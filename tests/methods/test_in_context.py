@@ -1,4 +1,4 @@
-"""In-context learning after selected demonstrations, after several sets and after many, against plain computations."""
+"""In-context learning after selected demonstrations, several sets and many, and by whole labels, against plain computations."""
 
 import collections
 import dataclasses
@@ -7,9 +7,10 @@ import types
 import numpy as np
 import pytest
 import rank_bm25
+from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import demonstration_selection, demonstration_sets, method, registry
+from knnprompt_jax.methods import demonstration_selection, demonstration_sets, in_context, method, registry
 from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import splits
@@ -23,7 +24,7 @@ SENTENCES = [
 
 
 @pytest.fixture(scope="module")
-def problem() -> method.Problem:
+def weather() -> method.Problem:
     task = Task("weather", ("sentence",), "Say: {sentence}\nMood:", ("0", "1"), ("bad", "fine"))
     train = [Example({"sentence": text}, str(number % 2), number) for number, text in enumerate(SENTENCES)]
     split = splits.draw(train, task, shots=4, demo_shots=1, seed=3)
@@ -44,21 +45,21 @@ def test_nearest(order, want):
     np.testing.assert_array_equal(demonstration_selection.nearest(similarities_QN, 3, order), want)
 
 
-def test_pool_is_the_whole_train_sample(problem):
+def test_pool_is_the_whole_train_sample(weather):
     """As many rows as there are demonstrations in all, of whatever class, from demonstrations and anchors."""
-    chosen = select(problem)
-    pool = problem.train_rows
+    chosen = select(weather)
+    pool = weather.train_rows
     assert len(pool) == 8
     bm25 = rank_bm25.BM25Okapi([row.fields["sentence"].split() for row in pool])
-    for query, rows in zip(problem.evaluation, chosen, strict=True):
+    for query, rows in zip(weather.evaluation, chosen, strict=True):
         scores = bm25.get_scores(query.fields["sentence"].split())
         best = sorted(range(8), key=lambda index: (-scores[index], index))[:2]
         assert rows == [pool[index] for index in best]
-    reverse = select(problem, order="nearest_last")
+    reverse = select(weather, order="nearest_last")
     assert [rows[::-1] for rows in reverse] == chosen
 
 
-def test_encoders_choose_by_cosine(problem, monkeypatch):
+def test_encoders_choose_by_cosine(weather, monkeypatch):
     """Vectors of any length: a long one is not nearer."""
     rng = np.random.default_rng(5)
     vectors = collections.defaultdict(lambda: rng.normal(size=7) * rng.uniform(0.1, 30))
@@ -66,51 +67,51 @@ def test_encoders_choose_by_cosine(problem, monkeypatch):
     encoder = types.SimpleNamespace(encode=lambda texts: np.stack([vectors[text] for text in texts]))
     loaded = {("some/encoder", "cls"): encoder}
     monkeypatch.setattr(encoders.SentenceEncoder, "from_pretrained", lambda *recipe: loaded[recipe])
-    chosen = select(problem, retriever="some/encoder", pooling="cls")
-    for query, rows in zip(problem.evaluation, chosen, strict=True):
+    chosen = select(weather, retriever="some/encoder", pooling="cls")
+    for query, rows in zip(weather.evaluation, chosen, strict=True):
         q = vectors[query.fields["sentence"]]
-        pool = np.stack([vectors[row.fields["sentence"]] for row in problem.train_rows])
+        pool = np.stack([vectors[row.fields["sentence"]] for row in weather.train_rows])
         cosine = pool @ q / np.linalg.norm(q) / np.linalg.norm(pool, axis=1)
-        assert rows == [problem.train_rows[index] for index in np.argsort(cosine)[::-1][:2]]
+        assert rows == [weather.train_rows[index] for index in np.argsort(cosine)[::-1][:2]]
 
 
 @pytest.mark.parametrize("order", demonstration_selection.ORDERS)
-def test_prediction(problem, predict, order):
-    prediction = predict("prompt_compose_bm25", problem, whole_texts.model(), order=order)
-    chosen = select(problem, order=order)
-    for row, (query, rows) in enumerate(zip(problem.evaluation, chosen, strict=True)):
-        want_C = whole_texts.icl(problem, rows, query)
+def test_prediction(weather, predict, order):
+    prediction = predict("prompt_compose_bm25", weather, whole_texts.model(), order=order)
+    chosen = select(weather, order=order)
+    for row, (query, rows) in enumerate(zip(weather.evaluation, chosen, strict=True)):
+        want_C = whole_texts.icl(weather, rows, query)
         np.testing.assert_allclose(prediction.probabilities_QC[row], want_C, atol=1e-4)
         assert prediction.classes_Q[row] == want_C.argmax()
     assert prediction.note == "" and (prediction.prompts, prediction.truncated) == (4, 0)
 
 
-def test_upper_bound(problem, predict):
-    prediction = predict("demonstration_upper_bound", problem, whole_texts.model(), num_prompts=5)
-    true_Q = np.array([int(example.label) for example in problem.evaluation])
+def test_upper_bound(weather, predict):
+    prediction = predict("demonstration_upper_bound", weather, whole_texts.model(), num_prompts=5)
+    true_Q = np.array([int(example.label) for example in weather.evaluation])
     predicted = []
-    for rows in demonstration_sets.random_sets(problem, 5):
-        assert sorted(row.label for row in rows) == ["0", "1"] and all(row in problem.train_rows for row in rows)
-        predicted.append([whole_texts.icl(problem, rows, query).argmax() for query in problem.evaluation])
+    for rows in demonstration_sets.random_sets(weather, 5):
+        assert sorted(row.label for row in rows) == ["0", "1"] and all(row in weather.train_rows for row in rows)
+        predicted.append([whole_texts.icl(weather, rows, query).argmax() for query in weather.evaluation])
     accuracies = (np.array(predicted) == true_Q).mean(1)
     np.testing.assert_array_equal(prediction.classes_Q, predicted[accuracies.argmax()])
     assert prediction.candidates == tuple(accuracies)
     assert "best of 5 random prompts, CHOSEN ON THE EVALUATION ROWS" in prediction.note
 
 
-def test_draws_are_seeded(problem):
-    few, many = ([*demonstration_sets.random_sets(problem, number)] for number in (3, 7))
+def test_draws_are_seeded(weather):
+    few, many = ([*demonstration_sets.random_sets(weather, number)] for number in (3, 7))
     assert many[:3] == few
     assert len({tuple(row.row for row in rows) for rows in many}) > 3
 
 
-def test_does_not_apply_without_demonstrations(problem):
-    split = splits.draw(problem.train_rows, problem.task, shots=2, demo_shots=0, seed=1)
-    without = method.Problem(problem.task, split, problem.evaluation, problem.tokenize)
+def test_does_not_apply_without_demonstrations(weather):
+    split = splits.draw(weather.train_rows, weather.task, shots=2, demo_shots=0, seed=1)
+    without = method.Problem(weather.task, split, weather.evaluation, weather.tokenize)
     for one in (*demonstration_selection.METHODS, registry.get("demonstration_upper_bound")):
         with pytest.raises(errors.UserError, match="demo_shots=0 leaves no demonstrations to select"):
             one.check(without)
-        one.check(problem)
+        one.check(weather)
 
 
 def counts(rows):
@@ -221,3 +222,64 @@ def test_predicts_as_whole_texts_do(predict):
     want_QC = [whole_texts.icl(problem, shown, query) for query in problem.evaluation]
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
     assert (result.prompts, result.truncated) == (3, 0)
+
+
+WORDS = ("old town", "river", "old town hall", "new ferry")
+TASK = Task("places", ("text",), "Text: {text}\nKind:", ("0", "1", "2", "3"), WORDS)
+
+
+def of_places(demo_shots=1, task=TASK):
+    return whole_texts.make_problem(task, demo_shots, 1, whole_texts.queries(task, 3))
+
+
+def whole_label_scores(problem):
+    """log p [Q, C]: the first token after the prompt's last tokens, the others after as many as then fit."""
+    task, context = problem.task, whole_texts.CONTEXT
+    head = "".join(task.render(row, row.label) + "\n" for row in problem.split.demonstrations)
+    scores_QC = np.zeros((len(problem.evaluation), task.num_classes))
+    for row, query in enumerate(problem.evaluation):
+        prompt = whole_texts.tokens(head + task.render(query))
+        for label, word in enumerate(task.label_words):
+            first, *rest = whole_texts.tokens(f" {word}")
+            scores_QC[row, label] = whole_texts.log_p(prompt[-context:], [first]).sum()
+            if rest:
+                before = [*prompt, first][-(context + 1 - len(rest)) :]
+                scores_QC[row, label] += whole_texts.log_p(before, rest).sum()
+    return scores_QC
+
+
+@pytest.mark.parametrize("demo_shots", [0, 1, 5])
+def test_sums_over_tokens(demo_shots, predict):
+    """Labels share first tokens, one is the beginning of another; with 5 demonstrations prompts exceed the context."""
+    problem = of_places(demo_shots)
+    lengths = [len(tokens) for tokens in in_context.label_tokens(problem)]
+    assert min(lengths) >= 1 and max(lengths) > min(lengths)
+    want_QC = whole_label_scores(problem)
+    result = predict("icl_multi_token", problem, whole_texts.model())
+    np.testing.assert_allclose(result.probabilities_QC, special.softmax(want_QC, axis=-1), atol=3e-5)
+    np.testing.assert_array_equal(result.classes_Q, want_QC.argmax(-1))
+    assert result.prompts == sum(length > 1 for length in lengths) * 3 and (result.truncated > 0) == (demo_shots == 5)
+
+
+def test_labels_of_one_token_cost_no_pass(predict):
+    words = [word for word in ("one", "two", "old", "new", "house") if len(whole_texts.tokens(f" {word}")) == 1][:3]
+    task = dataclasses.replace(TASK, labels=("0", "1", "2"), label_words=tuple(words))
+    ours, published = (predict(name, of_places(task=task), whole_texts.model()) for name in ("icl_multi_token", "icl"))
+    np.testing.assert_allclose(ours.probabilities_QC, published.probabilities_QC, atol=1e-5)
+    assert ours.prompts == 0
+
+
+def test_label_words_of_the_same_tokens(problem):
+    folded = dataclasses.replace(
+        problem,
+        task=dataclasses.replace(problem.task, label_words=("Yes", "no", "yes")),
+        tokenize=lambda texts: [[ord(c) for c in text.lower()] for text in texts],
+    )
+    with pytest.raises(errors.UserError, match="does not apply: .* 'Yes' and 'yes' have the same tokens"):
+        registry.select(["icl_multi_token"], folded)
+
+
+def test_words_that_end_alike_are_told_apart(problem):
+    """In-context learning reads the last token and refuses them."""
+    alike = dataclasses.replace(problem, task=dataclasses.replace(problem.task, label_words=("ax", "bx", "cx")))
+    assert [one.name for one in registry.select(["icl_multi_token"], alike)[0]] == ["icl_multi_token"]
