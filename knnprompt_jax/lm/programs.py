@@ -68,7 +68,7 @@ def read_layers(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, *
 
 # The function of a pass by its output. The second one is for deterministic models: their last block, too, sums over the tokens of
 # each row alone.
-OUTPUTS = {
+OUTPUTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "states": (read_suffixes, functools.partial(read_suffixes, whole_last_block=True)),
     "layers": (read_layers, read_layers),
 }

@@ -28,22 +28,29 @@ class Settings(options.Options):
     ngrams: int = options.option(2, "Longest run of words that is a term; 1 for single words.", least=1)
 
 
+def predict_proba(
+    settings: Settings, num_classes: int, texts: Sequence[str], y: np.ndarray, queries: Sequence[str]
+) -> np.ndarray:
+    """Return class probabilities [Q, C] of queries, from N texts with at least one word and their classes `y` [N].
+
+    A query without known terms gets the probabilities of the intercepts. A class without texts has probability 0.
+    """
+    vectorizer = _vectorizer(settings.ngrams)
+    x_NF, x_QF = vectorizer.fit_transform(texts), vectorizer.transform(queries)
+    return linear_probe.logistic_regression(x_NF, y, x_QF, num_classes, settings.inverse_penalty, max_iter=10_000)
+
+
 def bare_texts(task: Task, examples: Sequence[Example]) -> list[str]:
     """Return the fields of each example, joined by spaces, without any template."""
     return [" ".join(example.fields[field] for field in task.fields) for example in examples]
 
 
 def run_tfidf(context: method.Context, settings: Settings) -> method.Prediction:
-    """Fit on demonstrations and anchors and predict the queries.
-
-    A query without known terms gets the probabilities of the intercepts. A class without texts has probability 0.
-    """
-    problem, vectorizer = context.problem, _vectorizer(settings.ngrams)
-    x_NF = vectorizer.fit_transform(bare_texts(problem.task, problem.train_rows))
-    x_QF, y = vectorizer.transform(bare_texts(problem.task, problem.evaluation)), context.classes(problem.train_rows)
-    return method.Prediction.most_probable(
-        linear_probe.logistic_regression(x_NF, y, x_QF, context.num_classes, settings.inverse_penalty, max_iter=10_000)
-    )
+    """Fit on demonstrations and anchors and predict the queries."""
+    problem = context.problem
+    texts, queries = (bare_texts(problem.task, rows) for rows in (problem.train_rows, problem.evaluation))
+    y = context.classes(problem.train_rows)
+    return method.Prediction.most_probable(predict_proba(settings, context.num_classes, texts, y, queries))
 
 
 def run_commonest(context: method.Context, _: options.Options) -> method.Prediction:

@@ -25,7 +25,6 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.models import bert, identity, layers, registry, tokenizers, training
 from knnprompt_jax.models import checkpoints as weights
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.prompts import padding
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -106,7 +105,7 @@ class SequenceClassifier(nnx.Module):
         tokens_BT: Array,
         types_BT: Array,
         lengths_B: Array,
-        dropout: dropout_lib.Dropout = dropout_lib.OFF,
+        dropout: layers.Dropout = layers.NO_DROPOUT,
         remat: bool = False,
     ) -> Array:
         """Return class logits [B, C] of right-padded sequences, float32."""
@@ -190,9 +189,7 @@ class Trainer:
         return [parallel.put(array, self.mesh, P(parallel.DATA)) for array in arrays]
 
 
-def _logits(
-    graph: nnx.GraphDef, config: Settings, params: nnx.State, *batch: Array, dropout: dropout_lib.Dropout
-) -> Array:
+def _logits(graph: nnx.GraphDef, config: Settings, params: nnx.State, *batch: Array, dropout: layers.Dropout) -> Array:
     """Cast the weights to the activations' dtype here, so that gradients and updates stay float32."""
     dtype = config_lib.DTYPES[config.dtype]
     model = nnx.merge(graph, jax.tree.map(lambda leaf: leaf.astype(dtype), params))
@@ -201,7 +198,7 @@ def _logits(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _probabilities(graph: nnx.GraphDef, config: Settings, params: nnx.State, *batch: Array) -> Array:
-    return jax.nn.softmax(_logits(graph, config, params, *batch, dropout=dropout_lib.OFF))
+    return jax.nn.softmax(_logits(graph, config, params, *batch, dropout=layers.NO_DROPOUT))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
@@ -212,7 +209,7 @@ def _update(
     *inputs, y_B = batch
 
     def mean_loss(params: nnx.State) -> Array:
-        dropout = dropout_lib.Dropout(key, config.dropout)
+        dropout = layers.Dropout(key, config.dropout)
         logits_BC = _logits(graph, config, params, *inputs, dropout=dropout)
         return optax.softmax_cross_entropy_with_integer_labels(logits_BC, y_B).mean()
 

@@ -61,7 +61,8 @@ def read_each(
         if isinstance(rows, np.ndarray):
             by_rows = parallel.by_rows(model.mesh, len(rows)).spec
             rows = [parallel.put(part, model.mesh, by_rows) for part in (rows[:, :-1], rows[:, -1])]
-        yield lm.States(*rows, deterministic=model.deterministic)
+        hidden_NE, log_z_N = rows
+        yield lm.States(hidden_NE, log_z_N, deterministic=model.deterministic)
 
 
 def read_layers(

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
 
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models import bert, checkpoints, dropout, registry  # noqa: E402
+from knnprompt_jax.models import bert, checkpoints, layers, registry  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -107,15 +107,17 @@ def test_other_architectures_are_refused(tmp_path, change, message):
 
 def test_dropout_follows_its_key(ours):
     read = nnx.jit(lambda own: ours(jnp.asarray(TOKENS_BT), jnp.asarray(LENGTHS_B), dropout=own))
-    one, again, other = (read(dropout.Dropout(jax.random.key(seed), 0.3)) for seed in (1, 1, 2))
+    one, again, other = (read(layers.Dropout(jax.random.key(seed), 0.3)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert np.abs(one - other).max() > 0.1
 
 
 def test_dropout_keeps_the_mean_and_differs_between_layers_and_places():
-    x, one = jnp.full((101, 307), 3.0), dropout.Dropout(jax.random.key(0), 0.3)
-    dropped = [np.asarray(one.at(layer).at(place)(x)) for layer in (0, 1) for place in (dropout.READ, dropout.MLP)]
+    x, one = jnp.full((101, 307), 3.0), layers.Dropout(jax.random.key(0), 0.3)
+    dropped = [
+        np.asarray(one.at(layer).at(place)(x)) for layer in (0, 1) for place in (layers.DROP_READ, layers.DROP_MLP)
+    ]
     assert set(np.unique(dropped)) == {np.float32(0), np.float32(3 / 0.7)}
     assert all(abs((draw == 0).mean() - 0.3) < 0.01 for draw in dropped)
     assert len({draw.tobytes() for draw in dropped}) == 4
-    assert dropout.OFF.at(5)(x) is x
+    assert layers.NO_DROPOUT.at(5)(x) is x
