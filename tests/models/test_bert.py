@@ -17,15 +17,8 @@ from knnprompt_jax.models import bert, checkpoints, layers, registry  # noqa: E4
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
-HF = transformers.BertConfig(
-    vocab_size=53,
-    hidden_size=35,
-    num_attention_heads=5,
-    num_hidden_layers=2,
-    intermediate_size=41,
-    max_position_embeddings=29,
-    type_vocab_size=3,
-)
+_SIZES = {"vocab_size": 53, "hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2}
+HF = transformers.BertConfig(**_SIZES, intermediate_size=41, max_position_embeddings=29, type_vocab_size=3)
 RNG = np.random.default_rng(0)
 TOKENS_BT = RNG.integers(0, 53, (3, 23))
 TYPES_BT = RNG.integers(0, 3, (3, 23))
