@@ -41,10 +41,19 @@ MORE_MODELS = {
 @pytest.mark.parametrize("checked", [ONE_OF_EACH, pytest.param(MORE_MODELS, marks=pytest.mark.long)])
 def test_meshes_of_eight_devices(checked):
     """Weights, states and stores are where they should be; states, predictions and saved stores are those of one device."""
-    run = start(8, "tests/parallel/meshes.py", *checked)
+    assert output_of("meshes", *checked) == [line for lines in checked.values() for line in lines]
+
+
+def test_training_on_two_of_eight_devices():
+    assert output_of("training") == ["{'data': 2, 'model': 1} (3, 32) (5, 3)"]
+
+
+def output_of(program: str, *arguments: str) -> list[str]:
+    """Return the lines that a program of tests/parallel prints on eight devices."""
+    run = start(8, f"tests/parallel/{program}.py", *arguments)
     output, error = run.communicate()
     assert run.returncode == 0, error
-    assert output.splitlines() == [line for lines in checked.values() for line in lines]
+    return output.splitlines()
 
 
 @pytest.mark.long

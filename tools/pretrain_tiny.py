@@ -208,7 +208,7 @@ def train(
     config = registry.config_from_hf({"model_type": "gpt2", **sizes})
     graph, params = nnx.split(decoder.Decoder(config, nnx.Rngs(options.seed)))
     optimizer = make_optimizer(options)
-    state = training.Training(params, optimizer.init(params), training.Checkpoints(folder, sizes))
+    state = training.Training(params, optimizer.init(params), folder, sizes)
     tokens = batches(documents, options, state.step)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))

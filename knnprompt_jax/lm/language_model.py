@@ -25,7 +25,13 @@ _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
 
 
 class LanguageModel:
-    """A frozen decoder with its tokenizer."""
+    """A frozen decoder with its tokenizer.
+
+    Attributes:
+      context: the number of tokens that the model can read.
+      dtype: the dtype of weights and activations, a key of `config.DTYPES`.
+      statistics: the cost of all passes so far.
+    """
 
     def __init__(
         self,
@@ -55,7 +61,7 @@ class LanguageModel:
         self.mesh, self.deterministic = parallel.make_mesh(1, 1) if mesh is None else mesh, deterministic
         self.execution = execution.Execution(model, name, self.mesh, deterministic)
         self.step_tokens = step_tokens or programs.step_tokens(self.execution.platform)
-        self._dtype = model.dtype
+        self.context, self.dtype, self.statistics = self.config.num_positions, model.dtype, self.execution.statistics
         _LIVE.add(self)
 
     @classmethod
@@ -144,24 +150,9 @@ class LanguageModel:
         )
 
     @property
-    def context(self) -> int:
-        """The number of tokens that the model can read."""
-        return self.config.num_positions
-
-    @property
-    def statistics(self) -> execution.PassStatistics:
-        """The cost of all passes so far."""
-        return self.execution.statistics
-
-    @property
     def identity(self) -> tuple[str, str, Any, str, bool]:
         """Name, fingerprint, tokenizer, dtype and deterministic mode."""
         return self.name, self.fingerprint, self.tokenizer, self.dtype, self.deterministic
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of weights and activations, a key of `config.DTYPES`."""
-        return self._dtype
 
     @functools.cached_property
     def head(self) -> head_lib.Head:
@@ -191,7 +182,9 @@ class LanguageModel:
         """
         function = programs.OUTPUTS[output][self.deterministic]
         if self.deterministic:
-            prompts, shape_of = alone.arrange(prompts), self._shape_alone
+            # Half the tokens per step, so that a few texts do not cost as much as many.
+            step_tokens = programs.step_tokens(self.execution.platform) // 2
+            prompts, shape_of = alone.arrange(prompts), lambda group: alone.shape(group, step_tokens)
         outputs: list[Any] = []
         slots, indices, num_slots = [], [], 0
         started = time.monotonic()
@@ -236,7 +229,3 @@ class LanguageModel:
         self.execution.free_prefix()
         self.statistics.seconds += time.monotonic() - started
         return scores
-
-    def _shape_alone(self, group: layout.PromptGroup) -> packing.PackShape:
-        """Return a packing with half the tokens per step, so that a few texts do not cost as much as many."""
-        return alone.shape(group, programs.step_tokens(self.execution.platform) // 2)

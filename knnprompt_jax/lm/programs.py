@@ -49,13 +49,6 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
         return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1)
 
 
-def read_suffixes_alone(
-    model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any
-) -> tuple[Array, Array]:
-    """Call `read_suffixes` so that the last block, too, sums over the tokens of each row alone."""
-    return read_suffixes(model, mesh, *step, **options, whole_last_block=True)
-
-
 def score_suffixes(
     model: decoder.Decoder, mesh: jax.sharding.Mesh, *step_and_targets: Array, **options: Any
 ) -> tuple[Array, Array]:
@@ -73,8 +66,12 @@ def read_layers(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, *
     return model.read_layers(*step, **options)
 
 
-# The function of a pass by its output; the second one is for deterministic models.
-OUTPUTS = {"states": (read_suffixes, read_suffixes_alone), "layers": (read_layers, read_layers)}
+# The function of a pass by its output. The second one is for deterministic models: their last block, too, sums over the tokens of
+# each row alone.
+OUTPUTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "states": (read_suffixes, functools.partial(read_suffixes, whole_last_block=True)),
+    "layers": (read_layers, read_layers),
+}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "stable_softmax"))

@@ -84,10 +84,6 @@ def _vectorizer(ngrams: int) -> Any:
 
 
 METHODS = (
-    method.Method(
-        "commonest_class", "Commonest class of the split", "the majority baseline", run_commonest, check=check_rows
-    ),
-    method.Method(
-        "tfidf", "TF-IDF, logistic regression", "scikit-learn", run_tfidf, settings=Settings, check=check_words, look=3
-    ),
+    method.Method("commonest_class", "Commonest class of the split", run_commonest, check=check_rows),
+    method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, settings=Settings, check=check_words),
 )

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import random
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -74,20 +73,15 @@ def domain_queries(problem: method.Problem) -> list[Example]:
     replacement, field by field, and a text ends in " .".
     """
     generator = random.Random(problem.split.seed)
-    texts = {
-        field: _random_texts([row.fields[field] for row in problem.train_rows], generator)
-        for field in problem.task.fields
-    }
+    texts = {}
+    for field in problem.task.fields:
+        words = [word for row in problem.train_rows for word in row.fields[field].lower().split()]
+        length = len(words) // len(problem.train_rows) + 1
+        texts[field] = [" ".join([*generator.choices(words, k=length), "."]) for _ in range(DOMAIN_TEXTS)]
     return [
         Example({field: texts[field][number] for field in problem.task.fields}, "", source=f"in-domain text {number}")
         for number in range(DOMAIN_TEXTS)
     ]
-
-
-def _random_texts(texts: Sequence[str], generator: random.Random) -> list[str]:
-    words = [word for text in texts for word in text.lower().split()]
-    length = len(words) // len(texts) + 1
-    return [" ".join([*generator.choices(words, k=length), "."]) for _ in range(DOMAIN_TEXTS)]
 
 
 def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
@@ -238,10 +232,10 @@ def _softmax(scores_QC: np.ndarray) -> method.Prediction:
 
 
 def _declare(
-    name: str, title: str, run: Any, source: str, needs: tuple[method.PromptSet, ...] = (), **declared: Any
+    name: str, title: str, run: Any, needs: tuple[method.PromptSet, ...] = (), **declared: Any
 ) -> method.Method:
     declared.setdefault("check", method.label_words_are_tokens)
-    return method.Method(name, title, source, run, needs=(method.queries, *needs), **declared)
+    return method.Method(name, title, run, needs=(method.queries, *needs), **declared)
 
 
 _contextual = functools.partial(_declare, run=contextual, needs=(content_free_queries,), sees="demonstrations")
@@ -249,60 +243,27 @@ METHODS = (
     _contextual(
         "contextual_calibration",
         "Contextual calibration",
-        source="Zhao et al., ICML 2021, Section 5",
         settings=ContextualSettings,
         printed_as=("Contextual Calibration", "ContextualCalibration w/ Balanced Prior"),
-        look=2,
     ),
     _contextual(
         "contextual_calibration_trainset",
         "Contextual calibration, train prior",
-        source="Xu et al., ICLR 2023, appendix",
         settings=method.with_defaults(ContextualSettings, prior="trainset"),
         printed_as=("ContextualCalibration w/ Trainset Prior",),
-        look=5,
     ),
-    _declare(
-        "domain_context_calibration",
-        "Domain-context calibration",
-        domain_context,
-        "Fei et al., ACL 2023, Section 5",
-        (domain_queries,),
-        look=6,
-    ),
-    _declare(
-        "batch_calibration",
-        "Batch Calibration",
-        batch,
-        "Zhou et al., ICLR 2024, Section 3",
-        sees="demonstrations",
-        look=4,
-    ),
+    _declare("domain_context_calibration", "Domain-context calibration", domain_context, (domain_queries,)),
+    _declare("batch_calibration", "Batch Calibration", batch, sees="demonstrations"),
     _declare(
         "proca",
         "Prototypical Calibration",
         prototypical,
-        "Han et al., ICLR 2023, Section 3",
         (method.anchors,),
         settings=PrototypicalSettings,
         check=check_prototypical,
     ),
+    _declare("linc", "LinC", linc, (method.anchors, content_free_queries), settings=LincSettings),
     _declare(
-        "linc",
-        "LinC",
-        linc,
-        "Abbas et al., AISTATS 2024",
-        (method.anchors, content_free_queries),
-        settings=LincSettings,
-        look=3,
-    ),
-    _declare(
-        "supervised_calibration",
-        "Supervised Calibration",
-        supervised,
-        "Gundem et al., 2025, abstract",
-        (method.anchors,),
-        settings=SupervisedSettings,
-        look=2,
+        "supervised_calibration", "Supervised Calibration", supervised, (method.anchors,), settings=SupervisedSettings
     ),
 )

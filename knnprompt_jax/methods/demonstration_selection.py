@@ -8,7 +8,6 @@ demonstrations, whatever their classes: those with the highest cosine of sentenc
 import dataclasses
 import functools
 import importlib.util
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,17 +32,6 @@ class Settings(options.Options):
     )
 
 
-def bm25_scores(pool: Sequence[str], queries: Sequence[str]) -> np.ndarray:
-    """Return Okapi BM25 of each text of the pool for each query [Q, N]; words are separated by white space, case matters.
-
-    k1 = 1.5, b = 0.75; an idf below zero becomes ε = 0.25 of the mean idf.
-    """
-    import rank_bm25
-
-    index = rank_bm25.BM25Okapi([text.split() for text in pool], k1=1.5, b=0.75, epsilon=0.25)
-    return np.stack([index.get_scores(query.split()) for query in queries])
-
-
 def nearest(similarities_QN: np.ndarray, count: int, order: str = "nearest_first") -> np.ndarray:
     """Return the indices of the `count` most similar texts per query [Q, count]; ties go to the lower index."""
     nearest_Qk = np.argsort(-similarities_QN, axis=-1, kind="stable")[:, :count]
@@ -57,7 +45,11 @@ def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
         [problem.task.retrieval_text(example) for example in examples] for examples in (pool, problem.evaluation)
     )
     if settings.retriever == BM25:
-        similarities_QN = bm25_scores(pool_texts, query_texts)
+        import rank_bm25
+
+        # Okapi BM25 of words separated by white space, case matters. An idf below zero becomes ε of the mean idf.
+        index = rank_bm25.BM25Okapi([text.split() for text in pool_texts], k1=1.5, b=0.75, epsilon=0.25)
+        similarities_QN = np.stack([index.get_scores(query.split()) for query in query_texts])
     else:
         encoder = encoders.SentenceEncoder.from_pretrained(settings.retriever, settings.pooling)
         pool_ND, queries_QD = (np.asarray(encoders.unit(encoder.encode(texts))) for texts in (pool_texts, query_texts))
@@ -105,11 +97,10 @@ def cost(problem: method.Problem, reader: method.Reader, _: Settings) -> method.
     return method.Cost(num_queries, num_queries * min(reader.context, prefix + suffixes // num_queries))
 
 
-def _declare(name: str, printed: str, source: str, retriever: str, look: int) -> method.Method:
+def _declare(name: str, printed: str, retriever: str) -> method.Method:
     return method.Method(
         name,
         f"PromptCompose, {printed}",
-        source,
         run,
         settings=method.with_defaults(Settings, retriever=retriever),
         check=functools.partial(check, retriever=retriever),
@@ -117,15 +108,13 @@ def _declare(name: str, printed: str, source: str, retriever: str, look: int) ->
         cost=cost,
         by_name="" if retriever == BM25 else "it needs a sentence encoder: name the method to download or load one",
         printed_as=(printed,),
-        look=look,
     )
 
 
-_SBERT, _SIMCSE = "sentence-transformers/all-MiniLM-L6-v2", "princeton-nlp/unsup-simcse-bert-base-uncased"
-_TRANS_ENCODER = "cambridgeltl/trans-encoder-bi-simcse-bert-base"
+# Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.
 METHODS = (
-    _declare("prompt_compose_bm25", "BM25", "Liu et al., DeeLIO 2022", BM25, 2),
-    _declare("prompt_compose_sbert", "SBERT", "Reimers, Gurevych, EMNLP 2019", _SBERT, 3),
-    _declare("prompt_compose_simcse", "SimCSE", "Gao et al., EMNLP 2021", _SIMCSE, 4),
-    _declare("prompt_compose_trans_encoder", "Trans-Encoder", "Liu et al., ICLR 2022", _TRANS_ENCODER, 5),
+    _declare("prompt_compose_bm25", "BM25", BM25),
+    _declare("prompt_compose_sbert", "SBERT", "sentence-transformers/all-MiniLM-L6-v2"),
+    _declare("prompt_compose_simcse", "SimCSE", "princeton-nlp/unsup-simcse-bert-base-uncased"),
+    _declare("prompt_compose_trans_encoder", "Trans-Encoder", "cambridgeltl/trans-encoder-bi-simcse-bert-base"),
 )

@@ -117,26 +117,15 @@ def check_layer(problem: method.Problem) -> None:
 
 _declare_layer = functools.partial(
     method.Method,
-    source="Skean et al., ICML 2025, abstract",
     run=run_layer,
     check=check_layer,
     cost=cost_layer,
     by_name="it reads all prompts again and keeps every layer: name the method to run it",
 )
 METHODS = (
-    method.Method(
-        "hidden_centroids",
-        "Hidden Calibration",
-        "Cho et al., NAACL 2025, Section 3",
-        run_centroids,
-        needs=(method.queries, method.anchors),
-        look=6,
-    ),
-    _declare_layer("hidden_centroids_layer", "Hidden Calibration, chosen layer", settings=Settings, look=3),
+    method.Method("hidden_centroids", "Hidden Calibration", run_centroids, needs=(method.queries, method.anchors)),
+    _declare_layer("hidden_centroids_layer", "Hidden Calibration, chosen layer", settings=Settings),
     _declare_layer(
-        "linear_probe_layer",
-        "Linear probe, chosen layer",
-        settings=method.with_defaults(Settings, classifier="probe"),
-        look=1,
+        "linear_probe_layer", "Linear probe, chosen layer", settings=method.with_defaults(Settings, classifier="probe")
     ),
 )

@@ -84,18 +84,15 @@ METHODS = (
     method.Method(
         "icl",
         "In-context learning",
-        "Brown et al., NeurIPS 2020",
         run,
         needs=(method.queries,),
         check=method.label_words_differ,
         sees="demonstrations",
         printed_as=("ICL", "In-Context Learning", "ICL Baseline"),
-        look=1,
     ),
     method.Method(
         "icl_multi_token",
         "In-context learning, whole labels",
-        "Brown et al., NeurIPS 2020, Section 2.4",
         run_whole_labels,
         needs=(method.queries,),
         check=label_tokens,

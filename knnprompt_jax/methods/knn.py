@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax import options, parallel
@@ -57,30 +58,26 @@ def _with_distances(base: type[options.Options], names: Sequence[str]) -> type[o
 def _declare(
     name: str,
     title: str,
-    source: str,
     settings: type[options.Options] = knn_options.VoteOptions,
-    fixed: dict[str, Any] | None = None,
-    **declared: Any,
+    fixed: Mapping[str, Any] = types.MappingProxyType({}),
+    printed_as: tuple[str, ...] = (),
 ) -> method.Method:
     """Declare a variant; `fixed` are the options that its name sets."""
-    fixed = fixed or {}
     distance = distances.get(fixed.get("distance") or settings().to_dict()["distance"])
     return method.Method(
         name,
         title,
-        f"Xu et al., ICLR 2023, {source}",
         functools.partial(run, **fixed),
         needs=(method.queries, method.anchors),
         settings=settings,
         check=method.label_words_differ if distance.reads_label_words else method.refuse_nothing,
         searches=True,
-        **declared,
+        printed_as=printed_as,
     )
 
 
 _declare_chosen = functools.partial(
     method.Method,
-    source="leave-one-out",
     run=run_chosen,
     needs=(method.queries, method.anchors),
     by_name="its settings are chosen for each split: name the method to run it",
@@ -90,36 +87,17 @@ _partial = _with_distances(knn_options.VoteOptions, ("partial", "partial_release
 _raw = _with_distances(knn_options.VoteOptions, ("partial_raw", "partial_raw_released"))
 _centroid = _with_distances(options.Options, distances.DIRECTIONS)
 METHODS = (
-    _declare("knn", "kNN Prompting", "Eq. 5", knn_options.KNNOptions, look=0, printed_as=_PRINTED),
+    _declare("knn", "kNN Prompting", knn_options.KNNOptions, printed_as=_PRINTED),
+    _declare("knn_released", "kNN, released KL", fixed={"distance": "released"}, printed_as=_PRINTED),
+    _declare("knn_partial", "kNN, label words", _partial, printed_as=("kNN Prompting (Partial)",)),
+    _declare("knn_partial_raw", "kNN, label words, raw", _raw),
     _declare(
-        "knn_released", "kNN, released KL", "released code", fixed={"distance": "released"}, look=6, printed_as=_PRINTED
+        "knn_l2", "kNN, L2 of hidden states", fixed={"distance": "hidden"}, printed_as=("Contextual Repr + D_L2",)
     ),
-    _declare(
-        "knn_partial",
-        "kNN, label words",
-        "whole and partial distributions",
-        _partial,
-        look=4,
-        printed_as=("kNN Prompting (Partial)",),
-    ),
-    _declare("knn_partial_raw", "kNN, label words, raw", "not renormalised", _raw, look=7),
-    _declare(
-        "knn_l2",
-        "kNN, L2 of hidden states",
-        "choice of distance",
-        fixed={"distance": "hidden"},
-        look=5,
-        printed_as=("Contextual Repr + D_L2",),
-    ),
-    _declare("knn_centroid", "Nearest mean distribution", "imbalance", _centroid, {"centroid": "arithmetic"}, look=2),
-    _declare(
-        "knn_centroid_geometric", "Nearest geometric mean", "imbalance", _centroid, {"centroid": "geometric"}, look=3
-    ),
-    _declare_chosen("chosen", "kNN Prompting, chosen", settings=knn_options.RuleOptions, look=1),
+    _declare("knn_centroid", "Nearest mean distribution", _centroid, {"centroid": "arithmetic"}),
+    _declare("knn_centroid_geometric", "Nearest geometric mean", _centroid, {"centroid": "geometric"}),
+    _declare_chosen("chosen", "kNN Prompting, chosen", settings=knn_options.RuleOptions),
     _declare_chosen(
-        "knn_chosen",
-        "kNN Prompting, tuned votes",
-        settings=method.with_defaults(knn_options.RuleOptions, rule="votes"),
-        look=2,
+        "knn_chosen", "kNN Prompting, tuned votes", settings=method.with_defaults(knn_options.RuleOptions, rule="votes")
     ),
 )

@@ -121,20 +121,18 @@ def check_linear(problem: method.Problem, representation: str = "log_probabiliti
         )
 
 
-def prepare(problem: method.Problem, settings: Settings) -> None:
-    """Raise UserError if the model does not allow the chosen representation."""
-    check_linear(problem, settings.representation)
-
-
-_declare = functools.partial(method.Method, run=run, needs=(method.queries, method.anchors), prepare=prepare)
+_declare = functools.partial(
+    method.Method,
+    run=run,
+    needs=(method.queries, method.anchors),
+    prepare=lambda problem, settings: check_linear(problem, settings.representation),
+)
 METHODS = (
-    _declare("linear_probe", "Linear probe, hidden states", "PALP: Cho et al., AAAI 2023", settings=Settings, look=4),
+    _declare("linear_probe", "Linear probe, hidden states", settings=Settings),
     _declare(
         "linear_probe_log_p",
         "Linear probe, log-probabilities",
-        "FADS-ICL: Li et al., ACL 2024",
         settings=method.with_defaults(Settings, representation="log_probabilities"),
         check=check_linear,
-        look=5,
     ),
 )

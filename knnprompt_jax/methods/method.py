@@ -142,7 +142,7 @@ class Context:
 
     def read_each(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
         """Yield the states of each set of prompts, as `read`; all sets share their compiled programs."""
-        for states in states_lib.read_each(self.model, sets, self.cache, title=self._title(title)):
+        for states in states_lib.read_each(self.model, sets, self.cache, [self._title(title)] * len(sets)):
             yield states[:]
 
     def read_layers(self, prompts: layout.Prompts, title: str) -> np.ndarray:
@@ -261,7 +261,6 @@ class Method:
     Attributes:
       name: its name on the command line.
       title: its name in tables.
-      source: its authors and publication.
       run: predicts the problem's evaluation rows from a Context and its options.
       needs: the sets of prompts whose states it reads.
       settings: the declaration of its options.
@@ -274,12 +273,10 @@ class Method:
       own_model: whether it trains a model of its own and needs no language model.
       searches: whether it can search a saved store instead of its anchors' states.
       printed_as: its names in the paper's tables.
-      look: the style of its line in figures, 0 to 7; methods that are usually drawn together have different styles.
     """
 
     name: str
     title: str
-    source: str
     run: Callable[[Context, Any], Prediction]
     needs: tuple[PromptSet, ...] = ()
     settings: type[options_lib.Options] = options_lib.Options
@@ -291,7 +288,6 @@ class Method:
     own_model: bool = False
     searches: bool = False
     printed_as: tuple[str, ...] = ()
-    look: int = 7
 
 
 def with_defaults(settings: type[options_lib.Options], **defaults: Any) -> type[options_lib.Options]:

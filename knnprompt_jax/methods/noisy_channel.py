@@ -2,22 +2,133 @@
 
 Min, Lewis, Hajishirzi, Zettlemoyer: "Noisy Channel Language Model Prompting for Few-Shot Text Classification", ACL 2022,
 https://github.com/shmsw25/Channel-LM-Prompting.
+
+Templates, words and token limits are facts of its release. Tasks that it lacks (MPQA, CB, RTE, users' tasks) have templates of ours,
+made from theirs; MPQA's are those of reviews. The layout is that of the released code, to the token, with two exceptions. A space
+stands before the query's label after a single demonstration as well, and labels may share any beginning.
 """
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors, lm, options
-from knnprompt_jax.methods import channel_texts, method
-from knnprompt_jax.prompts import continuations
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.methods import method
+from knnprompt_jax.prompts import continuations, layout
+from knnprompt_jax.tasks.task import Example, Task
 
 DEMONSTRATIONS = ("concatenated", "ensembled")
 CONTENT_FREE = "N/A"
+SHORT, LONG = 112, 240  # Tokens of a text to classify.
+MARGIN = 16  # A demonstration keeps so many more tokens, and so does a context of a single demonstration.
+CONTEXT = 1024  # Tokens of concatenated demonstrations and text.
+
+Demonstration = tuple[str, int]
+"""The text of a demonstration and its class index."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verbalization:
+    """Four `templates` with "{}" for a label's word, and the `words` in class order; `is_published` if both are Min et al.'s."""
+
+    templates: tuple[str, str, str, str]
+    words: tuple[str, ...]
+    text_tokens: int = SHORT
+    is_published: bool = True
+
+    def labels(self, template: int) -> list[str]:
+        """Return the labels' texts by one template, in class order."""
+        return [self.templates[template].format(word) for word in self.words]
+
+
+_REVIEW = ("A {} one .", "It was {} .", "All in all {} .", "A {} piece .")
+_TOPIC = ("Topic: {}.", "Subject: {}.", "This is about {}.", "It is about {}.")
+_GENERAL = ("This is {} .", "It is {} .", "It's {} .", "Answer: {} .")
+_POLARITY = ("terrible", "great")
+
+_VERBALIZATIONS = {
+    "sst2": Verbalization(_REVIEW, _POLARITY),
+    "mr": Verbalization(_REVIEW, _POLARITY),
+    "cr": Verbalization(_REVIEW, _POLARITY, LONG),
+    "mpqa": Verbalization(_REVIEW, _POLARITY, is_published=False),
+    "sst5": Verbalization(_REVIEW, ("terrible", "bad", "okay", "good", "great")),
+    "subj": Verbalization(
+        ("This is {} .", "It's all {} .", "It's {} .", "Is it {} ?"), ("subjective", "objective"), LONG
+    ),
+    "trec": Verbalization(
+        ("{} :", "Q: {} :", "Why {} ?", "Answer: {} ."),
+        ("Description", "Entity", "Expression", "Human", "Location", "Number"),
+    ),
+    "agnews": Verbalization(_TOPIC, ("World", "Sports", "Business", "Technology"), LONG),
+    "dbpedia": Verbalization(
+        _TOPIC,
+        (
+            *("Company", "Educational Institution", "Artist", "Athlete", "Office Holder", "Mean of Transportation"),
+            *("Building", "Natural Place", "Village", "Animal", "Plant", "Album", "Film", "Written Work"),
+        ),
+        LONG,
+    ),
+}
+
+
+def verbalization_of(task: Task) -> Verbalization:
+    """Return the task's verbalization; by default four general templates around its label words."""
+    return _VERBALIZATIONS.get(task.name) or Verbalization(_GENERAL, task.label_words, is_published=False)
+
+
+class Writer:
+    """Converts rows and labels to tokens. A family contains, for each query, the texts of all classes."""
+
+    def __init__(self, tokenize: layout.Tokenize, start: int, end: int, text_tokens: int):
+        """Start texts with the token `start`, end them with `end`, and keep the first `text_tokens` tokens of a query."""
+        self._tokenize, self._text_tokens = tokenize, text_tokens
+        self._start, self._end = np.array([start], np.int32), np.array([end], np.int32)
+        self._special = len(tokenize([""])[0])
+        self._known: dict[str, np.ndarray] = {}
+
+    def channel(
+        self, labels: Sequence[str], demonstrations: Sequence[Demonstration], queries: Sequence[str]
+    ) -> continuations.Family:
+        """Write "label text label text … label" before "text end", which is scored."""
+        prefix, longest = [self._start], self._text_tokens + MARGIN
+        for place, (text, label) in enumerate(demonstrations):
+            prefix += [*self._pieces([_after(place, labels[label])]), *self._pieces([f" {text}"], longest)]
+        contexts = self._pieces([_after(len(demonstrations), label) for label in labels])
+        texts = self._pieces([f" {query}" for query in queries], self._text_tokens)
+        targets = [np.append(text, self._end) for text in texts for _ in labels]
+        return continuations.Family(np.concatenate(prefix), contexts * len(texts), targets)
+
+    def direct(
+        self, labels: Sequence[str], demonstrations: Sequence[Demonstration], queries: Sequence[str]
+    ) -> continuations.Family:
+        """Write "text label text label … text" and the common beginning of all labels before "rest of label, end", which is scored."""
+        words = self._pieces([f" {label}" for label in labels])
+        prefix, longest = [self._start], self._text_tokens + MARGIN
+        for place, (text, label) in enumerate(demonstrations):
+            prefix += [*self._pieces([_after(place, text)], longest), words[label]]
+        texts = self._pieces([_after(len(demonstrations), query) for query in queries], self._text_tokens)
+        common = len(os.path.commonprefix([word.tolist() for word in words]))
+        return continuations.Family(
+            np.concatenate(prefix),
+            [np.append(text, words[0][:common]) for text in texts for _ in words],
+            [np.append(word[common:], self._end) for word in words] * len(texts),
+        )
+
+    def _pieces(self, texts: Sequence[str], limit: int | None = None) -> list[np.ndarray]:
+        """Return the first `limit` tokens of each text, tokenized separately and without special tokens."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        for text, tokens in zip(new, self._tokenize(new), strict=True):
+            self._known[text] = np.array(tokens[self._special :], np.int32)
+        return [self._known[text][:limit] for text in texts]
+
+
+def _after(number: int, text: str) -> str:
+    """Return the text with a space before it if it follows `number` > 0 demonstrations."""
+    return f" {text}" if number else text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +166,10 @@ class Settings(options.Options):
     def templates(self) -> list[int]:
         return [self.template - 1] if self.template else [0, 1, 2, 3]
 
-    def limits(self, verbalization: channel_texts.Verbalization, context: int) -> tuple[int, int]:
+    def limits(self, verbalization: Verbalization, context: int) -> tuple[int, int]:
         """Return the maximum tokens of a query and of a whole context, for a model that reads `context` tokens."""
         text = self.text_tokens or verbalization.text_tokens
-        published = text + channel_texts.MARGIN if self.demonstrations == "ensembled" else channel_texts.CONTEXT
+        published = text + MARGIN if self.demonstrations == "ensembled" else CONTEXT
         return text, min(context, self.context_tokens or published)
 
     def contexts(self, problem: method.Problem) -> list[list[Example]]:
@@ -73,9 +184,9 @@ def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, con
     A score is the mean log-probability of the scored tokens, including an end-of-text token, summed over the contexts.
     """
     problem = context.problem
-    verbalization = channel_texts.verbalization(problem.task)
+    verbalization = verbalization_of(problem.task)
     text_tokens, limit = settings.limits(verbalization, context.model.context)
-    writer = channel_texts.Writer(problem.tokenize, *boundary_tokens(context.model), text_tokens)
+    writer = Writer(problem.tokenize, *boundary_tokens(context.model), text_tokens)
     contexts = [
         [(problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in rows]
         for rows in settings.contexts(problem)
@@ -114,7 +225,7 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     notes = []
     if len(accuracy_U) > 1:
         notes.append(f"best of {len(accuracy_U)} templates, CHOSEN ON THE EVALUATION ROWS for each seed")
-    if not channel_texts.verbalization(context.problem.task).is_published:
+    if not verbalization_of(context.problem.task).is_published:
         notes.append("templates are ours: Min et al. have none for this task")
     if texts.num_truncated:
         notes.append(f"{texts.num_truncated} of {texts.num_texts} texts truncated")
@@ -145,26 +256,21 @@ def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> 
     return method.Cost(times * len(contexts) * len(problem.evaluation), times * (prefixes + len(contexts) * suffixes))
 
 
-_declare = functools.partial(method.Method, source="Min et al., ACL 2022", run=run, cost=cost, sees="demonstrations")
+_declare = functools.partial(method.Method, run=run, cost=cost, sees="demonstrations")
 METHODS = (
-    _declare("noisy_channel", "Noisy channel", settings=Settings, printed_as=("Noisy Channel", "NoisyChannel"), look=3),
+    _declare("noisy_channel", "Noisy channel", settings=Settings, printed_as=("Noisy Channel", "NoisyChannel")),
     _declare(
-        "noisy_channel_direct",
-        "Noisy channel's direct",
-        settings=method.with_defaults(Settings, variant="direct"),
-        look=4,
+        "noisy_channel_direct", "Noisy channel's direct", settings=method.with_defaults(Settings, variant="direct")
     ),
     _declare(
         "noisy_channel_direct_plus",
         "Noisy channel's direct++",
         settings=method.with_defaults(Settings, variant="direct++"),
-        look=5,
     ),
     _declare(
         "noisy_channel_ensemble",
         "Noisy channel, ensembled",
         settings=method.with_defaults(Settings, demonstrations="ensembled"),
         by_name="it reads every row again after each demonstration alone: name the method to run it",
-        look=6,
     ),
 )

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.models import prefix_kernel
+from knnprompt_jax.models import layers, prefix_kernel
 
 Array = jax.Array
 MASKED = prefix_kernel.MASKED
@@ -62,7 +61,7 @@ class LogitRule:
 
 @jax.named_scope("attention")
 def causal_attention(
-    q_BTHK: Array, k_BTGK: Array, v_BTGK: Array, rule: LogitRule, dropout: dropout_lib.Dropout = dropout_lib.OFF
+    q_BTHK: Array, k_BTGK: Array, v_BTGK: Array, rule: LogitRule, dropout: layers.Dropout = layers.NO_DROPOUT
 ) -> Array:
     """Compute plain causal attention over whole sequences, in blocks of queries that skip the keys after their end."""
     (batch, length, heads, size), kv_heads = q_BTHK.shape, k_BTGK.shape[2]
@@ -91,7 +90,7 @@ def padded_attention(
     v_BTHK: Array,
     lengths_B: Array,
     scale: float,
-    dropout: dropout_lib.Dropout = dropout_lib.OFF,
+    dropout: layers.Dropout = layers.NO_DROPOUT,
 ) -> Array:
     """Compute plain attention in both directions over sequences of `lengths_B` tokens, padded on the right."""
     logits_BHTT = jnp.einsum(

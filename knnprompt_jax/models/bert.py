@@ -8,7 +8,6 @@ from flax import nnx
 
 from knnprompt_jax.models import attention, conversion, hf_config, layers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models.conversion import NameRule
 from knnprompt_jax.models.families import Family, names
 
@@ -52,7 +51,7 @@ class Encoder(nnx.Module):
         lengths_B: Array,
         types_BT: Array | None = None,
         remat: bool = False,
-        dropout: dropout_lib.Dropout = dropout_lib.OFF,
+        dropout: layers.Dropout = layers.NO_DROPOUT,
     ) -> Array:
         """Return hidden states [B, T, D] (float32).
 
@@ -73,7 +72,7 @@ class Encoder(nnx.Module):
             layer_dropout = dropout.at(layer)
 
             def attend(q_BTHK: Array, k_BTHK: Array, v_BTHK: Array) -> Array:
-                scale, weights_dropout = self.config.attention_scale, layer_dropout.at(dropout_lib.WEIGHTS)
+                scale, weights_dropout = self.config.attention_scale, layer_dropout.at(layers.DROP_WEIGHTS)
                 return attention.padded_attention(q_BTHK, k_BTHK, v_BTHK, lengths_B, scale, weights_dropout)
 
             return block(x_BTD, attend, dropout=layer_dropout)[0], None

@@ -11,7 +11,6 @@ from flax import nnx
 from knnprompt_jax import parallel
 from knnprompt_jax.models import attention, layers, rotary
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import dropout as dropout_lib
 from knnprompt_jax.models import head as head_lib
 
 Array = jax.Array
@@ -43,7 +42,7 @@ class Decoder(nnx.Module):
             self.head_bias = layers.zeros((config.vocab_size,), param_dtype)
         self.blocks = layers.stack(config, rngs, block_dtype)
 
-    def __call__(self, tokens_BT: Array, remat: bool = False, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
+    def __call__(self, tokens_BT: Array, remat: bool = False, dropout: layers.Dropout = layers.NO_DROPOUT) -> Array:
         """Return hidden states [B, T, E] (float32) of whole sequences under causal attention.
 
         Args:
@@ -205,8 +204,8 @@ class Decoder(nnx.Module):
         """Return the block of one layer. Indexing (instead of slicing the stack) keeps a single copy of the weights."""
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
-    def _causal(self, layer: Array | int, length: int, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> layers.Attend:
-        rule, weights_dropout = self._rule(layer, length), dropout.at(dropout_lib.WEIGHTS)
+    def _causal(self, layer: Array | int, length: int, dropout: layers.Dropout = layers.NO_DROPOUT) -> layers.Attend:
+        rule, weights_dropout = self._rule(layer, length), dropout.at(layers.DROP_WEIGHTS)
         return lambda q, k, v: attention.causal_attention(q, k, v, rule, weights_dropout)
 
     def _rule(self, layer: Array | int, num_keys: int) -> attention.LogitRule:

@@ -5,15 +5,16 @@ scale · integer, rounded to the dtype of its activations; the compiler computes
 memory of bfloat16, for a relative error of up to 1/254 of the largest weight of each channel.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
+from flax import nnx, struct
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import dropout as dropout_lib
 
 Array = jax.Array
 # Maps one layer's queries [B, S, H, K], keys and values [B, T, G, K] to the output of attention, [B, S, H, K].
@@ -28,6 +29,34 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
 }
+
+
+# Places of dropout within a block: attention weights, the output of attention, and the output of the MLP.
+DROP_WEIGHTS, DROP_READ, DROP_MLP = range(3)
+
+
+@struct.dataclass
+class Dropout:
+    """Zero each number with probability `rate` and scale the others so that means stay the same. Rate 0 changes nothing.
+
+    The zeros depend on the key alone, so that a restarted training draws the same ones.
+    """
+
+    key: Any  # A random key; None only if the rate is 0.
+    rate: float = struct.field(pytree_node=False)
+
+    def at(self, place: Array | int) -> "Dropout":
+        """Return the same dropout with other draws, for a layer or a place within it."""
+        return dataclasses.replace(self, key=jax.random.fold_in(self.key, place)) if self.rate else self
+
+    def __call__(self, x: Array) -> Array:
+        if not self.rate:
+            return x
+        kept = jax.random.bernoulli(self.key, 1 - self.rate, x.shape)
+        return jnp.where(kept, x / (1 - self.rate), 0).astype(x.dtype)
+
+
+NO_DROPOUT = Dropout(None, 0.0)
 
 
 def unrotated(x_BSHK: Array) -> Array:
@@ -202,7 +231,7 @@ class Block(nnx.Module):
             self.attention_output_norm, self.mlp_output_norm = norm(config, dtype), norm(config, dtype)
 
     def __call__(
-        self, x_BSD: Array, attend: Attend, rotate: Rotate = unrotated, dropout: dropout_lib.Dropout = dropout_lib.OFF
+        self, x_BSD: Array, attend: Attend, rotate: Rotate = unrotated, dropout: Dropout = NO_DROPOUT
     ) -> tuple[Array, Array, Array]:
         """Run all tokens through the block. Return the output [B, S, D], the keys and the values [B, S, G, K]."""
         normed_BSD = self._before("attention", x_BSD)
@@ -217,13 +246,13 @@ class Block(nnx.Module):
         k_1TGK, v_1TGK = self.attention.keys_and_values(self._before("attention", x_1TD), rotate)
         return self._finish(x_1JD, attend(q_1JHK, k_1TGK, v_1TGK))
 
-    def _finish(self, x: Array, read: Array, dropout: dropout_lib.Dropout = dropout_lib.OFF) -> Array:
-        attended = dropout.at(dropout_lib.READ)(self.attention.output(read))
+    def _finish(self, x: Array, read: Array, dropout: Dropout = NO_DROPOUT) -> Array:
+        attended = dropout.at(DROP_READ)(self.attention.output(read))
         summed = x + self._normed(config_lib.OUTPUT, "attention_output_norm", attended)
         if not self.is_parallel:
             summed = self._normed(config_lib.AFTER, "attention_norm", summed)
         mlp = self.mlp(self._before("mlp", x if self.is_parallel else summed))
-        output = self._normed(config_lib.OUTPUT, "mlp_output_norm", dropout.at(dropout_lib.MLP)(mlp))
+        output = self._normed(config_lib.OUTPUT, "mlp_output_norm", dropout.at(DROP_MLP)(mlp))
         return self._normed(config_lib.AFTER, "mlp_norm", summed + output)
 
     def _before(self, part: str, x: Array) -> Array:

@@ -28,12 +28,29 @@ def decays(params: nnx.State) -> nnx.State:
 
 
 class Training:
-    """The parameters and optimizer state of a training run, from the newest checkpoint if there is one."""
+    """The parameters and optimizer state of a training run, from the newest checkpoint in its folder if there is one."""
 
-    def __init__(self, params: nnx.State, state: optax.OptState, checkpoints: "Checkpoints | None" = None):
-        self._checkpoints, self.step, self.params, self._state = checkpoints, 0, params, state
-        if checkpoints:
-            self.step, self.params, self._state = checkpoints.restore(params, state)
+    def __init__(self, params: nnx.State, state: optax.OptState, folder: pathlib.Path | None, run: Mapping[str, Any]):
+        """Restore the newest checkpoint.
+
+        Args:
+            params, state: the parameters and optimizer state before the first step.
+            folder: where checkpoints are saved; none are if it is None.
+            run: a description in JSON types. Only a run with the same description resumes from the folder.
+
+        Raises:
+            UserError: the folder holds another run.
+        """
+        self.step, self.params, self._state, self._folder = 0, params, state, folder
+        if not folder:
+            return
+        _claim(folder, run)
+        options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager((folder / "checkpoints").absolute(), options=options)
+        if (step := self._manager.latest_step()) is not None:
+            saved = self._manager.restore(step, args=ocp.args.StandardRestore(self._tree()))
+            nnx.replace_by_pure_dict(params, saved["params"])
+            self.step, self._state = step, jax.tree.unflatten(jax.tree.structure(state), saved["optimizer"])
 
     def steps(self, update: Update, total: int, checkpoint_every: int, learning_rate: float) -> Iterator[float]:
         """Update until step `total`, yield the loss of each step, and save the last step.
@@ -49,52 +66,28 @@ class Training:
                 bar.update()
                 bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
                 yield loss
-                if self._checkpoints and (self.step % checkpoint_every == 0 or self.step == total):
-                    self._checkpoints.save(self.step, self.params, self._state)
+                if self._folder and (self.step % checkpoint_every == 0 or self.step == total):
+                    self.save(self._folder)
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Save the state in place of the checkpoint before; it is durable when this returns."""
+        with files.refusals(folder):
+            self._manager.save(self.step, args=ocp.args.StandardSave(self._tree()))
+
+    def _tree(self) -> dict[str, Any]:
+        return {"params": nnx.to_pure_dict(self.params), "optimizer": jax.tree.leaves(self._state)}
 
 
-class Checkpoints:
-    """The newest state of one training run in a folder, complete or absent; durable when `save` returns."""
-
-    def __init__(self, folder: pathlib.Path, run: Mapping[str, Any]):
-        """`run` describes the run in JSON types. Only a run with the same description resumes from the folder.
-
-        Raises:
-            UserError: the folder holds another run.
-        """
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        description, path = json.dumps(run, indent=1, sort_keys=True), folder / "run.json"
-        if path.exists() and path.read_text(encoding="utf-8") != description:
-            raise errors.UserError(f"{folder}: holds the checkpoints of another run: {_difference(path, run)}")
-        with files.new_file(path) as unfinished:
-            unfinished.write_text(description, encoding="utf-8")
-        options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager((folder / "checkpoints").absolute(), options=options)
-
-    def save(self, step: int, params: nnx.State, optimizer_state: optax.OptState) -> None:
-        """Save the state after a step in place of the one before."""
-        with files.refusals(self._folder):
-            self._manager.save(step, args=ocp.args.StandardSave(_tree(params, optimizer_state)))
-
-    def restore(self, params: nnx.State, optimizer_state: optax.OptState) -> tuple[int, nnx.State, optax.OptState]:
-        """Return the saved step and state, placed as the given state; step 0 and the given state if nothing is saved."""
-        step = self._manager.latest_step()
-        if step is None:
-            return 0, params, optimizer_state
-        saved = self._manager.restore(step, args=ocp.args.StandardRestore(_tree(params, optimizer_state)))
-        nnx.replace_by_pure_dict(params, saved["params"])
-        structure = jax.tree.structure(optimizer_state)
-        return step, params, jax.tree.unflatten(structure, saved["optimizer"])
-
-
-def _tree(params: nnx.State, optimizer_state: optax.OptState) -> dict[str, Any]:
-    return {"params": nnx.to_pure_dict(params), "optimizer": jax.tree.leaves(optimizer_state)}
-
-
-def _difference(path: pathlib.Path, run: Mapping[str, Any]) -> str:
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        return ", ".join(f"{key}={saved.get(key)!r}, now {run[key]!r}" for key in run if saved.get(key) != run[key])
-    except (ValueError, AttributeError, RecursionError):
-        return f"{path} cannot be read"
+def _claim(folder: pathlib.Path, run: Mapping[str, Any]) -> None:
+    """Write the description of a run to the folder; raises UserError if the folder holds another run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    description, path = json.dumps(run, indent=1, sort_keys=True), folder / "run.json"
+    if path.exists() and (earlier := path.read_text(encoding="utf-8")) != description:
+        try:
+            saved = json.loads(earlier)
+            differences = [f"{key}={saved.get(key)!r}, now {run[key]!r}" for key in run if saved.get(key) != run[key]]
+        except (ValueError, AttributeError, RecursionError):
+            differences = [f"{path} cannot be read"]
+        raise errors.UserError(f"{folder}: holds the checkpoints of another run: {', '.join(differences)}")
+    with files.new_file(path) as unfinished:
+        unfinished.write_text(description, encoding="utf-8")

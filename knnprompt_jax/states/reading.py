@@ -42,7 +42,7 @@ def read(
     Raises:
       UserError: a distribution is not finite, because weights are damaged or overflow.
     """
-    [states] = read_each(model, [prompts], cache, titles=[title], repeated=repeated)
+    [states] = read_each(model, [prompts], cache, [title], repeated)
     return states
 
 
@@ -50,20 +50,18 @@ def read_each(
     model: lm.LanguageModel,
     sets: Sequence[layout.Prompts],
     cache: cache_lib.AnyCache | None = None,
-    *,
-    title: str = "",
     titles: Sequence[str] = (),
     repeated: bool = False,
 ) -> Iterator[lm.States]:
     """Yield the states of each set of prompts; all sets share one packing and its compiled programs.
 
-    `titles` has one title per set; `title` serves for all. The other arguments are those of `read`.
+    `titles` has one title per set. The other arguments are those of `read`.
     """
-    for rows in _read_each(model, sets, cache, "states", titles or [title] * len(sets), repeated):
+    for rows in _read_each(model, sets, cache, "states", titles or [""] * len(sets), repeated):
         if isinstance(rows, np.ndarray):
-            hidden_NE, log_z_N = _put(model, rows[:, :-1]), _put(model, rows[:, -1])
-        else:
-            hidden_NE, log_z_N = rows
+            by_rows = parallel.by_rows(model.mesh, len(rows)).spec
+            rows = [parallel.put(part, model.mesh, by_rows) for part in (rows[:, :-1], rows[:, -1])]
+        hidden_NE, log_z_N = rows
         yield lm.States(hidden_NE, log_z_N, deterministic=model.deterministic)
 
 
@@ -208,18 +206,15 @@ def _common_shapes(model: lm.LanguageModel) -> _ShapeOf:
 
     def common_shape(group: layout.PromptGroup) -> packing.PackShape:
         shape = packing.choose_shape([group], model.step_tokens, data)
-        width = shape.width if shape.width == packing.ROW_WIDTH else min(_next_power(shape.width), _room(model, group))
+        # The width of the longest suffix that a context holds after the group's prefix.
+        room = packing.round_up(model.context - len(group.prefix_P), 64)
+        width = shape.width if shape.width == packing.ROW_WIDTH else min(_next_power(shape.width), room)
         rows = min(_next_power(shape.rows), max(1, model.step_tokens // width))
         reads = packing.most_reads(group, width, rows)
         reads = packing.round_up(reads, max(32, _next_power(reads) // 8))
         return dataclasses.replace(shape, width=width, rows=rows, reads=reads)
 
     return common_shape
-
-
-def _room(model: lm.LanguageModel, group: layout.PromptGroup) -> int:
-    """Return the width of the longest suffix that a context holds after the group's prefix."""
-    return packing.round_up(model.context - len(group.prefix_P), 64)
 
 
 def _after_demonstrations(prompts: layout.Prompts) -> layout.Prompts:
@@ -243,11 +238,6 @@ def _width(model: lm.LanguageModel, output: str) -> int:
     if output == "layers":
         return model.config.num_layers * model.config.width
     return model.config.state_width + 1
-
-
-def _put(model: lm.LanguageModel, array_N: np.ndarray) -> jax.Array:
-    """Split a host array by row over every device."""
-    return parallel.put(array_N, model.mesh, parallel.by_rows(model.mesh, len(array_N)).spec)
 
 
 def _next_power(number: int) -> int:

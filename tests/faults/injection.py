@@ -6,13 +6,13 @@ is cut in the middle. Writes by C++ libraries are not seen.
 
 import builtins
 import contextlib
-import dataclasses
 import errno
 import io
 import itertools
 import os
 import pathlib
 import shutil
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -31,18 +31,9 @@ class Killed(BaseException):
     """The process would have died here."""
 
 
-@dataclasses.dataclass
-class Tally:
-    """The numbers of faults, of those after which a restart gave the same result, and of those that ended in a UserError."""
-
-    tried: int = 0
-    survived: int = 0
-    refused: int = 0
-
-
 def every_fault(
     folder: pathlib.Path, writer: Step, reader: Step, prepare: Step = lambda place: None, *, twice: bool = False
-) -> Tally:
+) -> types.SimpleNamespace:
     """Run `writer` with each kind of fault at each call in turn, then again without; compare with the undisturbed result.
 
     Args:
@@ -52,11 +43,15 @@ def every_fault(
         prepare: makes the initial content of the folder.
         twice: also inject a second fault while `writer` resumes after a first.
 
+    Returns:
+        The numbers of faults `tried`, of those that were `survived` (a restart gave the same result) and of those that were `refused`
+        with a UserError.
+
     Raises:
         AssertionError: after a fault, `reader` returns neither the initial content nor the result nor raises UserError; a restart
             ends neither in the result nor in a UserError; or a fault surfaces as another exception.
     """
-    tally = Tally()
+    tally = types.SimpleNamespace(tried=0, survived=0, refused=0)
 
     @contextlib.contextmanager
     def new_place() -> Iterator[pathlib.Path]:

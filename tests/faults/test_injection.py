@@ -27,13 +27,3 @@ def write_unless_it_exists(folder):
 def test_careless_writers(folder, writer):
     with pytest.raises((AssertionError, OSError)):
         injection.every_fault(folder, writer, contents)
-
-
-def test_a_death_ends_all_changes(folder):
-    """The file is torn, and neither `finally` nor closing the file adds anything."""
-    with injection.fault("kill", 2), pytest.raises(injection.Killed):
-        try:
-            write_at_once(folder)
-        finally:
-            (folder / "file").unlink()
-    assert contents(folder) == {"file": (b"new" * 1000)[:1500]}

@@ -87,20 +87,9 @@ def test_appending_and_removing(fitted, folder):
 
 
 def test_records(folder):
-    record = records.Record(
-        key="",
-        file_name="mr.json",
-        task="mr",
-        model="gpt2",
-        method="icl",
-        seed=1,
-        shots=3,
-        demo_shots=1,
-        accuracy=0.5,
-        predicted=("0", "1"),
-        true=("0", "0"),
-        settings={},
-    )
+    fields = {"task": "mr", "model": "gpt2", "method": "icl", "seed": 1, "shots": 3, "demo_shots": 1, "accuracy": 0.5}
+    predicted = {"predicted": ("0", "1"), "true": ("0", "0"), "settings": {}}
+    record = records.Record(key="", file_name="mr.json", **fields, **predicted)
     tally = injection.every_fault(
         folder,
         lambda folder: records.write(folder / "results", record),

@@ -81,11 +81,3 @@ def test_the_option_batch_does_not_count(models, small_decoder):
     model, _, all_states = models
     other = lm.LanguageModel(small_decoder("opt-350m"), range(211), "", "", 1000, None, True)
     assert bits(states_lib.read(other, prompts([2, 11], 53))) == bits(all_states, [2, 11])
-
-
-def test_the_ordinary_pass_does_move(models):
-    """So that the tests above can fail."""
-    _, ordinary, _ = models
-    states = states_lib.read(ordinary, prompts(range(9), 53))
-    alone = [states_lib.read(ordinary, prompts([place], 53)) for place in range(9)]
-    assert any(bits(alone[place], [0]) != bits(states, [place]) for place in range(9))

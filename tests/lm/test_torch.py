@@ -102,15 +102,8 @@ def model(task, tokenizer):
     """A small GPT-2 whose weights are large, so that its distributions are peaked and depend on the whole prompt."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # More would wait for each other on so small a model.
-    config = transformers.GPT2Config(
-        vocab_size=len(tokenizer),
-        bos_token_id=None,
-        eos_token_id=None,
-        n_embd=36,
-        n_layer=2,
-        n_head=3,
-        n_positions=CONTEXT[task],
-    )
+    sizes = {"n_embd": 36, "n_layer": 2, "n_head": 3, "n_positions": CONTEXT[task], "vocab_size": len(tokenizer)}
+    config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
     model, generator = transformers.GPT2LMHeadModel(config).eval(), torch.Generator().manual_seed(3)
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=generator)

@@ -12,7 +12,6 @@ from scipy import special
 from knnprompt_jax import lm
 from knnprompt_jax.methods import calibrations, method, registry
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
@@ -103,15 +102,8 @@ def predict() -> Callable[..., method.Prediction]:
         chosen.prepare(problem, settings)
         context = method.Context(problem, model, states)
         for needed in chosen.needs:
-            prompts = layout.lay_out(
-                problem.task,
-                problem.split.demonstrations,
-                needed(problem),
-                problem.tokenize,
-                model.context,
-                problem.truncation,
-            )
-            states[needed] = context.read(prompts, "shared pass")
+            of_set = dataclasses.replace(problem, evaluation=needed(problem))
+            states[needed] = context.read(of_set.lay_out(problem.split.demonstrations, model.context), "shared pass")
         return chosen.run(context, settings)
 
     return run

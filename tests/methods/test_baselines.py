@@ -1,79 +1,35 @@
-"""The majority baseline on splits counted by hand, and TF-IDF regression against its definition."""
+"""The majority baseline on splits counted by hand, and TF-IDF regression against a pipeline of scikit-learn."""
 
-import collections
 import dataclasses
-import math
 
 import numpy as np
 import pytest
-from sklearn import linear_model
+from sklearn import feature_extraction, linear_model, pipeline
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import method, registry
-from knnprompt_jax.tasks import splits
-from knnprompt_jax.tasks.task import Example, Task
-from tests.methods import whole_texts
-
-PAIRS = Task(
-    "pairs",
-    ("first", "second"),
-    "Premise: {first} Claim: {second}\nTrue:",
-    ("x", "y", "z"),
-    ("yes", "no", "maybe"),
-    retrieval_template="premise: {first} claim: {second}",
-)
-
-
-def terms(text: str, ngrams: int) -> list[str]:
-    words = [word for word in text.lower().replace(",", " ").replace("?", " ").split() if len(word) > 1]
-    return [" ".join(words[i : i + n]) for n in range(1, ngrams + 1) for i in range(len(words) - n + 1)]
-
-
-def by_definition(train: list[str], queries: list[str], ngrams: int) -> list[np.ndarray]:
-    """Features [N, T] of the train texts and [Q, T] of the queries."""
-    counted = [collections.Counter(terms(text, ngrams)) for text in train]
-    vocabulary = sorted(set().union(*counted))
-    idf = {term: 1 + math.log((1 + len(train)) / (1 + sum(term in count for count in counted))) for term in vocabulary}
-
-    def features(text: str) -> list[float]:
-        count = collections.Counter(terms(text, ngrams))
-        weights = [(1 + math.log(count[term])) * idf[term] if count[term] else 0.0 for term in vocabulary]
-        return [weight / (math.hypot(*weights) or 1.0) for weight in weights]
-
-    return [np.array([features(text) for text in texts]) for texts in (train, queries)]
-
-
-def make_problem(labels: str = "xyzxyzxyzxy") -> method.Problem:
-    """Pairs of neighbouring sentences, one of them of an empty text, and other pairs to classify."""
-    texts = whole_texts.SENTENCES
-    train = [Example({"first": texts[row], "second": texts[row + 1]}, label, row) for row, label in enumerate(labels)]
-    present = dataclasses.replace(
-        PAIRS, labels=tuple(sorted(set(labels))), label_words=PAIRS.label_words[: len(set(labels))]
-    )
-    split = splits.draw(train, present, shots=3, demo_shots=1, seed=2)
-    evaluation = [Example({"first": texts[row], "second": texts[row - 5]}, labels[0], row) for row in range(len(texts))]
-    return method.Problem(PAIRS, split, evaluation, lambda texts: [[0] for _ in texts])
+from knnprompt_jax.methods import registry
 
 
 @pytest.mark.parametrize(("ngrams", "inverse_penalty"), [(1, 0.3), (2, 20.0), (3, 0.3)])
-def test_is_logistic_regression_on_tfidf(predict, ngrams, inverse_penalty):
+def test_is_logistic_regression_on_tfidf(problem, predict, ngrams, inverse_penalty):
     """Of demonstrations and anchors, both fields joined, without template."""
-    problem = make_problem()
+    problem = dataclasses.replace(problem, evaluation=[*problem.split.anchors, *problem.evaluation])
     pool = problem.train_rows
     texts, queries = (
         [f"{row.fields['first']} {row.fields['second']}" for row in rows] for rows in (pool, problem.evaluation)
     )
-    x_NT, x_QT = by_definition(texts, queries, ngrams)
-    regression = linear_model.LogisticRegression(C=inverse_penalty, solver="newton-cg", tol=1e-9)
-    want_QC = regression.fit(x_NT, [row.label for row in pool]).predict_proba(x_QT)
+    regression = pipeline.make_pipeline(
+        feature_extraction.text.TfidfVectorizer(ngram_range=(1, ngrams), sublinear_tf=True),
+        linear_model.LogisticRegression(C=inverse_penalty, solver="newton-cg", tol=1e-9),
+    )
+    want_QC = regression.fit(texts, [row.label for row in pool]).predict_proba(queries)
     prediction = predict("tfidf", problem, ngrams=ngrams, inverse_penalty=inverse_penalty)
     np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=1e-4)
     np.testing.assert_array_equal(prediction.classes_Q, want_QC.argmax(-1))
-    assert len(pool) == 9 and len(set(prediction.classes_Q)) == 3
+    assert len(set(prediction.classes_Q)) > 1
 
 
-def test_rows_without_a_word():
-    problem = make_problem()
+def test_rows_without_a_word(problem):
     rows = tuple(dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors)
     split = dataclasses.replace(problem.split, demonstrations=(), anchors=rows)
     with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):

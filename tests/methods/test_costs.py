@@ -7,21 +7,15 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.tasks import catalogue
 from tests.methods import whole_texts
 
-TREC = catalogue.get("trec")
 OPTIONS = {"demonstration_upper_bound": {"num_prompts": 2}}
 OWN = ["icl_multi_token", "icl_ensemble", "prompt_compose_bm25", "demonstration_upper_bound", "hidden_centroids_layer"]
 
 
-def make_problem(demo_shots, anchor_shots):
-    return whole_texts.make_problem(TREC, demo_shots, anchor_shots, whole_texts.queries(TREC, 3))
-
-
 @pytest.mark.parametrize("name", OWN)
 def test_long_prompts_are_refused_in_a_pass_of_the_methods_own(name, predict):
-    problem = dataclasses.replace(make_problem(4, 5), truncation="error")
+    problem = dataclasses.replace(whole_texts.trec(4, 5), truncation="error")
     with pytest.raises(errors.UserError, match=f"the context {whole_texts.CONTEXT}"):
         predict(name, problem, whole_texts.model(), **OPTIONS.get(name, {}))
 
@@ -29,7 +23,7 @@ def test_long_prompts_are_refused_in_a_pass_of_the_methods_own(name, predict):
 @pytest.mark.parametrize("name", [*OWN, "noisy_channel", "noisy_channel_ensemble", "icl_many_shot"])
 def test_the_cost_is_known_beforehand(name):
     """Prompts exactly; tokens within a factor, for prefixes and common beginnings are read once."""
-    problem, model, declared = make_problem(1, 2), whole_texts.model(), registry.get(name)
+    problem, model, declared = whole_texts.trec(1, 2), whole_texts.model(), registry.get(name)
     settings = declared.settings(**OPTIONS.get(name, {}))
     prompts = problem.lay_out(problem.split.demonstrations, model.context)
     states = method.Context(problem, model, {}).read(prompts, "queries")
@@ -41,6 +35,6 @@ def test_the_cost_is_known_beforehand(name):
 
 
 def test_the_cost_of_training():
-    problem, declared = make_problem(0, 3), registry.get("fine_tuning")
+    problem, declared = whole_texts.trec(0, 3), registry.get("fine_tuning")
     reader = method.Reader(lambda texts: np.full(len(texts), 7), 1024)
     assert declared.cost(problem, reader, declared.settings(steps=5, batch=4)) == (3, 3 * 7 + 3 * 5 * 4 * 7)

@@ -1,20 +1,165 @@
-"""Fine-tuning as a method: it learns what can be learnt from the split, seeded, from the run's model or another."""
+"""Fine-tuning: training against `transformers` and torch.optim, resume, precision, order, devices; and as a method."""
 
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tokenizers
-import transformers
 from flax import nnx
 
-from knnprompt_jax import lm
-from knnprompt_jax.methods import fine_tuning, method, trainer
-from knnprompt_jax.models import decoder, registry
+from knnprompt_jax import errors, lm
+from knnprompt_jax.methods import fine_tuning, method
+from knnprompt_jax.models import checkpoints, registry
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
-from tools import pretrain_tiny
+
+torch = pytest.importorskip("torch", reason="parity is with PyTorch")
+import transformers  # noqa: E402
+
+RNG = np.random.default_rng(0)
+LENGTHS = (23, 7, 1, 30, 12, 5, 9)
+TEXTS = fine_tuning.Texts(
+    tuple(RNG.integers(1, 53, length).tolist() for length in LENGTHS),
+    tuple((np.arange(length) > 3).astype(int).tolist() for length in LENGTHS),
+    max_length=37,
+)
+Y = np.array([0, 1, 2, 0, 1, 2, 0])
+CONFIG = fine_tuning.Settings(steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5, dropout=0.0, checkpoint_every=2)
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory) -> Callable:
+    """`classifiers("bert")` or `("gpt2")`: PyTorch's model for sequence classification and a fresh copy of ours, 3 classes."""
+    common = {"vocab_size": 53, "num_labels": 3, "initializer_range": 0.3, "pad_token_id": 0}
+    bert = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
+    gpt2 = {"n_embd": 35, "n_head": 5, "n_layer": 2, "n_inner": 41, "n_positions": 37}
+    configs = {
+        "bert": transformers.BertConfig(**common, **bert, max_position_embeddings=37),
+        "gpt2": transformers.GPT2Config(**common, **gpt2),
+    }
+    places = {name: tmp_path_factory.mktemp(name) for name in configs}
+
+    def make(name: str) -> tuple:
+        torch.manual_seed(7)
+        theirs = transformers.AutoModelForSequenceClassification.from_config(configs[name], attn_implementation="eager")
+        theirs.eval().base_model.save_pretrained(places[name])
+        config, folder = registry.describe(str(places[name]), families=(name,))
+        # A copy: the trainer gives the weights' memory back.
+        backbone = jax.tree.map(jnp.copy, checkpoints.load(folder, config, jnp.float32))
+        ours = fine_tuning.SequenceClassifier(backbone, 3, nnx.Rngs(0))
+        head = theirs.classifier if name == "bert" else theirs.score
+        ours.head_kernel[...] = jnp.asarray(head.weight.detach().numpy().T)
+        return theirs, ours
+
+    return make
+
+
+def torch_logits(model, rows):
+    """Logits of rows that are padded with the model's padding token, 0, which no text holds."""
+    width = max(len(TEXTS.tokens[row]) for row in rows)
+    padded = {
+        name: torch.tensor([[*column[row], *[0] * (width - len(column[row]))] for row in rows])
+        for name, column in (("input_ids", TEXTS.tokens), ("token_type_ids", TEXTS.types))
+    }
+    if model.config.model_type == "gpt2":
+        del padded["token_type_ids"]
+    return model(**padded, attention_mask=(padded["input_ids"] != 0).long()).logits
+
+
+def probabilities(model):
+    with torch.no_grad():
+        return torch_logits(model, range(7)).softmax(-1).numpy()
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_training_follows_torch(classifiers, name):
+    """The same probabilities, losses and model at the end: AdamW, what decays, clipping, linear decay, order of rows."""
+    theirs, ours = classifiers(name)
+    tuner, want_NC = fine_tuning.Trainer(ours, CONFIG, fine_tuning.make_mesh(3)), probabilities(theirs)
+    np.testing.assert_allclose(tuner.predict_proba(TEXTS), want_NC, atol=1e-4)
+    assert np.ptp(want_NC, axis=0).max() > 0.1
+    kept = ("bias", "LayerNorm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")
+    groups = {True: [], False: []}
+    for key, weight in theirs.named_parameters():
+        groups[key.endswith(kept)].append(weight)
+    optimizer = torch.optim.AdamW(
+        [{"params": groups[False], "weight_decay": 0.5}, {"params": groups[True], "weight_decay": 0.0}],
+        lr=3e-3,
+        eps=1e-8,
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / CONFIG.steps)
+    want = []
+    for step in range(CONFIG.steps):
+        rows = fine_tuning.batch_rows(7, 3, step, 0)
+        loss = torch.nn.functional.cross_entropy(torch_logits(theirs, rows), torch.tensor(Y[rows]))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        want.append(loss.item())
+    np.testing.assert_allclose(tuner.train(TEXTS, Y), want, rtol=2e-3)
+    np.testing.assert_allclose(tuner.predict_proba(TEXTS), probabilities(theirs), atol=5e-3)
+
+
+def test_epochs():
+    """Every row once an epoch, each epoch in its own order, and the same for a seed."""
+    stream = np.concatenate([fine_tuning.batch_rows(7, 3, step, 5) for step in range(14)]).reshape(6, 7)
+    assert (np.sort(stream) == np.arange(7)).all()
+    assert len({tuple(epoch) for epoch in stream.tolist()}) > 3
+    assert not np.array_equal(fine_tuning.batch_rows(7, 7, 0, 5), fine_tuning.batch_rows(7, 7, 0, 6))
+    assert sorted(fine_tuning.batch_rows(3, 6, 0, 0).tolist()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_interrupted_run_goes_on(classifiers, tmp_path, monkeypatch):
+    """Stopped in the middle of step 3 of 5, with dropout: the second start ends where the uninterrupted run does."""
+    config = dataclasses.replace(CONFIG, dropout=0.1)
+    tuners = [fine_tuning.Trainer(classifiers("bert")[1], config, fine_tuning.make_mesh(3)) for _ in range(3)]
+    losses = tuners[0].train(TEXTS, Y)
+    rows_of = fine_tuning.batch_rows
+
+    def stop(num_rows: int, batch: int, step: int, seed: int) -> np.ndarray:
+        if step == 3:
+            raise KeyboardInterrupt
+        return rows_of(num_rows, batch, step, seed)
+
+    monkeypatch.setattr(fine_tuning, "batch_rows", stop)
+    with pytest.raises(KeyboardInterrupt):
+        tuners[1].train(TEXTS, Y, tmp_path, {"rows": "these"})
+    monkeypatch.setattr(fine_tuning, "batch_rows", rows_of)
+    assert tuners[2].train(TEXTS, Y, tmp_path, {"rows": "these"}) == losses[2:]
+    jax.tree.map(np.testing.assert_array_equal, tuners[2]._params, tuners[0]._params)
+    with pytest.raises(errors.UserError, match="holds the checkpoints of another run: rows='these', now 'others'"):
+        tuners[2].train(TEXTS, Y, tmp_path, {"rows": "others"})
+
+
+def test_mixed_precision(classifiers):
+    """Activations in bfloat16, weights in float32: nearly the same losses."""
+    losses = {}
+    for dtype in ("float32", "bfloat16"):
+        config = dataclasses.replace(CONFIG, dtype=dtype)
+        tuner = fine_tuning.Trainer(classifiers("bert")[1], config, fine_tuning.make_mesh(3))
+        losses[dtype] = tuner.train(TEXTS, Y)
+        assert {leaf.dtype for leaf in jax.tree.leaves(tuner._params)} == {jnp.dtype(jnp.float32)}
+    assert losses["float32"] != losses["bfloat16"]
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.05)
+
+
+def test_loss_that_is_not_finite(classifiers):
+    _, ours = classifiers("gpt2")
+    ours.head_kernel[...] = jnp.full((35, 3), jnp.nan)
+    with pytest.raises(errors.UserError, match="the loss is nan at step 1: lower learning_rate=0.003"):
+        fine_tuning.Trainer(ours, CONFIG, fine_tuning.make_mesh(3)).train(TEXTS, Y)
+
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
-OPTIONS = {"steps": 30, "batch": 8, "learning_rate": 1e-2}
+OPTIONS = {"steps": 30, "batch": 8, "learning_rate": 1e-3}
+ONE = Task("weather", ("sentence",), "{sentence}:", ("0", "1"), ("bad", "good"))
+TWO = Task("two", ("a", "b"), "{a} {b}:", ("0", "1"), ("no", "yes"), "first: {a}. second: {b}")
+CLS, SEP, COLD, WARM = range(4)
 
 
 def rows(count: int, seed: int) -> list[Example]:
@@ -26,23 +171,13 @@ def rows(count: int, seed: int) -> list[Example]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> lm.LanguageModel:
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = pretrain_tiny.train_tokenizer([example.fields["sentence"] for example in rows(40, 1)] * 3, 290)
-    sizes = {"vocab_size": tokenizer.get_vocab_size(), "n_embd": 24, "n_layer": 2, "n_head": 3, "n_inner": 44}
-    config = registry.config_from_hf({"model_type": "gpt2", **sizes, "n_positions": 64})
-    pretrain_tiny.export(folder, decoder.Decoder(config, nnx.Rngs(3)), tokenizer, "float32")
-    return lm.LanguageModel.from_pretrained(str(folder))
+def model() -> lm.LanguageModel:
+    return lm.LanguageModel.from_pretrained("tiny")
 
 
-@pytest.fixture(scope="module")
-def problem(model) -> method.Problem:
-    task = Task("weather", ("sentence",), "{sentence}:", ("0", "1"), ("bad", "good"))
-    split = splits.draw(rows(40, 1), task, shots=8, demo_shots=2, seed=1)
-    return method.Problem(task, split, rows(13, 2), model.tokenize)
-
-
-def test_learns(problem, model, predict, tmp_path):
+def test_learns(model, predict, tmp_path):
+    split = splits.draw(rows(40, 1), ONE, shots=8, demo_shots=2, seed=1)
+    problem = method.Problem(ONE, split, rows(13, 2), model.tokenize)
     prediction = predict("fine_tuning", problem, model, checkpoints=str(tmp_path), **OPTIONS)
     assert prediction.classes_Q.tolist() == [int(row.label) for row in problem.evaluation]
     np.testing.assert_allclose(prediction.probabilities_QC.sum(1), 1, atol=1e-6)
@@ -55,72 +190,49 @@ def test_learns(problem, model, predict, tmp_path):
     assert again.note == "30 steps of 8 rows"  # All of them were done before.
 
 
-@pytest.mark.parametrize(
-    ("task", "shots", "steps", "batch"),
-    [("mr", 8, 125, 16), ("dbpedia", 256, 250, 4)],
-)
+@pytest.mark.parametrize(("task", "shots", "steps", "batch"), [("mr", 8, 125, 16), ("dbpedia", 256, 250, 4)])
 def test_published_numbers(task, shots, steps, batch):
-    config = trainer.Settings().with_published(task, shots)
+    config = fine_tuning.Settings().with_published(task, shots)
     assert (config.steps, config.batch, config.learning_rate, config.max_length) == (steps, batch, 1e-5, 256)
     assert (config.weight_decay, config.clip, config.dropout) == (0.01, 1.0, 0.1)
-    chosen = trainer.Settings(steps=3, batch=5)
+    chosen = fine_tuning.Settings(steps=3, batch=5)
     assert chosen.with_published(task, shots) == chosen
 
 
-ONE = Task("one", ("sentence",), "{sentence}:", ("0", "1"), ("no", "yes"))
-TWO = Task("two", ("a", "b"), "{a} {b}:", ("0", "1"), ("no", "yes"), "first: {a}. second: {b}")
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]", "x", "y", "first", "second", ":", "."]
-PAD, UNK, CLS, SEP, EOS, X, Y, FIRST, SECOND, COLON, DOT = range(11)
-
-
-def word_tokenizer() -> tokenizers.Tokenizer:
-    words = {word: index for index, word in enumerate(VOCABULARY)}
+@pytest.fixture(scope="module")
+def of_bert() -> transformers.PreTrainedTokenizerFast:
+    """A tokenizer that writes [CLS] a [SEP] b [SEP]."""
+    words = {word: number for number, word in enumerate(("[CLS]", "[SEP]", "cold", "warm", "[UNK]"))}
     built = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     built.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    return built
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """BERT's way: [CLS] a [SEP] b [SEP]."""
-    built = word_tokenizer()
     built.post_processor = tokenizers.processors.BertProcessing(("[SEP]", SEP), ("[CLS]", CLS))
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=built, pad_token="[PAD]")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=built, pad_token="[UNK]")
 
 
-@pytest.fixture(scope="module")
-def plain() -> transformers.PreTrainedTokenizerFast:
-    """GPT-2's way: the words alone."""
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), eos_token="[EOS]")
+@pytest.mark.parametrize(
+    ("task", "fields", "max_length", "tokens", "types"),
+    [
+        (TWO, {"a": "cold cold", "b": "warm"}, 256, [CLS, COLD, COLD, SEP, WARM, SEP], [0, 0, 0, 0, 1, 1]),
+        # The longer text of a pair is truncated first.
+        (
+            TWO,
+            {"a": "cold " * 50, "b": "warm warm"},
+            9,
+            [CLS, COLD, COLD, COLD, COLD, SEP, WARM, WARM, SEP],
+            [0] * 6 + [1] * 3,
+        ),
+        (ONE, {"sentence": ""}, 256, [CLS, SEP], [0, 0]),
+    ],
+)
+def test_texts_for_bert(of_bert, task, fields, max_length, tokens, types):
+    encoded = fine_tuning.encode(task, [Example(fields, "0")], of_bert, max_length, as_pairs=True)
+    assert (encoded.tokens, encoded.types) == ((tokens,), (types,))
 
 
-def test_pair_for_bert(tokenizer):
-    encoded = fine_tuning.encode(TWO, [Example({"a": "x x", "b": "y"}, "0")], tokenizer, 256, as_pairs=True)
-    assert encoded.tokens == ([CLS, X, X, SEP, Y, SEP],)
-    assert encoded.types == ([0, 0, 0, 0, 1, 1],)
-    # The longer text of a pair is truncated first.
-    encoded = fine_tuning.encode(TWO, [Example({"a": "x " * 50, "b": "y y"}, "0")], tokenizer, 9, as_pairs=True)
-    assert encoded.tokens == ([CLS, X, X, X, X, SEP, Y, Y, SEP],)
-
-
-def test_pair_for_gpt2_is_one_text(plain):
-    encoded = fine_tuning.encode(TWO, [Example({"a": "x", "b": "y"}, "0")], plain, 256, as_pairs=False)
-    assert encoded.tokens == ([FIRST, COLON, X, DOT, SECOND, COLON, Y],)
-    assert encoded.types == ([0] * 7,)
-
-
-def test_empty_text_has_a_token_to_read(plain, tokenizer):
-    examples = [Example({"sentence": text}, "0") for text in ("", "x y x")]
-    assert fine_tuning.encode(ONE, examples, plain, 2, as_pairs=False).tokens == ([EOS], [X, Y])
-    assert fine_tuning.encode(ONE, examples, tokenizer, 256, as_pairs=True).tokens == ([CLS, SEP], [CLS, X, Y, X, SEP])
-
-
-def test_batch_is_padded_on_the_right(plain):
-    encoded = fine_tuning.encode(
-        ONE, [Example({"sentence": text}, "0") for text in ("x", "y x x", "x " * 33)], plain, 41, False
-    )
-    assert encoded.width == 41 and encoded.lengths_N.tolist() == [1, 3, 33]
-    tokens_BT, types_BT, lengths_B = encoded.batch([1, 0], 3, 5)
-    np.testing.assert_array_equal(tokens_BT, [[Y, X, X, 0, 0], [X, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(lengths_B, [3, 1, 1])
-    assert not types_BT.any()
+def test_texts_for_gpt2(model):
+    """A pair is one text, and an empty text has a token to read."""
+    pair = fine_tuning.encode(TWO, [Example({"a": "x", "b": "y"}, "0")], model.tokenizer, 256, as_pairs=False)
+    assert pair.tokens == (model.tokenizer("first: x. second: y")["input_ids"],) and not any(pair.types[0])
+    examples = [Example({"sentence": text}, "0") for text in ("", "cold rain and wind")]
+    encoded = fine_tuning.encode(ONE, examples, model.tokenizer, 2, as_pairs=False)
+    assert encoded.tokens == ([model.tokenizer.eos_token_id], model.tokenizer("cold rain and wind")["input_ids"][:2])

@@ -85,18 +85,18 @@ def test_the_nearest_mean_decides(synthetic, context, kind, name):
     assert len(set(want_Q)) > 2 and prediction.datastore["anchors"] == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("knn", {}),
-        ("knn_released", {"distance": "released"}),
-        ("knn_partial", {"distance": "partial"}),
-        ("knn_partial_raw", {"distance": "partial_raw"}),
-        ("knn_l2", {"distance": "hidden"}),
-        ("knn_centroid", {"centroid": "arithmetic"}),
-        ("knn_centroid_geometric", {"centroid": "geometric"}),
-    ],
-)
+VARIANTS = {
+    "knn": {},
+    "knn_released": {"distance": "released"},
+    "knn_partial": {"distance": "partial"},
+    "knn_partial_raw": {"distance": "partial_raw"},
+    "knn_l2": {"distance": "hidden"},
+    "knn_centroid": {"centroid": "arithmetic"},
+    "knn_centroid_geometric": {"centroid": "geometric"},
+}
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS.items())
 def test_variants_are_options_of_one_classifier(context, name, options):
     declared = registry.get(name)
     ours, expected = declared.run(context, declared.settings()), knn.run(context, KNNOptions(**options))

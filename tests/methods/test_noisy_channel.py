@@ -1,6 +1,7 @@
 """Noisy channel and its direct counterparts against their definitions, text by text and class by class."""
 
 import dataclasses
+import os
 import types
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import channel_texts, method, noisy_channel
+from knnprompt_jax.methods import method, noisy_channel
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
@@ -19,9 +20,10 @@ VARIANTS = ["channel", "direct", "direct++"]
 ALIKE = Task("alike", ("text",), "Text: {text}\nKind:", ("x", "y", "z"), ("old town", "old", "old town hall"))
 
 
-def kept(before, after, context):
-    """The tokens before what is scored, cut on the left so that all fits."""
-    return before[max(0, len(before) + len(after) - context) :]
+def mean_score(before, after, context):
+    """Mean log p of the tokens after, and of the end; those before are cut on the left so that all fits."""
+    after = [*after, whole_texts.model().tokenizer.eos_token_id]
+    return whole_texts.log_p(before[max(0, len(before) + len(after) - context) :], after).mean()
 
 
 def channel(labels, shown, text, label, limit, context):
@@ -29,8 +31,7 @@ def channel(labels, shown, text, label, limit, context):
     for number, (other, own) in enumerate(shown):
         before += tokens((" " if number else "") + labels[own]) + tokens(" " + other)[: limit + 16]
     before += tokens((" " if shown else "") + labels[label])
-    after = [*tokens(" " + text)[:limit], whole_texts.model().tokenizer.eos_token_id]
-    return whole_texts.log_p(kept(before, after, context), after).mean()
+    return mean_score(before, tokens(" " + text)[:limit], context)
 
 
 def direct(labels, shown, text, label, limit, context):
@@ -39,12 +40,8 @@ def direct(labels, shown, text, label, limit, context):
         before += tokens((" " if number else "") + other)[: limit + 16] + tokens(" " + labels[own])
     before += tokens((" " if shown else "") + text)[:limit]
     words = [tokens(" " + word) for word in labels]
-    common = 0
-    while all(len(word) > common and word[common] == words[0][common] for word in words):
-        common += 1
-    before += words[label][:common]
-    after = [*words[label][common:], whole_texts.model().tokenizer.eos_token_id]
-    return whole_texts.log_p(kept(before, after, context), after).mean()
+    common = len(os.path.commonprefix(words))
+    return mean_score(before + words[label][:common], words[label][common:], context)
 
 
 def direct_plus(labels, shown, text, label, limit, context):
@@ -56,7 +53,7 @@ DEFINITIONS = {"channel": channel, "direct": direct, "direct++": direct_plus}
 
 def by_definition(problem, variant, templates, contexts, limit, context):
     """Scores [U, Q, C]."""
-    task, labels = problem.task, channel_texts.verbalization(problem.task).labels
+    task, labels = problem.task, noisy_channel.verbalization_of(problem.task).labels
     texts, classes = [task.retrieval_text(query) for query in problem.evaluation], range(task.num_classes)
 
     def score(template, text, label):
@@ -136,11 +133,6 @@ def test_the_best_template_is_kept_and_the_others_told(predict):
     assert (result.prompts, result.truncated) == (4 * 6 * 7, 0)
 
 
-def test_the_best_template_is_the_best_on_average():
-    """The first is best with one seed, the third with the other, and the second on average."""
-    assert noisy_channel.best_template([(0.9, 0.8, 0.5, 0.7), (0.4, 0.8, 0.9, 0.7)]) == 1
-
-
 def test_one_template_has_nothing_to_choose(predict):
     result = predict("noisy_channel_direct_plus", make_problem(ALIKE), whole_texts.model(), template=3)
     assert result.note == "templates are ours: Min et al. have none for this task" and not result.candidates
@@ -149,7 +141,7 @@ def test_one_template_has_nothing_to_choose(predict):
 @pytest.mark.parametrize("name", [*catalogue.PAPER_TASKS, "sst5", catalogue.DEMO])
 def test_templates_of_every_task(name):
     task = catalogue.get(name)
-    words = channel_texts.verbalization(task)
+    words = noisy_channel.verbalization_of(task)
     assert words.is_published == (name not in ("mpqa", "cb", "rte", "demo"))
     assert len(words.words) == task.num_classes
     for template in range(4):
@@ -159,7 +151,7 @@ def test_templates_of_every_task(name):
 
 @pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
 def test_published_limits(task, text):
-    words = channel_texts.verbalization(catalogue.get(task))
+    words = noisy_channel.verbalization_of(catalogue.get(task))
     assert noisy_channel.Settings().limits(words, 2048) == (text, 1024)
     assert noisy_channel.Settings(demonstrations="ensembled").limits(words, 1024) == (text, text + 16)
     assert noisy_channel.Settings(context_tokens=997).limits(words, 1024) == (text, 997)
@@ -168,7 +160,7 @@ def test_published_limits(task, text):
 
 def test_special_tokens_are_added_once():
     """A tokenizer of single characters that begins every text with a token of its own, as OPT's does."""
-    writer = channel_texts.Writer(lambda texts: [[2, *map(ord, text)] for text in texts], 2, 3, text_tokens=4)
+    writer = noisy_channel.Writer(lambda texts: [[2, *map(ord, text)] for text in texts], 2, 3, text_tokens=4)
     shown = [("one", 1), ("a text of more than twenty tokens", 0)]
     family = writer.channel(["A", "B"], shown, ["", "query"])
     assert [chr(token) for token in family.prefix_P] == list("\2B one A a text of more than")
@@ -188,10 +180,8 @@ def test_a_text_that_fills_the_context():
 @pytest.mark.parametrize(("start", "end", "ends"), [(None, 7, (7, 7)), (5, None, (5, 5)), (5, 7, (5, 7))])
 def test_tokens_that_begin_and_end_texts(start, end, ends):
     tokenizer = types.SimpleNamespace(bos_token_id=start, eos_token_id=end)
-    assert noisy_channel.boundary_tokens(types.SimpleNamespace(tokenizer=tokenizer, name="m")) == ends
-
-
-def test_a_tokenizer_without_them_is_refused():
-    tokenizer = types.SimpleNamespace(bos_token_id=None, eos_token_id=None)
+    model = types.SimpleNamespace(tokenizer=tokenizer, name="m")
+    assert noisy_channel.boundary_tokens(model) == ends
+    tokenizer.bos_token_id = tokenizer.eos_token_id = None
     with pytest.raises(errors.UserError, match="m: the tokenizer has no token that begins or ends a text"):
-        noisy_channel.boundary_tokens(types.SimpleNamespace(tokenizer=tokenizer, name="m"))
+        noisy_channel.boundary_tokens(model)

@@ -5,10 +5,11 @@ import itertools
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
-from sklearn import linear_model, mixture, pipeline, preprocessing
+from sklearn import linear_model, mixture, neighbors, pipeline, preprocessing
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import calibrations, hidden_states, method, registry
+from tests.methods import whole_texts
 
 LINC = {"epochs": 4, "learning_rate": 0.3, "rows": 31}
 PROCA = {"restarts": 3}
@@ -186,10 +187,27 @@ def test_prototypical_calibration_of_equal_rows(synthetic):
     assert np.isfinite(prediction.probabilities_QC).all()
 
 
-def test_a_slope_reverses_a_boundary():
-    """No shift gets more than half of these rows right; a slope below 0 gets all."""
-    p_N = np.array([0.9, 0.8, 0.7, 0.3, 0.2, 0.1])
-    log_p_NC, y = np.log(np.column_stack([p_N, 1 - p_N])), np.array([1, 1, 1, 0, 0, 0])
-    slope_C, shift_C = calibrations.fit_supervised(log_p_NC, y, 0.01)
-    np.testing.assert_array_equal((log_p_NC * slope_C + shift_C).argmax(-1), y)
-    assert (slope_C < 0).all()
+def test_leave_one_out_against_a_loop():
+    rng = np.random.default_rng(1)
+    hidden_NE, y = rng.normal(size=(23, 3)), np.array([4, 1, 2] * 7 + [1, 0])
+    right = 0
+    for row in range(23):
+        nearest = neighbors.NearestCentroid().fit(np.delete(hidden_NE, row, 0), np.delete(y, row))
+        right += nearest.predict(hidden_NE[[row]]).item() == y[row]
+    assert hidden_states.leave_one_out(hidden_NE, y) == right / 23 > 0
+
+
+def test_of_equally_good_layers_the_last():
+    good_NE, bad_NE = np.array([[0.0], [1], [9], [8]]), np.zeros((4, 1))
+    layers_NLE = np.stack([bad_NE, good_NE, good_NE, bad_NE], axis=1)
+    assert hidden_states.choose_layer(layers_NLE, np.array([0, 0, 1, 1])) == (2, 1.0)
+
+
+@pytest.mark.parametrize("name", ["hidden_centroids_layer", "linear_probe_layer"])
+def test_predicts_from_the_layer_it_names(predict, name):
+    problem = whole_texts.trec(1, 3)
+    result = predict(name, problem, whole_texts.model())
+    assert result.classes_Q.shape == (3,) and result.note.startswith("layer ") and " of 2, " in result.note
+    np.testing.assert_allclose(result.probabilities_QC.sum(-1), 1)
+    texts = {problem.task.render(row) for row in (*problem.split.anchors, *problem.evaluation)}
+    assert result.prompts == len(texts)

@@ -12,10 +12,12 @@ from scipy import special
 from knnprompt_jax import lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import decoder, registry, shipped, tokenizers
+from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
 
 CONTEXT = 211
+TREC = catalogue.get("trec")
 SENTENCES = (
     "the film was a warm and quiet one",
     "rain all day",
@@ -65,6 +67,13 @@ def log_p(before: Sequence[int], after: Sequence[int]) -> np.ndarray:
     return special.log_softmax(logits_TV, axis=-1)[np.arange(len(after)), list(after)]
 
 
+def icl(problem: method.Problem, shown: Sequence[Example], query: Example) -> np.ndarray:
+    """Label probabilities [C] after one whole prompt, which keeps its last tokens."""
+    text = "".join(problem.task.render(row, row.label) + "\n" for row in shown) + problem.task.render(query)
+    before = tokens(text)[-CONTEXT:]
+    return special.softmax([log_p(before, [label])[0] for label in problem.label_ids])
+
+
 def make_problem(task: Task, demo_shots: int, anchor_shots: int, evaluation: Sequence[Example]) -> method.Problem:
     """A split of rows made up for the task: every class has as many, in turn."""
     shots = demo_shots + anchor_shots
@@ -88,3 +97,8 @@ def queries(task: Task, count: int) -> list[Example]:
         Example(dict.fromkeys(task.fields, text), task.labels[row % task.num_classes], row)
         for row, text in enumerate(texts)
     ]
+
+
+def trec(demo_shots: int, anchor_shots: int) -> method.Problem:
+    """A split of TREC and three rows to classify."""
+    return make_problem(TREC, demo_shots, anchor_shots, queries(TREC, 3))

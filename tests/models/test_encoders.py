@@ -48,11 +48,10 @@ def folder(bare, tmp_path) -> pathlib.Path:
     return shutil.copytree(bare, tmp_path / "some-encoder")
 
 
-def describe(folder: pathlib.Path, pooling: dict, modules: list = MODULES, options: dict | None = None) -> None:
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "sentence_bert_config.json").write_text(json.dumps(options or {}))
+def write(folder: pathlib.Path, files: dict) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content))
 
 
 def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: int) -> np.ndarray:
@@ -68,28 +67,30 @@ def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: i
     return np.stack(vectors)
 
 
+NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
+
+
 @pytest.mark.parametrize(
-    ("pooling", "described"),
+    ("described", "modules", "options", "recipe"),
     [
-        ("mean", {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}),
-        ("cls", {"pooling_mode": "cls", "embedding_dimension": 35}),
+        (
+            {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
+            MODULES,
+            {"max_seq_length": 7, "do_lower_case": False},
+            encoders.Recipe("mean", 7),
+        ),
+        ({"pooling_mode": "cls", "embedding_dimension": 35}, MODULES, {}, encoders.Recipe("cls", 29)),
+        ({"pooling_mode": "mean"}, [*MODULES, NORMALIZE], {}, encoders.Recipe("mean", 29, normalize=True)),
     ],
 )
-def test_described_pooling(folder, pooling, described):
-    describe(folder, described, options={"max_seq_length": 7, "do_lower_case": False})
+def test_described_pooling(folder, described, modules, options, recipe):
+    files = {"1_Pooling/config.json": described, "modules.json": modules, "sentence_bert_config.json": options}
+    write(folder, files)
     encoder = encoders.SentenceEncoder.from_pretrained(str(folder))
-    assert encoder.recipe == encoders.Recipe(pooling, 7)
-    np.testing.assert_allclose(encoder.encode(TEXTS), by_torch(folder, TEXTS, pooling, 7), atol=1e-4)
-
-
-def test_normalised(folder):
-    normalize = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
-    describe(folder, {"pooling_mode": "mean"}, [*MODULES, normalize])
-    encoder = encoders.SentenceEncoder.from_pretrained(str(folder))
-    assert encoder.recipe == encoders.Recipe("mean", 29, normalize=True)
-    want_ND = by_torch(folder, TEXTS, "mean", 29)
-    want_ND /= np.linalg.norm(want_ND, axis=1, keepdims=True)
-    np.testing.assert_allclose(encoder.encode(TEXTS), want_ND, atol=1e-5)
+    assert encoder.recipe == recipe
+    want_ND = by_torch(folder, TEXTS, recipe.pooling, recipe.max_length)
+    lengths_N1 = np.linalg.norm(want_ND, axis=1, keepdims=True) if recipe.normalize else 1
+    np.testing.assert_allclose(encoder.encode(TEXTS), want_ND / lengths_N1, atol=1e-4)
     assert encoder.encode([]).shape == (0, 35)
 
 
@@ -115,9 +116,7 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path):
     ],
 )
 def test_other_folders_are_refused(folder, files, message):
-    for name, content in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(json.dumps(content))
+    write(folder, files)
     with pytest.raises(errors.UserError, match=message) as failure:
         encoders.SentenceEncoder.from_pretrained(str(folder))
     assert "\n" not in str(failure.value)

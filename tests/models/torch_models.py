@@ -1,5 +1,6 @@
 """Small random models of `transformers`, and folders with them in each published layout."""
 
+import functools
 import json
 import pathlib
 import re
@@ -71,15 +72,8 @@ def write_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, shard
 
 def write_legacy_torch(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
     """Write the layout of PyTorch before 1.6."""
-    tensors = state(model)
-    _write(
-        tensors,
-        folder,
-        sharded,
-        "pytorch_model",
-        ".bin",
-        lambda *args: torch.save(*args, _use_new_zipfile_serialization=False),
-    )
+    save = functools.partial(torch.save, _use_new_zipfile_serialization=False)
+    _write(state(model), folder, sharded, "pytorch_model", ".bin", save)
     model.config.save_pretrained(folder)
 
 

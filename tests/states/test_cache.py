@@ -61,23 +61,18 @@ def test_a_flipped_bit_anywhere_is_refused(tmp_path, known):
     assert cache_in(tmp_path).find(keys_N, WIDTH)[0].all()
 
 
-def test_a_file_that_seems_encrypted_is_removed(tmp_path):
+def seem_encrypted(content):
     """Flip one bit of the flags in the directory of the zip file."""
-    keys_N, rows_NF = made(2)
-    cache_in(tmp_path).keep(keys_N, rows_NF)
-    (path,) = (tmp_path / "states").iterdir()
-    content = bytearray(path.read_bytes())
-    content[content.index(b"PK\x01\x02") + 8] ^= 1
-    path.write_bytes(content)
-    assert not cache_in(tmp_path).find(keys_N, WIDTH)[0].any() and not path.exists()
+    place = content.index(b"PK\x01\x02") + 8
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", None])
-def test_a_cut_file_is_removed(tmp_path, content):
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"junk", lambda content: content[:-40], seem_encrypted])
+def test_a_damaged_file_is_removed(tmp_path, damage):
     keys_N, rows_NF = made(3)
     cache_in(tmp_path).keep(keys_N, rows_NF)
     (path,) = (tmp_path / "states").iterdir()
-    path.write_bytes(path.read_bytes()[:-40] if content is None else content)
+    path.write_bytes(damage(path.read_bytes()))
     assert not cache_in(tmp_path).find(keys_N, WIDTH)[0].any() and not path.exists()
 
 

@@ -27,8 +27,8 @@ def test_an_interrupted_run_resumes_and_pytorch_has_its_loss(tmp_path, monkeypat
     documents = [" ".join(rng.choice(SENTENCES, 9)) for _ in range(311)]
     (tmp_path / "rows.txt").write_text(f"\n{pretrain_tiny.END_OF_TEXT}\n".join(documents))
     with monkeypatch.context() as patch:
-        save = training.Checkpoints.save
-        patch.setattr(training.Checkpoints, "save", lambda *given: save(*given) or stop(given[1] == 4))
+        save = training.Training.save
+        patch.setattr(training.Training, "save", lambda run, folder: save(run, folder) or stop(run.step == 4))
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path)
     whole, resumed = run(tmp_path, output=tmp_path / "whole"), run(tmp_path)

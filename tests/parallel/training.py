@@ -1,0 +1,25 @@
+"""Train a classifier on one device and, of eight, on the two that divide its batch; print where the arrays are."""
+
+import jax
+import numpy as np
+from flax import nnx
+
+from knnprompt_jax.methods import fine_tuning
+from knnprompt_jax.models import bert, registry
+
+if __name__ == "__main__":
+    sizes = {"vocab_size": 53, "hidden_size": 35, "num_hidden_layers": 2, "num_attention_heads": 5}
+    sizes |= {"model_type": "bert", "intermediate_size": 41, "max_position_embeddings": 37}
+    config, rng = registry.config_from_hf(sizes, registry.ENCODERS), np.random.default_rng(0)
+    lengths, losses = (3, 9, 17, 4, 30), []
+    tokens = tuple(rng.integers(0, 53, length).tolist() for length in lengths)
+    rows = fine_tuning.Texts(tokens, tuple([0] * length for length in lengths), 37)
+    for batch_mesh in (1, 6):
+        model = fine_tuning.SequenceClassifier(bert.Encoder(config, nnx.Rngs(1)), 3, nnx.Rngs(2))
+        settings = fine_tuning.Settings(steps=2, batch=6, learning_rate=1e-3)
+        tuner = fine_tuning.Trainer(model, settings, fine_tuning.make_mesh(batch_mesh))
+        losses.append(tuner.train(rows, np.array([0, 1, 2, 1, 0])))
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    leaf, (batch, *_) = jax.tree.leaves(tuner._params)[0], tuner._put(*rows.batch([0, 1, 2, 3, 4, 0], 6, 32))
+    assert leaf.sharding.is_fully_replicated and len(leaf.devices()) == 2
+    print(dict(tuner.mesh.shape), batch.addressable_shards[0].data.shape, tuner.predict_proba(rows).shape)
