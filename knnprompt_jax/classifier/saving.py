@@ -56,17 +56,19 @@ class Content:
     choice: choosing.Choice | None = None
 
     @classmethod
-    def of(cls, classifier: "Classifier") -> "Content":
-        """Return the content of a fitted classifier."""
+    def of(
+        cls, classifier: "Classifier", demonstrations: Sequence[Example], anchors: Iterable[Example], num_rows: int
+    ) -> "Content":
+        """Return the content of a classifier with these anchors."""
         return cls(
             type(classifier).__name__,
             classifier.task,
-            {name: getattr(classifier, name) for name in parameter_names(type(classifier))},
-            classifier.labels_.tolist(),
-            classifier.num_rows_,
-            classifier.demonstrations_,
-            tuple(classifier.anchors_.values()),
-            classifier.choice_,
+            {name: getattr(classifier, name) for name in classifier.option_names()},
+            getattr(classifier, "labels_", np.array(classifier.task.labels)).tolist(),
+            num_rows,
+            tuple(demonstrations),
+            tuple(anchors),
+            getattr(classifier, "choice_", None),
         )
 
     @classmethod
@@ -126,11 +128,6 @@ class Content:
             yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def parameter_names(kind: type) -> list[str]:
-    """Return the names of a classifier's options, without the model and the task."""
-    return [name for name in kind._get_param_names() if name not in ("model", "task")]  # type: ignore[attr-defined]
-
-
 @dataclasses.dataclass(frozen=True)
 class Saved:
     """A classifier in a folder, every file checked."""
@@ -139,13 +136,13 @@ class Saved:
     content: Content
     manifest: manifest_lib.Manifest
 
-    def classifier(self, kind: type, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> Any:
+    def classifier(self, kind: Any, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> Any:
         """Return the classifier, of this class; `options` replace its store's placement and memory.
 
         Raises:
           UserError: its options are not those of the class; the model is not that of the anchors; the arrays are not the rows'.
         """
-        content, names = self.content, parameter_names(kind)
+        content, names = self.content, kind.option_names()
         if set(content.parameters) != set(names):
             raise errors.UserError(f"{self.folder}: its options are not {', '.join(names)}")
         made = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
@@ -176,14 +173,22 @@ class Saved:
         shots = demo_shots + max(kept.values())
         return splits.FewShotSplit(content.demonstrations, content.anchors, seed, shots, demo_shots, counts, ())
 
-    def check(self, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **given: str) -> None:
-        """Raise UserError unless this model and task made the anchors, with the given `truncation` and `label_token`.
+    def check(
+        self,
+        model: tuple[str, str, Any, str, bool],
+        task: Task | None = None,
+        label_ids: Sequence[int] | None = None,
+        **given: str,
+    ) -> None:
+        """Raise UserError unless this model made the anchors, with the given task, label tokens and options of prompts.
 
         Args:
           model: as `LanguageModel.identity`.
+          given: `truncation` and `label_token`.
         """
-        expected = _provenance(self.content, model, task, label_ids, **given)
-        self.manifest.provenance.check(expected, self.folder)
+        content, made = self.content, self.manifest.provenance
+        label_ids = made.label_ids if label_ids is None else label_ids
+        made.check(_provenance(content, model, task or content.task, label_ids, **given), self.folder)
 
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
         """Load the model by the name that it had."""
@@ -238,7 +243,8 @@ def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> Non
     folder = absolute(folder)
     if recovered(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
-    content, arrays = Content.of(classifier), storage.arrays_of(classifier.store_)
+    anchors, arrays = classifier.anchors_.values(), storage.arrays_of(classifier.store_)
+    content = Content.of(classifier, classifier.demonstrations_, anchors, classifier.num_rows_)
     parallel.call_in_main(functools.partial(_begin, folder, content, classifier.kept_states()))
     with files.refusals(folder):
         storage.write(files.draft(folder), arrays)

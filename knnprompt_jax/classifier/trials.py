@@ -56,9 +56,16 @@ def draws(classifier: "Classifier", examples: Sequence[Example], shots: Sequence
     drawn: dict[int, Draw] = {}
     for number in shots:
         each = draw(classifier.task, examples, classifier.model, number, classifier.random_state)
-        classifier.check(each[1])
         drawn.setdefault(shots_of(each[0]), each)
-    return drawn
+    return possible(classifier, drawn)
+
+
+def possible(classifier: "Classifier", draws: Mapping[int, Draw]) -> dict[int, Draw]:
+    """Return the draws that have enough anchors for the classifier's k; raise UserError if there are none."""
+    most = max((anchors for _, anchors in draws.values()), key=len)
+    classifier.check(most)
+    k = classifier.options_.k
+    return {shots: each for shots, each in draws.items() if not isinstance(k, int) or k <= len(each[1])}
 
 
 def shots_of(demonstrations: Sequence[Example]) -> int:

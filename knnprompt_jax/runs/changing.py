@@ -35,8 +35,7 @@ def run(settings: "FitSettings", folder: pathlib.Path) -> tuple[Any, lm.PassStat
     mesh = inputs.make_mesh(settings, [settings.model])
     model = inputs.load_model(settings.model, settings.revision)
     sharding.check(model.config, mesh)
-    identity = model.identity(settings.dtype, settings.deterministic)
-    saved.check(identity, saved.content.task, saved.manifest.provenance.label_ids)
+    saved.check(model.identity(settings.dtype, settings.deterministic))
     with saving.lock(folder):
         saving.recovered(folder)
         saved = saving.read(folder)

@@ -32,8 +32,7 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
     model = inputs.load_model(settings.model, settings.revision)
     if saved:
         identity = model.identity(settings.dtype, settings.deterministic)
-        label_ids = saved.manifest.provenance.label_ids
-        saved.check(identity, rows.task, label_ids, truncation=settings.truncation, label_token=settings.label_token)
+        saved.check(identity, rows.task, truncation=settings.truncation, label_token=settings.label_token)
         drawn = [saved.split]
     else:
         shots = settings_lib.SHOTS if settings.shots is None else settings.shots or None

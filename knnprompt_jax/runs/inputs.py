@@ -51,6 +51,10 @@ class Model:
         """The last part of the name."""
         return pathlib.PurePath(self.name).name
 
+    @property
+    def context(self) -> int:
+        return self.config.num_positions
+
     @functools.cached_property
     def tokenize(self) -> layout.Tokenize:
         return layout.tokenize_with(self.tokenizer)

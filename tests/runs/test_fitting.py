@@ -149,7 +149,7 @@ def test_a_declared_task_is_taken_as_it_is(table):
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
         ({"label_column": "kind"}, "no row has a 'kind', only ticket_id, message, day, team; name the column"),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
-        ({"k": 7, "demo_shots": 1}, "--k=7: there are 6 anchors"),
+        ({"k": 7, "demo_shots": 1}, "k=7: there are 6 anchors"),
         ({"rule": "knn", "penalty": 1.0}, "--penalty: has no effect with --rule=knn"),
         ({"centroid": "arithmetic"}, "--centroid: has no effect without --rule=knn"),
         ({"rule": "knn", "distance": "hidden", "centroid": "arithmetic"}, "averages distributions"),
