@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 from sklearn import metrics
 
@@ -41,21 +43,30 @@ class Measures:
     predicted_Q: np.ndarray
     probabilities_QC: np.ndarray
 
-    @property
-    def accuracy(self) -> float:
-        return float(metrics.accuracy_score(self.y_Q, self.predicted_Q))
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Wilson's interval of the accuracy, at the confidence `CONFIDENCE`."""
+    @functools.cached_property
+    def overall(self) -> dict[str, Any]:
+        """Measures of all rows, by name; shares are from 0 to 1."""
+        classes = range(len(self.labels))
         right = int(np.sum(self.y_Q == self.predicted_Q))
         interval = stats.binomtest(right, len(self.y_Q)).proportion_ci(CONFIDENCE, "wilson")
-        return float(interval.low), float(interval.high)
-
-    @property
-    def macro_f1(self) -> float:
-        """The mean F1 of all classes that occur, as label or as prediction."""
-        return float(metrics.f1_score(self.y_Q, self.predicted_Q, average="macro", zero_division=0))
+        bins = outcomes.calibration(self.y_Q, self.probabilities_QC, self.predicted_Q)
+        return {
+            "rows": len(self.y_Q),
+            "accuracy": right / len(self.y_Q),
+            "accuracy_low": float(interval.low),  # Wilson's interval.
+            "accuracy_high": float(interval.high),
+            "commonest_class": float(np.bincount(self.y_Q).max() / len(self.y_Q)),  # The accuracy of predicting it.
+            # The mean of all classes that occur, as label or as prediction.
+            "macro_f1": float(metrics.f1_score(self.y_Q, self.predicted_Q, average="macro", zero_division=0)),
+            # The mean of −log p of the true class, in nats; a p of 0 counts as 2e-16.
+            "log_loss": float(metrics.log_loss(self.y_Q, self.probabilities_QC, labels=classes)),
+            "impossible_rows": int(np.sum(self.probabilities_QC[np.arange(len(self.y_Q)), self.y_Q] == 0)),
+            # Summed over classes: from 0 to 2.
+            "brier_score": float(
+                metrics.brier_score_loss(self.y_Q, self.probabilities_QC, labels=classes, scale_by_half=False)
+            ),
+            "expected_calibration_error": outcomes.calibration_error(bins),  # In ten bins of equal width.
+        }
 
     @functools.cached_property
     def per_class(self) -> tuple[PerClass, ...]:
@@ -69,27 +80,6 @@ class Measures:
     def confusion_CC(self) -> np.ndarray:
         """The number of rows of each class (rows) that are predicted as each class (columns)."""
         return metrics.confusion_matrix(self.y_Q, self.predicted_Q, labels=range(len(self.labels)))
-
-    @property
-    def log_loss(self) -> float:
-        """The mean of −log p of the true class, in nats; a p of 0 counts as 2e-16."""
-        return float(metrics.log_loss(self.y_Q, self.probabilities_QC, labels=range(len(self.labels))))
-
-    @property
-    def impossible(self) -> int:
-        """The number of rows whose true class has the probability 0."""
-        return int(np.sum(self.probabilities_QC[np.arange(len(self.y_Q)), self.y_Q] == 0))
-
-    @property
-    def brier(self) -> float:
-        """The mean squared error of the probabilities, summed over classes: from 0 to 2."""
-        classes = range(len(self.labels))
-        return float(metrics.brier_score_loss(self.y_Q, self.probabilities_QC, labels=classes, scale_by_half=False))
-
-    @property
-    def calibration_error(self) -> float:
-        """The expected calibration error, in ten bins of equal width."""
-        return outcomes.calibration_error(outcomes.calibration(self.y_Q, self.probabilities_QC, self.predicted_Q))
 
     @property
     def confidence_Q(self) -> np.ndarray:
@@ -109,3 +99,23 @@ class Measures:
     def at_coverage(self, share: float) -> Covered:
         """Return the first point of the curve that covers at least this share of all rows."""
         return next(point for point in self.coverage if point.coverage >= share)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all measures by name."""
+        overall = dict(self.overall)
+        interval = {"low": overall.pop("accuracy_low"), "high": overall.pop("accuracy_high")}
+        return {
+            **overall,
+            "accuracy_interval": {**interval, "confidence": CONFIDENCE, "method": "wilson"},
+            "classes": [dataclasses.asdict(each) for each in self.per_class],
+            "confusion": {"labels": list(self.labels), "counts": self.confusion_CC.tolist()},
+            "risk_coverage": [dataclasses.asdict(point) for point in self.coverage],
+        }
+
+    def to_csv(self) -> str:
+        """Return a line per number: measure, class (empty for all), value."""
+        rows: list[tuple[str, str, Any]] = [(name, "", value) for name, value in self.overall.items()]
+        for each in self.per_class:
+            rows += [(name, each.label, getattr(each, name)) for name in ("rows", "precision", "recall", "f1")]
+        table = pd.DataFrame(rows, columns=["measure", "class", "value"], dtype=object)
+        return table.to_csv(index=False, lineterminator="\n")

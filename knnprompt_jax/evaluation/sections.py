@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.evaluation import writing
+from knnprompt_jax import tables
 from knnprompt_jax.evaluation.measures import CONFIDENCE, Measures
 from knnprompt_jax.report import drawing, outcomes
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.tasks.task import Example, Task
 
+COVERAGES = (0.5, 0.8, 0.9, 1.0)
 _MOST = 20  # The most mistakes that are listed.
 _TITLES = {
     "summary": ("Summary", "All rows together."),
@@ -48,25 +49,37 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
     return [Section(name, *_TITLES[name], {}, **part) for name, part in parts.items()]
 
 
+def describe(measured: Measures) -> str:
+    """Return the measures of all rows and of each class as text."""
+    summary, *listings = _summary(measured), _coverage(measured), _classes(measured, measured.labels)
+    lines = [f"{name}: {value}. {meaning}" for name, value, meaning in summary.rows]
+    described = [f"{each.caption}\n\n{tables.render(each.headers, each.rows)}" for each in listings]
+    return "\n\n".join([f"{summary.caption}\n\n" + "\n".join(lines), *described])
+
+
 def _summary(measured: Measures) -> Listing:
-    low, high = measured.interval
-    interval = f"Wilson's {100 * CONFIDENCE:.0f} % interval: {100 * low:.1f} to {100 * high:.1f} %."
+    overall = measured.overall
+    low, high = 100 * overall["accuracy_low"], 100 * overall["accuracy_high"]
     loss = "Mean −log of the probability of the true class, in nats."
-    if measured.impossible:
-        loss += f" {measured.impossible:,} rows had probability 0 and count as 36 each."
+    if overall["impossible_rows"]:
+        loss += f" {overall['impossible_rows']:,} rows had probability 0 and count as 36 each."
     rows = (
-        ("Accuracy", _percent(measured.accuracy), interval),
-        ("Commonest class", _percent(writing.commonest(measured)), "The accuracy of always predicting it."),
-        ("Macro F1", _percent(measured.macro_f1), "Mean F1 of all classes that occur, as label or as prediction."),
-        ("Log loss", f"{measured.log_loss:.3f}", loss),
-        ("Brier score", f"{measured.brier:.3f}", "Mean squared error of the probabilities: 0 to 2."),
+        (
+            "Accuracy",
+            _percent(overall["accuracy"]),
+            f"Wilson's {100 * CONFIDENCE:.0f} % interval: {low:.1f} to {high:.1f} %.",
+        ),
+        ("Commonest class", _percent(overall["commonest_class"]), "The accuracy of always predicting it."),
+        ("Macro F1", _percent(overall["macro_f1"]), "Mean F1 of all classes that occur, as label or as prediction."),
+        ("Log loss", f"{overall['log_loss']:.3f}", loss),
+        ("Brier score", f"{overall['brier_score']:.3f}", "Mean squared error of the probabilities: 0 to 2."),
         (
             "Expected calibration error",
-            f"{100 * measured.calibration_error:.1f} points",
+            f"{100 * overall['expected_calibration_error']:.1f} points",
             "Mean difference between probability and accuracy, in ten bins.",
         ),
     )
-    return Listing(f"Measured on {len(measured.y_Q):,} rows.", ("Measure", "Value", "Meaning"), rows)
+    return Listing(f"Measured on {overall['rows']:,} rows.", ("Measure", "Value", "Meaning"), rows)
 
 
 def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
@@ -84,7 +97,7 @@ def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
 def _coverage(measured: Measures) -> Listing:
     rows = tuple(
         (_percent(point.coverage), f"{point.probability:.2f}", _percent(point.accuracy))
-        for point in dict.fromkeys(map(measured.at_coverage, writing.COVERAGES))
+        for point in dict.fromkeys(map(measured.at_coverage, COVERAGES))
     )
     return Listing(
         "Rows of equal probability count together.", ("Rows answered", "Probability at least", "Accuracy"), rows
@@ -96,7 +109,7 @@ def _risk(measured: Measures) -> drawing.Figure:
     panel, points = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
     style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(points) <= _MOST else ""}
     panel.axes.plot([100 * point.coverage for point in points], [100 * point.accuracy for point in points], **style)
-    panel.axes.axhline(100 * measured.accuracy, color=drawing.GREY, linestyle=":", linewidth=1)
+    panel.axes.axhline(100 * measured.overall["accuracy"], color=drawing.GREY, linestyle=":", linewidth=1)
     panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * min(point.accuracy for point in points)), 102))
     caption = "Accuracy on the rows of highest probability, by their share of all rows; dotted: on all rows."
     return drawing.Figure("coverage", caption, (panel.svg,))
