@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from sklearn import base
 
 from knnprompt_jax import errors, parallel
@@ -89,14 +88,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             return self.distance
         return self.choice_.rule.distance if hasattr(self, "choice_") else ""
 
-    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
-        """Draw demonstrations and anchors for each candidate number of demonstrations, preferred numbers first."""
-        shots: Any = self.demo_shots if isinstance(self.demo_shots, list | tuple) else [self.demo_shots]
-        if self.demo_shots == AUTO:
-            most = trials.most_shots(self.task, examples, self.model) if examples else 0
-            shots = trials.candidate_shots(most, examples) if examples else [0]
-        return trials.draws(self, examples, shots)
-
     def choose(
         self,
         draws: Mapping[int, trials.Draw],
@@ -136,7 +127,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         self.check()
         y = list(y)
         examples = inputs.labelled(self.task, X, y)
-        return self.fit_draws(self.draws(examples), len(examples), inputs.classes_like(self.task, y))
+        return self.fit_draws(trials.draws(self, examples), len(examples), inputs.classes_like(self.task, y))
 
     def fit_draws(
         self, draws: Mapping[int, trials.Draw], num_rows: int | None = None, labels_C: np.ndarray | None = None
@@ -295,16 +286,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         self._check_fitted()
         with saving.lock(pathlib.Path(folder)):
             saving.save(self, pathlib.Path(folder), overwrite)
-
-    @classmethod
-    def load(
-        cls, folder: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
-    ) -> Self:
-        """Load a saved classifier of this class; see `estimator.load`."""
-        saved = saving.read(pathlib.Path(folder))
-        if saved.content.kind != cls.__name__:
-            raise errors.UserError(f"{folder}: holds {saved.content.kind}, not {cls.__name__}: use load(folder)")
-        return saved.classifier(cls, model or saved.load_model(mesh))
 
     def read(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> lm_lib.States:
         """Return the states of the examples' prompts, after the fitted demonstrations or the given ones."""

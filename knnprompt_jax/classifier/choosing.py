@@ -129,20 +129,13 @@ class Choice:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Restore a choice from `dataclasses.asdict`; raise UserError, ValueError, TypeError or KeyError if it is none."""
+        """Restore a choice from `dataclasses.asdict`; raise UserError, TypeError or KeyError if it is none."""
         candidates = tuple(
-            Candidate(options.from_config(Rule, each["rule"]), _score(each["score"])) for each in content["candidates"]
+            Candidate(options.from_config(Rule, each["rule"]), Score(**each["score"])) for each in content["candidates"]
         )
-        numbers = content["num_anchors"], content["is_earlier"]
-        if content["metric"] not in METRICS or tuple(map(type, numbers)) != (int, bool):
-            raise ValueError("its choice")
-        estimate = content["estimate"] and _score(content["estimate"])
+        estimate = content["estimate"] and Score(**content["estimate"])
         rule = options.from_config(Rule, content["rule"])
-        return cls(rule, candidates, estimate, content["metric"], *numbers)
-
-
-def _score(content: Mapping[str, float]) -> Score:
-    return Score(**{field.name: float(content[field.name]) for field in dataclasses.fields(Score)})
+        return cls(**{**content, "rule": rule, "candidates": candidates, "estimate": estimate})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,9 +1,9 @@
 """Why a text got its label: the contributions of its words, and its neighbours with the largest terms of their distance."""
 
 import dataclasses
+import functools
 import math
 import re
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from knnprompt_jax.classifier.base import Classifier
 
 MOST_PARTS = 64  # A longer text is split into parts of several words.
-_vocabularies: "weakref.WeakKeyDictionary[lm.LanguageModel, tuple[np.ndarray, np.ndarray]]" = (
-    weakref.WeakKeyDictionary()
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +178,7 @@ def reasons(classifier: "Classifier", states: lm.States, places_k: np.ndarray, m
     if distance.reads_label_words:
         texts, groups_W = np.array(classifier.task.label_words), np.arange(classifier.task.num_classes)
     else:
-        texts, groups_W = _vocabulary(classifier.model)
+        texts, groups_W = _vocabulary(classifier.model.tokenizer, len(head))
     found = []
     for terms_W, k_W in zip(terms_kW, k_kW, strict=True):
         sums = [np.bincount(groups_W, each_W, len(texts)) for each_W in (terms_W, p_W, k_W)]
@@ -190,10 +187,8 @@ def reasons(classifier: "Classifier", states: lm.States, places_k: np.ndarray, m
     return found
 
 
-def _vocabulary(model: lm.LanguageModel) -> tuple[np.ndarray, np.ndarray]:
+@functools.lru_cache(maxsize=1)
+def _vocabulary(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct texts of tokens without case and outer blanks, and the index [V] of each token's text."""
-    if model not in _vocabularies:
-        texts = model.tokenizer.batch_decode([[token] for token in range(len(model.head))])
-        plain = [text.strip().casefold() or text for text in texts]
-        _vocabularies[model] = tuple(np.unique(plain, return_inverse=True))  # type: ignore[assignment]
-    return _vocabularies[model]
+    texts = tokenizer.batch_decode([[token] for token in range(size)])
+    return np.unique([text.strip().casefold() or text for text in texts], return_inverse=True)

@@ -3,11 +3,11 @@
 import html
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from knnprompt_jax.classifier.explanation import Explanation, Part
+    from knnprompt_jax.classifier.explanation import Explanation
 
 _WIDTH, _PART_WIDTH = 100, 60  # The most characters of a text, and of a part of it.
 _MOST = 10  # The most neighbours and parts.
@@ -19,83 +19,53 @@ def to_terminal(explanation: "Explanation", coloured: bool | None = None) -> str
     """Return lines of bounded length, by default in colours if standard output is a terminal and NO_COLOR is not set."""
     if coloured is None:
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    texts = []
-    for part in explanation.parts:
-        text = _text(part, explanation)
-        if coloured and _matters(part):
-            text = f"{_FOR if part.contribution > 0 else _AGAINST}{text}{_PLAIN}"
-        texts.append(text)
-    words = " ".join(texts)
-    lines = [words if coloured else _cut(words, _WIDTH), f"  label {explanation.label}: {_shares(explanation)}"]
-    lines += [f"  {_contributions(explanation)}", _heading(explanation)]
+    if not coloured:
+        words, *lines = _lines(explanation, lambda text, contribution: text)
+        return "\n".join([_cut(words, _WIDTH), *lines])
+    return "\n".join(_lines(explanation, lambda text, share: f"{_FOR if share > 0 else _AGAINST}{text}{_PLAIN}"))
+
+
+def to_html(explanation: "Explanation") -> str:
+    """Return the lines with words for the label marked green, and words against it red and underlined."""
+
+    def mark(text: str, contribution: float) -> str:
+        look = "rgba(0,150,70,0.4)" if contribution > 0 else "rgba(210,40,30,0.4);text-decoration:underline"
+        return f'<mark style="color:inherit;background:{look}" title="{contribution:+.2f}">{text}</mark>'
+
+    return f'<pre style="white-space:pre-wrap">{"<br>".join(_lines(explanation, mark, html.escape))}</pre>'
+
+
+def _lines(
+    explanation: "Explanation", mark: Callable[[str, float], str], escape: Callable[[str], str] = str
+) -> list[str]:
+    """Return the words, then the probabilities, the largest contributions, and the neighbours.
+
+    Args:
+      mark: marks an escaped word with a contribution.
+    """
+    texts = [_cut(_plain(part.of(explanation.fields)), _PART_WIDTH) for part in explanation.parts]
+    marked, listed = [], []
+    for text, part in zip(texts, explanation.parts, strict=True):
+        matters = abs(part.contribution) >= _LEAST
+        marked.append(mark(escape(text), part.contribution) if matters else escape(text))
+        if matters:
+            listed.append((part.contribution, f"{text!r} {part.contribution:+.2f}"))
+    largest = [words for _, words in sorted(listed, key=lambda item: -abs(item[0]))[:_MOST]]
+    contributions = "no single word changes the probability of the label"
+    if largest:
+        contributions = f"contributions to the probability of {explanation.label}: {', '.join(largest)}"
+    classes = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MOST]
+    shares = ", ".join(f"{label} {share:.2f}" for label, share in classes if share >= _LEAST)
+    aside = "" if explanation.has_votes else "; the linear probe decides without them"
+    lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
+    lines.append(f"nearest anchors ({explanation.measure}{aside}):")
     for near in explanation.neighbours[:_MOST]:
         lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {_one_line(near.fields)}")
         if near.reasons:
             lines.append(f"    {', '.join(map(str, near.reasons))}")
-    return "\n".join(lines) + _rest(explanation)
-
-
-def to_html(explanation: "Explanation") -> str:
-    """Return a paragraph with marked words, and a table of the neighbours."""
-    words = " ".join(_marked(part, explanation) for part in explanation.parts)
-    escaped = (str(explanation.label), _shares(explanation), _contributions(explanation), _heading(explanation))
-    label, shares, parts, heading = map(html.escape, escaped)
-    table = _row("th", ["id", "label", "distance", "text", "largest terms of the distance"])
-    for near in explanation.neighbours[:_MOST]:
-        reasons = ", ".join(map(str, near.reasons))
-        table += _row("td", [near.id, near.label, f"{near.distance:z.4f}", _one_line(near.fields), reasons])
-    return (
-        f"<p>{words}<br><b>{label}</b>: {shares}<br>{parts}</p><p>{heading}</p><table>{table}</table>"
-        f"{html.escape(_rest(explanation))}"
-    )
-
-
-def _shares(explanation: "Explanation") -> str:
-    largest = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MOST]
-    return ", ".join(f"{label} {share:.2f}" for label, share in largest if share >= _LEAST)
-
-
-def _contributions(explanation: "Explanation") -> str:
-    """Return the parts with the largest contributions, in words."""
-    largest = sorted(explanation.parts, key=lambda part: -abs(part.contribution))[:_MOST]
-    listed = [f"{_text(part, explanation)!r} {part.contribution:+.2f}" for part in largest if _matters(part)]
-    if not listed:
-        return "no single word changes the probability of the label"
-    return f"contributions to the probability of {explanation.label}: {', '.join(listed)}"
-
-
-def _heading(explanation: "Explanation") -> str:
-    aside = "" if explanation.has_votes else "; the linear probe decides without them"
-    return f"nearest anchors ({explanation.measure}{aside}):"
-
-
-def _rest(explanation: "Explanation") -> str:
-    count = len(explanation.neighbours) - _MOST
-    return f"\n  and {count} more" if count > 0 else ""
-
-
-def _matters(part: "Part") -> bool:
-    return abs(part.contribution) >= _LEAST
-
-
-def _text(part: "Part", explanation: "Explanation") -> str:
-    return _cut(_plain(part.of(explanation.fields)), _PART_WIDTH)
-
-
-def _marked(part: "Part", explanation: "Explanation") -> str:
-    """Return the part, green if it supports the label, red and underlined if it opposes it, by the size of its contribution."""
-    text = html.escape(_text(part, explanation))
-    if not _matters(part):
-        return text
-    strength = 0.1 + 0.5 * abs(part.contribution) / max(abs(each.contribution) for each in explanation.parts)
-    colour = "0,150,70" if part.contribution > 0 else "210,40,30"
-    line = "" if part.contribution > 0 else ";text-decoration:underline"
-    style = f"background:rgba({colour},{strength:.2f});color:inherit{line}"
-    return f'<mark style="{style}" title="{part.contribution:+.2f}">{text}</mark>'
-
-
-def _row(tag: str, cells: Sequence[Any]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
+    if len(explanation.neighbours) > _MOST:
+        lines.append(f"  and {len(explanation.neighbours) - _MOST} more")
+    return [" ".join(marked), *map(escape, lines)]
 
 
 def _one_line(fields: Mapping[str, str]) -> str:

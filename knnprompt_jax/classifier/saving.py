@@ -97,35 +97,29 @@ class Content:
         kept = (tuple(rows[:count]), tuple(rows[count:]), choice)
         return cls(described["class"], task, described["parameters"], labels, num_rows, *kept)
 
-    def write(self, folder: pathlib.Path) -> None:
-        """Write the two files."""
-        described = json.dumps(self._described(), indent=1, ensure_ascii=False)
-        (folder / CLASSIFIER).write_text(described, encoding="utf-8")
-        (folder / ROWS).write_text("".join(self._lines()), encoding="utf-8")
-
-    def is_same(self, other: "Content") -> bool:
-        """Return whether both would be written alike, apart from what is chosen."""
-        first, second = (dataclasses.replace(content, choice=None) for content in (self, other))
-        return first._described() == second._described() and list(self._lines()) == list(other._lines())
-
-    def _described(self) -> dict[str, Any]:
-        return {
+    def files(self) -> dict[str, str]:
+        """Return the text of the two files by name."""
+        described = {
             "class": self.kind,
             "task": dataclasses.asdict(self.task),
-            "parameters": {name: _plain(value) for name, value in self.parameters.items()},
+            "parameters": dict(sorted(self.parameters.items())),
             "labels": list(self.labels),
             "num_rows": self.num_rows,
             "num_demonstrations": len(self.demonstrations),
             "choice": self.choice and dataclasses.asdict(self.choice),
         }
-
-    def _lines(self) -> Iterable[str]:
-        """Yield a line per row, demonstrations first."""
+        rows = []
         for example in (*self.demonstrations, *self.anchors):
             row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
-            if example.content:
-                row["content"] = example.content
-            yield json.dumps(row, ensure_ascii=False) + "\n"
+            rows.append(row | ({"content": example.content} if example.content else {}))
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        text = json.dumps(described, indent=1, ensure_ascii=False, default=_plain)
+        return {CLASSIFIER: text, ROWS: "".join(lines)}
+
+    def is_same(self, other: "Content") -> bool:
+        """Return whether both have the same files, apart from what is chosen."""
+        first, second = (dataclasses.replace(content, choice=None) for content in (self, other))
+        return first.files() == second.files()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,7 +319,8 @@ def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> Non
     """Begin a draft of the folder with the JSON files and the states."""
     draft = files.begin_folder(folder)
     with files.refusals(folder):
-        content.write(draft)
+        for name, text in content.files().items():
+            (draft / name).write_text(text, encoding="utf-8")
         (draft / STATES).mkdir()
         for name, array_N in zip(_ARRAYS, jax.tree.leaves(states), strict=True):
             with (draft / STATES / name).open("wb") as file:  # `np.save` would lose the system's reason for a refusal.
@@ -374,9 +369,7 @@ def _provenance(
 
 def _plain(value: Any) -> Any:
     """Convert to what JSON can write: NumPy's values to Python's, options to dictionaries."""
-    if isinstance(value, options_lib.Options):
-        return value.to_dict()
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    return value.to_dict() if isinstance(value, options_lib.Options) else value.tolist()
 
 
 def _one_line(error: Exception) -> str:

@@ -4,13 +4,14 @@ import collections
 import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import choosing, evidence, inputs
+from knnprompt_jax.classifier.options import AUTO
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import splits
@@ -35,10 +36,8 @@ def draw(
     Each class gives `shots` rows, at most half of its own. None means as many as the model's context holds.
 
     Raises:
-      UserError: there are no examples, or `shots` is negative.
+      UserError: `shots` is negative.
     """
-    if not examples:
-        raise errors.UserError("X is empty: at least one row is needed")
     if shots is None:
         shots = most_shots(task, examples, model)
     if shots < 0:
@@ -51,10 +50,15 @@ def draw(
     return drawn, [example for example in examples if example.row not in rows]
 
 
-def draws(classifier: "Classifier", examples: Sequence[Example], shots: Sequence[int | None]) -> dict[int, Draw]:
-    """Draw demonstrations and anchors for each number of demonstrations per class, preferred numbers first."""
+def draws(classifier: "Classifier", examples: Sequence[Example]) -> dict[int, Draw]:
+    """Draw demonstrations and anchors for each candidate number of demonstrations per class, preferred numbers first."""
+    if not examples:
+        raise errors.UserError("X is empty: at least one row is needed")
+    shots: Any = classifier.demo_shots
+    if shots == AUTO:
+        shots = candidate_shots(most_shots(classifier.task, examples, classifier.model), examples)
     drawn: dict[int, Draw] = {}
-    for number in shots:
+    for number in shots if isinstance(shots, list | tuple) else [shots]:
         each = draw(classifier.task, examples, classifier.model, number, classifier.random_state)
         drawn.setdefault(shots_of(each[0]), each)
     return possible(classifier, drawn)
@@ -143,10 +147,6 @@ class Tuning:
     choice: choosing.Choice
     warnings: tuple[str, ...]
     baselines: Mapping[str, choosing.Score] = dataclasses.field(default_factory=dict)
-
-    @property
-    def best(self) -> choosing.Rule:
-        return self.choice.rule
 
     def __str__(self) -> str:
         warnings = (f"warning: {text}" for text in self.warnings)

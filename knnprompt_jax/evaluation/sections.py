@@ -1,7 +1,6 @@
 """Sections of the page of an evaluation."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,16 +12,6 @@ from knnprompt_jax.tasks.task import Example, Task
 
 COVERAGES = (0.5, 0.8, 0.9, 1.0)
 _MOST = 20  # The most mistakes that are listed.
-_TITLES = {
-    "summary": ("Summary", "All rows together."),
-    "classes": ("Confusion", "Rows by their label and their prediction."),
-    "calibration": ("Calibration", "Whether predictions with probability p are right in a share p of the cases."),
-    "coverage": (
-        "Coverage",
-        "Accuracy if only the rows with the highest probabilities are answered, and people answer the others.",
-    ),
-    "mistakes": ("Mistakes", "Most probable first: a label may be wrong, or a class may lack anchors."),
-}
 
 
 def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[Section]:
@@ -31,22 +20,31 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
     names = [words[label] for label in measured.labels]
     labels = tuple(names if len(set(names)) == len(names) else measured.labels)
     caption = "Rows by their label (rows) and their prediction (columns)."
+    confusion = outcomes.confusion(labels, measured.confusion_CC, caption)
     with drawing.style():
-        parts: dict[str, dict[str, Any]] = {
-            "summary": {"listings": (_summary(measured),)},
-            "classes": {
-                "listings": (_classes(measured, labels),),
-                "matrices": (outcomes.confusion(labels, measured.confusion_CC, caption),),
-            },
-            "calibration": {
-                "figures": (
-                    outcomes.reliability(measured.y_Q, measured.probabilities_QC, measured.predicted_Q, "rows"),
-                )
-            },
-            "coverage": {"listings": (_coverage(measured),), "figures": (_risk(measured),)},
-            "mistakes": {"listings": (_mistakes(measured, examples, task, labels),)},
-        }
-    return [Section(name, *_TITLES[name], {}, **part) for name, part in parts.items()]
+        reliability = outcomes.reliability(measured.y_Q, measured.probabilities_QC, measured.predicted_Q, "rows")
+        risk = _risk(measured)
+    calibration = "Whether predictions with probability p are right in a share p of the cases."
+    coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
+    mistakes = "Most probable first: a label may be wrong, or a class may lack anchors."
+    by_class, by_share, wrong = (
+        _classes(measured, labels),
+        _coverage(measured),
+        _mistakes(measured, examples, task, labels),
+    )
+    return [
+        Section("summary", "Summary", "All rows together.", listings=(_summary(measured),)),
+        Section(
+            "classes",
+            "Confusion",
+            "Rows by their label and their prediction.",
+            listings=(by_class,),
+            matrices=(confusion,),
+        ),
+        Section("calibration", "Calibration", calibration, figures=(reliability,)),
+        Section("coverage", "Coverage", coverage, listings=(by_share,), figures=(risk,)),
+        Section("mistakes", "Mistakes", mistakes, listings=(wrong,)),
+    ]
 
 
 def describe(measured: Measures) -> str:

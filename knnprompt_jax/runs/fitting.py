@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from absl import logging
 from knnprompt_jax import errors, files, lm, options, parallel, states, tables
 from knnprompt_jax.classifier import estimator, rules, saving, trials
 from knnprompt_jax.classifier import options as classifier_options
-from knnprompt_jax.models import sharding
 from knnprompt_jax.runs import changing, inputs, overview
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
@@ -144,14 +143,11 @@ def run(settings: FitSettings) -> Result:
     if settings.is_change:
         return Result(*changing.run(settings, folder))
     saving.check_outside(folder.parent)
-    settings = inputs.resolved(settings)
-    inputs.join(settings.distributed, settings.datastore)
-    mesh = inputs.make_mesh(settings, [settings.model])
-    model = inputs.load_model(settings.model, settings.revision)
-    sharding.check(model.config, mesh)
+    settings, mesh, model = inputs.begin(settings)
     classifier, draws, num_rows = _draw(settings, model)
+    contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
     with saving.lock(folder):
-        saved = _finished(settings, model, folder, classifier, draws, num_rows)
+        saved = _finished(settings, model, folder, contents)
         if not saved:
             for demonstrations, anchors in draws.values():
                 classifier.lay_out(trials.sample(anchors, classifier.random_state), demonstrations)
@@ -213,19 +209,13 @@ def _warn(train: Sequence[Example], kept: Sequence[Example]) -> None:
 
 
 def _finished(
-    settings: FitSettings,
-    model: inputs.Model,
-    folder: pathlib.Path,
-    classifier: Any,
-    draws: Mapping[int, trials.Draw],
-    num_rows: int,
+    settings: FitSettings, model: inputs.Model, folder: pathlib.Path, contents: Sequence[saving.Content]
 ) -> saving.Saved | None:
-    """Return the classifier in the folder if it is that of a draw; raise UserError if another one must not be replaced."""
+    """Return the classifier in the folder if it has one of the contents; raise UserError if it must not be replaced."""
     if not saving.recovered(folder):
         return None
     try:
         saved = saving.read(folder)
-        contents = (saving.Content.of(classifier, *draw, num_rows) for draw in draws.values())
         if any(saved.content.is_same(content) for content in contents):
             saved.check(model.identity(settings.dtype, settings.deterministic))
             return saved

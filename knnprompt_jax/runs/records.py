@@ -140,7 +140,9 @@ def read(path: pathlib.Path) -> Record:
         raise errors.UserError(f"{path}: a record of format {content['format']}; this version reads format {FORMAT}")
     if content.pop("checksum", None) != _checksum(content):
         raise errors.UserError(f"{path}: altered since it was written (its checksum does not match)")
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
+    }
     del values["macro_f1"]
     return Record(**values)
 

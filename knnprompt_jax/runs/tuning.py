@@ -87,7 +87,6 @@ def run(settings: TuningSettings) -> Result:
         anchors = list(classifier.anchors_.values())
         return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.apply)
     task, rows = inputs.load_train(settings, settings.task or "demo", settings.train_file or "")
-    seed = settings.seed or 0
     model = inputs.load_weights(settings, inputs.load_model(settings.model, settings.revision), mesh)
     auto = estimator.AutoClassifier(
         model,
@@ -96,11 +95,10 @@ def run(settings: TuningSettings) -> Result:
         metric=settings.metric,
         truncation=settings.truncation,
         label_token=settings.label_token,
-        random_state=seed,
+        random_state=settings.seed or 0,
     )
-    auto.states_cache = states.user_cache(settings.cache_gb)
-    examples = classifier_inputs.labelled(task, [row.fields for row in rows], [row.label for row in rows])
-    draws = auto.draws(examples)
+    auto.states_cache = states.user_cache(settings.cache_gb) or auto.states_cache
+    draws = trials.draws(auto, rows)
     choice = auto.choose(draws, grid=choosing.Grid(ks=settings.k))
     anchors = trials.compared(auto, draws)
     tried = trials.Tuning(choice, tuple(trials.warnings(auto, anchors, choice)))

@@ -4,8 +4,6 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -184,20 +182,3 @@ def test_nothing_is_done_while_another_process_writes(job, tmp_path):
         for run in (lambda: fitting.run(job), lambda: change(job, remove_ids=(3,))):
             with pytest.raises(errors.UserError, match="another process is writing to it"):
                 run()
-
-
-@pytest.mark.long
-def test_of_two_processes_at_once_one_works_and_the_other_reports_it(job, tmp_path):
-    """Both append: in the end the classifier is whole, and each row is there once."""
-    count = len(ids(job))
-    command = [sys.executable, str(ROOT / "experiments" / "fit.py"), f"--store={job.store}"]
-    command.append(f"--append={tmp_path / 'more.csv'}")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
-    messages = [process.communicate(timeout=500)[1] for process in running]
-    assert 0 in (codes := [process.returncode for process in running]) and set(codes) <= {0, 2}
-    for process, text in zip(running, messages, strict=True):
-        if process.returncode:
-            assert text.strip().splitlines()[-1].startswith("error: ") and "another process is writing to it" in text
-    assert len(kp.load(job.store).store_) == count + 3
