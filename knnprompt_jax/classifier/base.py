@@ -124,7 +124,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         Raises:
           UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
         """
-        self.check()
         y = list(y)
         examples = inputs.labelled(self.task, X, y)
         return self.fit_draws(trials.draws(self, examples), len(examples), inputs.classes_like(self.task, y))
@@ -301,7 +300,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
 
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
-        self.check()
         # Pad to a power of two, so that calls of about the same size share a compiled program.
         padded = placement.pad(states, 1 << (max(1, len(states)) - 1).bit_length())
         return placement.take(self.searched_.search(padded, self.search_options(k)), slice(0, len(states)))
@@ -310,10 +308,10 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         """Return the options of a search for k anchors."""
         return SearchOptions(k if self.centroid == "none" else 1, self.rule_.distance, self.approximate_recall or None)
 
-    def check(self, anchors: Sequence[Example] | None = None) -> None:
-        """Raise UserError on an invalid option, or on fewer than k anchors if they are given."""
+    def check(self, anchors: Sequence[Example]) -> None:
+        """Raise UserError on an invalid option, or if there are fewer than k anchors."""
         k = self.options_.k
-        if anchors is not None and isinstance(k, int) and k > len(anchors):
+        if isinstance(k, int) and k > len(anchors):
             raise errors.UserError(f"k={k}: there are {len(anchors)} anchors; choose k ≤ {len(anchors)}")
 
     def label_ids(self, task: Task | None = None) -> Sequence[int]:

@@ -300,4 +300,4 @@ def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: in
     distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, others_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]
     near = evidence.y_N[others_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)
-    return fitted.probabilities(*near, evidence.hidden_NE[places_n])
+    return fitted.probabilities(*near, fitted.probed(evidence.hidden_NE[places_n]))

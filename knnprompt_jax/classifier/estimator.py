@@ -73,15 +73,14 @@ class AutoClassifier(base.Classifier):
 
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
         fitted = dataclasses.replace(self.fitted_, rule=self.rule_)
-        neighbours = np.asarray(near.labels_Qk), np.asarray(near.distances_Qk)
-        if states is None:
-            p_QC = fitted.left_out(*neighbours, np.asarray(self.kept_states().hidden_NE), self.store_.labels_N)
-        else:
-            prior_C = inputs.prior(self.options_.class_prior, self.labels_)
-            p_QC = fitted.probabilities(*neighbours, np.asarray(states.hidden_NE), prior_C)
+        given = self.kept_states() if states is None else states
+        y_Q = self.store_.labels_N if states is None else None
+        prior_C = None if states is None else inputs.prior(self.options_.class_prior, self.labels_)
+        probed_QP = fitted.probed(np.asarray(given.hidden_NE), y_Q)
+        p_QC = fitted.probabilities(np.asarray(near.labels_Qk), np.asarray(near.distances_Qk), probed_QP, prior_C)
         return p_QC.argmax(-1), p_QC
 
-    def check(self, anchors: Sequence[Example] | None = None) -> None:
+    def check(self, anchors: Sequence[Example]) -> None:
         inputs.prior(self.options_.class_prior, np.array(self.task.labels))
         super().check(anchors)
 

@@ -140,7 +140,6 @@ class Saved:
         if set(content.parameters) != set(names):
             raise errors.UserError(f"{self.folder}: its options are not {', '.join(names)}")
         made = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
-        made.check()
         self.check(model.identity, content.task, made.label_ids())
         kept = (content.demonstrations, content.anchors, content.choice, content.num_rows, np.array(content.labels))
         return made.use_store(self.load(model, options), *kept, self.states(model))

@@ -177,14 +177,12 @@ def tune(classifier: "Classifier", ks: Sequence[int], metric: str) -> Tuning:
 
 def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: choosing.Choice) -> Iterator[str]:
     """Yield the reasons to doubt the scores of a choice for these anchors."""
-    k = choice.rule.k
     counts = collections.Counter(example.label for example in anchors)
+    # An anchor is sure of the vote if more than half of its k neighbours are others of its class.
+    enough = 2 if choice.rule.rule == "probe" else choice.rule.k // 2 + 2
     for label in classifier.task.labels:
-        # An anchor is sure of the vote if more than half of its k neighbours are others of its class.
-        if choice.rule.rule != "probe" and 2 * (counts[label] - 1) <= k:
-            yield f"class {label!r} has {counts[label]} anchors, too few to judge it at k={k}"
-        elif counts[label] < 2:
-            yield f"class {label!r} has {counts[label]} anchors, too few to judge it"
+        if counts[label] < enough:
+            yield f"class {label!r} has {counts[label]} anchors, too few to judge it: at least {enough} are needed"
     if len(counts) == 1:
         yield "all anchors have one class: every prediction is right"
     texts = collections.Counter(tuple(example.fields.values()) for example in anchors)

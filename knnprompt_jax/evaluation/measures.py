@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,26 +13,6 @@ from sklearn import metrics
 from knnprompt_jax.report import outcomes
 
 CONFIDENCE = 0.95
-
-
-@dataclasses.dataclass(frozen=True)
-class PerClass:
-    """The rows, precision, recall and F1 of a class; 0 where the denominator is 0."""
-
-    label: str
-    rows: int
-    precision: float
-    recall: float
-    f1: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Covered:
-    """The rows whose prediction has at least this probability: their share of all rows, and the accuracy on them."""
-
-    probability: float
-    coverage: float
-    accuracy: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,12 +50,13 @@ class Measures:
         }
 
     @functools.cached_property
-    def per_class(self) -> tuple[PerClass, ...]:
-        columns = metrics.precision_recall_fscore_support(
+    def per_class(self) -> pd.DataFrame:
+        """The label, rows, precision, recall and F1 of each class; 0 where the denominator is 0."""
+        precision_C, recall_C, f1_C, rows_C = metrics.precision_recall_fscore_support(
             self.y_Q, self.predicted_Q, labels=range(len(self.labels)), zero_division=0
         )
-        precision_C, recall_C, f1_C, rows_C = (column.tolist() for column in columns)
-        return tuple(map(PerClass, self.labels, map(int, rows_C), precision_C, recall_C, f1_C))
+        columns = {"label": self.labels, "rows": rows_C, "precision": precision_C, "recall": recall_C, "f1": f1_C}
+        return pd.DataFrame(columns)
 
     @property
     def confusion_CC(self) -> np.ndarray:
@@ -87,18 +69,17 @@ class Measures:
         return self.probabilities_QC[np.arange(len(self.y_Q)), self.predicted_Q]
 
     @functools.cached_property
-    def coverage(self) -> tuple[Covered, ...]:
-        """The risk-coverage curve: rows by decreasing probability, rows of equal probability together."""
+    def coverage(self) -> pd.DataFrame:
+        """The risk-coverage curve: of the rows with at least a probability, the share of all rows and the accuracy."""
         order = np.argsort(-self.confidence_Q, kind="stable")
         p_Q, right_Q = self.confidence_Q[order], (self.y_Q == self.predicted_Q)[order]
-        last = np.append(np.flatnonzero(np.diff(p_Q)), len(order) - 1)
-        right = np.cumsum(right_Q)[last] / (last + 1)
-        columns = p_Q[last], (last + 1) / len(order), right
-        return tuple(map(Covered, *(column.tolist() for column in columns)))
+        last = np.append(np.flatnonzero(np.diff(p_Q)), len(order) - 1)  # Rows of equal probability count together.
+        accuracy = np.cumsum(right_Q)[last] / (last + 1)
+        return pd.DataFrame({"probability": p_Q[last], "coverage": (last + 1) / len(order), "accuracy": accuracy})
 
-    def at_coverage(self, share: float) -> Covered:
-        """Return the first point of the curve that covers at least this share of all rows."""
-        return next(point for point in self.coverage if point.coverage >= share)
+    def at_coverages(self, shares: Sequence[float]) -> pd.DataFrame:
+        """Return the first points of the curve that cover at least these shares of all rows."""
+        return self.coverage.iloc[np.unique(np.searchsorted(self.coverage.coverage, shares))]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all measures by name."""
@@ -107,15 +88,15 @@ class Measures:
         return {
             **overall,
             "accuracy_interval": {**interval, "confidence": CONFIDENCE, "method": "wilson"},
-            "classes": [dataclasses.asdict(each) for each in self.per_class],
+            "classes": self.per_class.to_dict("records"),
             "confusion": {"labels": list(self.labels), "counts": self.confusion_CC.tolist()},
-            "risk_coverage": [dataclasses.asdict(point) for point in self.coverage],
+            "risk_coverage": self.coverage.to_dict("records"),
         }
 
     def to_csv(self) -> str:
         """Return a line per number: measure, class (empty for all), value."""
-        rows: list[tuple[str, str, Any]] = [(name, "", value) for name, value in self.overall.items()]
-        for each in self.per_class:
-            rows += [(name, each.label, getattr(each, name)) for name in ("rows", "precision", "recall", "f1")]
+        rows = [(name, "", value) for name, value in self.overall.items()]
+        for each in self.per_class.to_dict("records"):
+            rows += [(name, each["label"], value) for name, value in each.items() if name != "label"]
         table = pd.DataFrame(rows, columns=["measure", "class", "value"], dtype=object)
         return table.to_csv(index=False, lineterminator="\n")

@@ -83,7 +83,7 @@ def _summary(measured: Measures) -> Listing:
 def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
     rows = tuple(
         (label, f"{each.rows:,}", *map(_percent, (each.precision, each.recall, each.f1)))
-        for label, each in zip(labels, measured.per_class, strict=True)
+        for label, each in zip(labels, measured.per_class.itertuples(), strict=True)
     )
     return Listing(
         "Recall: share of the class's rows; precision: share of its predictions; F1: their harmonic mean.",
@@ -95,7 +95,7 @@ def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
 def _coverage(measured: Measures) -> Listing:
     rows = tuple(
         (_percent(point.coverage), f"{point.probability:.2f}", _percent(point.accuracy))
-        for point in dict.fromkeys(map(measured.at_coverage, COVERAGES))
+        for point in measured.at_coverages(COVERAGES).itertuples()
     )
     return Listing(
         "Rows of equal probability count together.", ("Rows answered", "Probability at least", "Accuracy"), rows
@@ -104,11 +104,11 @@ def _coverage(measured: Measures) -> Listing:
 
 def _risk(measured: Measures) -> drawing.Figure:
     """Draw accuracy against coverage."""
-    panel, points = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
-    style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(points) <= _MOST else ""}
-    panel.axes.plot([100 * point.coverage for point in points], [100 * point.accuracy for point in points], **style)
+    panel, curve = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
+    style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(curve) <= _MOST else ""}
+    panel.axes.plot(100 * curve.coverage, 100 * curve.accuracy, **style)
     panel.axes.axhline(100 * measured.overall["accuracy"], color=drawing.GREY, linestyle=":", linewidth=1)
-    panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * min(point.accuracy for point in points)), 102))
+    panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * curve.accuracy.min()), 102))
     caption = "Accuracy on the rows of highest probability, by their share of all rows; dotted: on all rows."
     return drawing.Figure("coverage", caption, (panel.svg,))
 

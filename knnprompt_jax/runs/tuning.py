@@ -13,7 +13,7 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
 from knnprompt_jax.methods import baselines as baseline_methods
-from knnprompt_jax.runs import fitting, inputs
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -140,8 +140,8 @@ def _command(settings: TuningSettings, rule: Any) -> str:
     if not settings.train_file:
         given = ", ".join(f"{name}={value!r}" for name, value in named.items())
         return f"AutoClassifier(model, task, {given})"
-    defaults = {field.name: field.default for field in dataclasses.fields(fitting.FitSettings)}
-    defaults |= {"dtype": "float32", "deterministic": False, "truncation": "left", "label_token": "last"}
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    defaults |= {"dtype": "float32", "deterministic": False}
     flags = {"model": settings.model, "task": settings.task or "demo", "train_file": settings.train_file}
     flags |= {"store": "my_classifier", "seed": named.pop("random_state"), **named}
     flags |= {name: getattr(settings, name) for name in _SHARED if getattr(settings, name) != defaults[name]}

@@ -40,6 +40,7 @@ def test_labels_are_those_of_the_highest_probability_or_missing(blend, rows):
     assert 0 < sure_Q.sum() < len(sure_Q)
     assert [label is None for label in labels] == (~sure_Q).tolist()
     assert labels[sure_Q].tolist() == said.labels[sure_Q].tolist()
+    assert blend.predict_proba([]).shape == (0, 6)
     with pytest.raises(kp.UserError, match="abstain=1.5: choose a probability"):
         blend.predict(rows[0][67:], abstain=1.5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import choosing, evidence, trials
+from knnprompt_jax.classifier import choosing, evidence
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 
@@ -54,25 +54,6 @@ def test_everything_is_tried_without_a_pass_and_the_best_can_be_used(fitted, mod
     again = kp.AutoClassifier(model, fitted.task, k=9, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
     assert again.k == tried.choice.rule.k and again.rule == "auto", "given settings are replaced"
     np.testing.assert_array_equal(again.predict(rows[0][67:]), used.predict(rows[0][67:]))
-
-
-def test_of_a_kind_the_best_is_shown_and_the_best_kind_first():
-    def candidate(rule, loss):
-        return choosing.Candidate(rule, choosing.Score(0.5, 0.05, 0.4, loss))
-
-    knn = [candidate(choosing.Rule("votes", 0, k, "hidden"), loss) for k, loss in ((1, 0.9), (3, 0.7), (5, 0.8))]
-    probes = [
-        candidate(choosing.Rule("probe", 0, penalty=penalty), loss) for penalty, loss in ((1.0, 0.6), (3.0, 0.75))
-    ]
-    choice = choosing.Choice(probes[0].rule, (*knn, *probes), knn[0].score, "log_loss", 13)
-    beside = {"commonest class": choosing.Score(0.25, 0.1, 0.1, 1.4)}
-    lines = str(trials.Tuning(choice, ("be careful",), beside)).splitlines()
-    starts = ("rule=probe, penalty=1,", "rule=votes, k=3,", "rule=probe, penalty=3,", "commonest class")
-    assert [line.startswith(start) for line, start in zip(lines[4:8], starts, strict=True)] == [True] * 4
-    assert "50.0 ± 5.0" in lines[4] and "0.600" in lines[4] and "25.0 ± 10.0" in lines[7]
-    assert lines[9] == "warning: be careful" and lines[10].startswith(
-        "chosen: rule=probe, penalty=1, demo_shots=0; expect"
-    )
 
 
 def test_warnings(model):

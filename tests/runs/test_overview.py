@@ -1,28 +1,13 @@
 """The table that a comparison prints, from records made by hand."""
 
 from knnprompt_jax.runs import overview, records
+from tests.runs.conftest import make_record
 
 
 def record(method: str, seed: int, accuracy: float, **fields: object) -> records.Record:
-    return records.Record(
-        key="",
-        file_name="",
-        task="mr",
-        model="gpt2",
-        method=method,
-        seed=seed,
-        shots=7,
-        demo_shots=2,
-        accuracy=accuracy,
-        predicted=("0", "1", "1", "1"),
-        true=("0", "1", "1", "0"),
-        settings={},
-        prompts=30,
-        truncated_prompts=3,
-        seconds={"language_model": 2.0 * seed, "method": 0.5 * seed},
-        lm_tokens=1000 * seed,
-        **fields,
-    )
+    times = {"seconds": {"language_model": 2.0 * seed, "method": 0.5 * seed}, "lm_tokens": 1000 * seed}
+    fields |= {"method": method, "seed": seed, "accuracy": accuracy, "prompts": 30, "truncated_prompts": 3}
+    return make_record(**fields, **times)
 
 
 def test_of_a_comparison():

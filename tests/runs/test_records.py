@@ -8,26 +8,12 @@ import pytest
 
 from knnprompt_jax import errors, tables
 from knnprompt_jax.runs import records
+from tests.runs.conftest import make_record
 
 
 @pytest.fixture
 def record() -> records.Record:
-    return records.Record(
-        key="5a" * 32,
-        file_name="mr-gpt2-knn.json",
-        task="mr",
-        model="folder/gpt2",
-        method="knn",
-        seed=3,
-        shots=7,
-        demo_shots=2,
-        accuracy=0.5,
-        predicted=("0", "1"),
-        true=("0", "0"),
-        settings={"k": 3},
-        experiment="imbalance",
-        cell={"ratio": 0.25},
-    )
+    return make_record(experiment="imbalance", cell={"ratio": 0.25})
 
 
 def test_a_record_comes_back_as_it_was(record, tmp_path):
