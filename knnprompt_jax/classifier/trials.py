@@ -43,8 +43,7 @@ def draw(
     if shots < 0:
         raise errors.UserError(f"demo_shots={shots}: choose 0 (no demonstrations) or more")
     generator = random.Random(seed)
-    by_class = splits.group_by_class(examples).values()
-    drawn = [example for members in by_class for example in generator.sample(members, min(shots, len(members) // 2))]
+    drawn = splits.sample_by_class(splits.group_by_class(examples).values(), shots, generator, share=0.5)
     generator.shuffle(drawn)
     rows = {example.row for example in drawn}
     return drawn, [example for example in examples if example.row not in rows]

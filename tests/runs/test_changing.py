@@ -12,7 +12,6 @@ from knnprompt_jax import errors, files, lm
 from knnprompt_jax.runs import fitting
 from knnprompt_jax.store.store import StoreOptions
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 MORE = "sentence,label\nday 1 was warm gold,1\nday 2 was grey,0\nday 1 was warm gold,1\n"
 
 

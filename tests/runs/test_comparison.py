@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 import random
 
 import jax
@@ -13,7 +12,6 @@ from knnprompt_jax import errors, files, lm, options
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import comparison, overview, records
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 
 
