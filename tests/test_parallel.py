@@ -197,7 +197,7 @@ def check_same_stores(one: pathlib.Path, other: pathlib.Path) -> None:
     for field in ("provenance", "kind", "options", "class_counts"):
         assert manifests[0][field] == manifests[1][field]
     assert (one / "rows.jsonl").read_text() == (other / "rows.jsonl").read_text()
-    ours, theirs = (kp.KNNPrompting.load(folder).store_ for folder in (one, other))
+    ours, theirs = (kp.load(folder).store_ for folder in (one, other))
     np.testing.assert_array_equal(ours.labels_N, theirs.labels_N)
     np.testing.assert_array_equal(ours.ids_N, theirs.ids_N)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), ours.anchors.keys, theirs.anchors.keys)

@@ -8,13 +8,13 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from sklearn import base
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, saving, trials
+from knnprompt_jax.classifier.options import AUTO
 from knnprompt_jax.classifier.rules import Rule
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import centroids, distances, kernel, placement
@@ -40,51 +40,79 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
       choice_: the chosen rule and the reasons for it; `rule_` is the rule in use.
     """
 
-    _options_kind: type[Any]
-    model: lm_lib.LanguageModel
-    task: Task
+    options_kind: type[Any]
+    changeable: tuple[str, ...]  # Settings of the rule that may change after `fit`.
+    distance: str
+    demo_shots: Any
     truncation: str
     label_token: str
-    random_state: int
     approximate_recall: float
+    random_state: int
     store_options: store_lib.StoreOptions
     centroid: str = "none"
     # A search over k, or repeated predictions of the same texts, read each text once.
     states_cache: states_lib.AnyCache | None = states_lib.MemoryCache(256 * 2**20)
 
+    def __init__(self, model: lm_lib.LanguageModel, task: Task, **options: Any):
+        """`options` are the fields of `options.PublishedOptions` or `options.AutoOptions`."""
+        self.model, self.task = model, task
+        for name, value in vars(self.options_kind(**options)).items():
+            setattr(self, name, value)
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return the names of the options, without the model and the task."""
+        return [field.name for field in dataclasses.fields(cls.options_kind)]
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:  # scikit-learn finds no names in a constructor with `**options`.
+        return sorted(["model", "task", *cls.option_names()])
+
     @property
     def options_(self) -> Any:
         """The options, checked: raises UserError on an invalid one."""
-        kind = self._options_kind
-        return kind(**{field.name: getattr(self, field.name) for field in dataclasses.fields(kind)})
+        return self.options_kind(**{name: getattr(self, name) for name in self.option_names()})
 
     @property
     def rule_(self) -> Rule:
-        """The rule in use."""
-        raise NotImplementedError
+        """The rule in use: the chosen one, with those settings that are given and may change after `fit`."""
+        options = self.options_
+        given = {name: getattr(options, name) for name in self.changeable if getattr(options, name) != AUTO}
+        given.setdefault("k", min(self.choice_.rule.k, len(self.store_)))  # Anchors may have been removed.
+        return dataclasses.replace(self.choice_.rule, **given)
 
     @property
     def distance_(self) -> str:
         """The distance in use, or, before `fit`, the given one; empty if it will be chosen."""
-        raise NotImplementedError
-
-    def draws(self, examples: Sequence[Example]) -> dict[int, trials.Draw]:
-        """Draw demonstrations and anchors for each candidate number of demonstrations, preferred numbers first."""
-        raise NotImplementedError
+        if self.distance != AUTO:
+            return self.distance
+        return self.choice_.rule.distance if hasattr(self, "choice_") else ""
 
     def choose(
-        self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None
+        self,
+        draws: Mapping[int, trials.Draw],
+        states: Mapping[int, lm_lib.States] | None = None,
+        grid: choosing.Grid | None = None,
     ) -> choosing.Choice:
-        """Choose by these draws, whose anchors are read unless `states` has them."""
+        """Choose by these draws among the candidates of the options, or of `grid`. Anchors are read unless `states` has them."""
+        raise NotImplementedError
+
+    def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return classes [Q] and probabilities [Q, C], in class order, of texts with these neighbours and states.
+
+        Without states, the texts are the anchors, each with its neighbours among the others.
+        """
         raise NotImplementedError
 
     def classify(self, states: lm_lib.States) -> tuple[np.ndarray, np.ndarray, kernel.Neighbours]:
         """Return classes [Q], probabilities [Q, C] in class order, and the neighbours, of states replicated on every device."""
-        raise NotImplementedError
+        near = self.search(states, self.rule_.k)
+        return *self.decide(near, states), near
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Return each anchor's class [N] by all other anchors, and the classes' probabilities [N, C], in class order."""
-        raise NotImplementedError
+        options = SearchOptions(min(self.rule_.k, len(self.store_) - 1), self.rule_.distance)
+        return self.decide(evidence.neighbours(self.store_, options, self.device_states()))
 
     def fit(self, X: Any, y: Any) -> Self:
         """Choose what is not given, draw the demonstrations, and read all other rows as anchors.
@@ -96,14 +124,18 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         Raises:
           UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
         """
-        self.check()
         y = list(y)
         examples = inputs.labelled(self.task, X, y)
-        draws = self.draws(examples)
+        return self.fit_draws(trials.draws(self, examples), len(examples), inputs.classes_like(self.task, y))
+
+    def fit_draws(
+        self, draws: Mapping[int, trials.Draw], num_rows: int | None = None, labels_C: np.ndarray | None = None
+    ) -> Self:
+        """Choose by these draws, and read the anchors of the chosen one; the other arguments are as in `use_store`."""
         choice = self.choose(draws)
         demonstrations, anchors = draws[choice.rule.demo_shots]
-        states, labels_C = self.read(anchors, demonstrations), inputs.classes_like(self.task, y)
-        return self.fit_states(states, demonstrations, anchors, choice, len(examples), labels_C)
+        states = self.read(anchors, demonstrations)
+        return self.fit_states(states, demonstrations, anchors, choice, num_rows, labels_C)
 
     def fit_states(
         self,
@@ -254,16 +286,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         with saving.lock(pathlib.Path(folder)):
             saving.save(self, pathlib.Path(folder), overwrite)
 
-    @classmethod
-    def load(
-        cls, folder: str | pathlib.Path, model: lm_lib.LanguageModel | None = None, mesh: Mesh | None = None
-    ) -> Self:
-        """Load a saved classifier of this class; see `estimator.load`."""
-        saved = saving.read(pathlib.Path(folder))
-        if saved.content.kind != cls.__name__:
-            raise errors.UserError(f"{folder}: holds {saved.content.kind}, not {cls.__name__}: use load(folder)")
-        return saved.classifier(cls, model or saved.load_model(mesh))
-
     def read(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> lm_lib.States:
         """Return the states of the examples' prompts, after the fitted demonstrations or the given ones."""
         prompts = self.lay_out(examples, demonstrations)
@@ -278,7 +300,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
 
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
-        self.check()
         # Pad to a power of two, so that calls of about the same size share a compiled program.
         padded = placement.pad(states, 1 << (max(1, len(states)) - 1).bit_length())
         return placement.take(self.searched_.search(padded, self.search_options(k)), slice(0, len(states)))
@@ -287,10 +308,10 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         """Return the options of a search for k anchors."""
         return SearchOptions(k if self.centroid == "none" else 1, self.rule_.distance, self.approximate_recall or None)
 
-    def check(self, anchors: Sequence[Example] | None = None) -> None:
-        """Raise UserError on an invalid option, or on fewer than k anchors if they are given."""
+    def check(self, anchors: Sequence[Example]) -> None:
+        """Raise UserError on an invalid option, or if there are fewer than k anchors."""
         k = self.options_.k
-        if anchors is not None and isinstance(k, int) and k > len(anchors):
+        if isinstance(k, int) and k > len(anchors):
             raise errors.UserError(f"k={k}: there are {len(anchors)} anchors; choose k ≤ {len(anchors)}")
 
     def label_ids(self, task: Task | None = None) -> Sequence[int]:

@@ -129,20 +129,13 @@ class Choice:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Restore a choice from `dataclasses.asdict`; raise UserError, ValueError, TypeError or KeyError if it is none."""
+        """Restore a choice from `dataclasses.asdict`; raise UserError, TypeError or KeyError if it is none."""
         candidates = tuple(
-            Candidate(options.from_config(Rule, each["rule"]), _score(each["score"])) for each in content["candidates"]
+            Candidate(options.from_config(Rule, each["rule"]), Score(**each["score"])) for each in content["candidates"]
         )
-        numbers = content["num_anchors"], content["is_earlier"]
-        if content["metric"] not in METRICS or tuple(map(type, numbers)) != (int, bool):
-            raise ValueError("its choice")
-        estimate = content["estimate"] and _score(content["estimate"])
+        estimate = content["estimate"] and Score(**content["estimate"])
         rule = options.from_config(Rule, content["rule"])
-        return cls(rule, candidates, estimate, content["metric"], *numbers)
-
-
-def _score(content: Mapping[str, float]) -> Score:
-    return Score(**{field.name: float(content[field.name]) for field in dataclasses.fields(Score)})
+        return cls(**{**content, "rule": rule, "candidates": candidates, "estimate": estimate})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -307,4 +300,4 @@ def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: in
     distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, others_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]
     near = evidence.y_N[others_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)
-    return fitted.probabilities(*near, evidence.hidden_NE[places_n])
+    return fitted.probabilities(*near, fitted.probed(evidence.hidden_NE[places_n]))

@@ -3,10 +3,11 @@
 import dataclasses
 from typing import Any
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import options
 from knnprompt_jax.classifier import choosing, rules
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import centroids, distances
+from knnprompt_jax.store.store import StoreOptions
 
 TIE_BREAKS = ("lowest", "nearest")
 AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
@@ -56,12 +57,12 @@ class RuleOptions(options.Options):
         "votes of the nearest anchors, a linear probe of the states, or a blend of both. auto tries those that use all given settings.",
         choices=(AUTO, *rules.RULES),
     )
-    k: int = options.option(AUTO, "Neighbours that vote, or auto.", least=1, words={AUTO: AUTO})
+    k: int = options.option(AUTO, "Neighbours that vote.", least=1, words={AUTO: AUTO})
     distance: str = options.option(AUTO, _DISTANCE_HELP, choices=(AUTO, *distances.DISTANCES))
     weights: str = options.option(
         AUTO, "Weights of the votes: all equal, or decreasing with the distance.", choices=(AUTO, *rules.WEIGHTS)
     )
-    penalty: float = options.option(AUTO, "Ridge penalty of the probe, or auto.", least=1e-6, words={AUTO: AUTO})
+    penalty: float = options.option(AUTO, "Ridge penalty of the probe.", least=1e-6, words={AUTO: AUTO})
     metric: str = options.option(
         choosing.METRICS[0], "Metric that candidates are compared by.", choices=choosing.METRICS
     )
@@ -99,19 +100,45 @@ class PromptOptions(options.Options):
 
 @dataclasses.dataclass(frozen=True)
 class _ClassifierOptions(PromptOptions):
-    random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
+    """Options of both classifiers.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.truncation == "drop":  # Texts would follow other demonstrations than the anchors did.
-            raise errors.UserError("truncation='drop': choose from left, error")
+    Attributes:
+      store_options: what is kept of the anchors, and where.
+    """
+
+    truncation: str = (
+        options.option(  # "drop" is missing: texts would follow other demonstrations than the anchors did.
+            "left",
+            "Prompts longer than the context: keep their last tokens (left, as published) or refuse them (error).",
+            choices=("left", "error"),
+        )
+    )
+    random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
+    store_options: StoreOptions = StoreOptions()
 
 
 @dataclasses.dataclass(frozen=True)
 class PublishedOptions(_ClassifierOptions, KNNOptions):
-    """Options of `KNNPrompting`."""
+    """Options of `KNNPrompting`; the defaults are those of the paper.
+
+    Attributes:
+      demo_shots: demonstrations per class, at most half of its rows; None: as many as the context holds.
+    """
+
+    demo_shots: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class AutoOptions(_ClassifierOptions, RuleOptions):
-    """Options of `AutoClassifier`."""
+    """Options of `AutoClassifier`.
+
+    Attributes:
+      demo_shots: demonstrations per class, at most half of its rows; None: as many as the context holds; several numbers:
+        candidates, each of which costs a pass over at most 1,024 anchors; "auto": as many as the context holds (or a quarter
+        of the largest class), 2 and 0 are candidates.
+      class_prior: the share of each class among the texts to classify: "uniform", a share for each label, or None, the
+        shares of the anchors. It may be changed after `fit`, as may k and a distance that the store serves.
+    """
+
+    demo_shots: Any = AUTO
+    class_prior: Any = None

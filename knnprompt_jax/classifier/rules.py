@@ -77,35 +77,29 @@ class Fitted:
             probe = ProbeRows(hidden_NE, y_N, len(present_P)).fit(rule.penalty)
         return cls(rule, num_classes, present_P, counts_P / len(y_N), probe)
 
+    def probed(self, hidden_QE: np.ndarray, y_Q: np.ndarray | None = None) -> np.ndarray | None:
+        """Return the probe's scores [Q, P], or None without a probe; of anchors of classes `y_Q`, by a probe of all others."""
+        if not self.probe:
+            return None
+        if y_Q is None:
+            return self.probe.scores(hidden_QE)
+        places_Q = np.searchsorted(self.present_P, y_Q)
+        return ProbeRows(hidden_QE, places_Q, len(self.present_P)).left_out(self.rule.penalty)
+
     def probabilities(
-        self, classes_Qk: np.ndarray, distances_Qk: np.ndarray, hidden_QE: np.ndarray, prior_C: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the probability of every class [Q, C]; a class without anchors has 0.
-
-        Args:
-          classes_Qk, distances_Qk: of each text's neighbours, nearest first.
-          hidden_QE: the texts' states.
-          prior_C: the share of each class among the texts; by default its share of the anchors.
-        """
-        probed_QP = self.probe.scores(hidden_QE) if self.probe else None
-        return self._combine(classes_Qk, distances_Qk, probed_QP, prior_C)
-
-    def left_out(
-        self, classes_Nk: np.ndarray, distances_Nk: np.ndarray, hidden_NE: np.ndarray, y_N: np.ndarray
-    ) -> np.ndarray:
-        """Return the probability of every class [N, C] for each anchor, by all others; its neighbours are others too."""
-        places_N, probed_NP = np.searchsorted(self.present_P, y_N), None
-        if self.probe:
-            probed_NP = ProbeRows(hidden_NE, places_N, len(self.present_P)).left_out(self.rule.penalty)
-        return self._combine(classes_Nk, distances_Nk, probed_NP)
-
-    def _combine(
         self,
         classes_Qk: np.ndarray,
         distances_Qk: np.ndarray,
         probed_QP: np.ndarray | None,
         prior_C: np.ndarray | None = None,
     ) -> np.ndarray:
+        """Return the probability of every class [Q, C]; a class without anchors has 0.
+
+        Args:
+          classes_Qk, distances_Qk: of each text's neighbours, nearest first.
+          probed_QP: the texts' scores, as `probed` returns them.
+          prior_C: the share of each class among the texts; by default its share of the anchors.
+        """
         rule, scores, counts = self.rule, [], []
         if rule.rule != "probe":
             places_Qk = np.searchsorted(self.present_P, classes_Qk)

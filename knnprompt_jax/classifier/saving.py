@@ -56,17 +56,19 @@ class Content:
     choice: choosing.Choice | None = None
 
     @classmethod
-    def of(cls, classifier: "Classifier") -> "Content":
-        """Return the content of a fitted classifier."""
+    def of(
+        cls, classifier: "Classifier", demonstrations: Sequence[Example], anchors: Iterable[Example], num_rows: int
+    ) -> "Content":
+        """Return the content of a classifier with these anchors."""
         return cls(
             type(classifier).__name__,
             classifier.task,
-            {name: getattr(classifier, name) for name in parameter_names(type(classifier))},
-            classifier.labels_.tolist(),
-            classifier.num_rows_,
-            classifier.demonstrations_,
-            tuple(classifier.anchors_.values()),
-            classifier.choice_,
+            {name: getattr(classifier, name) for name in classifier.option_names()},
+            getattr(classifier, "labels_", np.array(classifier.task.labels)).tolist(),
+            num_rows,
+            tuple(demonstrations),
+            tuple(anchors),
+            getattr(classifier, "choice_", None),
         )
 
     @classmethod
@@ -95,40 +97,29 @@ class Content:
         kept = (tuple(rows[:count]), tuple(rows[count:]), choice)
         return cls(described["class"], task, described["parameters"], labels, num_rows, *kept)
 
-    def write(self, folder: pathlib.Path) -> None:
-        """Write the two files."""
-        described = json.dumps(self._described(), indent=1, ensure_ascii=False)
-        (folder / CLASSIFIER).write_text(described, encoding="utf-8")
-        (folder / ROWS).write_text("".join(self._lines()), encoding="utf-8")
-
-    def is_same(self, other: "Content") -> bool:
-        """Return whether both would be written alike, apart from what is chosen."""
-        first, second = (dataclasses.replace(content, choice=None) for content in (self, other))
-        return first._described() == second._described() and list(self._lines()) == list(other._lines())
-
-    def _described(self) -> dict[str, Any]:
-        return {
+    def files(self) -> dict[str, str]:
+        """Return the text of the two files by name."""
+        described = {
             "class": self.kind,
             "task": dataclasses.asdict(self.task),
-            "parameters": {name: _plain(value) for name, value in self.parameters.items()},
+            "parameters": dict(sorted(self.parameters.items())),
             "labels": list(self.labels),
             "num_rows": self.num_rows,
             "num_demonstrations": len(self.demonstrations),
             "choice": self.choice and dataclasses.asdict(self.choice),
         }
-
-    def _lines(self) -> Iterable[str]:
-        """Yield a line per row, demonstrations first."""
+        rows = []
         for example in (*self.demonstrations, *self.anchors):
             row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
-            if example.content:
-                row["content"] = example.content
-            yield json.dumps(row, ensure_ascii=False) + "\n"
+            rows.append(row | ({"content": example.content} if example.content else {}))
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        text = json.dumps(described, indent=1, ensure_ascii=False, default=_plain)
+        return {CLASSIFIER: text, ROWS: "".join(lines)}
 
-
-def parameter_names(kind: type) -> list[str]:
-    """Return the names of a classifier's options, without the model and the task."""
-    return [name for name in kind._get_param_names() if name not in ("model", "task")]  # type: ignore[attr-defined]
+    def is_same(self, other: "Content") -> bool:
+        """Return whether both have the same files, apart from what is chosen."""
+        first, second = (dataclasses.replace(content, choice=None) for content in (self, other))
+        return first.files() == second.files()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,17 +130,16 @@ class Saved:
     content: Content
     manifest: manifest_lib.Manifest
 
-    def classifier(self, kind: type, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> Any:
+    def classifier(self, kind: Any, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> Any:
         """Return the classifier, of this class; `options` replace its store's placement and memory.
 
         Raises:
           UserError: its options are not those of the class; the model is not that of the anchors; the arrays are not the rows'.
         """
-        content, names = self.content, parameter_names(kind)
+        content, names = self.content, kind.option_names()
         if set(content.parameters) != set(names):
             raise errors.UserError(f"{self.folder}: its options are not {', '.join(names)}")
         made = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
-        made.check()
         self.check(model.identity, content.task, made.label_ids())
         kept = (content.demonstrations, content.anchors, content.choice, content.num_rows, np.array(content.labels))
         return made.use_store(self.load(model, options), *kept, self.states(model))
@@ -176,14 +166,22 @@ class Saved:
         shots = demo_shots + max(kept.values())
         return splits.FewShotSplit(content.demonstrations, content.anchors, seed, shots, demo_shots, counts, ())
 
-    def check(self, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **given: str) -> None:
-        """Raise UserError unless this model and task made the anchors, with the given `truncation` and `label_token`.
+    def check(
+        self,
+        model: tuple[str, str, Any, str, bool],
+        task: Task | None = None,
+        label_ids: Sequence[int] | None = None,
+        **given: str,
+    ) -> None:
+        """Raise UserError unless this model made the anchors, with the given task, label tokens and options of prompts.
 
         Args:
           model: as `LanguageModel.identity`.
+          given: `truncation` and `label_token`.
         """
-        expected = _provenance(self.content, model, task, label_ids, **given)
-        self.manifest.provenance.check(expected, self.folder)
+        content, made = self.content, self.manifest.provenance
+        label_ids = made.label_ids if label_ids is None else label_ids
+        made.check(_provenance(content, model, task or content.task, label_ids, **given), self.folder)
 
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
         """Load the model by the name that it had."""
@@ -238,7 +236,8 @@ def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> Non
     folder = absolute(folder)
     if recovered(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
-    content, arrays = Content.of(classifier), storage.arrays_of(classifier.store_)
+    anchors, arrays = classifier.anchors_.values(), storage.arrays_of(classifier.store_)
+    content = Content.of(classifier, classifier.demonstrations_, anchors, classifier.num_rows_)
     parallel.call_in_main(functools.partial(_begin, folder, content, classifier.kept_states()))
     with files.refusals(folder):
         storage.write(files.draft(folder), arrays)
@@ -319,7 +318,8 @@ def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> Non
     """Begin a draft of the folder with the JSON files and the states."""
     draft = files.begin_folder(folder)
     with files.refusals(folder):
-        content.write(draft)
+        for name, text in content.files().items():
+            (draft / name).write_text(text, encoding="utf-8")
         (draft / STATES).mkdir()
         for name, array_N in zip(_ARRAYS, jax.tree.leaves(states), strict=True):
             with (draft / STATES / name).open("wb") as file:  # `np.save` would lose the system's reason for a refusal.
@@ -368,9 +368,7 @@ def _provenance(
 
 def _plain(value: Any) -> Any:
     """Convert to what JSON can write: NumPy's values to Python's, options to dictionaries."""
-    if isinstance(value, options_lib.Options):
-        return value.to_dict()
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+    return value.to_dict() if isinstance(value, options_lib.Options) else value.tolist()
 
 
 def _one_line(error: Exception) -> str:

@@ -4,13 +4,14 @@ import collections
 import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import choosing, evidence, inputs
+from knnprompt_jax.classifier.options import AUTO
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import splits
@@ -35,30 +36,39 @@ def draw(
     Each class gives `shots` rows, at most half of its own. None means as many as the model's context holds.
 
     Raises:
-      UserError: there are no examples, or `shots` is negative.
+      UserError: `shots` is negative.
     """
-    if not examples:
-        raise errors.UserError("X is empty: at least one row is needed")
     if shots is None:
         shots = most_shots(task, examples, model)
     if shots < 0:
         raise errors.UserError(f"demo_shots={shots}: choose 0 (no demonstrations) or more")
     generator = random.Random(seed)
-    by_class = splits.group_by_class(examples).values()
-    drawn = [example for members in by_class for example in generator.sample(members, min(shots, len(members) // 2))]
+    drawn = splits.sample_by_class(splits.group_by_class(examples).values(), shots, generator, share=0.5)
     generator.shuffle(drawn)
     rows = {example.row for example in drawn}
     return drawn, [example for example in examples if example.row not in rows]
 
 
-def draws(classifier: "Classifier", examples: Sequence[Example], shots: Sequence[int | None]) -> dict[int, Draw]:
-    """Draw demonstrations and anchors for each number of demonstrations per class, preferred numbers first."""
+def draws(classifier: "Classifier", examples: Sequence[Example]) -> dict[int, Draw]:
+    """Draw demonstrations and anchors for each candidate number of demonstrations per class, preferred numbers first."""
+    if not examples:
+        raise errors.UserError("X is empty: at least one row is needed")
+    shots: Any = classifier.demo_shots
+    if shots == AUTO:
+        shots = candidate_shots(most_shots(classifier.task, examples, classifier.model), examples)
     drawn: dict[int, Draw] = {}
-    for number in shots:
+    for number in shots if isinstance(shots, list | tuple) else [shots]:
         each = draw(classifier.task, examples, classifier.model, number, classifier.random_state)
-        classifier.check(each[1])
         drawn.setdefault(shots_of(each[0]), each)
-    return drawn
+    return possible(classifier, drawn)
+
+
+def possible(classifier: "Classifier", draws: Mapping[int, Draw]) -> dict[int, Draw]:
+    """Return the draws that have enough anchors for the classifier's k; raise UserError if there are none."""
+    most = max((anchors for _, anchors in draws.values()), key=len)
+    classifier.check(most)
+    k = classifier.options_.k
+    return {shots: each for shots, each in draws.items() if not isinstance(k, int) or k <= len(each[1])}
 
 
 def shots_of(demonstrations: Sequence[Example]) -> int:
@@ -137,10 +147,6 @@ class Tuning:
     warnings: tuple[str, ...]
     baselines: Mapping[str, choosing.Score] = dataclasses.field(default_factory=dict)
 
-    @property
-    def best(self) -> choosing.Rule:
-        return self.choice.rule
-
     def __str__(self) -> str:
         warnings = (f"warning: {text}" for text in self.warnings)
         return "\n".join([self.choice.table(self.baselines), "", *warnings, self.choice.line])
@@ -170,14 +176,12 @@ def tune(classifier: "Classifier", ks: Sequence[int], metric: str) -> Tuning:
 
 def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: choosing.Choice) -> Iterator[str]:
     """Yield the reasons to doubt the scores of a choice for these anchors."""
-    k = choice.rule.k
     counts = collections.Counter(example.label for example in anchors)
+    # An anchor is sure of the vote if more than half of its k neighbours are others of its class.
+    enough = 2 if choice.rule.rule == "probe" else choice.rule.k // 2 + 2
     for label in classifier.task.labels:
-        # An anchor is sure of the vote if more than half of its k neighbours are others of its class.
-        if choice.rule.rule != "probe" and 2 * (counts[label] - 1) <= k:
-            yield f"class {label!r} has {counts[label]} anchors, too few to judge it at k={k}"
-        elif counts[label] < 2:
-            yield f"class {label!r} has {counts[label]} anchors, too few to judge it"
+        if counts[label] < enough:
+            yield f"class {label!r} has {counts[label]} anchors, too few to judge it: at least {enough} are needed"
     if len(counts) == 1:
         yield "all anchors have one class: every prediction is right"
     texts = collections.Counter(tuple(example.fields.values()) for example in anchors)

@@ -1,15 +1,16 @@
 """Measure a saved classifier on labelled rows: measures as JSON, as CSV and on a page."""
 
 import dataclasses
+import json
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from knnprompt_jax import options, parallel, states
+from knnprompt_jax import files, options, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.base import Classifier
-from knnprompt_jax.evaluation import measures, sections, writing
+from knnprompt_jax.evaluation import measures, sections
 from knnprompt_jax.prediction import batches, rows
 from knnprompt_jax.report import page
 from knnprompt_jax.runs import settings as settings_lib
@@ -52,7 +53,12 @@ def run(settings: EvaluationSettings) -> Evaluation:
     model = saved.load_model(parallel.make_mesh(0, settings.mesh_model))
     classifier = estimator.restore(saved, model)
     measured = measure(classifier, examples)
-    writing.write(measured, output, {"store": settings.store, "input": settings.input, "model": model.name})
+    about = {"store": settings.store, "input": settings.input, "model": model.name}
+    content = json.dumps({**about, **measured.to_dict()}, indent=1, ensure_ascii=False) + "\n"
+    output.mkdir(parents=True, exist_ok=True)
+    for name, written in {"measures.json": content, "measures.csv": measured.to_csv()}.items():
+        with files.new_file(output / name) as unfinished:
+            unfinished.write_text(written, encoding="utf-8")
     text = (
         f"{len(examples):,} rows of {settings.input}, classified by {model.name} with {len(classifier.anchors_):,} anchors "
         f"and {len(classifier.demonstrations_)} demonstrations."
@@ -84,4 +90,4 @@ def measure(classifier: Classifier, examples: Sequence[Example]) -> measures.Mea
 
 def summarize(evaluation: Evaluation) -> str:
     """Return what the binary prints."""
-    return f"{writing.table(evaluation.measures)}\n\npage: {evaluation.page}"
+    return f"{sections.describe(evaluation.measures)}\n\npage: {evaluation.page}"

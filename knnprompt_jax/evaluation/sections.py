@@ -1,27 +1,17 @@
 """Sections of the page of an evaluation."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.evaluation import writing
+from knnprompt_jax import tables
 from knnprompt_jax.evaluation.measures import CONFIDENCE, Measures
 from knnprompt_jax.report import drawing, outcomes
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.tasks.task import Example, Task
 
+COVERAGES = (0.5, 0.8, 0.9, 1.0)
 _MOST = 20  # The most mistakes that are listed.
-_TITLES = {
-    "summary": ("Summary", "All rows together."),
-    "classes": ("Confusion", "Rows by their label and their prediction."),
-    "calibration": ("Calibration", "Whether predictions with probability p are right in a share p of the cases."),
-    "coverage": (
-        "Coverage",
-        "Accuracy if only the rows with the highest probabilities are answered, and people answer the others.",
-    ),
-    "mistakes": ("Mistakes", "Most probable first: a label may be wrong, or a class may lack anchors."),
-}
 
 
 def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[Section]:
@@ -30,49 +20,70 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
     names = [words[label] for label in measured.labels]
     labels = tuple(names if len(set(names)) == len(names) else measured.labels)
     caption = "Rows by their label (rows) and their prediction (columns)."
+    confusion = outcomes.confusion(labels, measured.confusion_CC, caption)
     with drawing.style():
-        parts: dict[str, dict[str, Any]] = {
-            "summary": {"listings": (_summary(measured),)},
-            "classes": {
-                "listings": (_classes(measured, labels),),
-                "matrices": (outcomes.confusion(labels, measured.confusion_CC, caption),),
-            },
-            "calibration": {
-                "figures": (
-                    outcomes.reliability(measured.y_Q, measured.probabilities_QC, measured.predicted_Q, "rows"),
-                )
-            },
-            "coverage": {"listings": (_coverage(measured),), "figures": (_risk(measured),)},
-            "mistakes": {"listings": (_mistakes(measured, examples, task, labels),)},
-        }
-    return [Section(name, *_TITLES[name], {}, **part) for name, part in parts.items()]
+        reliability = outcomes.reliability(measured.y_Q, measured.probabilities_QC, measured.predicted_Q, "rows")
+        risk = _risk(measured)
+    calibration = "Whether predictions with probability p are right in a share p of the cases."
+    coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
+    mistakes = "Most probable first: a label may be wrong, or a class may lack anchors."
+    by_class, by_share, wrong = (
+        _classes(measured, labels),
+        _coverage(measured),
+        _mistakes(measured, examples, task, labels),
+    )
+    return [
+        Section("summary", "Summary", "All rows together.", listings=(_summary(measured),)),
+        Section(
+            "classes",
+            "Confusion",
+            "Rows by their label and their prediction.",
+            listings=(by_class,),
+            matrices=(confusion,),
+        ),
+        Section("calibration", "Calibration", calibration, figures=(reliability,)),
+        Section("coverage", "Coverage", coverage, listings=(by_share,), figures=(risk,)),
+        Section("mistakes", "Mistakes", mistakes, listings=(wrong,)),
+    ]
+
+
+def describe(measured: Measures) -> str:
+    """Return the measures of all rows and of each class as text."""
+    summary, *listings = _summary(measured), _coverage(measured), _classes(measured, measured.labels)
+    lines = [f"{name}: {value}. {meaning}" for name, value, meaning in summary.rows]
+    described = [f"{each.caption}\n\n{tables.render(each.headers, each.rows)}" for each in listings]
+    return "\n\n".join([f"{summary.caption}\n\n" + "\n".join(lines), *described])
 
 
 def _summary(measured: Measures) -> Listing:
-    low, high = measured.interval
-    interval = f"Wilson's {100 * CONFIDENCE:.0f} % interval: {100 * low:.1f} to {100 * high:.1f} %."
+    overall = measured.overall
+    low, high = 100 * overall["accuracy_low"], 100 * overall["accuracy_high"]
     loss = "Mean −log of the probability of the true class, in nats."
-    if measured.impossible:
-        loss += f" {measured.impossible:,} rows had probability 0 and count as 36 each."
+    if overall["impossible_rows"]:
+        loss += f" {overall['impossible_rows']:,} rows had probability 0 and count as 36 each."
     rows = (
-        ("Accuracy", _percent(measured.accuracy), interval),
-        ("Commonest class", _percent(writing.commonest(measured)), "The accuracy of always predicting it."),
-        ("Macro F1", _percent(measured.macro_f1), "Mean F1 of all classes that occur, as label or as prediction."),
-        ("Log loss", f"{measured.log_loss:.3f}", loss),
-        ("Brier score", f"{measured.brier:.3f}", "Mean squared error of the probabilities: 0 to 2."),
+        (
+            "Accuracy",
+            _percent(overall["accuracy"]),
+            f"Wilson's {100 * CONFIDENCE:.0f} % interval: {low:.1f} to {high:.1f} %.",
+        ),
+        ("Commonest class", _percent(overall["commonest_class"]), "The accuracy of always predicting it."),
+        ("Macro F1", _percent(overall["macro_f1"]), "Mean F1 of all classes that occur, as label or as prediction."),
+        ("Log loss", f"{overall['log_loss']:.3f}", loss),
+        ("Brier score", f"{overall['brier_score']:.3f}", "Mean squared error of the probabilities: 0 to 2."),
         (
             "Expected calibration error",
-            f"{100 * measured.calibration_error:.1f} points",
+            f"{100 * overall['expected_calibration_error']:.1f} points",
             "Mean difference between probability and accuracy, in ten bins.",
         ),
     )
-    return Listing(f"Measured on {len(measured.y_Q):,} rows.", ("Measure", "Value", "Meaning"), rows)
+    return Listing(f"Measured on {overall['rows']:,} rows.", ("Measure", "Value", "Meaning"), rows)
 
 
 def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
     rows = tuple(
         (label, f"{each.rows:,}", *map(_percent, (each.precision, each.recall, each.f1)))
-        for label, each in zip(labels, measured.per_class, strict=True)
+        for label, each in zip(labels, measured.per_class.itertuples(), strict=True)
     )
     return Listing(
         "Recall: share of the class's rows; precision: share of its predictions; F1: their harmonic mean.",
@@ -84,7 +95,7 @@ def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
 def _coverage(measured: Measures) -> Listing:
     rows = tuple(
         (_percent(point.coverage), f"{point.probability:.2f}", _percent(point.accuracy))
-        for point in dict.fromkeys(map(measured.at_coverage, writing.COVERAGES))
+        for point in measured.at_coverages(COVERAGES).itertuples()
     )
     return Listing(
         "Rows of equal probability count together.", ("Rows answered", "Probability at least", "Accuracy"), rows
@@ -93,11 +104,11 @@ def _coverage(measured: Measures) -> Listing:
 
 def _risk(measured: Measures) -> drawing.Figure:
     """Draw accuracy against coverage."""
-    panel, points = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
-    style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(points) <= _MOST else ""}
-    panel.axes.plot([100 * point.coverage for point in points], [100 * point.accuracy for point in points], **style)
-    panel.axes.axhline(100 * measured.accuracy, color=drawing.GREY, linestyle=":", linewidth=1)
-    panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * min(point.accuracy for point in points)), 102))
+    panel, curve = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
+    style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(curve) <= _MOST else ""}
+    panel.axes.plot(100 * curve.coverage, 100 * curve.accuracy, **style)
+    panel.axes.axhline(100 * measured.overall["accuracy"], color=drawing.GREY, linestyle=":", linewidth=1)
+    panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * curve.accuracy.min()), 102))
     caption = "Accuracy on the rows of highest probability, by their share of all rows; dotted: on all rows."
     return drawing.Figure("coverage", caption, (panel.svg,))
 

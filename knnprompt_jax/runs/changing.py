@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from knnprompt_jax import errors, files, lm, parallel, states
 from knnprompt_jax.classifier import estimator, saving
-from knnprompt_jax.models import sharding
 from knnprompt_jax.runs import corrections, inputs
 from knnprompt_jax.tasks import sources
 from knnprompt_jax.tasks.task import Example
@@ -30,13 +29,8 @@ def run(settings: "FitSettings", folder: pathlib.Path) -> tuple[Any, lm.PassStat
     if not folder.parent.is_dir():
         raise errors.UserError(f"{folder}: not a saved classifier: the folder {folder.parent} does not exist")
     saved = saving.read(folder)
-    settings = inputs.resolved(settings, saved)
-    inputs.join(settings.distributed, saved.store_options)
-    mesh = inputs.make_mesh(settings, [settings.model])
-    model = inputs.load_model(settings.model, settings.revision)
-    sharding.check(model.config, mesh)
-    identity = model.identity(settings.dtype, settings.deterministic)
-    saved.check(identity, saved.content.task, saved.manifest.provenance.label_ids)
+    settings, mesh, model = inputs.begin(settings, saved, saved.store_options)
+    saved.check(model.identity(settings.dtype, settings.deterministic))
     with saving.lock(folder):
         saving.recovered(folder)
         saved = saving.read(folder)

@@ -25,15 +25,11 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
       UserError: anything that cannot work, before anything is written.
     """
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
-    settings = inputs.resolved(settings, saved)
-    inputs.join(settings.distributed, settings.datastore)
-    mesh = inputs.make_mesh(settings, [settings.model])
+    settings, mesh, model = inputs.begin(settings, saved)
     rows = inputs.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
-    model = inputs.load_model(settings.model, settings.revision)
     if saved:
         identity = model.identity(settings.dtype, settings.deterministic)
-        label_ids = saved.manifest.provenance.label_ids
-        saved.check(identity, rows.task, label_ids, truncation=settings.truncation, label_token=settings.label_token)
+        saved.check(identity, rows.task, truncation=settings.truncation, label_token=settings.label_token)
         drawn = [saved.split]
     else:
         shots = settings_lib.SHOTS if settings.shots is None else settings.shots or None

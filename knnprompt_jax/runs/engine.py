@@ -2,20 +2,17 @@
 
 import contextlib
 import dataclasses
-import datetime
 import functools
 import itertools
 import pathlib
-import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import tqdm
 from absl import logging
 from jax.sharding import Mesh
 
-from knnprompt_jax import errors, files, lm, parallel, states
+from knnprompt_jax import files, lm, parallel, states
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import layout
@@ -50,9 +47,8 @@ def run(
     """
     folder = pathlib.Path(settings.output)
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
-    earlier = {path.name for pattern in ("*.json", "*/*.json") for path in folder.glob(pattern)}
     cache = states.user_cache(settings.cache_gb)
-    clock = _Clock(passes)
+    numbers = itertools.count(1)
     for planned in passes:
         if planned.reads_prompts:
             sharding.check(planned.model.config, mesh)
@@ -67,42 +63,36 @@ def run(
             if loaded is None and reads_prompts:
                 loaded = inputs.load_weights(settings, model, mesh)
                 store = load_store(loaded) if load_store else None
-            titles = [clock.title(planned, number) for number, planned in enumerate(planned_passes)]
+            titles = [_title(planned, f"{next(numbers)}/{len(passes)}") for planned in planned_passes]
             reads: Iterator[lm.States | None] = itertools.repeat(None)
             if loaded and reads_prompts:
                 reads = states.read_each(loaded, laid_out, cache, titles=titles)
             for planned, prompts in zip(planned_passes, laid_out, strict=True):
-                with parallel.by_main(_exclusive(folder, planned, earlier)):
+                with parallel.by_main(_exclusive(folder, planned)):
                     for record, context in _records(planned, prompts, reads, loaded, store, cache):
-                        parallel.call_in_main(functools.partial(_write, folder, record, context, before_writing))
+                        if before_writing:
+                            parallel.call_in_main(functools.partial(before_writing, record, context))
+                        parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
                         yield record
-                clock.finish(planned)
     parallel.wait_for_all("records")
 
 
 @contextlib.contextmanager
-def _exclusive(folder: pathlib.Path, planned: run_lib.Pass, earlier: Collection[str]) -> Iterator[None]:
-    """Lock the records of a pass. Shards and runs with other settings share a folder.
+def _exclusive(folder: pathlib.Path, planned: run_lib.Pass) -> Iterator[None]:
+    """Lock the records of a pass; raise UserError if another process makes one of them.
 
-    Raises:
-      UserError: another process makes one of the records, or has written it since the start; `earlier` are the names of
-        the files at the start.
+    Shards and runs with other settings share a folder.
     """
     with contextlib.ExitStack() as stack:
         for path in (folder / run.experiment / run.file_name for run in planned.runs):
             files.check_writable(path)
             stack.enter_context(files.lock(path))
-            if path.exists() and path.name not in earlier:
-                raise errors.UserError(f"{path}: another process has written it since this run began")
         yield
 
 
-def _write(
-    folder: pathlib.Path, record: records.Record, context: method.Context, before_writing: BeforeWriting | None
-) -> None:
-    if before_writing:
-        before_writing(record, context)
-    records.write(folder / record.experiment, record)
+def _title(planned: run_lib.Pass, number: str) -> str:
+    task, seed = planned.runs[0].problem.task.name, planned.runs[0].problem.split.seed
+    return f"{number} {planned.model.short_name} {task} seed {seed}, {len(planned.demonstrations)} demonstrations"
 
 
 def _packing_key(planned: run_lib.Pass) -> tuple[str, int, bool]:
@@ -173,28 +163,3 @@ def _warn(planned: run_lib.Pass, prompts: layout.Prompts) -> None:
             prompts.num_oversized,
             planned.model.config.num_positions,
         )
-
-
-class _Clock:
-    """Progress over passes, with the time left at the pace so far."""
-
-    def __init__(self, passes: Sequence[run_lib.Pass]):
-        self._total, self._finished, self._work = len(passes), 0, 0.0
-        self._work_left = sum(planned.work for planned in passes) if len(passes) > 1 else 0.0
-        self._started = time.monotonic()
-
-    def title(self, planned: run_lib.Pass, ahead: int = 0) -> str:
-        """Describe the pass that is `ahead` of the next one."""
-        number = f"{self._finished + ahead + 1}/{self._total} " if self._total > 1 else ""
-        task, seed = planned.runs[0].problem.task.name, planned.runs[0].problem.split.seed
-        return f"{number}{planned.model.short_name} {task} seed {seed}, {len(planned.demonstrations)} demonstrations"
-
-    def finish(self, planned: run_lib.Pass) -> None:
-        """Count a pass and print the time left to standard error."""
-        title = self.title(planned)
-        self._finished += 1
-        if parallel.is_main() and self._total > 1:
-            self._work, self._work_left = self._work + planned.work, self._work_left - planned.work
-            spent = time.monotonic() - self._started
-            left = datetime.timedelta(seconds=round(spent * max(0.0, self._work_left) / max(1.0, self._work)))
-            tqdm.tqdm.write(f"{title}: {len(planned.runs)} records; {left} left", file=sys.stderr)

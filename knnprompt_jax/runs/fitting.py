@@ -9,16 +9,12 @@ from typing import Any
 
 import numpy as np
 from absl import logging
-from jax.sharding import Mesh
 
 from knnprompt_jax import errors, files, lm, options, parallel, states, tables
-from knnprompt_jax.classifier import choosing, estimator, rules, saving, trials
+from knnprompt_jax.classifier import estimator, rules, saving, trials
 from knnprompt_jax.classifier import options as classifier_options
-from knnprompt_jax.models import sharding
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import changing, inputs, overview
 from knnprompt_jax.runs import settings as settings_lib
-from knnprompt_jax.store import centroids, distances
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
 from knnprompt_jax.tasks.task import Example
@@ -26,10 +22,6 @@ from knnprompt_jax.tasks.task import Example
 KNN = "knn"
 SEED = 1
 QUERIES = 256  # Of the search that `summarize` describes.
-_OF_CLASSIFIERS = (
-    *("rule", "k", "distance", "weights", "penalty", "metric", "tie_break", "centroid"),
-    *("approximate_recall", "truncation", "label_token"),
-)
 _CHANGES = ("append", "relabel", "remove_ids")
 _OF_CHANGES = (
     *("store", *_CHANGES, "label_column", "encoding"),
@@ -37,8 +29,29 @@ _OF_CHANGES = (
 )
 
 
+def _declare_options() -> Any:
+    """Return a class of the options of both classifiers, in which None means that an option is not given."""
+    declared: dict[str, dict[str, dataclasses.Field]] = collections.defaultdict(dict)
+    kinds = {"with": classifier_options.PublishedOptions, "without": classifier_options.AutoOptions}
+    for word, kind in kinds.items():
+        for field in dataclasses.fields(kind):
+            if "help" in field.metadata and field.name != "random_state":
+                declared[field.name][f"{word} --rule={KNN}"] = field
+    flags = []
+    for name, by_rule in declared.items():
+        field, defaults = [*by_rule.values()][-1], {rule: each.default for rule, each in by_rule.items()}
+        is_common = len(by_rule) == 2 and len({*defaults.values()}) == 1
+        default = str(field.default) if is_common else ", ".join(f"{value} {rule}" for rule, value in defaults.items())
+        changes = {"help": f"{field.metadata['help']} By default {default}.", "is_optional": True}
+        flags.append((name, field.type, dataclasses.field(default=None, metadata={**field.metadata, **changes})))
+    return dataclasses.make_dataclass("ClassifierOptions", flags, bases=(options.Options,), frozen=True)
+
+
+_ClassifierOptions = _declare_options()
+
+
 @dataclasses.dataclass(frozen=True)
-class FitSettings(settings_lib.ReadingOptions, settings_lib.RowOptions):
+class FitSettings(_ClassifierOptions, settings_lib.ReadingOptions, settings_lib.RowOptions):  # type: ignore[misc, valid-type]
     """A classifier to fit, or a change of a saved one. None means that an option is not given."""
 
     train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
@@ -60,40 +73,6 @@ class FitSettings(settings_lib.ReadingOptions, settings_lib.RowOptions):
         words={classifier_options.AUTO: None},
     )
     seed: int | None = options.option(None, f"Seed of the draws of rows; by default {SEED}.", least=0)
-    k: int | None = options.option(
-        None, "Neighbours that vote; by default 3 with --rule=knn, otherwise chosen.", least=1
-    )
-    distance: str | None = options.option(
-        None, "Distance; by default forward with --rule=knn, otherwise chosen.", choices=distances.DISTANCES
-    )
-    weights: str | None = options.option(
-        None, "Weights of votes; by default uniform with --rule=knn, otherwise chosen.", choices=rules.WEIGHTS
-    )
-    penalty: float | None = options.option(None, "Ridge penalty of the probe; by default chosen.", least=1e-6)
-    metric: str | None = options.option(
-        None, f"Metric of the choice; by default {choosing.METRICS[0]}.", choices=choosing.METRICS
-    )
-    tie_break: str | None = options.option(
-        None,
-        "With --rule=knn: of equal votes, the lowest class index or the class of the nearest neighbour.",
-        choices=classifier_options.TIE_BREAKS,
-    )
-    centroid: str | None = options.option(
-        None, "With --rule=knn: one anchor per class, its mean, instead of all anchors.", choices=centroids.CENTROIDS
-    )
-    approximate_recall: float | None = options.option(
-        None, "Recall that TPUs aim at in approximate search; 0: exact, the default.", least=0, most=1
-    )
-    truncation: str | None = options.option(  # type: ignore[assignment]
-        None,
-        "Prompts longer than the context: keep their last tokens (left, the default) or refuse them (error).",
-        choices=("left", "error"),
-    )
-    label_token: str | None = options.option(  # type: ignore[assignment]
-        None,
-        "Token of a label word that stands for its class: last (the default) or first.",
-        choices=layout.LABEL_TOKENS,
-    )
     drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
     overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the folder.")
     append: str = options.option(
@@ -129,20 +108,18 @@ class FitSettings(settings_lib.ReadingOptions, settings_lib.RowOptions):
     def is_change(self) -> bool:
         return any(getattr(self, name) for name in _CHANGES)
 
-    def classifier(self, task: Any = None, demo_shots: int = 0) -> Any:
-        """Return the unfitted classifier of these options, without a model; raise UserError on an option it does not have."""
+    def classifier(self, model: Any = None, task: Any = None, demo_shots: Any = 0) -> Any:
+        """Return the unfitted classifier of these options; raise UserError on an option that it does not have."""
         kind = estimator.KNNPrompting if self.rule == KNN else estimator.AutoClassifier
-        names = saving.parameter_names(kind)
-        given = {name: getattr(self, name) for name in _OF_CLASSIFIERS if getattr(self, name) is not None}
+        names = [field.name for field in dataclasses.fields(_ClassifierOptions)]
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.rule == KNN:
             del given["rule"]
-        if unknown := [name for name in given if name not in names]:
+        if unknown := [name for name in given if name not in kind.option_names()]:
             without = "with" if self.rule == KNN else "without"
             raise errors.UserError(f"--{unknown[0]}: has no effect {without} --rule={KNN}; leave it out")
         seed = SEED if self.seed is None else self.seed
-        made = kind(None, task, demo_shots=demo_shots, random_state=seed, store_options=self.datastore, **given)  # type: ignore[arg-type]
-        made.options_  # noqa: B018 (raises)
-        return made
+        return kind(model, task, demo_shots=demo_shots, random_state=seed, store_options=self.datastore, **given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,20 +129,6 @@ class Result:
     classifier: estimator.KNNPrompting | estimator.AutoClassifier
     statistics: lm.PassStatistics
     notes: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Draft:
-    """A draw of rows, the unfitted classifier, and what will be saved of both."""
-
-    split: splits.FewShotSplit
-    classifier: Any
-    content: saving.Content
-
-    def lay_out(self, model: inputs.Model, anchors: Sequence[Example]) -> layout.Prompts:
-        task, truncation = self.content.task, self.classifier.truncation
-        context = model.config.num_positions
-        return layout.lay_out(task, self.split.demonstrations, anchors, model.tokenize, context, truncation)
 
 
 def run(settings: FitSettings) -> Result:
@@ -180,84 +143,56 @@ def run(settings: FitSettings) -> Result:
     if settings.is_change:
         return Result(*changing.run(settings, folder))
     saving.check_outside(folder.parent)
-    settings = inputs.resolved(settings)
-    inputs.join(settings.distributed, settings.datastore)
-    mesh = inputs.make_mesh(settings, [settings.model])
-    model = inputs.load_model(settings.model, settings.revision)
-    sharding.check(model.config, mesh)
-    drafts = _drafts(settings, model)
+    settings, mesh, model = inputs.begin(settings)
+    classifier, draws, num_rows = _draw(settings, model)
+    contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
     with saving.lock(folder):
-        return _fit(settings, model, mesh, folder, drafts)
+        saved = _finished(settings, model, folder, contents)
+        if not saved:
+            for demonstrations, anchors in draws.values():
+                classifier.lay_out(trials.sample(anchors, classifier.random_state), demonstrations)
+            _check_room(settings, model, folder, classifier, max(len(anchors) for _, anchors in draws.values()))
+        classifier.model = inputs.load_weights(settings, model, mesh)
+        if saved:
+            classifier = estimator.restore(saved, classifier.model, settings.datastore)
+        else:
+            classifier.states_cache = states.user_cache(settings.cache_gb) or classifier.states_cache
+            classifier.fit_draws(draws, num_rows)
+            saving.save(classifier, folder, settings.overwrite)
+    return Result(classifier, classifier.model.statistics)
 
 
-def _fit(
-    settings: FitSettings, model: inputs.Model, mesh: Mesh, folder: pathlib.Path, drafts: Sequence[_Draft]
-) -> Result:
-    saved = _finished(settings, model, folder, drafts)
-    if saved:
-        language_model = inputs.load_weights(settings, model, mesh)
-        return Result(estimator.restore(saved, language_model, settings.datastore), language_model.statistics)
-    sampled = [trials.sample(draft.split.anchors, draft.classifier.random_state) for draft in drafts]
-    prompts = [draft.lay_out(model, anchors) for draft, anchors in zip(drafts, sampled, strict=True)]
-    _check_room(settings, model, folder, drafts[0])
-    language_model = inputs.load_weights(settings, model, mesh)
-    cache = states.user_cache(settings.cache_gb)
-    for draft in drafts:
-        draft.classifier.model = language_model
-    chosen, choice, known = drafts[0], None, {}
-    if len(drafts) > 1:
-        shots = [draft.split.demo_shots for draft in drafts]
-        titles = [f"{number} demonstrations per class" for number in shots]
-        known = dict(zip(shots, states.read_each(language_model, prompts, cache, titles=titles), strict=True))
-        pairs = [(draft.split.demonstrations, anchors) for draft, anchors in zip(drafts, sampled, strict=True)]
-        draws = dict(zip(shots, pairs, strict=True))
-        choice = chosen.classifier.choose(draws, known)
-        chosen = drafts[shots.index(choice.rule.demo_shots)]
-    split, of_anchors = chosen.split, known.get(chosen.split.demo_shots)
-    if of_anchors is None or len(of_anchors) < len(split.anchors):
-        of_anchors = states.read(language_model, chosen.lay_out(model, split.anchors), cache, title="anchors")
-    classifier = chosen.classifier.fit_states(
-        of_anchors, split.demonstrations, split.anchors, choice, chosen.content.num_rows
-    )
-    saving.save(classifier, folder, settings.overwrite)
-    return Result(classifier, language_model.statistics)
-
-
-def _drafts(settings: FitSettings, model: inputs.Model) -> list[_Draft]:
-    """Draw the rows for each candidate number of demonstrations."""
+def _draw(settings: FitSettings, model: inputs.Model) -> tuple[Any, dict[int, trials.Draw], int]:
+    """Return the unfitted classifier, a draw for each candidate number of demonstrations, and the number of train rows."""
     task, train = inputs.load_train(settings, settings.task or settings_lib.OWN, settings.train_file)
     rows = inputs.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
     _warn(train, rows.train)
-    num_rows, shots = max(row.row for row in train) + 1, settings.shots or None
-    seed = SEED if settings.seed is None else settings.seed
+    shots, seed = settings.shots or None, SEED if settings.seed is None else settings.seed
+    demo_shots: Any = classifier_options.AUTO
     if settings.demo_shots is not None or settings.rule == KNN:
         requested = -1 if settings.demo_shots is None else settings.demo_shots
-        candidates = [inputs.demo_shots(requested, shots, rows, model)]
+        demo_shots = inputs.demo_shots(requested, shots, rows, model)
+        candidates = [demo_shots]
     else:
         if shots:
             # Draw the rows once and use all of them: the published draw takes other anchors for each number of demonstrations.
             drawn = splits.draw(rows.train, task, shots=shots, demo_shots=0, seed=seed)
-            for warning in drawn.warnings:
-                logging.warning(warning)
+            _log(drawn.warnings)
             rows, shots = dataclasses.replace(rows, train=drawn.anchors), None
         largest = max(collections.Counter(row.label for row in rows.train).values())
         most = 0 if largest < 2 else inputs.demo_shots(-1, None, rows, model)
         candidates = trials.candidate_shots(most, rows.train)
-    drafts = []
-    for demo_shots in candidates:
-        split = splits.draw(rows.train, task, shots=shots, demo_shots=demo_shots, seed=seed)
-        for warning in split.warnings:
-            logging.warning(warning)
-        classifier = settings.classifier(task, demo_shots)
-        parameters = {name: getattr(classifier, name) for name in saving.parameter_names(type(classifier))}
-        kept = (task.labels, num_rows, split.demonstrations, split.anchors)
-        content = saving.Content(type(classifier).__name__, task, parameters, *kept)
-        drafts.append(_Draft(split, classifier, content))
-    k, most_anchors = drafts[0].classifier.options_.k, max(len(draft.split.anchors) for draft in drafts)
-    least = k if isinstance(k, int) else 0
-    if least > most_anchors:
-        raise errors.UserError(f"--k={k}: there are {most_anchors} anchors; choose k ≤ {most_anchors}")
-    return [draft for draft in drafts if len(draft.split.anchors) >= least]
+    classifier, draws = settings.classifier(model, task, demo_shots), {}
+    for number in candidates:
+        split = splits.draw(rows.train, task, shots=shots, demo_shots=number, seed=seed)
+        _log(split.warnings)
+        draws[number] = split.demonstrations, split.anchors
+    return classifier, trials.possible(classifier, draws), max(row.row for row in train) + 1
+
+
+def _log(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        logging.warning(warning)
 
 
 def _warn(train: Sequence[Example], kept: Sequence[Example]) -> None:
@@ -274,16 +209,15 @@ def _warn(train: Sequence[Example], kept: Sequence[Example]) -> None:
 
 
 def _finished(
-    settings: FitSettings, model: inputs.Model, folder: pathlib.Path, drafts: Sequence[_Draft]
+    settings: FitSettings, model: inputs.Model, folder: pathlib.Path, contents: Sequence[saving.Content]
 ) -> saving.Saved | None:
-    """Return the classifier in the folder if it is one of the drafts; raise UserError if another one must not be replaced."""
+    """Return the classifier in the folder if it has one of the contents; raise UserError if it must not be replaced."""
     if not saving.recovered(folder):
         return None
     try:
         saved = saving.read(folder)
-        if any(saved.content.is_same(draft.content) for draft in drafts):
-            identity = model.identity(settings.dtype, settings.deterministic)
-            saved.check(identity, saved.content.task, saved.manifest.provenance.label_ids)
+        if any(saved.content.is_same(content) for content in contents):
+            saved.check(model.identity(settings.dtype, settings.deterministic))
             return saved
         raise errors.UserError(
             f"{folder}: holds a classifier of other anchors or options; choose another folder, or --overwrite it"
@@ -294,11 +228,13 @@ def _finished(
         return None
 
 
-def _check_room(settings: FitSettings, model: inputs.Model, folder: pathlib.Path, draft: _Draft) -> None:
+def _check_room(
+    settings: FitSettings, model: inputs.Model, folder: pathlib.Path, classifier: Any, num_anchors: int
+) -> None:
     """Raise UserError if the folder cannot be written, or the disk has no room for the anchors and their states."""
-    config, distance = model.config, draft.classifier.distance_
-    anchor_bytes = store_lib.anchor_bytes(settings.datastore, distance, config, draft.content.task.num_classes)
-    num_bytes = len(draft.split.anchors) * (anchor_bytes + 4 * (config.state_width + 1))
+    config = model.config
+    anchor_bytes = store_lib.anchor_bytes(settings.datastore, classifier.distance_, config, classifier.task.num_classes)
+    num_bytes = num_anchors * (anchor_bytes + 4 * (config.state_width + 1))
     parallel.call_in_main(functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes))
 
 

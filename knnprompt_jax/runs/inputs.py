@@ -15,7 +15,7 @@ from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import identity, registry, shipped, tokenizers
+from knnprompt_jax.models import identity, registry, sharding, shipped, tokenizers
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
@@ -50,6 +50,10 @@ class Model:
     def short_name(self) -> str:
         """The last part of the name."""
         return pathlib.PurePath(self.name).name
+
+    @property
+    def context(self) -> int:
+        return self.config.num_positions
 
     @functools.cached_property
     def tokenize(self) -> layout.Tokenize:
@@ -107,6 +111,22 @@ def join(distributed: settings_lib.DistributedOptions, datastore: store_lib.Stor
     """
     parallel.start(**dataclasses.asdict(distributed))
     store_lib.check_processes(datastore)
+
+
+def begin(
+    settings: Any, saved: saving.Saved | None = None, datastore: store_lib.StoreOptions | None = None
+) -> tuple[Any, Mesh, Model]:
+    """Join the processes; return the settings without gaps, the mesh, and the model, which can be split over it.
+
+    Args:
+      datastore: the store's options; by default those of the settings.
+    """
+    settings = resolved(settings, saved)
+    join(settings.distributed, datastore or settings.datastore)
+    mesh = make_mesh(settings, [settings.model])
+    model = load_model(settings.model, settings.revision)
+    sharding.check(model.config, mesh)
+    return settings, mesh, model
 
 
 def make_mesh(settings: settings_lib.ModelOptions, models: Sequence[str]) -> Mesh:

@@ -1,7 +1,7 @@
 """The table that a comparison prints."""
 
 import collections
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
     by_seed = {record.seed: record for record in done}
     most_common = max(collections.Counter(first.true).values()) / len(first.true)
     is_uneven = most_common * (len(first.class_counts) or len(set(first.true))) >= _UNEVEN
-    rows, notes = [], []
-    for name, own in _grouped(done, lambda record: record.method).items():
-        title = registry.get(name).title
+    rows, notes, by_method = [], [], collections.defaultdict(list)
+    for record in done:
+        by_method[registry.get(record.method).title].append(record)
+    for title, own in by_method.items():
         row = [title, tables.spread([record.accuracy for record in own])]
         if is_uneven:
             row.append(tables.spread([record.macro_f1 for record in own]))
@@ -50,7 +51,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             "Seconds and LM tokens are per seed: LM tokens as if the method ran alone, seconds without the shared pass.",
             _shared_pass(list(by_seed.values())),
-            *_truncated(done),
+            *_truncated(by_method),
             *([describe_datastore(stores[-1])] if stores else []),
             *notes,
         ]
@@ -90,24 +91,15 @@ def _sizes(record: records.Record) -> str:
     return f"demonstrations+anchors: {'; '.join(sizes)}"
 
 
-def _truncated(done: Sequence[records.Record]) -> Iterator[str]:
+def _truncated(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
     """Name the methods with truncated prompts; those with the same share stand together."""
-    totals = {
-        name: (sum(record.truncated_prompts for record in own), sum(record.prompts for record in own))
-        for name, own in _grouped(done, lambda record: record.method).items()
-    }
-    for (truncated, prompts), names in _grouped(totals, totals.__getitem__).items():
+    titles = collections.defaultdict(list)
+    for title, own in by_method.items():
+        titles[sum(record.truncated_prompts for record in own), sum(record.prompts for record in own)].append(title)
+    for (truncated, prompts), names in titles.items():
         if truncated:
-            titles = ", ".join(registry.get(name).title for name in names)
-            yield f"{truncated} of {prompts} prompts truncated ({100 * truncated / prompts:.1f} %): {titles}."
+            yield f"{truncated} of {prompts} prompts truncated ({100 * truncated / prompts:.1f} %): {', '.join(names)}."
 
 
 def _megabytes(num_bytes: float) -> str:
     return f"{num_bytes / 2**20:,.1f} MB"
-
-
-def _grouped(items: Sequence[Any] | Mapping[str, Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    groups = collections.defaultdict(list)
-    for item in items:
-        groups[key(item)].append(item)
-    return dict(groups)

@@ -46,8 +46,8 @@ class DistributedOptions(options_lib.Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class ComputeOptions(options_lib.Options):
-    """The dtype, batch and mesh of a language model. A dtype that is not given is float32, or a saved classifier's."""
+class ModelOptions(options_lib.Options):
+    """The revision of a language model, and how it runs. A dtype that is not given is float32, or a saved classifier's."""
 
     dtype: str = options_lib.option(
         None,
@@ -56,12 +56,6 @@ class ComputeOptions(options_lib.Options):
     )
     batch: int = options_lib.option(0, "Packed tokens per step in each data shard; 0: what suits the device.", least=0)
     mesh: MeshOptions = options_lib.group(MeshOptions)
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelOptions(ComputeOptions):
-    """The revision of a language model, and how it runs."""
-
     revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.")
 
 

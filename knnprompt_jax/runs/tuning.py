@@ -13,7 +13,7 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
 from knnprompt_jax.methods import baselines as baseline_methods
-from knnprompt_jax.runs import fitting, inputs
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -87,7 +87,6 @@ def run(settings: TuningSettings) -> Result:
         anchors = list(classifier.anchors_.values())
         return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.apply)
     task, rows = inputs.load_train(settings, settings.task or "demo", settings.train_file or "")
-    seed = settings.seed or 0
     model = inputs.load_weights(settings, inputs.load_model(settings.model, settings.revision), mesh)
     auto = estimator.AutoClassifier(
         model,
@@ -96,11 +95,10 @@ def run(settings: TuningSettings) -> Result:
         metric=settings.metric,
         truncation=settings.truncation,
         label_token=settings.label_token,
-        random_state=seed,
+        random_state=settings.seed or 0,
     )
-    auto.states_cache = states.user_cache(settings.cache_gb)
-    examples = classifier_inputs.labelled(task, [row.fields for row in rows], [row.label for row in rows])
-    draws = auto.draws(examples)
+    auto.states_cache = states.user_cache(settings.cache_gb) or auto.states_cache
+    draws = trials.draws(auto, rows)
     choice = auto.choose(draws, grid=choosing.Grid(ks=settings.k))
     anchors = trials.compared(auto, draws)
     tried = trials.Tuning(choice, tuple(trials.warnings(auto, anchors, choice)))
@@ -142,8 +140,8 @@ def _command(settings: TuningSettings, rule: Any) -> str:
     if not settings.train_file:
         given = ", ".join(f"{name}={value!r}" for name, value in named.items())
         return f"AutoClassifier(model, task, {given})"
-    defaults = {field.name: field.default for field in dataclasses.fields(fitting.FitSettings)}
-    defaults |= {"dtype": "float32", "deterministic": False, "truncation": "left", "label_token": "last"}
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    defaults |= {"dtype": "float32", "deterministic": False}
     flags = {"model": settings.model, "task": settings.task or "demo", "train_file": settings.train_file}
     flags |= {"store": "my_classifier", "seed": named.pop("random_state"), **named}
     flags |= {name: getattr(settings, name) for name in _SHARED if getattr(settings, name) != defaults[name]}

@@ -49,7 +49,7 @@ def test_a_new_class_is_as_if_it_had_been_there(model, tmp_path, kind, distance)
     same(grown, whole, [*TEXTS, *more, "near"])
     grown.save(tmp_path / "saved")
     read = model.statistics.prompts
-    loaded = kp.KNNPrompting.load(tmp_path / "saved", model)
+    loaded = kp.load(tmp_path / "saved", model)
     assert model.statistics.prompts == read and loaded.task == whole.task
     same(loaded, whole, [*more, "near"])
     for ours, theirs in zip(
@@ -156,7 +156,7 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     assert "expect" in chosen.choice_.line and "expect" in str(chosen.choice_)
     rule = chosen.rule_
     chosen.relabel([7], ["yes"]).save(tmp_path / "saved")
-    for each in (chosen, kp.AutoClassifier.load(tmp_path / "saved", model)):
+    for each in (chosen, kp.load(tmp_path / "saved", model)):
         assert str(each.choice_) == f"chosen by earlier anchors: {rule.words}; tune chooses anew"
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line
 
@@ -166,9 +166,3 @@ def test_a_new_class_is_named(changed, capsys):
     assert not capsys.readouterr().err
     changed.partial_fit(["right"], ["yess"])
     assert capsys.readouterr().err == "new class 'yess', whose label word is 'yess'\n"
-
-
-@pytest.mark.parametrize("least", [-0.1, 1.5, float("nan"), "0.5", None])
-def test_what_is_no_probability_does_not_make_it_abstain(changed, least):
-    with pytest.raises(errors.UserError, match="abstain="):
-        changed.predict(["left"], abstain=least)

@@ -61,16 +61,6 @@ def test_demonstrations_are_drawn_from_each_class_and_are_no_anchors(fitted, mod
     assert again.demonstrations_ == fitted.demonstrations_ != other.demonstrations_
 
 
-def test_rows_that_come_later_are_as_good_as_rows_from_the_start(model, task, rows):
-    X, y = rows
-    parts = kp.KNNPrompting(model, task, demo_shots=0).partial_fit(X[:50], y[:50]).partial_fit(X[50:89], y[50:89])
-    whole = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:89], y[:89])
-    assert list(parts.anchors_) == list(whole.anchors_) == list(range(89))
-    for ours, theirs in zip(parts.kneighbors(X[89:]), whole.kneighbors(X[89:]), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5)
-    np.testing.assert_array_equal(parts.partial_fit([], []).predict(X[89:]), whole.predict(X[89:]))
-
-
 @pytest.mark.parametrize(
     ("labels", "y", "classes"),
     [
@@ -140,51 +130,30 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
 
 
 @pytest.mark.parametrize(
-    ("options", "y", "message"),
+    ("kind", "options", "last", "message"),
     [
-        ({"k": 0}, ["no", "yes"], "k=0"),
-        ({"k": 3, "demo_shots": 0}, ["no", "yes"], "k=3: there are 2 anchors"),
-        ({"demo_shots": -1}, ["no", "yes"], "demo_shots=-1"),
-        ({"distance": "sideways"}, ["no", "yes"], "forward, released"),
-        ({"truncation": "drop"}, ["no", "yes"], "left, error"),
-        ({"distance": "hidden", "centroid": "arithmetic"}, ["no", "yes"], "averages distributions"),
-        ({}, ["no", "perhaps"], "row 1: unknown label 'perhaps'; choose from no, yes"),
-        ({}, ["no", 1], "row 1: unknown label '1'"),
-        ({}, ["no", 1.0], "row 1: label 1.0 is a float, not a text or a whole number"),
+        ("KNNPrompting", {"k": 0}, "yes", "k=0"),
+        ("KNNPrompting", {"k": 3, "demo_shots": 0}, "yes", "k=3: there are 2 anchors"),
+        ("KNNPrompting", {"demo_shots": -1}, "yes", "demo_shots=-1"),
+        ("KNNPrompting", {"distance": "sideways"}, "yes", "forward, released"),
+        ("KNNPrompting", {"truncation": "drop"}, "yes", "left, error"),
+        ("KNNPrompting", {"distance": "hidden", "centroid": "arithmetic"}, "yes", "averages distributions"),
+        ("KNNPrompting", {}, "perhaps", "row 1: unknown label 'perhaps'; choose from no, yes"),
+        ("KNNPrompting", {}, 1, "row 1: unknown label '1'"),
+        ("KNNPrompting", {}, 1.0, "row 1: label 1.0 is a float, not a text or a whole number"),
+        ("AutoClassifier", {"rule": "guess"}, "yes", "probe, blend, votes"),
+        ("AutoClassifier", {"k": "few"}, "yes", "a whole number or auto"),
+        ("AutoClassifier", {"class_prior": "even"}, "yes", "class_prior='even': choose 'uniform'"),
+        ("AutoClassifier", {"class_prior": [1, 2, 3]}, "yes", "give 2 shares"),
+        ("AutoClassifier", {"class_prior": {"no": 1}}, "yes", "give a share for each of no, yes"),
+        ("AutoClassifier", {"class_prior": [-1, 2]}, "yes", "each share must be 0 or more"),
     ],
 )
-def test_bad_options_and_labels_are_refused_before_the_model_reads(model, options, y, message):
+def test_bad_options_and_labels_are_refused_before_the_model_reads(model, kind, options, last, message):
     before = model.statistics.prompts
     with pytest.raises(kp.UserError, match=message):
-        kp.KNNPrompting(model, ONE, **{"k": 1} | options).fit(["a", "b"], y)
+        getattr(kp, kind)(model, ONE, **{"k": 1} | options).fit(["a", "b"], ["no", last])
     assert model.statistics.prompts == before
-
-
-@pytest.mark.parametrize(
-    ("options", "y", "message"),
-    [
-        ({"rule": "guess"}, ["no", "yes"], "probe, blend, votes"),
-        ({"k": "few"}, ["no", "yes"], "a whole number or auto"),
-        ({"class_prior": "even"}, ["no", "yes"], "class_prior='even': choose 'uniform'"),
-        ({"class_prior": [1, 2, 3]}, ["no", "yes"], "give 2 shares"),
-        ({"class_prior": {"no": 1}}, ["no", "yes"], "give a share for each of no, yes"),
-        ({"class_prior": [-1, 2]}, ["no", "yes"], "each share must be 0 or more"),
-    ],
-)
-def test_bad_options_of_a_choice_are_refused(model, options, y, message):
-    with pytest.raises(kp.UserError, match=message):
-        kp.AutoClassifier(model, ONE, **{"k": 1} | options).fit(["a", "b"], y)
-
-
-def test_anchors_are_taken_away_by_their_ids(fitted, model, task, rows):
-    X, y = rows
-    classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(X[:50], y[:50])
-    near = classifier.kneighbors(X[60:61])[1][0]
-    classifier.remove(near[:1].tolist())
-    assert near[0] not in classifier.anchors_ and classifier.kneighbors(X[60:61])[1][0, 0] == near[1]
-    assert list(classifier.partial_fit(X[50:52], y[50:52]).anchors_)[-2:] == [50, 51]
-    with pytest.raises(kp.UserError, match=f"id {near[0]} is not in the store"):
-        classifier.remove([int(near[0])])
 
 
 def test_an_unfitted_classifier_says_so(model):

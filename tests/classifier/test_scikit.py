@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn import base, metrics, model_selection, pipeline, preprocessing, utils
+from sklearn import base, metrics, model_selection, utils
 from sklearn.utils import validation
 
 import knnprompt_jax as kp
@@ -54,12 +54,3 @@ def test_scorers_read_probabilities_in_the_order_of_sorted_labels(model, rows):
     by_name = dict(zip(classifier.classes_, classifier.predict_proba(X).T, strict=True))
     own = np.array([by_name[names[label]][row] for row, label in enumerate(y)])
     assert loss == pytest.approx(-np.log(np.clip(own, np.finfo(np.float32).eps, 1)).mean(), rel=1e-3)
-
-
-def test_a_pipeline_ends_in_it(unfitted, rows):
-    X, y = rows
-    lower = preprocessing.FunctionTransformer(lambda texts: [text.lower() for text in texts])
-    whole = pipeline.make_pipeline(lower, base.clone(unfitted)).fit(X[:60], y[:60])
-    alone = base.clone(unfitted).fit([text.lower() for text in X[:60]], y[:60])
-    np.testing.assert_array_equal(whole.predict(X[60:]), alone.predict([text.lower() for text in X[60:]]))
-    assert whole.score(X[60:], y[60:]) == alone.score([text.lower() for text in X[60:]], y[60:])

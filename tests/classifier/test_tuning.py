@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import choosing, evidence, trials
+from knnprompt_jax.classifier import choosing, evidence
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 
@@ -32,17 +32,6 @@ def test_others_are_those_of_a_store_without_the_row(model, whole, distance):
             assert len({row, *nearest.indices_Qk[row].tolist()}) == k + 1
 
 
-@pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
-def test_states_come_back_from_the_store(fitted, key_dtype):
-    states, head = fitted.read(list(fitted.anchors_.values())), fitted.model.head
-    options = store_lib.StoreOptions("factored", key_dtype)
-    store = store_lib.build(options, "forward", head, states, fitted.store_.labels_N, range(6))
-    back = store.codec.states(store.unpadded.keys)
-    logits_NV = np.asarray(back.hidden_NE, np.float64) @ np.asarray(head.rows_VE, np.float64).T
-    np.testing.assert_allclose(np.exp(logits_NV - np.asarray(back.log_z_N)[:, None]).sum(-1), 1, rtol=1e-4)
-    np.testing.assert_allclose(back.hidden_NE, states.hidden_NE, atol=1e-4 if key_dtype == "float32" else 0.1)
-
-
 def test_neighbours_without_texts_leave_each_anchor_out(whole):
     distances, ids = whole.kneighbors(n_neighbors=4)
     assert ids.shape == (11, 4) and not (ids == np.arange(11)[:, None]).any()
@@ -61,29 +50,10 @@ def test_everything_is_tried_without_a_pass_and_the_best_can_be_used(fitted, mod
     told = str(tried)
     assert "each of 55 anchors" in told and "± standard errors" in told and tried.choice.line in told
     used = kp.KNNPrompting(model, fitted.task, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
-    assert isinstance(used, kp.AutoClassifier) and used.rule_ == tried.best and used.choice_ == tried.choice
+    assert isinstance(used, kp.AutoClassifier) and used.rule_ == tried.choice.rule and used.choice_ == tried.choice
     again = kp.AutoClassifier(model, fitted.task, k=9, demo_shots=2).fit(rows[0][:67], rows[1][:67]).use(tried.choice)
-    assert again.k == tried.best.k and again.rule == "auto", "given settings are replaced"
+    assert again.k == tried.choice.rule.k and again.rule == "auto", "given settings are replaced"
     np.testing.assert_array_equal(again.predict(rows[0][67:]), used.predict(rows[0][67:]))
-
-
-def test_of_a_kind_the_best_is_shown_and_the_best_kind_first():
-    def candidate(rule, loss):
-        return choosing.Candidate(rule, choosing.Score(0.5, 0.05, 0.4, loss))
-
-    knn = [candidate(choosing.Rule("votes", 0, k, "hidden"), loss) for k, loss in ((1, 0.9), (3, 0.7), (5, 0.8))]
-    probes = [
-        candidate(choosing.Rule("probe", 0, penalty=penalty), loss) for penalty, loss in ((1.0, 0.6), (3.0, 0.75))
-    ]
-    choice = choosing.Choice(probes[0].rule, (*knn, *probes), knn[0].score, "log_loss", 13)
-    beside = {"commonest class": choosing.Score(0.25, 0.1, 0.1, 1.4)}
-    lines = str(trials.Tuning(choice, ("be careful",), beside)).splitlines()
-    starts = ("rule=probe, penalty=1,", "rule=votes, k=3,", "rule=probe, penalty=3,", "commonest class")
-    assert [line.startswith(start) for line, start in zip(lines[4:8], starts, strict=True)] == [True] * 4
-    assert "50.0 ± 5.0" in lines[4] and "0.600" in lines[4] and "25.0 ± 10.0" in lines[7]
-    assert lines[9] == "warning: be careful" and lines[10].startswith(
-        "chosen: rule=probe, penalty=1, demo_shots=0; expect"
-    )
 
 
 def test_warnings(model):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.evaluation import measures, writing
+from knnprompt_jax.evaluation import measures, sections
 
 
 @pytest.fixture
@@ -28,13 +28,10 @@ def measured() -> measures.Measures:
 
 
 def test_accuracy_and_f1(measured):
-    assert measured.accuracy == pytest.approx(4 / 7)
-    assert writing.commonest(measured) == pytest.approx(4 / 7)
-    first, second, third = measured.per_class
-    assert (first.label, first.rows, first.precision, first.recall) == ("a", 4, 0.6, 0.75)
-    assert (second.rows, second.precision, second.recall) == (2, 0.5, 0.5)
-    assert (third.rows, third.precision, third.recall, third.f1) == (1, 0, 0, 0)
-    assert measured.macro_f1 == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
+    assert measured.overall["accuracy"] == measured.overall["commonest_class"] == pytest.approx(4 / 7)
+    expected = [("a", 4, 0.6, 0.75, 2 / 3), ("b", 2, 0.5, 0.5, 0.5), ("c", 1, 0, 0, 0)]
+    assert measured.per_class.values.tolist() == [[*row[:4], pytest.approx(row[4])] for row in expected]
+    assert measured.overall["macro_f1"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
     assert measured.confusion_CC.tolist() == [[3, 1, 0], [1, 1, 0], [1, 0, 0]]
 
 
@@ -43,37 +40,31 @@ def test_the_interval_is_wilsons(measured):
     z, n, p = 1.959963984540054, 7, 4 / 7
     centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    assert measured.interval == pytest.approx((centre - half, centre + half))
+    interval = measured.overall["accuracy_low"], measured.overall["accuracy_high"]
+    assert interval == pytest.approx((centre - half, centre + half))
 
 
 def test_probabilities(measured):
     truth = [1.0, 0.8, 0.4, 0.8, 0.2, 0.0, 0.8]
     loss = -np.mean(np.log(np.maximum(truth, np.finfo(float).eps)))
-    assert measured.log_loss == pytest.approx(loss)
-    assert measured.impossible == 1
+    assert measured.overall["log_loss"] == pytest.approx(loss)
+    assert measured.overall["impossible_rows"] == 1
     squares = [0, 0.08, 0.72, 0.08, 0.36 + 0.64 + 0.04, 0.36 + 0.16 + 1, 0.04 + 0.01 + 0.01]
-    assert measured.brier == pytest.approx(np.mean(squares))
+    assert measured.overall["brier_score"] == pytest.approx(np.mean(squares))
     # Bins by confidence: 0.6 three times, never right; 0.8 three times, always right; 1 once, right.
-    assert measured.calibration_error == pytest.approx((3 * 0.6 + 3 * 0.2 + 0) / 7)
+    assert measured.overall["expected_calibration_error"] == pytest.approx((3 * 0.6 + 3 * 0.2 + 0) / 7)
 
 
 def test_risk_and_coverage(measured):
     """Rows of equal probability are answered together."""
-    assert [(point.probability, point.coverage, point.accuracy) for point in measured.coverage] == [
-        (1.0, pytest.approx(1 / 7), 1.0),
-        (0.8, pytest.approx(4 / 7), 1.0),
-        (0.6, 1.0, pytest.approx(4 / 7)),
-    ]
-    assert measured.at_coverage(0.5).coverage == pytest.approx(4 / 7)
-    assert measured.at_coverage(1.0).accuracy == measured.accuracy
+    np.testing.assert_allclose(measured.coverage, [(1.0, 1 / 7, 1.0), (0.8, 4 / 7, 1.0), (0.6, 1.0, 4 / 7)])
+    np.testing.assert_allclose(measured.at_coverages([0.5, 0.5, 1.0]).coverage, [4 / 7, 1.0])
 
 
 def test_csv_and_text(measured):
-    lines = writing.to_csv(measured).splitlines()
+    lines = measured.to_csv().splitlines()
     assert lines[0] == "measure,class,value"
     assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
-    told = writing.table(measured)
-    assert told.startswith(
-        "accuracy 57.1 % (95 % interval 25.0 to 84.2) of 7 rows; always predicting the commonest class 57.1 %\n"
-    )
-    assert "by their share of all rows: 57 %: 100.0, 100 %: 57.1\n" in told
+    text = sections.describe(measured).replace("\u00a0", " ")
+    assert "Accuracy: 57.1 %. Wilson's 95 % interval: 25.0 to 84.2 %.\nCommonest class: 57.1 %." in text
+    assert "57.1 % 0.80 100.0 % 100.0 % 0.60 57.1 %" in " ".join(text.split())

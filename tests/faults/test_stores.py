@@ -13,6 +13,7 @@ from knnprompt_jax.runs import changing, records
 from knnprompt_jax.store import storage
 from knnprompt_jax.tasks.task import Example
 from tests.faults import injection
+from tests.runs.conftest import make_record
 
 TASK = kp.Task("talk", ("text",), "{text}\nIt is", ("0", "1"), ("said", "asked"))
 TEXTS = ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "so there"]
@@ -87,9 +88,7 @@ def test_appending_and_removing(fitted, folder):
 
 
 def test_records(folder):
-    fields = {"task": "mr", "model": "gpt2", "method": "icl", "seed": 1, "shots": 3, "demo_shots": 1, "accuracy": 0.5}
-    predicted = {"predicted": ("0", "1"), "true": ("0", "0"), "settings": {}}
-    record = records.Record(key="", file_name="mr.json", **fields, **predicted)
+    record = make_record()
     tally = injection.every_fault(
         folder,
         lambda folder: records.write(folder / "results", record),

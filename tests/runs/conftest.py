@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.models import decoder, registry
-from knnprompt_jax.runs import settings
+from knnprompt_jax.runs import records, settings
 from tools import pretrain_tiny
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
@@ -69,3 +69,11 @@ def choosing(job, **options):
     """The job with other options of methods, as `knn={"k": 1}`."""
     chosen = {name: dataclasses.replace(getattr(job.options, name), **values) for name, values in options.items()}
     return dataclasses.replace(job, options=dataclasses.replace(job.options, **chosen))
+
+
+def make_record(**fields) -> records.Record:
+    """A record of four rows, of which three are right."""
+    given = {"key": "5a" * 32, "file_name": "mr-gpt2-knn.json", "task": "mr", "model": "gpt2", "method": "knn"}
+    given |= {"seed": 3, "shots": 7, "demo_shots": 2, "settings": {"k": 3}}
+    given |= {"accuracy": 0.75, "predicted": ("0", "1", "1", "1"), "true": ("0", "1", "1", "0")}
+    return records.Record(**given | fields)

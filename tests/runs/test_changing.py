@@ -4,8 +4,6 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -14,12 +12,7 @@ from knnprompt_jax import errors, files, lm
 from knnprompt_jax.runs import fitting
 from knnprompt_jax.store.store import StoreOptions
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 MORE = "sentence,label\nday 1 was warm gold,1\nday 2 was grey,0\nday 1 was warm gold,1\n"
-
-
-class Died(BaseException):
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -54,29 +47,22 @@ def ids(job):
     return kp.load(job.store).store_.ids_N.tolist()
 
 
-def test_a_killed_append_that_is_repeated_adds_each_row_once(job, tmp_path, monkeypatch):
-    """Killed after the new folder is in its place, as between any two steps."""
+def test_an_append_that_is_repeated_adds_each_row_once(job, tmp_path):
+    """Deaths in between are tested in `tests.faults.test_stores`."""
     before, append = ids(job), fitting.FitSettings(store=job.store, append=str(tmp_path / "more.csv"))
-    finish = files.finish_folder
-
-    def killed(path):
-        finish(path)
-        raise Died
-
-    with monkeypatch.context() as patched, pytest.raises(Died):
-        patched.setattr(files, "finish_folder", killed)
-        fitting.run(append)
+    fitting.run(append)
     after = ids(job)
     assert len(after) == len(before) + 3, "the file has a row twice"
     again = fitting.run(append)
     assert "3 of the 3 rows to append were added already" in fitting.summarize(again)
     assert again.statistics.prompts == 0 and ids(job) == after
     (tmp_path / "more.csv").write_text(f"{MORE}day 9 was calm,1\nday 1 was warm gold,1\n")
-    grown = fitting.run(fitting.FitSettings(store=job.store, append=append.append))  # Its model is the folder's.
-    assert "3 of the 5 rows to append were added already" in fitting.summarize(grown)
+    assert fitting.run(append).notes == ("3 of the 5 rows to append were added already",)
     assert ids(job) == [*after, after[-1] + 1, after[-1] + 2]
     change(job, remove_ids=(after[-1],))
-    assert "4 of the 5 rows" in fitting.summarize(fitting.run(append)), "what was removed is added again"
+    assert fitting.run(append).notes == ("4 of the 5 rows to append were added already",), (
+        "the removed row is added again"
+    )
 
 
 def test_rows_of_the_train_file_and_of_python_do_not_count_as_appended(job, tmp_path):
@@ -112,29 +98,23 @@ def test_ids_that_no_anchor_had_are_refused(job):
 
 def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
     first, second, *_ = ids(job)
-    loaded = kp.load(job.store)
-    labels = {number: loaded.anchors_[number].label for number in (first, second)}
-    other = {number: str(1 - int(label)) for number, label in labels.items()}
-    path = tmp_path / "corrections.csv"
-    path.write_text(f"id,label,suggested\n{first},{labels[first]},{other[first]}\n{second},{labels[second]},\n")
-    correct = fitting.FitSettings(store=job.store, relabel=str(path))
-    done = fitting.run(correct)
+    label = kp.load(job.store).anchors_[first].label
+    path, more = tmp_path / "corrections.csv", tmp_path / "more.csv"
+    path.write_text(f"id,label,suggested\n{first},{label},{1 - int(label)}\n")
+    done = change(job, relabel=str(path))
     assert done.notes == ("anchors relabelled: 1",) and done.statistics.prompts == 0
-    loaded = kp.load(job.store)
-    assert [loaded.anchors_[number].label for number in (first, second)] == [other[first], labels[second]]
-    manifest = (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns
-    assert fitting.run(correct).notes == ("anchors relabelled: 0",)
-    assert (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns == manifest, "nothing was to be written"
+    assert kp.load(job.store).anchors_[first].label == str(1 - int(label))
+    assert change(job, relabel=str(path)).notes == ("anchors relabelled: 0",)
     path.write_text(f"id,label\n{second},so_so\n")
-    (tmp_path / "more.csv").write_text("sentence,label\nday 1 was dull,dull\n")
-    changed = dataclasses.replace(correct, append=str(tmp_path / "more.csv"), remove_ids=(first,))
-    fitting.run(changed)
-    told = capsys.readouterr().err
-    assert "new class 'so_so', whose label word is 'so so'" in told and "new class 'dull', whose" in told
+    more.write_text("sentence,label\nday 1 was dull,dull\n")
+    changes = {"relabel": str(path), "append": str(more), "remove_ids": (first,)}
+    change(job, **changes)
+    messages = capsys.readouterr().err
+    assert "new class 'so_so', whose label word is 'so so'" in messages and "new class 'dull', whose" in messages
     loaded = kp.load(job.store)
     assert loaded.task.labels == ("0", "1", "so_so", "dull") and loaded.anchors_[second].label == "so_so"
     assert loaded.anchors_[ids(job)[-1]].label == "dull" and first not in loaded.anchors_
-    assert fitting.run(changed).notes[-1] == "1 of the 1 rows to append were added already"
+    assert change(job, **changes).notes[-1] == "1 of the 1 rows to append were added already"
 
 
 def test_a_link_stays_one_when_its_classifier_is_fitted_changed_and_overwritten(job, tmp_path):
@@ -184,20 +164,3 @@ def test_nothing_is_done_while_another_process_writes(job, tmp_path):
         for run in (lambda: fitting.run(job), lambda: change(job, remove_ids=(3,))):
             with pytest.raises(errors.UserError, match="another process is writing to it"):
                 run()
-
-
-@pytest.mark.long
-def test_of_two_processes_at_once_one_works_and_the_other_reports_it(job, tmp_path):
-    """Both append: in the end the classifier is whole, and each row is there once."""
-    count = len(ids(job))
-    command = [sys.executable, str(ROOT / "experiments" / "fit.py"), f"--store={job.store}"]
-    command.append(f"--append={tmp_path / 'more.csv'}")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]
-    messages = [process.communicate(timeout=500)[1] for process in running]
-    assert 0 in (codes := [process.returncode for process in running]) and set(codes) <= {0, 2}
-    for process, text in zip(running, messages, strict=True):
-        if process.returncode:
-            assert text.strip().splitlines()[-1].startswith("error: ") and "another process is writing to it" in text
-    assert len(kp.load(job.store).store_) == count + 3

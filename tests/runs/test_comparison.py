@@ -2,11 +2,7 @@
 
 import dataclasses
 import json
-import os
-import pathlib
 import random
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -15,9 +11,7 @@ import pytest
 from knnprompt_jax import errors, files, lm, options
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import comparison, overview, records
-from tests.runs.conftest import choosing
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 
 
@@ -118,13 +112,6 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
         assert expected in text
 
 
-def test_a_record_knows_its_own_options_and_not_the_other_methods(job):
-    alone = comparison.run(choosing(dataclasses.replace(job, methods="knn"), knn={"k": 1}, linc={"rows": 3}))
-    beside = comparison.run(choosing(job, knn={"k": 1}))
-    assert alone[0].settings["runs"] == "knn" and alone[0].settings["options"]["k"] == 1
-    assert alone[0].key == beside[1].key != comparison.run(dataclasses.replace(job, methods="knn"))[0].key
-
-
 def interrupted(seed: int) -> method.Method:
     """A method that is interrupted at a seed."""
 
@@ -208,9 +195,6 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
         ({"task": "nope"}, "unknown task 'nope'; choose from"),
         ({"shots": -1}, "shots=-1"),
         ({"demo_shots": 9}, "leaves no anchors"),
-        ({"seeds": ()}, "seeds is required"),
-        ({"dtype": "int4"}, "float32, bfloat16"),
-        ({"label_token": "middle"}, "label_token='middle'"),
         ({"truncation": "error", "demo_shots": 7}, "the context 128"),
         ({"model": "./nowhere"}, "no such folder"),
         ({"data_dir": "nowhere"}, "no such folder"),
@@ -227,34 +211,6 @@ def test_mistakes_show_before_weights_load_and_write_nothing(job, change, messag
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        ({"k": 0}, "k=0"),
-        ({"distance": "sideways"}, "choose from forward, released"),
-        ({"approximate_recall": 1.5}, "at most 1"),
-        ({"distance": "hidden", "centroid": "arithmetic"}, "averages distributions"),
-    ],
-)
-def test_options_of_methods_are_checked_where_they_are_made(job, chosen, message):
-    with pytest.raises(errors.UserError, match=message):
-        choosing(job, knn=chosen)
-
-
-def test_csv_rows_give_the_same_predictions(job, world, tmp_path):
-    for split in ("train", "dev_subsample"):
-        rows = [json.loads(line) for line in (world / f"data/mr/{split}.jsonl").read_text().splitlines()]
-        text = "sentence,label\n" + "".join(f'"{row["sentence"]}",{row["label"]}\n' for row in rows)
-        (tmp_path / f"{split}.csv").write_text(text)
-    files = {
-        "train_file": str(tmp_path / "train.csv"),
-        "eval_file": str(tmp_path / "dev_subsample.csv"),
-        "data_dir": "",
-    }
-    csv, jsonl = (comparison.run(one) for one in (dataclasses.replace(job, **files), job))
-    assert predictions(csv) == predictions(jsonl)
-
-
 def test_records_that_another_process_makes_are_left_to_it(job, tmp_path):
     first = dataclasses.replace(job, methods="icl", seeds=(2,))
     name = comparison.run(first)[0].file_name
@@ -265,41 +221,3 @@ def test_records_that_another_process_makes_are_left_to_it(job, tmp_path):
             dataclasses.replace(job, methods="commonest_class")
         )  # In the same folder, and other records.
     assert {record.seed for record in records.read_all(tmp_path / "results") if record.method == "icl"} == {1, 2}
-
-
-def test_a_record_that_came_meanwhile_is_not_made_again(job, tmp_path, monkeypatch):
-    job = dataclasses.replace(job, cache_gb=0)
-    names = [record.file_name for record in comparison.run(dataclasses.replace(job, methods="icl"))]
-    content = (tmp_path / "results" / names[1]).read_bytes()
-    (tmp_path / "results" / names[1]).unlink()
-    run_pass = lm.LanguageModel.run_pass
-
-    def writes_the_next(*arguments, **options):
-        (tmp_path / "results" / names[1]).write_bytes(content)
-        return run_pass(*arguments, **options)
-
-    monkeypatch.setattr(lm.LanguageModel, "run_pass", writes_the_next)
-    with pytest.raises(errors.UserError, match=f"{names[1]}: another process has written it since this run began"):
-        comparison.run(dataclasses.replace(job, methods="icl"))
-
-
-def test_of_two_processes_on_the_same_records_one_works_and_the_other_says_so(job, tmp_path):
-    told = {
-        "model": job.model,
-        "task": "mr",
-        "data_dir": job.data_dir,
-        "shots": 9,
-        "demo_shots": 2,
-        "methods": "icl,knn",
-    }
-    command = [sys.executable, str(ROOT / "experiments" / "compare.py"), f"--output={tmp_path / 'results'}"]
-    command += ["--seeds=1,2", *(f"--{name}={value}" for name, value in told.items())]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    shown = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = [subprocess.Popen(command, env=environment, **shown) for _ in range(2)]
-    errors_told = [process.communicate(timeout=500)[1] for process in running]
-    assert 0 in (codes := [process.returncode for process in running]) and set(codes) <= {0, 2}
-    for code, text in zip(codes, errors_told, strict=True):
-        assert not code or ("another process" in text and "Traceback" not in text)
-    assert len(records.read_all(tmp_path / "results")) == 4
-    assert not list((tmp_path / "results").glob(".*"))

@@ -30,18 +30,6 @@ def files(tmp_path):
     return {"task": str(tmp_path / "talk.yaml"), "train_file": str(tmp_path / "train.jsonl")}
 
 
-def test_a_table_with_baselines_and_the_command_that_uses_the_best(files):
-    settings = tuning.TuningSettings(model="tiny", **files, demo_shots=(1, 0), k=(1, 3), metric="accuracy")
-    done = tuning.run(settings)
-    assert {each.rule.demo_shots for each in done.tuning.choice.candidates} == {0, 1}
-    assert done.tuning.choice.num_anchors == 11 and done.tuning.choice.metric == "accuracy"
-    told = tuning.summarize(done)
-    assert "commonest class" in told and "TF-IDF, logistic regression" in told
-    assert f"to use it: knnprompt fit --model=tiny --task={files['task']}" in told
-    assert f"--rule={done.tuning.best.rule}" in done.command and "--demo_shots=" in done.command
-    assert "--seed=0" in done.command and "--label_column" not in done.command
-
-
 def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same_rows(tmp_path):
     """Of a table with columns of other names; its options are read as a command line's."""
     rows = [(f"{'good' if i % 2 else 'bad'} thing {i}", "ab"[i % 2], "n/a") for i in range(30)]
@@ -50,15 +38,17 @@ def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same
     given = {"train_file": str(tmp_path / "train.csv"), "task": "own", "label_column": "who", "text_columns": ("what",)}
     done = tuning.run(tuning.TuningSettings(model="tiny", **given, demo_shots=(3, 0), k=(1,), seed=7))
     assert done.tuning.choice.num_anchors == 24
+    summary = tuning.summarize(done)
+    assert "TF-IDF, logistic regression" in summary and f"to use it: {done.command}" in summary
     accuracy = done.tuning.baselines["commonest class"]
     assert accuracy.standard_error == pytest.approx(np.sqrt(13 / 26 * 13 / 26 / 24), rel=1e-6), "of 24 rows"
     command = [sys.executable, "-m", "knnprompt_jax", *shlex.split(done.command)[1:]]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(kp.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)
     fitted = kp.load(tmp_path / "my_classifier")
-    assert fitted.task.fields == ("what",) and fitted.rule_.rule == done.tuning.best.rule
+    assert fitted.task.fields == ("what",) and fitted.rule_.rule == done.tuning.choice.rule.rule
     examples = [Example({"what": what}, who, row) for row, (what, who, _) in enumerate(rows)]
-    drawn, _ = trials.draw(fitted.task, examples, fitted.model, done.tuning.best.demo_shots, 7)
+    drawn, _ = trials.draw(fitted.task, examples, fitted.model, done.tuning.choice.rule.demo_shots, 7)
     assert [example.row for example in fitted.demonstrations_] == [example.row for example in drawn]
 
 
@@ -71,7 +61,7 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     applied = tuning.run(tuning.TuningSettings(store=store, apply=True))
     loaded = kp.load(store)
     assert "saved" in tuning.summarize(applied).splitlines()[-1]
-    assert loaded.choice_ == applied.tuning.choice and loaded.rule_ == done.tuning.best
+    assert loaded.choice_ == applied.tuning.choice and loaded.rule_ == done.tuning.choice.rule
     assert set(loaded.predict(["who is", "a dog"])) <= {"0", "1"}
 
 
