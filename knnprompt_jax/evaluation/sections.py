@@ -94,7 +94,7 @@ def _coverage(measured: Measures) -> Listing:
 def _risk(measured: Measures) -> drawing.Figure:
     """Draw accuracy against coverage."""
     panel, points = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
-    style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(points) <= _MOST else ""}
+    style = drawing.look(0) | ({"marker": ""} if len(points) > _MOST else {})
     panel.axes.plot([100 * point.coverage for point in points], [100 * point.accuracy for point in points], **style)
     panel.axes.axhline(100 * measured.accuracy, color=drawing.GREY, linestyle=":", linewidth=1)
     panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * min(point.accuracy for point in points)), 102))

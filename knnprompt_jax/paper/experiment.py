@@ -75,11 +75,6 @@ class Experiment:
         names = [name for name in settings.method_names if not registry.get(name).own_model]
         return list(dict.fromkeys(self.cells(settings, names, rows, most)))
 
-    @property
-    def writes_beside(self) -> bool:
-        """Whether it writes files beside its records."""
-        return type(self).before_writing is not Experiment.before_writing
-
     def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
         """Write the files that belong to a record, before the record itself; most experiments have none."""
 

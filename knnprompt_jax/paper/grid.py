@@ -38,13 +38,12 @@ def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     if dry_run:
         return
     folder = pathlib.Path(settings.output) / settings.experiment
-    for record, run in planned.copies:
-        parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, record)))
-    mesh = inputs.make_mesh(settings, settings.model_names)
+    made, mesh = dict(planned.finished), inputs.make_mesh(settings, settings.model_names)
     write_files = functools.partial(experiment.before_writing, folder)
     for record in engine.run(settings, planned.passes, mesh, before_writing=write_files):
-        for run in planned.equal_runs[record.file_name]:
-            parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, record)))
+        made[record.file_name] = record
+    for source, run in planned.copies:
+        parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, made[source])))
     _print(f"records: {folder}/")
     if experiment.check and parallel.is_main():
         verdict = experiment.check(experiment.read(folder))
@@ -60,16 +59,14 @@ class Plan:
     Attributes:
       all_passes: all passes of the shard, finished or not.
       passes: the passes that are left, with each distinct run once.
-      equal_runs: for the file name of a run that is left, the other runs that share its outcome.
-      copies: finished records, each with an equal run that has no record yet.
-      finished: the file names of finished records.
+      copies: the other runs that are left, each with the file name of the record whose outcome it shares.
+      finished: finished records by file name.
       num_other: the number of records of other shards.
     """
 
     all_passes: Sequence[run_lib.Pass]
     passes: Sequence[run_lib.Pass]
-    equal_runs: Mapping[str, Sequence[run_lib.Run]]
-    copies: Sequence[tuple[records.Record, run_lib.Run]]
+    copies: Sequence[tuple[str, run_lib.Run]]
     finished: Mapping[str, records.Record]
     num_other: int
 
@@ -114,26 +111,21 @@ def plan(settings: settings_lib.GridSettings, weights: bool = True) -> Plan:
     shard = _shard(passes, *settings.shard_numbers)
     runs = [run for planned in shard for run in planned.runs]
     finished = records.finished(pathlib.Path(settings.output), runs)
-    left, equal_runs, copies = [], {}, []
+    # The first run of equal ones, or a finished one, makes the outcome of all.
+    sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
+    left, copies = [], []
     for planned in shard:
-        by_key: dict[tuple[str, str], list[run_lib.Run]] = collections.defaultdict(list)
-        for run in planned.runs:
-            # A run that writes files of its own shares no outcome.
-            key = run.file_name if experiments.get(run.experiment).writes_beside else run.key
-            by_key[key, run.note].append(run)
         missing = []
-        for equal in by_key.values():
-            record = next((finished[run.file_name] for run in equal if run.file_name in finished), None)
-            unfinished = [run for run in equal if run.file_name not in finished]
-            if record:
-                copies += [(record, run) for run in unfinished]
+        for run in (run for run in planned.runs if run.file_name not in finished):
+            source = sources.setdefault((run.key, run.note), run.file_name)
+            if source == run.file_name:
+                missing.append(run)
             else:
-                missing.append(equal[0])
-                equal_runs[equal[0].file_name] = equal[1:]
+                copies.append((source, run))
         if missing:
             left.append(dataclasses.replace(planned, runs=tuple(missing)))
     num_all = sum(len(planned.runs) for planned in passes)
-    return Plan(shard, left, equal_runs, copies, finished, num_all - len(runs))
+    return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
 def _runs(settings: settings_lib.GridSettings, weights: bool) -> Iterator[tuple[inputs.Model, list[run_lib.Run]]]:

@@ -11,11 +11,11 @@ from knnprompt_jax.methods import registry
 from knnprompt_jax.report import drawing, published, results
 from knnprompt_jax.tasks import catalogue
 
-_PRINTED_TASKS = ("SST2", "SUBJ", "MPQA", "AGNews", "CB", "CR", "DBPedia", "MR", "RTE", "TREC", "SST5")
-TASKS = {printed.lower(): printed for printed in _PRINTED_TASKS}
+_TASKS = {printed.lower(): printed for printed in (*published.tables()["max_shots"]["tasks"], "SST5")}
 HEADERS = {
     "model": "Model",
     "task": "Task",
+    "shots": "m",
     "demo_shots": "|D|",
     "anchor_shots": "|A|",
     "method": "Method",
@@ -34,7 +34,7 @@ _ORDER = {
 
 
 def task(name: str) -> str:
-    return TASKS.get(name, name)
+    return _TASKS.get(name, name)
 
 
 def method(name: str) -> str:
@@ -88,15 +88,12 @@ def span(values: Iterable[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def looks(axis: str, values: Iterable[Any]) -> dict[Any, drawing.Look]:
+def looks(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:
     """Return a line style for each value; a method has the same style in every figure."""
+    found = ordered(axis, values)
     if axis == "method":
-        return {name: method_look(name) for name in ordered(axis, values)}
-    return {value: drawing.look(index) for index, value in enumerate(ordered(axis, values))}
-
-
-def method_look(name: str) -> drawing.Look:
-    return drawing.look(registry.METHODS[name].look if name in registry.METHODS else 7)
+        return {name: drawing.look(registry.METHODS[name].look if name in registry.METHODS else 7) for name in found}
+    return {value: drawing.look(index) for index, value in enumerate(found)}
 
 
 def panels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax import errors, files, options
-from knnprompt_jax import tables as terminal
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.models import tokenizers
 from knnprompt_jax.paper import experiment
@@ -61,7 +60,7 @@ class _MaxShots(experiment.Experiment):
 
 
 def _count(settings: Settings) -> str:
-    """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return a table for the terminal.
+    """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return the table.
 
     Raises:
       UserError: a task or tokenizer is unreadable, or there is nothing to count.
@@ -79,14 +78,7 @@ def _count(settings: Settings) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.new_file(path) as unfinished:
         unfinished.write_text(json.dumps({"rows": rows}, indent=1), encoding="utf-8")
-    header = ["task", "classes", "tokens", "context", "max shots", "M_T"]
-    return f"{terminal.render(header, list(map(_line, rows)))}\n\nM_T in brackets: the paper's."
-
-
-def _line(row: Mapping[str, Any]) -> list[str]:
-    printed = statistics.max_shots_in_context(row["task"], row["context"]) or "–"
-    counts = f"{row['max_shots']} ({100 * row['truncated']:.0f} %)", f"{row['m_t']} [{printed}]"
-    return [row["task"], f"{row['num_classes']}", f"{row['average_template_tokens']:.1f}", f"{row['context']}", *counts]
+    return tables.to_text(_table(rows))
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -94,28 +86,25 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     paper = published.tables()[_NAME]
     order = [name.lower() for name in paper["tasks"]]
     tasks = names.ordered("task", [*(row["task"] for row in rows), *order])
-    contexts = sorted({*(row["context"] for row in rows), *map(int, paper["context"])})
+    printed = {title: paper[name] for name, title in _OF_TASK.items()}
+    for context in sorted({*(row["context"] for row in rows), *map(int, paper["context"])}):
+        quantities = paper["context"].get(str(context), {})
+        printed |= {title.format(context): quantities.get(name, []) for name, title in _OF_CONTEXT.items()}
     ours: dict[tuple[str, str], float] = {}
     for row in reversed(rows):
         values = {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
-        ours |= {(title, row["task"]): values[name] for name, title in _OF_TASK.items()}
-        ours |= {(title.format(row["context"]), row["task"]): values[name] for name, title in _OF_CONTEXT.items()}
-    quantities = {title: paper[name] for name, title in _OF_TASK.items()}
-    for context in contexts:
-        printed = paper["context"].get(str(context), {})
-        quantities |= {title.format(context): printed.get(name, []) for name, title in _OF_CONTEXT.items()}
+        titles = _OF_TASK | {name: title.format(row["context"]) for name, title in _OF_CONTEXT.items()}
+        ours |= {(title, row["task"]): values[name] for name, title in titles.items()}
     cells = {}
-    for title, values in quantities.items():
-        theirs, digits = dict(zip(order, values, strict=False)), int(title == _OF_TASK["average_template_tokens"])
+    for title, numbers in printed.items():
+        theirs, digits = dict(zip(order, numbers, strict=False)), int(title == _OF_TASK["average_template_tokens"])
+        scores = {task: (ours.get((title, task)), theirs.get(task)) for task in tasks}
         cells[title,] = {
-            task: Cell(_score(ours.get((title, task))), _score(theirs.get(task)), True, digits=digits) for task in tasks
+            task: Cell(*(None if value is None else Score(value) for value in pair), comparable=True, digits=digits)
+            for task, pair in scores.items()
         }
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are truncated."
     return tables.build(_NAME, caption, ("",), {task: names.task(task) for task in tasks}, cells)
-
-
-def _score(value: float | None) -> Score | None:
-    return None if value is None else Score(float(value))
 
 
 EXPERIMENTS = (

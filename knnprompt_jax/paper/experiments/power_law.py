@@ -3,14 +3,14 @@
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from knnprompt_jax.methods import registry
-from knnprompt_jax.report import drawing, names, published, results, tables
+from knnprompt_jax.report import names, published, results, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Cell, Table
 
@@ -26,7 +26,8 @@ class Fit:
     r_squared: float
 
     def error(self, m: np.ndarray) -> np.ndarray:
-        return self.alpha.mean * m**self.beta.mean
+        """Return the expected error in % at each m."""
+        return 100 * self.alpha.mean * m**self.beta.mean
 
 
 def knn(frame: pd.DataFrame) -> pd.DataFrame:
@@ -76,60 +77,6 @@ def _cell(name: str, ours: Fit | None, paper: Fit | None) -> Cell:
     std = known.std if known else None
     digits = min(4, max(1, 1 - math.floor(math.log10(std)))) if std else 3
     return Cell(first, second, comparable=bool(first and second), digits=digits)
-
-
-def figure(ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
-    """Draw the error against m on logarithmic axes with the fitted lines, averaged over tasks and for each task."""
-    looks = names.looks("model", [*ours.model, *paper.model])
-    tasks = sorted(set(ours.task))
-    parts = {published.AVERAGE: ours} if len(tasks) > 1 else {}
-    parts |= {task: ours[ours.task == task] for task in tasks}
-    caption = (
-        "Power law of data scaling: points are errors with ± one standard deviation over seeds, lines are fits of ε(m) = α m^β"
-        + ("; hollow marks and dotted lines: the paper's." if len(paper) else ".")
-    )
-    legend = {names.model(model) + _law_in_words(ours[ours.model == model]): look for model, look in looks.items()}
-    panels = tuple(_panel(task, part, paper, looks) for task, part in parts.items())
-    return drawing.Figure("power_law", caption, panels, drawing.legend(legend))
-
-
-def _law_in_words(ours: pd.DataFrame) -> str:
-    law = fit(_measured(ours))
-    text = f": α = {law.alpha.mean:.2f}, β = {law.beta.mean:.3f} on average" if law else ""
-    return text.replace("-", "−")
-
-
-def _panel(task: str, ours: pd.DataFrame, paper: pd.DataFrame, looks: Mapping[str, drawing.Look]) -> str:
-    from matplotlib import ticker
-
-    title = "average over tasks" if task == published.AVERAGE else names.task(task)
-    panel = drawing.Panel(title, "m, train rows per class", "error ε, %")
-    for model, look in looks.items():
-        runs = ours[ours.model == model]
-        points = {m: results.average(group) for (m,), group in sorted(results.groups(runs, ["shots"]).items())}
-        bars = [score.std or 0 for score in points.values()]
-        _draw(panel, look.style, {m: score.mean for m, score in points.items()}, bars)
-        hollow = {"markerfacecolor": "none", "linestyle": ":", "alpha": 0.7}
-        _draw(panel, look.style | hollow, _printed(model, task, set(ours.task), paper))
-    panel.ticks(ours.shots)
-    panel.axes.set_yscale("log")
-    low, high = panel.axes.get_ylim()
-    shown = [value for value in ticker.MaxNLocator(5).tick_values(low, high) if low <= value <= high]
-    panel.axes.set_yticks(shown, [f"{value:g}" for value in shown])
-    panel.axes.minorticks_off()
-    return panel.svg
-
-
-def _draw(
-    panel: drawing.Panel, style: dict, accuracies: Mapping[int, float], bars: Sequence[float] | None = None
-) -> None:
-    """Draw the errors by m and the line fitted to them."""
-    errors = [100 - accuracy for accuracy in accuracies.values()]
-    if errors:
-        panel.axes.errorbar(list(accuracies), errors, bars, **style | {"linestyle": "none"}, elinewidth=0.8)
-    if law := fit(accuracies):
-        m = np.geomspace(min(accuracies), max(accuracies), 2)
-        panel.axes.plot(m, 100 * law.error(m), **style | {"marker": "", "linewidth": 1.2})
 
 
 def _measured(ours: pd.DataFrame) -> dict[int, float]:

@@ -24,6 +24,7 @@ _NAME = "prior_reliance"
 _BALANCED = 0.5
 _IN_TRAIN, _IN_TEST = ("A", "C"), ("B", "C")
 _SETTINGS = ("A", "B", "C")
+_SUMMARIES = ("average", "drop")
 _METHODS = ("icl", "contextual_calibration", "contextual_calibration_trainset", "noisy_channel", "knn")
 
 
@@ -59,12 +60,13 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
     paper = _paper()
     plot = figures.Plot("ratio", "λ, share of the positive class", panel=("setting",), log=False, average=False)
     caption = "Accuracy averaged over tasks. A: train skewed; B: test skewed; C: both."
-    drawings = [figures.curves(_NAME, caption, data.ours, paper, plot)] if len(data.ours) else []
+    printed = paper[~paper.ratio.isin(_SUMMARIES)]
+    drawings = [figures.curves(_NAME, caption, data.ours, printed, plot)] if len(data.ours) else []
     return [_table(data, paper)], drawings
 
 
 def _paper() -> pd.DataFrame:
-    """Return the paper's numbers by setting, method and ratio, all of them averages over tasks."""
+    """Return the paper's numbers by setting, method and ratio or summary, all of them averages over tasks."""
     table, numbers = published.tables()[_NAME], []
     shared = {"table": _NAME, "model": table["model"], "task": published.AVERAGE}
     tasks = tuple(task.lower() for task in table["tasks"])
@@ -72,9 +74,9 @@ def _paper() -> pd.DataFrame:
         count, basis = published.seeds(_NAME, row["method"])
         name = next(name for name in _METHODS if published.is_printed_as(name, row["method"]))
         place = {**shared, "setting": row["setting"], "method": name, "basis": basis, "tasks": tasks}
-        place |= {"summary": {"average": Score(row["avg"]), "drop": Score(row["max_drop"])}}
-        for ratio, mean in row["ratio"].items():
-            numbers.append({**place, "ratio": float(ratio), "score": Score(mean, None, count)})
+        means = {float(ratio): mean for ratio, mean in row["ratio"].items()}
+        means |= {"average": row["avg"], "drop": row["max_drop"]}
+        numbers += [{**place, "ratio": ratio, "score": Score(mean, None, count)} for ratio, mean in means.items()]
     return pd.DataFrame(numbers)
 
 
@@ -82,34 +84,31 @@ def _table(data: experiment.Data, paper: pd.DataFrame) -> Table:
     """Return a row per setting and method, averaged over tasks; the paper prints no spread, so no difference has a verdict."""
     ours = pd.concat([data.ours, results.with_best_template_per_seed(data.ours)])
     axes = accuracies.axes_of(("setting", "method"), ours, published.empty())
-    ratios = names.ordered("ratio", [*ours.get("ratio", ()), *paper.ratio])
-    columns: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {"average": "average", "drop": "drop"}
+    ratios = names.ordered("ratio", {*ours.get("ratio", ()), *paper.ratio} - {*_SUMMARIES})
     measured, printed = results.groups(ours, axes), results.groups(paper, axes)
     same_tasks, cells = set(ours.task) == set(paper.tasks.iloc[0]), {}
     for place in names.ordered_places(axes, measured | printed):
         runs, numbers = measured.get(place, ours[:0]), printed.get(place, paper[:0])
         by_ratio = {ratio: group for (ratio,), group in results.groups(runs, ["ratio"]).items()}
-        means = {ratio: results.average(group) for ratio, group in by_ratio.items()}
-        scores: dict[Any, Score] = {**means}
-        if means:
-            scores["average"] = Score(statistics.fmean(score.mean for score in means.values()))
-        skewed = [score.mean for ratio, score in means.items() if ratio != _BALANCED]
-        if skewed and _BALANCED in means:
-            scores["drop"] = Score(min(skewed) - means[_BALANCED].mean)
-        theirs: dict[Any, Score] = dict(zip(numbers.ratio, numbers.score, strict=True))
-        theirs |= numbers.summary.iloc[0] if len(numbers) else {}
-        marks = {ratio: (*accuracies.cell_marks(group), *data.marks(group)) for ratio, group in by_ratio.items()}
-        comparable = same_tasks and (runs.model == published.MODEL).all()
+        scores: dict[Any, Score] = {ratio: results.average(group) for ratio, group in by_ratio.items()}
+        skewed = [score.mean for ratio, score in scores.items() if ratio != _BALANCED]
+        if skewed and _BALANCED in scores:
+            scores["drop"] = Score(min(skewed) - scores[_BALANCED].mean)
+        if by_ratio:
+            scores["average"] = Score(statistics.fmean(scores[ratio].mean for ratio in by_ratio))
+        theirs = dict(zip(numbers.ratio, numbers.score, strict=True))
+        comparable = same_tasks and bool((runs.model == published.MODEL).all())
         cells[place] = {
-            each: Cell(
-                scores.get(each),
-                theirs.get(each),
-                bool(comparable),
-                marks.get(each, ()),
-                paper_digits=None if each in ratios else 2,
+            ratio: Cell(
+                scores.get(ratio),
+                theirs.get(ratio),
+                comparable,
+                (*accuracies.cell_marks(by_ratio[ratio]), *data.marks(by_ratio[ratio])) if ratio in by_ratio else (),
+                paper_digits=2 if ratio in _SUMMARIES else None,
             )
-            for each in columns
+            for ratio in (*ratios, *_SUMMARIES)
         }
+    columns: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {name: name for name in _SUMMARIES}
     caption = (
         "Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test skewed; C: both. "
         "Drop: the lowest of the skewed minus the balanced; the paper's averages and drops are of its unrounded numbers."
