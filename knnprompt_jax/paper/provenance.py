@@ -52,7 +52,7 @@ def facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
         "Demonstrations per class": names.span(ours.demo_shots),
         "Seeds": names.span(ours.seed),
         "Test rows": f"{names.span(ours.true.map(len))} per task",
-        "KL direction": ", ".join(sorted({each.direction for each in kinds if each.direction})),
+        "KL direction": ", ".join(sorted({each.title for each in kinds if each.direction})),
         "Read by the language model": f"{sum(record.lm_tokens for record in ours.record):,} tokens, each record counted "
         "as if it had run alone",
         "Run on": "; ".join(sorted({", ".join(f"{key} {value}" for key, value in each.items()) for each in places})),
@@ -89,7 +89,6 @@ def _fewer_seeds(records: Iterable[Record], shipped: settings_lib.GridSettings) 
 def _missing(ours: pd.DataFrame, shipped: settings_lib.GridSettings) -> Iterator[str]:
     """Yield the models, methods, numbers of shots and other values that the config has and no record."""
     for option, axis in _AXES.items():
-        values = getattr(shipped, option, ())
-        values = map(published.canonical, settings_lib.split_names(values)) if isinstance(values, str) else values
-        if missing := [names.text(axis, value) for value in values if value not in set(ours.get(axis, ()))]:
+        wanted = [published.canonical(value) if axis == "model" else value for value in getattr(shipped, option, ())]
+        if missing := [names.text(axis, value) for value in wanted if value not in set(ours.get(axis, ()))]:
             yield f"without {names.HEADERS[axis]} {', '.join(missing)}"

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import pathlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -10,35 +11,17 @@ from typing import Any
 
 PALETTE = ("#0b5cad", "#c2480f", "#1b7f4d", "#8a3fa0", "#8f6a00", "#007c8a", "#b8326f", "#5d6470")
 GREY = PALETTE[-1]
-_INK, _GRID = "#010101", "#020202"
 _COLOURS = {colour: f"var(--c{index})" for index, colour in enumerate(PALETTE)}
-_COLOURS |= {_INK: "currentColor", _GRID: "var(--grid)"}  # Variables of page.css.
+_COLOURS |= {"#010101": "currentColor", "#020202": "var(--grid)"}  # Colours of figures.mplstyle, variables of page.css.
 _MARKERS, _DASHES = "os^Dvp*X", ("-", "--", "-.", ":")
 _SIZE = (3.6, 2.7)  # Inches: the width of a phone; two or three fit on a printed page.
 _MOST_TICKS = 7
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "knnprompt_jax",
-    "text.parse_math": False,  # A label may contain dollar signs.
-    "font.size": 9,
-    "axes.titlesize": 9,
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
-    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
-    "grid.linewidth": 0.5,
-    "grid.color": _GRID,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4.5,
-    "errorbar.capsize": 2.5,
-    **dict.fromkeys(("text.color", "xtick.color", "ytick.color", "axes.edgecolor", "axes.labelcolor"), _INK),
-}
 _CLEANINGS = (
     (r"<metadata>.*?</metadata>", ""),
     (r"<style.*?</style>", ""),  # It would apply to the whole page.
-    (r"<!--.*?-->", ""),
-    (r'<g id="[^"]*">', "<g>"),
+    (r"<!--.*?-->", ""),  # It may hold any text.
     (r"font-family: [^;\"]*", "font-family: inherit"),
     (r'width="[\d.]+pt" height="[\d.]+pt" ', ""),
-    (r"\s*\n\s*", "\n"),
 )
 
 
@@ -46,7 +29,7 @@ def style() -> contextlib.AbstractContextManager:
     """Return the context in which figures are drawn: matplotlib reads its settings while it draws."""
     import matplotlib
 
-    return matplotlib.rc_context(_STYLE)
+    return matplotlib.rc_context(fname=pathlib.Path(__file__).with_name("page") / "figures.mplstyle")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +76,6 @@ class Panel:
         if len(shown := sorted(set(values))) <= _MOST_TICKS:
             self.axes.set_xticks(shown, [f"{value:g}" for value in shown])
         self.axes.minorticks_off()
-
-    def level(self, direction: str, look: Mapping[str, Any], score: Any) -> None:
-        """Draw a line across the panel at a `results.Score`, "h" or "v", in a band of ± its standard deviation."""
-        line, band = getattr(self.axes, f"ax{direction}line"), getattr(self.axes, f"ax{direction}span")
-        line(score.mean, color=look["color"], linestyle=look["linestyle"])
-        if score.std:
-            band(score.mean - score.std, score.mean + score.std, color=look["color"], alpha=0.12, linewidth=0)
 
     @property
     def svg(self) -> str:

@@ -10,9 +10,7 @@ import pandas as pd
 from knnprompt_jax.report import accuracies, drawing, names, published, results, tables
 
 SHOTS = "m, train rows per class"
-BOUND = "demonstration_upper_bound"
 _BANDS = "Bands: ± one sample standard deviation over seeds."
-_CHANCE = {"color": drawing.GREY, "linestyle": ":"}
 _HOLLOW = {"markerfacecolor": "none", "linestyle": ":", "linewidth": 0.9, "alpha": 0.7}
 
 
@@ -20,8 +18,8 @@ _HOLLOW = {"markerfacecolor": "none", "linestyle": ":", "linewidth": 0.9, "alpha
 class Plot:
     """Axes of curves: accuracy along `x`, a line per value of `line`, a panel per place on `panel`.
 
-    With `average`, the first panel averages over tasks. With `law`, the panels have errors on logarithmic axes: `law` maps
-    accuracies by x to a function of x, the expected error in %, or to None.
+    With `average`, the first panel averages over tasks. With `law`, the panels have errors on logarithmic axes: `law` fits
+    accuracies by x and returns an object whose `error(x)` is the expected error in %, or None.
     """
 
     x: str
@@ -30,72 +28,68 @@ class Plot:
     panel: tuple[str, ...] = ("task",)
     log: bool = True
     average: bool = True
-    law: Callable[[Mapping[float, float]], Callable[[np.ndarray], np.ndarray] | None] | None = None
+    law: Callable[[Mapping[float, float]], Any] | None = None
 
 
 def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> drawing.Figure:
     """Draw accuracies along an axis; hollow marks are the paper's."""
     looks = names.looks(plot.line, [*ours[plot.line], *paper[plot.line]])
-    models = {"": ours} if plot.line == "model" else results.by_model(ours)
-    panels = []
-    for model, runs in models.items():
-        prefix = f"{names.model(model)}, " if len(models) > 1 else ""
-        same_model = paper.model.isin([model, *published.own_models().values()]) | (len(models) < 2)
-        for title, part, numbers in _parts(runs, paper[same_model], plot):
-            panels.append(_curves(prefix + title, part, numbers, plot, looks))
+    panels = [_curves(title, part, numbers, plot, looks) for title, part, numbers in _parts(ours, paper, plot)]
     caption = f"{caption} {_BANDS}"
     if len(paper):
         printed = names.ordered("model", paper.model)
         others = "" if {*ours.model} & {*printed} else f" of {', '.join(map(names.model, printed))}"
         caption += f" Hollow marks on dotted lines: the paper's{others}."
     legend = {names.text(plot.line, value): look for value, look in looks.items()}
-    legend |= {"guessing": _CHANCE} if _chance(ours) and not plot.law else {}
     return drawing.Figure(name, caption, tuple(panels), drawing.legend(legend))
 
 
 def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Yield the title, records and printed numbers of each panel; a task that was not run has printed numbers only."""
-    tasks, is_average = set(ours.task), paper.task == published.AVERAGE
-    if plot.average and len(tasks) > 1:
-        # Points that some task lacks are left out, so that no average mixes different tasks.
-        complete = ours.groupby([plot.line, plot.x]).task.transform("nunique") == len(tasks)
-        same = paper.tasks.map(lambda printed: set(printed) == tasks).astype(bool)
-        yield "average over tasks", ours[complete], paper[same & is_average]
-    by_place = results.groups(ours, plot.panel)
-    printed = results.groups(paper[~is_average] if "task" in plot.panel else paper, plot.panel)
-    for place in names.ordered_places(plot.panel, by_place | (printed if plot.panel == ("task",) else {})):
-        title = ", ".join(map(names.text, plot.panel, place))
-        yield title, by_place.get(place, ours[:0]), printed.get(place, paper[:0])
+    models = {"": ours} if plot.line == "model" else results.by_model(ours)
+    for model, runs in models.items():
+        prefix = f"{names.model(model)}, " if len(models) > 1 else ""
+        same_model = paper.model.isin([model, *published.own_models().values()]) | (len(models) < 2)
+        tasks, is_average = set(runs.task), paper.task == published.AVERAGE
+        if plot.average and len(tasks) > 1:
+            # Points that some task lacks are left out, so that no average mixes different tasks.
+            complete = runs.groupby([plot.line, plot.x]).task.transform("nunique") == len(tasks)
+            same = paper.tasks.map(lambda printed, tasks=tasks: set(printed) == tasks).astype(bool)
+            yield f"{prefix}average over tasks", runs[complete], paper[same & is_average & same_model]
+        by_place = results.groups(runs, plot.panel)
+        printed = results.groups(paper[~is_average & same_model], plot.panel)
+        for place in names.ordered_places(plot.panel, by_place | (printed if plot.panel == ("task",) else {})):
+            title = prefix + ", ".join(map(names.text, plot.panel, place))
+            yield title, by_place.get(place, ours[:0]), printed.get(place, paper[:0])
 
 
 def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, looks: Mapping[Any, dict]) -> str:
     from matplotlib import ticker
 
     panel = drawing.Panel(title, plot.label, "error, %" if plot.law else "accuracy, %")
+    filled = {results.FILLS_CONTEXT} if plot.x == "m" else set()
+    xs = sorted({*ours[plot.x], *paper[plot.x]} - filled) or [1]
+
+    def by_x(rows: pd.DataFrame) -> dict[float, pd.DataFrame]:
+        """Return the rows by x; those that fill the context are at both ends of the panel."""
+        found = {x: group for (x,), group in sorted(results.groups(rows, [plot.x]).items())}
+        return {end: found[x] for x in filled & set(found) for end in (xs[0], xs[-1])} or found
+
     for value, look in looks.items():
-        runs = ours[ours[plot.line] == value]
-        points = {x: group for (x,), group in sorted(results.groups(runs, [plot.x]).items())}
+        points = by_x(ours[ours[plot.line] == value])
         averages = {x: results.average(group) for x, group in points.items()}
-        if plot.x == "m" and results.FILLS_CONTEXT in averages:
-            panel.level("h", look, averages.pop(results.FILLS_CONTEXT))
         bars = np.array([score.std or 0 for score in averages.values()])
         _line(panel, {x: score.mean for x, score in averages.items()}, plot, look, bars)
         for x, score in averages.items():
             if tables.TRUNCATED in accuracies.cell_marks(points[x]):
                 panel.axes.annotate("†", (x, score.mean), (4, 3), textcoords="offset points", color=look["color"])
         for numbers in results.groups(paper[paper[plot.line] == value], ["model"]).values():
-            means = dict(sorted((x, score.mean) for x, score in zip(numbers[plot.x], numbers.score, strict=True)))
-            if plot.x == "m" and results.FILLS_CONTEXT in means:
-                panel.axes.axhline(means.pop(results.FILLS_CONTEXT), **look | _HOLLOW | {"marker": ""})
-            _line(panel, means, plot, look | _HOLLOW)
+            _line(panel, {x: each.score.iloc[0].mean for x, each in by_x(numbers).items()}, plot, look | _HOLLOW)
     if plot.law:
         panel.axes.set_yscale("log")
         panel.axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
         panel.axes.yaxis.set_major_formatter("{x:g}")
-    elif chance := _chance(ours):
-        panel.axes.axhline(chance, **_CHANCE, linewidth=1)
-    if xs := {*ours[plot.x], *paper[plot.x]} - ({results.FILLS_CONTEXT} if plot.x == "m" else set()):
-        panel.ticks(xs, log=plot.log)
+    panel.ticks(xs, log=plot.log)
     return panel.svg
 
 
@@ -107,21 +101,17 @@ def _line(
     y = 100 - y if plot.law else y
     panel.axes.plot(x, y, **look | ({"linestyle": "none"} if plot.law else {}))
     if bars is not None:
-        panel.axes.fill_between(x, y - bars, y + bars, color=look["color"], alpha=0.15, linewidth=0)
-    if plot.law and (error := plot.law(accuracy)):
-        panel.axes.plot(x, error(x), **look | {"marker": ""})
-
-
-def _chance(ours: pd.DataFrame) -> float:
-    """Return the expected accuracy of guessing in %, averaged over tasks; 0 if the records do not give their classes."""
-    classes = ours.drop_duplicates("task", keep="last").num_classes
-    return float((100 / classes).mean()) if len(classes) and classes.all() else 0.0
+        panel.axes.fill_between(x, y - bars, y + bars, color=look["color"], alpha=0.1, linewidth=0)
+    if plot.law and (law := plot.law(accuracy)):
+        panel.axes.plot(x, law.error(x), **look | {"marker": ""})
 
 
 def boxes(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
     """Draw a box over seeds for each method and m, a panel per task; hollow: the paper's mean ± standard deviation."""
     panels, looks = [], names.looks("method", ours.method)
-    for title, part in names.panels(ours):
+    for title, part, printed in _parts(ours, paper, Plot("m", SHOTS, average=False)):
+        if part.empty:
+            continue
         panel, columns = drawing.Panel(title, SHOTS, "accuracy, %"), names.ordered("m", part.m)
         for place, (method, look) in enumerate(looks.items()):
             at = np.arange(len(columns)) + 0.3 * (place - (len(looks) - 1) / 2)
@@ -129,7 +119,7 @@ def boxes(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> d
             lines = ("boxprops", "whiskerprops", "capprops", "medianprops", "flierprops")
             colours = dict.fromkeys(lines, {"color": look["color"], "markeredgecolor": look["color"]})
             panel.axes.boxplot(values, positions=at, widths=0.22, manage_ticks=False, **colours)
-            numbers = paper[(paper.task == part.task.iloc[0]) & (paper.method == method) & paper.m.isin(columns)]
+            numbers = printed[(printed.method == method) & printed.m.isin(columns)]
             means, stds = ([getattr(score, field) for score in numbers.score] for field in ("mean", "std"))
             hollow = look | _HOLLOW | {"linestyle": "none"}
             panel.axes.errorbar([at[columns.index(m)] + 0.14 for m in numbers.m], means, stds or None, **hollow)
@@ -139,30 +129,10 @@ def boxes(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> d
     return drawing.Figure(name, caption, tuple(panels), drawing.legend(legend))
 
 
-def prompts(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
-    """Draw a histogram of the accuracies of random prompts, and lines for the other methods; dotted: the paper's."""
-    panels, looks = [], names.looks("method", ours.method[ours.method != BOUND])
-    for title, part in names.panels(ours):
-        if (tried := 100 * part.candidates.explode().dropna().astype(float)).empty:
-            continue
-        panel = drawing.Panel(f"{title}: the best prompt has {tried.max():.1f} %", "accuracy of a prompt, %", "prompts")
-        panel.axes.hist(tried, bins="auto", color=drawing.GREY, alpha=0.45)
-        panel.axes.axvline(tried.max(), color=drawing.GREY, linewidth=1)
-        for method, runs in part[part.method != BOUND].groupby("method"):
-            panel.level("v", looks[method], results.accuracy(runs))
-        numbers = paper[paper.task == part.task.iloc[0]]
-        for method, score in zip(numbers.method, numbers.score, strict=True):
-            colour = looks.get(method, _CHANCE)["color"]
-            panel.axes.axvline(score.mean, color=colour, linestyle=":", linewidth=1)
-        panels.append(panel.svg)
-    legend = {f"{names.method(method)}, mean ± std": look for method, look in looks.items()}
-    return drawing.Figure(name, caption, tuple(panels), drawing.legend(legend))
-
-
-def heatmaps(name: str, caption: str, ours: pd.DataFrame) -> drawing.Figure:
+def heatmaps(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
     """Draw the mean accuracy over seeds at each (|D|, |A|), a panel per task; the panel's highest value is the darkest."""
     panels = []
-    for title, part in names.panels(ours):
+    for title, part, _ in _parts(ours, paper, Plot("m", SHOTS, average=False)):
         values = part.pivot_table("accuracy", "demo_shots", "anchor_shots")
         panel = drawing.Panel(title, "|A|, anchors per class", "|D|, demonstrations per class")
         low, high = values.min().min(), values.max().max()

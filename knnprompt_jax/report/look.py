@@ -129,7 +129,6 @@ def _map(anchors: ClassifiedAnchors, most: int) -> maps.Map:
         points.append(maps.Point(anchors.texts[anchor], true, predicted, neighbours=kept))
     share = "" if len(drawn) == count else f"{len(drawn):,} of {count:,} anchors, drawn at random: "
     return maps.Map(
-        name="anchors",
         title="",
         caption=f"{share}t-SNE of hidden states; shapes and colours are labels. Hollow: the other anchors predict another label.",
         labels=anchors.labels,

@@ -1,11 +1,8 @@
 """Titles, order and line styles of models, methods, tasks and numbers in tables and figures."""
 
 import numbers
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import pandas as pd
 
 from knnprompt_jax.methods import registry
 from knnprompt_jax.report import drawing, published, results
@@ -46,11 +43,6 @@ def model(name: str) -> str:
     sizes = {known: size for size, known in published.SIZES.items()}
     short = published.model_of(name)
     return f"{short} ({sizes[short]})" if short in sizes else _SHIPPED.get(short, short)
-
-
-def plain(name: str) -> str:
-    """Return a name that is safe in file names and element ids."""
-    return re.sub(r"[^a-z0-9]+", "-", published.model_of(name))
 
 
 def text(axis: str, value: Any) -> str:
@@ -94,13 +86,3 @@ def looks(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:
     if axis == "method":
         return {name: drawing.look(registry.METHODS[name].look if name in registry.METHODS else 7) for name in found}
     return {value: drawing.look(index) for index, value in enumerate(found)}
-
-
-def panels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return a panel's title and rows for each task, and for each model if there are several."""
-    models = results.by_model(frame) if len(frame) else {}
-    return [
-        (f"{model(name)}, {task(of_task)}" if len(models) > 1 else task(of_task), rows[rows.task == of_task])
-        for name, rows in models.items()
-        for of_task in ordered("task", rows.task)
-    ]

@@ -10,7 +10,7 @@ import pandas as pd
 from knnprompt_jax import errors
 from knnprompt_jax.report import names, results, tables
 from knnprompt_jax.report.results import Record, Score
-from knnprompt_jax.report.tables import Cell, Table
+from knnprompt_jax.report.tables import Table
 
 COMMONEST = "(the commonest class)"
 _AXES = ("method", "candidates")
@@ -43,25 +43,22 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
         frame = pd.concat([frame, tried.assign(candidate=label, value=100 * tried.candidates.map(choose))])
     for (shots,), group in sorted(results.groups(frame, ["shots"]).items()):
         commonest = {
-            task: Cell(Score(100 * rows.share.iloc[0])) for (task,), rows in results.groups(group, ["task"]).items()
+            (COMMONEST, "", task): Score(100 * share) for task, share in zip(group.task, group.share, strict=True)
         }
-        yield _table(f"Accuracy in %, {shots} shots per class", group, {(COMMONEST, ""): commonest})
+        yield _table(f"Accuracy in %, {shots} shots per class", group, commonest)
         if len(uneven := group[group.uneven & (group.candidate == "")]):
             macro_f1 = [100 * record.macro_f1 for record in uneven.record]
             yield _table("Macro F1 in % of tasks with classes of uneven size", uneven.assign(value=macro_f1), {})
 
 
-def _table(caption: str, frame: pd.DataFrame, cells: dict[tuple, dict[str, Cell]]) -> Table:
-    """Return the cells, and below them a row for each method and kind of candidate."""
-    measured = results.groups(frame, ["method", "candidate"])
-    seeds = frame.groupby(["method", "candidate", "task"]).size().max()
-    for place in names.ordered_places(_AXES, measured):
-        cells[place] = {}
-        for task, values in measured[place].groupby("task").value:
-            fewer = f"{len(values)}" if len(values) < seeds else ""
-            cells[place][task] = Cell(dataclasses.replace(Score.of(values), note=fewer))
+def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Table:
+    """Return the table of these scores, and of each method and kind of candidate."""
+    groups = results.groups(frame, ["method", "candidate", "task"])
+    seeds = max(map(len, groups.values()))
+    for key, runs in groups.items():
+        scores[key] = dataclasses.replace(Score.of(runs.value), note=f"{len(runs)}" if len(runs) < seeds else "")
     columns = {task: names.task(task) for task in names.ordered("task", frame.task)}
-    return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", _AXES, columns, cells)
+    return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", _AXES, columns, scores)
 
 
 def _differences(records: list[Record]) -> str:

@@ -40,12 +40,6 @@ class Matrix:
     labels: tuple[str, ...]
     counts_CC: tuple[tuple[int, ...], ...] = ()
 
-    @property
-    def rows(self) -> list[tuple[str, list[tuple[int, float]]]]:
-        """The label of each row, and its counts with their share of the row in %."""
-        lines = zip(self.labels, self.counts_CC, strict=True)
-        return [(label, [(count, 100 * count / max(1, sum(counts))) for count in counts]) for label, counts in lines]
-
 
 @dataclasses.dataclass(frozen=True)
 class Section:

@@ -113,7 +113,6 @@ def _map(record: Record, study: dict[str, np.ndarray]) -> maps.Map:
     # Test rows that kNN Prompting predicts correctly and in-context learning does not, drawn at random.
     cases = np.random.default_rng(0).permutation(np.flatnonzero(right & ~icl_right[anchors:]))[:_CASES]
     return maps.Map(
-        name=f"{names.plain(record.task)}-{names.plain(record.model)}",
         title=task,
         caption=caption.format(*(f"{100 * share:.1f} %" for share in shares)),
         labels=tuple(study["classes"].tolist()),

@@ -6,12 +6,14 @@ Robustness is the spread over ten seeds.
 
 import dataclasses
 import statistics
+from typing import Any
 
 import pandas as pd
 
 from knnprompt_jax.paper import experiment, settings
 from knnprompt_jax.paper.experiments import power_law
 from knnprompt_jax.report import drawing, figures, names, published, results, tables
+from knnprompt_jax.report.results import Score
 
 _SMALLEST = "gpt2-large"  # The text gives spreads of this model with 32 shots: 3.83 against 9.14.
 _AXES = ("model", "m", "method")
@@ -32,16 +34,16 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
     knn, printed = power_law.knn(full.ours), power_law.knn(full.paper)
     built.append(power_law.table(knn, printed))
     drawings = [_first(full, few)] if len(data.ours) else []
-    if (few.ours.method == "icl").any():
+    pilot, printed_pilot = (frame[frame.method == "icl"] for frame in (few.ours, few.paper))
+    if len(pilot):
         caption = "In-context learning against the shots in its prompt; † marks truncated prompts."
         plot = figures.Plot("m", "shots in the prompt, per class")
-        pilot = (frame[frame.method == "icl"] for frame in (few.ours, few.paper))
-        drawings.append(figures.curves("pilot", caption, *pilot, plot))
+        drawings.append(figures.curves("pilot", caption, pilot, printed_pilot, plot))
     if len(knn):
         plot = figures.Plot("m", figures.SHOTS, line="model")
         drawings.append(figures.curves("data_scaling", "kNN Prompting against m; |D| = M_T.", knn, printed, plot))
         caption = "Power law of data scaling: errors, and the fits of ε(m) = α m^β."
-        plot = dataclasses.replace(plot, law=lambda accuracies: (law := power_law.fit(accuracies)) and law.error)
+        plot = dataclasses.replace(plot, law=power_law.fit)
         drawings.append(figures.curves("power_law", caption, knn, printed, plot))
     return built, drawings
 
@@ -69,7 +71,7 @@ def joined(few: pd.DataFrame, full: pd.DataFrame) -> pd.DataFrame:
 
 def _draw_spreads(data: experiment.Data) -> experiment.Drawn:
     caption = (
-        "Spread over seeds. Box: quartiles and median; whiskers: at most 1.5 times the box's height; dots: seeds; hollow: the "
+        "Spread over seeds. Box: quartiles and median; whiskers: at most 1.5 times the box's height; circles: seeds beyond; hollow: the "
         "paper's mean ± standard deviation in its table of data scaling."
     )
     drawn, drawings = experiment.drawn(("m", "method"), figures.boxes, caption)(data)
@@ -80,26 +82,28 @@ def _spread_table(ours: pd.DataFrame) -> tables.Table:
     """Return the standard deviation over seeds, averaged over tasks, for each model, m and method."""
     paper = published.matching("data_scaling", ["icl", "knn"], [], [], ())
     paper = paper[paper.model.isin({_SMALLEST, published.MODEL, *ours.model}) & (paper.task != published.AVERAGE)]
-    measured, printed, cells = results.groups(ours, _AXES), results.groups(paper, _AXES), {}
-    num_tasks = ours.task.nunique()
-    for place in names.ordered_places(_AXES, measured | printed):
-        stds = measured.get(place, ours[:0]).groupby("task").accuracy.std()
-        spread = results.Score(float(stds.mean())) if len(stds) and stds.notna().all() else None
-        theirs = [score.std for score in printed[place].score] if place in printed else []
-        cells[place] = {
-            "spread": tables.Cell(
-                spread,
-                results.Score(statistics.fmean(theirs)) if theirs else None,
-                len(theirs) == num_tasks,
-                (f"over {len(stds)} of {num_tasks} tasks",) if spread and len(stds) < num_tasks else (),
-                digits=2,
-            )
-        }
+    runs_of, numbers_of = results.groups(ours, _AXES), results.groups(paper, _AXES)
+    spreads, num_tasks = {}, ours.task.nunique()
+    for place, runs in runs_of.items():
+        if (stds := runs.groupby("task").accuracy.std()).notna().all():
+            spreads[*place, "spread"] = Score(float(stds.mean()))
+    printed = {
+        (*place, "spread"): Score(statistics.fmean(score.std for score in numbers.score))
+        for place, numbers in numbers_of.items()
+    }
+
+    def attributes(key: tuple) -> dict[str, Any]:
+        ran, over = runs_of.get(key[:-1], ours[:0]).task.nunique(), len(numbers_of.get(key[:-1], ()))
+        fewer = (f"over {ran} of {num_tasks} tasks",) if key in spreads and ran < num_tasks else ()
+        return {"comparable": over == num_tasks, "marks": fewer, "digits": 2}
+
     caption = (
         "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "
         "data scaling (its text: 3.83 for kNN Prompting against 9.14, with 0.8B and m = 32)."
     )
-    return tables.build("robustness_spread", caption, _AXES, {"spread": "spread"}, cells)
+    return tables.build(
+        "robustness_spread", caption, _AXES, {"spread": "spread"}, spreads, printed, attributes=attributes
+    )
 
 
 EXPERIMENTS = (

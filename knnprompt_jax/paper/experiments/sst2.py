@@ -12,7 +12,6 @@ import pandas as pd
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.report import names, published, results, tables
 from knnprompt_jax.report.results import Record, Score
-from knnprompt_jax.report.tables import Cell
 
 _AXES = ("model", "method", "m")
 _PRINTED = {("icl", results.FILLS_CONTEXT): "icl", ("knn", 1024): "knn_prompting_1024"}
@@ -21,22 +20,23 @@ _TOLERANCE = 2  # Rows that a seed may differ in.
 
 
 def _draw(data: experiment.Data) -> experiment.Drawn:
-    return [_table(data.ours, [check(list(data.ours.record))] if len(data.ours) else [])], []
+    notes = (check(list(data.ours.record)),) if len(data.ours) else ()
+    return [dataclasses.replace(_table(data.ours), notes=notes)], []
 
 
-def _table(ours: pd.DataFrame, notes: Sequence[str] = ()) -> tables.Table:
+def _table(ours: pd.DataFrame) -> tables.Table:
     """Return a row per method and a column per seed: equal seeds need no spread."""
-    released, measured = published.tables()["released_code_sst2"], results.groups(ours, _AXES)
-    seeds = names.ordered("seed", [*released["seeds"], *ours.seed])
-    printed = {(released["model"], *place): released[key] for place, key in _PRINTED.items()}
-    cells = {}
-    for place in names.ordered_places(_AXES, {*measured, *printed}):
-        runs = measured.get(place, ours[:0])
-        scores = {seed: Score(accuracy / 100) for seed, accuracy in zip(runs.seed, runs.accuracy, strict=True)}
-        expected = {seed: Score(each) for seed, each in zip(released["seeds"], printed.get(place, ()), strict=False)}
-        cells[place] = {seed: Cell(scores.get(seed), expected.get(seed), True, digits=4) for seed in seeds}
+    released = published.tables()["released_code_sst2"]
+    columns = {seed: f"seed {seed}" for seed in names.ordered("seed", [*released["seeds"], *ours.seed])}
+    scores = {(run.model, run.method, run.m, run.seed): Score(run.accuracy / 100) for run in ours.itertuples()}
+    printed = {
+        (released["model"], *place, seed): Score(accuracy)
+        for place, key in _PRINTED.items()
+        for seed, accuracy in zip(released["seeds"], released[key], strict=True)
+    }
+    attributes = {"comparable": True, "digits": 4}
     caption = "Accuracy on SST2 by seed, beside the README of the paper's released code."
-    return tables.build("sst2", caption, _AXES, {seed: f"seed {seed}" for seed in seeds}, cells, notes)
+    return tables.build("sst2", caption, _AXES, columns, scores, printed, attributes=lambda key: attributes)
 
 
 def check(records: Sequence[Record]) -> str:
