@@ -17,6 +17,10 @@ from knnprompt_jax.report import accuracies, drawing, figures, page, published, 
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import records as records_lib
 
+OTHER_ROWS = (
+    "At equal seeds, methods without anchors see other rows than kNN Prompting: it draws |D| first, then its anchors from the "
+    "other rows, as the released code does; in the paper's words, all use T = D ∪ A."
+)
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 Cells = Callable[..., Iterator[cells_lib.GridCell]]
 Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]

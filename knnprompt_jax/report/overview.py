@@ -35,7 +35,7 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
                 f"{_differences(list(same.record))}: put them in separate folders"
             )
     share = frame.true.map(lambda true: max(collections.Counter(true).values()) / len(true))
-    classes = frame.num_classes.where(frame.num_classes > 0, frame.true.map(lambda true: len(set(true))))
+    classes = [len(counts) or len(set(true)) for counts, true in zip(frame.class_counts, frame.true, strict=True)]
     frame = frame.assign(candidate="", value=frame.accuracy, share=share, uneven=share * classes >= _UNEVEN)
     tried = frame[frame.candidates.map(len) > 0]
     for title, choose in (("mean", np.mean), ("worst", min)):

@@ -8,9 +8,6 @@ from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells, draws, experiments
 from tests.paper.conftest import Settings
 
-_EACH = {"forward": "forward", "released": "released"}
-_PARTIAL = {"forward": "partial", "released": "partial_released"}
-
 
 def grid(experiment="robustness", methods="icl,knn", **axes):
     given = {"seeds": (1,), "shots": (4, 8)} | axes
@@ -39,25 +36,22 @@ def test_regimes_decide_shots_and_demonstrations(rows, given, expected):
     assert [f"{regime} {name} {draw.shots} {draw.demo_shots}" for regime, name, draw in found] == expected
 
 
-@pytest.mark.parametrize("direction", ["forward", "released"])
 @pytest.mark.parametrize(
-    ("name", "given", "distances"),
+    ("name", "given", "turned"),
     [
-        ("knn", {}, _EACH),
-        ("knn", {"distance": "partial", "k": 5}, _PARTIAL),
-        ("knn", {"distance": "hidden"}, dict.fromkeys(_EACH, "hidden")),
-        ("knn_partial", {}, _PARTIAL),
-        ("knn_released", {}, None),
-        ("knn_l2", {}, None),
+        ("knn", {}, {"forward": "forward", "released": "released"}),
+        ("knn", {"distance": "partial", "k": 5}, {"forward": "partial", "released": "partial_released"}),
+        ("knn", {"distance": "hidden"}, {"forward": "hidden", "released": "hidden"}),
+        ("knn_partial", {}, {"forward": "partial", "released": "partial_released"}),
     ],
 )
-def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, direction, name, given, distances):
-    plain = grid(methods=name, direction=direction)
-    chosen = dataclasses.replace(getattr(plain.options, name), **given)
-    settings = dataclasses.replace(plain, options=dataclasses.replace(plain.options, **{name: chosen}))
-    *_, cell = cells_of(settings, rows)
-    turned = {"distance": distances[direction]} if distances else {}
-    assert cell.options(settings) == dataclasses.replace(chosen, **turned)
+def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, name, given, turned):
+    for direction, distance in turned.items():
+        plain = grid(methods=name, direction=direction)
+        chosen = dataclasses.replace(getattr(plain.options, name), **given)
+        settings = dataclasses.replace(plain, options=dataclasses.replace(plain.options, **{name: chosen}))
+        *_, cell = cells_of(settings, rows)
+        assert cell.options(settings) == dataclasses.replace(chosen, distance=distance)
 
 
 def test_prior_settings_skew_train_rows_test_rows_or_both(rows):

@@ -23,8 +23,7 @@ EXPERIMENTS = (
         "few_shot",
         "Few shots",
         "m train rows per class, so few that the context could hold most of them, for kNN Prompting, in-context learning and "
-        "two ways to calibrate it. At equal seeds, these see other rows than kNN Prompting: it draws |D| first, then its anchors "
-        "from the other rows, as the released code does; in the paper's words, all use T = D ∪ A.",
+        f"two ways to calibrate it. {experiment.OTHER_ROWS}",
         experiment.by_shots(
             "Accuracy against m in the few-shot scenario; † marks truncated prompts.",
             f"{experiment.SPREAD} |D| = 1; the rest are anchors.",

@@ -110,7 +110,7 @@ EXPERIMENTS = (
     experiment.Experiment(
         "data_scaling",
         "Data scaling",
-        "From a few train rows to all that the context leaves out: how error falls with m.",
+        f"From a few train rows to all that the context leaves out: how error falls with m. With few shots: {experiment.OTHER_ROWS}",
         _draw,
         defaults={"models": settings.SIX_MODELS, "few_shots": (1, *settings.FEW_SHOTS)},
     ),

@@ -105,7 +105,7 @@ EXPERIMENTS = (
     experiment.Experiment(
         _NAME,
         "Reliance on prior knowledge",
-        "Classes out of balance in the train rows, the test rows or both.",
+        f"Classes out of balance in the train rows, the test rows or both. {experiment.OTHER_ROWS}",
         _draw,
         defaults={
             "tasks": settings_lib.BINARY_TASKS,
