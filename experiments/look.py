@@ -11,8 +11,7 @@ FLAGS = app.Flags(look.LookOptions)
 
 
 def main() -> None:
-    written = look.run(FLAGS.value)
-    print(f"page: {written.page}\nlabels that may be wrong: {written.suggestions}")
+    print(look.run(FLAGS.value))
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def _coverage(measured: Measures) -> Listing:
 def _risk(measured: Measures) -> drawing.Figure:
     """Draw accuracy against coverage."""
     panel, curve = drawing.Panel("", "rows answered, %", "accuracy, %"), measured.coverage
-    style = {"color": drawing.look(0).colour, "marker": drawing.look(0).marker if len(curve) <= _MOST else ""}
+    style = drawing.look(0) | ({"marker": ""} if len(curve) > _MOST else {})
     panel.axes.plot(100 * curve.coverage, 100 * curve.accuracy, **style)
     panel.axes.axhline(100 * measured.overall["accuracy"], color=drawing.GREY, linestyle=":", linewidth=1)
     panel.axes.set(xlim=(0, 105), ylim=(min(50, 95 * curve.accuracy.min()), 102))

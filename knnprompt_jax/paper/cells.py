@@ -58,24 +58,12 @@ def regimes(
     """Yield a cell for each regime, number of shots, method and seed. `max_demo_shots` is M_T."""
     del rows
     for (regime, shots), name, seed in itertools.product(settings.regime_shots, names, settings.seeds):
-        drawn = draw(name, seed, shots, regime, max_demo_shots)
+        is_few_shot, sees = regime == settings_lib.FEW_SHOT, registry.get(name).sees
+        if sees == "demonstrations":
+            demo_shots = drawn_shots = shots if is_few_shot else max_demo_shots
+        else:
+            demo_shots = 0 if sees == "train" else min(shots, 1 if is_few_shot else max_demo_shots)
+            drawn_shots = shots
         # Beside the full regime, the few-shot regime goes no further than the context does.
-        if not settings.few_shots or drawn.demo_shots <= max_demo_shots:
-            yield GridCell(name, drawn, (("regime", regime),))
-
-
-def trained_cells(settings: settings_lib.GridSettings) -> Iterator[GridCell]:
-    """Yield the cells of one task with methods that train a model of their own."""
-    names = (name for name in settings.method_names if registry.get(name).own_model)
-    for name, seed, shots in itertools.product(names, settings.seeds, settings.shots):
-        yield GridCell(name, draw(name, seed, shots, settings.regime, 0), (("regime", settings.regime),))
-
-
-def draw(name: str, seed: int, shots: int, regime: str, max_demo_shots: int) -> draws.Draw:
-    """Return the draw of a method: demonstrations alone, demonstrations and anchors, or rows to train on."""
-    is_few_shot = regime == settings_lib.FEW_SHOT
-    sees = registry.get(name).sees
-    if sees == "demonstrations":
-        demo_shots = shots if is_few_shot else max_demo_shots
-        return draws.Draw(seed, demo_shots, demo_shots)
-    return draws.Draw(seed, shots, 0 if sees == "train" else min(shots, 1 if is_few_shot else max_demo_shots))
+        if not settings.few_shots or demo_shots <= max_demo_shots:
+            yield GridCell(name, draws.Draw(seed, drawn_shots, demo_shots), (("regime", regime),))

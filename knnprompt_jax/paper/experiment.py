@@ -15,9 +15,12 @@ from knnprompt_jax.paper import provenance
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import accuracies, drawing, figures, page, published, results, tables
 from knnprompt_jax.report.results import Record
-from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import records as records_lib
 
+OTHER_ROWS = (
+    "At equal seeds, methods without anchors see other rows than kNN Prompting: it draws |D| first, then its anchors from the "
+    "other rows, as the released code does; in the paper's words, all use T = D ∪ A."
+)
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 Cells = Callable[..., Iterator[cells_lib.GridCell]]
 Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
@@ -70,16 +73,6 @@ class Experiment:
         """The options that repeat the paper's runs."""
         return options.from_config(self.settings, self.config())
 
-    def cells_of(self, settings: settings_lib.GridSettings, rows: inputs.Rows, most: int) -> list[cells_lib.GridCell]:
-        """Return the distinct cells of one task and a model whose context holds `most` demonstrations per class."""
-        names = [name for name in settings.method_names if not registry.get(name).own_model]
-        return list(dict.fromkeys(self.cells(settings, names, rows, most)))
-
-    @property
-    def writes_beside(self) -> bool:
-        """Whether it writes files beside its records."""
-        return type(self).before_writing is not Experiment.before_writing
-
     def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
         """Write the files that belong to a record, before the record itself; most experiments have none."""
 
@@ -110,9 +103,9 @@ class Experiment:
         usual = self.shipped
         found = published.matching(
             self.name,
-            [name for name in dict.fromkeys([*usual.method_names, *ours.method]) if name in registry.METHODS],
-            [*usual.model_names, *ours.model],
-            [*usual.task_names, *ours.task],
+            [name for name in dict.fromkeys([*usual.methods, *ours.method]) if name in registry.METHODS],
+            [*usual.models, *ours.model],
+            [*usual.tasks, *ours.task],
             {*zip(ours.regime, ours.m, strict=True), *usual.regime_shots, (usual.regime, results.FILLS_CONTEXT)},
         )
         return found.assign(**self.matches)

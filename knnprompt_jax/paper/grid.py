@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     inputs.join(settings.distributed, settings.datastore)
     experiment = experiments.get(settings.experiment)
     if experiment.count:  # It counts tokens and needs no language model.
-        text = f"{len(settings.task_names)} tasks to count tokens of, no language model"
+        text = f"{len(settings.tasks)} tasks to count tokens of, no language model"
         _print(text if dry_run else experiment.count(settings))
         return
     planned = plan(settings, weights=not dry_run)
@@ -38,13 +38,12 @@ def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     if dry_run:
         return
     folder = pathlib.Path(settings.output) / settings.experiment
-    for record, run in planned.copies:
-        parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, record)))
-    mesh = inputs.make_mesh(settings, settings.model_names)
+    made, mesh = dict(planned.finished), inputs.make_mesh(settings, settings.models)
     write_files = functools.partial(experiment.before_writing, folder)
     for record in engine.run(settings, planned.passes, mesh, before_writing=write_files):
-        for run in planned.equal_runs[record.file_name]:
-            parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, record)))
+        made[record.file_name] = record
+    for source, run in planned.copies:
+        parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, made[source])))
     _print(f"records: {folder}/")
     if experiment.check and parallel.is_main():
         verdict = experiment.check(experiment.read(folder))
@@ -60,16 +59,14 @@ class Plan:
     Attributes:
       all_passes: all passes of the shard, finished or not.
       passes: the passes that are left, with each distinct run once.
-      equal_runs: for the file name of a run that is left, the other runs that share its outcome.
-      copies: finished records, each with an equal run that has no record yet.
-      finished: the file names of finished records.
+      copies: the other runs that are left, each with the file name of the record whose outcome it shares.
+      finished: finished records by file name.
       num_other: the number of records of other shards.
     """
 
     all_passes: Sequence[run_lib.Pass]
     passes: Sequence[run_lib.Pass]
-    equal_runs: Mapping[str, Sequence[run_lib.Run]]
-    copies: Sequence[tuple[records.Record, run_lib.Run]]
+    copies: Sequence[tuple[str, run_lib.Run]]
     finished: Mapping[str, records.Record]
     num_other: int
 
@@ -108,48 +105,63 @@ def plan(settings: settings_lib.GridSettings, weights: bool = True) -> Plan:
     passes = [planned for model, runs in _runs(settings, weights) for planned in run_lib.passes_of(model, runs)]
     if not passes:
         raise errors.UserError(
-            f"{settings.experiment}: nothing to run with --tasks={settings.tasks} --models={settings.models} "
-            f"--methods={settings.methods} --seeds={settings.seeds} --shots={settings.shots + settings.few_shots}"
+            f"{settings.experiment}: nothing to run with tasks={settings.tasks}, models={settings.models}, "
+            f"methods={settings.methods}, seeds={settings.seeds}, shots={settings.shots + settings.few_shots}"
         )
     shard = _shard(passes, *settings.shard_numbers)
     runs = [run for planned in shard for run in planned.runs]
     finished = records.finished(pathlib.Path(settings.output), runs)
-    left, equal_runs, copies = [], {}, []
+    # The first run of equal ones, or a finished one, makes the outcome of all.
+    sources = {(run.key, run.note): run.file_name for run in runs if run.file_name in finished}
+    left, copies = [], []
     for planned in shard:
-        by_key: dict[tuple[str, str], list[run_lib.Run]] = collections.defaultdict(list)
-        for run in planned.runs:
-            # A run that writes files of its own shares no outcome.
-            key = run.file_name if experiments.get(run.experiment).writes_beside else run.key
-            by_key[key, run.note].append(run)
         missing = []
-        for equal in by_key.values():
-            record = next((finished[run.file_name] for run in equal if run.file_name in finished), None)
-            unfinished = [run for run in equal if run.file_name not in finished]
-            if record:
-                copies += [(record, run) for run in unfinished]
+        for run in (run for run in planned.runs if run.file_name not in finished):
+            source = sources.setdefault((run.key, run.note), run.file_name)
+            if source == run.file_name:
+                missing.append(run)
             else:
-                missing.append(equal[0])
-                equal_runs[equal[0].file_name] = equal[1:]
+                copies.append((source, run))
         if missing:
             left.append(dataclasses.replace(planned, runs=tuple(missing)))
     num_all = sum(len(planned.runs) for planned in passes)
-    return Plan(shard, left, equal_runs, copies, finished, num_all - len(runs))
+    return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
 def _runs(settings: settings_lib.GridSettings, weights: bool) -> Iterator[tuple[inputs.Model, list[run_lib.Run]]]:
     """Yield the runs of each model and task, then those of each model that a method trains."""
-    experiment = experiments.get(settings.experiment)
-    load = functools.partial(inputs.load_rows, settings, count=settings.rows)
-    rows_of_tasks = [load(name) for name in settings.task_names]
-    make = _run_maker(settings)
-    if any(not registry.get(name).own_model for name in settings.method_names):
-        for name in settings.model_names:
+    rows_of_tasks = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
+    trained = [name for name in settings.methods if registry.get(name).own_model]
+    experiment, prepared = experiments.get(settings.experiment), set()
+
+    @functools.cache  # Hundreds of cells share a problem.
+    def problem_of(model: inputs.Model, rows: inputs.Rows, draw: draws.Draw, share: float | None) -> method.Problem:
+        split, evaluation = draws.split(rows, draw), draws.evaluation(rows, share, draw.seed)
+        choices = {"label_token": settings.label_token, "truncation": settings.truncation}
+        return method.Problem(rows.task, split, evaluation, model.tokenize, logit_cap=model.config.logit_cap, **choices)
+
+    def runs_of(names: Sequence[str], model: inputs.Model, rows: inputs.Rows, most: int) -> Iterator[run_lib.Run]:
+        for cell in dict.fromkeys(experiment.cells(settings, names, rows, most)):
+            problem = problem_of(model, rows, cell.draw, cell.test_share)
+            declared, options = cell.declared, cell.options(settings)
+            registry.select([declared.name], problem)
+            if (key := repr((declared.name, options))) not in prepared:
+                declared.prepare(problem, options)
+                prepared.add(key)
+            yield run_lib.Run(
+                *(cell.method, declared, options, problem, model, run_lib.compute_of(settings), settings.datastore),
+                experiment=settings.experiment,
+                cell=dict(cell.axes),
+                note=cells_lib.REUSED if cell.reuses_icl else "",
+                source=run_lib.source_of(settings),
+            )
+
+    if prompted := [name for name in settings.methods if name not in trained]:
+        for name in settings.models:
             model = inputs.load_model(name, settings.revision, weights=weights)
             for rows in rows_of_tasks:
-                cells = experiment.cells_of(settings, rows, inputs.max_demo_shots(rows, model))
-                yield model, [make(model, rows, cell) for cell in cells]
-    trained = list(cells_lib.trained_cells(settings))
-    for name in dict.fromkeys(cell.method for cell in trained):
+                yield model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))
+    for name in trained:
         trained_model = getattr(settings.options, name).model
         try:
             model = inputs.load_model(trained_model, families=tuple(models.FAMILIES), of_prompts=False, weights=weights)
@@ -157,50 +169,7 @@ def _runs(settings: settings_lib.GridSettings, weights: bool) -> Iterator[tuple[
             advice = f"--options.{name}.model takes a folder; or leave {name} out of --methods"
             raise errors.UserError(f"{error}; {advice}") from None
         for rows in rows_of_tasks:
-            yield model, [make(model, rows, cell) for cell in trained if cell.method == name]
-
-
-def _run_maker(settings: settings_lib.GridSettings) -> Callable[..., run_lib.Run]:
-    """Return a function that makes the run of a model, rows and a cell. Hundreds of cells share a problem."""
-    compute, source = run_lib.compute_of(settings), run_lib.source_of(settings)
-    prepared: set[str] = set()
-
-    @functools.cache
-    def problem_of(
-        model: inputs.Model, rows: inputs.Rows, draw: draws.Draw, test_share: float | None
-    ) -> method.Problem:
-        return method.Problem(
-            rows.task,
-            draws.split(rows, draw),
-            draws.evaluation(rows, test_share, draw.seed),
-            model.tokenize,
-            label_token=settings.label_token,
-            truncation=settings.truncation,
-            logit_cap=model.config.logit_cap,
-        )
-
-    def make(model: inputs.Model, rows: inputs.Rows, cell: cells_lib.GridCell) -> run_lib.Run:
-        problem = problem_of(model, rows, cell.draw, cell.test_share)
-        declared, options = cell.declared, cell.options(settings)
-        registry.select([declared.name], problem)
-        if (name := repr((declared.name, options))) not in prepared:
-            declared.prepare(problem, options)
-            prepared.add(name)
-        return run_lib.Run(
-            cell.method,
-            declared,
-            options,
-            problem,
-            model,
-            compute,
-            settings.datastore,
-            experiment=settings.experiment,
-            cell=dict(cell.axes),
-            note=cells_lib.REUSED if cell.reuses_icl else "",
-            source=source,
-        )
-
-    return make
+            yield model, list(runs_of([name], model, rows, 0))
 
 
 def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_lib.Pass]:

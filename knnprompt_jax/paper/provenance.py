@@ -1,7 +1,6 @@
 """The runs behind a section, and how they differ from the runs of the shipped config."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -13,15 +12,10 @@ from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.store import distances
 
-_DIRECTIONS = {"released": "KL(anchor ‖ test), as released", "forward": "KL(test ‖ anchor), Eq. 5"}
 _AXES = {  # The axis that an option lists values of.
-    "tasks": "task",
-    "shares": "ratio",
-    "prior_settings": "setting",
-    "demo_shots": "demo_shots",
-    "anchor_shots": "anchor_shots",
+    **{"models": "model", "tasks": "task", "methods": "method", "shots": "shots", "few_shots": "shots"},
+    **{"shares": "ratio", "prior_settings": "setting", "demo_shots": "demo_shots", "anchor_shots": "anchor_shots"},
 }
-
 _COMPARED = ("truncation", "label_token", "dtype", "deterministic", "batch", "mesh", "datastore")
 
 
@@ -31,9 +25,10 @@ class Differences:
     def __init__(self, ours: pd.DataFrame, shipped: settings_lib.GridSettings):
         self._shipped = shipped
         self._by_record = {id(record): list(_of_record(record, shipped)) for record in ours.record}
-        sets = map(set, self._by_record.values())
-        shared = sorted(set.intersection(*sets)) if len(ours) else []
-        self.common = [*_missing(ours, shipped), *shared, *_fewer_seeds(ours.record, shipped)] if len(ours) else []
+        self.common: list[str] = []
+        if len(ours):
+            shared = set.intersection(*map(set, self._by_record.values()))
+            self.common = [*_missing(ours, shipped), *sorted(shared), *_fewer_seeds(ours.record, shipped)]
 
     def marks(self, ours: pd.DataFrame) -> tuple[str, ...]:
         """Return the differences of a cell's records that are not common to all records."""
@@ -46,8 +41,9 @@ def facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
     """Return what was run, by title; the differences from the shipped config come last."""
     if ours.empty:
         return {}
-    rows = sorted(set(ours.true.map(len)))
-    tokens = sum(record.lm_tokens for record in ours.record)
+    options = [record.settings.get("options", {}) for record in ours.record]
+    kinds = {distances.DISTANCES[each["distance"]] for each in options if each.get("distance") in distances.DISTANCES}
+    places = [record.environment for record in ours.record]
     texts = {
         "Records": f"{len(ours):,}",
         "Model": ", ".join(map(names.model, names.ordered("model", ours.model))),
@@ -55,65 +51,33 @@ def facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
         "m": names.span(ours.shots[ours.m != results.FILLS_CONTEXT]) or "M_T",
         "Demonstrations per class": names.span(ours.demo_shots),
         "Seeds": names.span(ours.seed),
-        "Test rows": f"{names.span(rows)} per task" if len(rows) < 4 else f"{rows[0]} to {rows[-1]} per task",
-        "KL direction": ", ".join(sorted(filter(None, set(map(_direction, ours.record))))),
-        "Read by the language model": f"{tokens:,} tokens, each record counted as if it had run alone",
-        "Run on": "; ".join(sorted(set(map(_environment, ours.record)))),
-        "Other rows at equal seeds": _other_rows(ours),
+        "Test rows": f"{names.span(ours.true.map(len))} per task",
+        "KL direction": ", ".join(sorted({each.title for each in kinds if each.direction})),
+        "Read by the language model": f"{sum(record.lm_tokens for record in ours.record):,} tokens, each record counted "
+        "as if it had run alone",
+        "Run on": "; ".join(sorted({", ".join(f"{key} {value}" for key, value in each.items()) for each in places})),
         "Differences from the shipped config": "; ".join(differences),
     }
     return {title: text for title, text in texts.items() if text}
 
 
-def _other_rows(ours: pd.DataFrame) -> str:
-    """Name the methods that use other train rows than kNN Prompting with the same seed and m, as in the released code."""
-    draws_anchors = (ours.method == "knn") & (ours.demo_shots < ours.shots)
-    with_knn = draws_anchors.groupby([ours.shots, ours.regime]).transform("any")
-    all_at_once = (
-        ours.method.map(results.sees).eq("demonstrations") & (ours.demo_shots == ours.shots) & (ours.shots > 1)
-    )
-    apart = ours[with_knn & all_at_once]
-    if apart.empty:
-        return ""
-    methods = ", ".join(map(names.method, names.ordered("method", apart.method)))
-    return (
-        f"at m = {names.span(apart.shots)}, all m rows per class are drawn at once for {methods}; kNN Prompting draws |D| first, "
-        "then its anchors from the other rows. This follows the released code; in the paper's words both use T = D ∪ A"
-    )
-
-
-def _direction(record: Record) -> str:
-    """Return the direction of a record's KL divergences; empty if its method computes none."""
-    distance = distances.DISTANCES.get(record.settings.get("options", {}).get("distance", ""))
-    return _DIRECTIONS.get(distance.direction, "") if distance else ""
-
-
-def _environment(record: Record) -> str:
-    place = record.environment
-    versions = ", ".join(f"{name} {place[name]}" for name in ("knnprompt_jax", "jax") if name in place)
-    return f"{place.get('devices', '?')} × {place.get('device', 'unknown device')} ({versions})"
-
-
 def _of_record(record: Record, shipped: settings_lib.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
     expected = inputs.resolved(shipped).to_dict()
-    compared = {name: record.settings[name] for name in _COMPARED if name in record.settings}
-    for name, value in {**record.source, **compared}.items():
-        if value != expected[name]:
-            yield _different(name, value, expected[name])
+    values = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
     if record.method in registry.METHODS:
         draw = draws.Draw(record.seed, record.shots, record.demo_shots)
         usual = cells.GridCell(record.method, draw, tuple(record.cell.items())).options(shipped).to_dict()
         for name, value in record.settings.get("options", {}).items():
-            if value != usual.get(name):
-                yield _different(f"{names.method(record.method)}: {name}", value, usual.get(name))
-
-
-def _different(name: str, value: Any, usual: Any) -> str:
-    first, second = (
-        ", ".join(map(str, each)) if isinstance(each, list | tuple) else str(each) or "none" for each in (value, usual)
-    )
-    return f"{name} = {first} instead of {second}"
+            title = f"{names.method(record.method)}: {name}"
+            expected[title], values[title] = usual.get(name), value
+    for name, value in values.items():
+        if value != expected[name]:
+            first, second = (
+                ", ".join(map(str, each)) if isinstance(each, list | tuple) else str(each) or "none"
+                for each in (value, expected[name])
+            )
+            yield f"{name} = {first} instead of {second}"
 
 
 def _fewer_seeds(records: Iterable[Record], shipped: settings_lib.GridSettings) -> list[str]:
@@ -124,31 +88,7 @@ def _fewer_seeds(records: Iterable[Record], shipped: settings_lib.GridSettings) 
 
 def _missing(ours: pd.DataFrame, shipped: settings_lib.GridSettings) -> Iterator[str]:
     """Yield the models, methods, numbers of shots and other values that the config has and no record."""
-    yield from _models(ours, shipped)
-    if missing := _left_out(shipped.method_names, ours.method):
-        yield f"without {', '.join(map(names.method, missing))}"
-    if missing := _left_out(shipped.regime_shots, zip(ours.regime, ours.shots, strict=True)):
-        yield f"without m = {names.span([m for _, m in missing])}"
     for option, axis in _AXES.items():
-        values = getattr(shipped, option, ())
-        values = settings_lib.split_names(values) if isinstance(values, str) else values
-        if missing := _left_out(values, ours.get(axis, ())):
-            ran = f"{len(values) - len(missing)} of {len(values)} {option.replace('_', ' ')}"
-            yield f"{ran} (without {', '.join(names.text(axis, value) for value in missing)})"
-
-
-def _models(ours: pd.DataFrame, shipped: settings_lib.GridSettings) -> Iterator[str]:
-    usual = [published.model_of(name) for name in shipped.model_names]
-    ran = names.ordered("model", ours.model)
-    other = [name for name in ran if name not in (*usual, *published.own_models().values())]
-    missing = _left_out(usual, ran)
-    span = " to ".join(map(names.model, dict.fromkeys([missing[0], missing[-1]]))) if missing else ""
-    if other and len(missing) == len(usual):
-        yield f"{', '.join(map(names.model, other))} instead of {span}"
-    elif missing:
-        yield f"without {span}"
-
-
-def _left_out(values: Iterable[Any], ran: Iterable[Any]) -> list[Any]:
-    known = set(ran)
-    return [value for value in values if value not in known]
+        wanted = [published.canonical(value) if axis == "model" else value for value in getattr(shipped, option, ())]
+        if missing := [names.text(axis, value) for value in wanted if value not in set(ours.get(axis, ()))]:
+            yield f"without {names.HEADERS[axis]} {', '.join(missing)}"

@@ -11,7 +11,6 @@ from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import catalogue
 
 FULL, FEW_SHOT = REGIMES = (results.FULL, results.FEW_SHOT)
-TEN_TASKS = ",".join(catalogue.PAPER_TASKS)
 SIX_TASKS = "sst2,subj,mpqa,cr,mr,trec"  # Those with M_T ≥ 8 in 1,024 tokens.
 BINARY_TASKS = "sst2,subj,mpqa,cr,mr"
 SIX_MODELS = "gpt2-large,gpt2-xl,facebook/opt-2.7b,facebook/opt-6.7b,facebook/opt-13b,facebook/opt-30b"
@@ -31,9 +30,11 @@ class GridSettings(settings.SharedSettings):
     experiment: str = options.option(
         "", "The table or figure, which is also its folder of records in the output folder.", needed=True
     )
-    tasks: str = options.option(TEN_TASKS, "Names with commas between them.")
-    models: str = options.option("gpt2-xl", "With commas: Hub names, folders, .gguf files, smollm2, tiny.")
-    methods: str = options.option("icl,knn", "Names with commas between them.")
+    tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Names with commas between them.", needed=True)
+    models: tuple[str, ...] = options.option(
+        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny."
+    )
+    methods: tuple[str, ...] = options.option(("icl", "knn"), "Names with commas between them.")
     shots: tuple[int, ...] = options.option(SHOTS, "Train rows per class, m.", least=1)
     few_shots: tuple[int, ...] = options.option((), "More numbers of train rows, for the few-shot regime.", least=1)
     seeds: tuple[int, ...] = options.option(FIVE_SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
@@ -50,23 +51,11 @@ class GridSettings(settings.SharedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in self.task_names:
-            catalogue.get(name)
-        for name in self.method_names:
-            registry.get(name)
+        for option, get in (("tasks", catalogue.get), ("models", str), ("methods", registry.get)):
+            names = tuple(dict.fromkeys(getattr(self, option)))
+            list(map(get, names))
+            object.__setattr__(self, option, names)
         self.shard_numbers  # noqa: B018 (raises)
-
-    @property
-    def task_names(self) -> list[str]:
-        return split_names(self.tasks)
-
-    @property
-    def model_names(self) -> list[str]:
-        return split_names(self.models)
-
-    @property
-    def method_names(self) -> list[str]:
-        return split_names(self.methods)
 
     @property
     def shard_numbers(self) -> tuple[int, int]:
@@ -80,8 +69,3 @@ class GridSettings(settings.SharedSettings):
     def regime_shots(self) -> list[tuple[str, int]]:
         """Each regime with each of its numbers of shots."""
         return [(self.regime, shots) for shots in self.shots] + [(FEW_SHOT, shots) for shots in self.few_shots]
-
-
-def split_names(text: str) -> list[str]:
-    """Split a text at commas into distinct names."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

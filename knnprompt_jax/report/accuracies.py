@@ -3,6 +3,7 @@
 import dataclasses
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from scipy import stats
 
 from knnprompt_jax.report import names, published, results, tables
 from knnprompt_jax.report.results import Score
-from knnprompt_jax.report.tables import Cell, Table
+from knnprompt_jax.report.tables import Table
 
 _TRUNCATED = 0.05  # The paper's limit on the share of truncated prompts, by which it chooses M_T.
 SIGNIFICANT = (
@@ -37,25 +38,49 @@ def build(
       marks: returns further marks of a cell from its records.
     """
     ours, axes = pd.concat([ours, results.with_best_template_per_seed(ours)]), axes_of(axes, ours, paper)
-    ran = set(ours.task)
+    ran, models = set(ours.task), set(ours.model)
     tasks = names.ordered("task", {*ran, *paper.task} - {published.AVERAGE})
     measured, printed = results.groups(ours, axes), results.groups(paper, axes)
-    by_task, printed_by_task = results.groups(ours, [*axes, "task"]), results.groups(paper, [*axes, "task"])
-    no_records, no_numbers = ours[:0], paper[:0]
-    cells: dict[tuple, dict[str, Cell]] = {}
-    models_with_records = set(ours.model)
     places = names.ordered_places(axes, measured | printed)
-    if "model" in axes:
-        places.sort(key=lambda place: place[axes.index("model")] not in models_with_records)
-    for place in places:
-        cells[place] = {}
-        for task in tasks:
-            records = by_task.get((*place, task), no_records)
-            cells[place][task] = _cell(records, printed_by_task.get((*place, task), no_numbers), marks)
-        if len(tasks) > 1:
-            records, numbers = measured.get(place, no_records), printed.get(place, no_numbers)
-            cells[place][published.AVERAGE] = _average(records, numbers, ran, tasks)
-    return tables.build(name, caption, axes, _columns(tasks), cells, [*_reference(cells), *seeds(name, paper)])
+    if "model" in axes:  # Models with records come first.
+        places.sort(key=lambda place: place[axes.index("model")] not in models)
+    whole = {(*place, published.AVERAGE): runs for place, runs in measured.items() if set(runs.task) == ran}
+    runs_of, numbers_of = results.groups(ours, [*axes, "task"]), results.groups(paper, [*axes, "task"])
+    scores = {key: results.accuracy(runs) for key, runs in runs_of.items()}
+    scores |= {key: results.average(runs) for key, runs in whole.items()}
+
+    paper_scores = {key: numbers.score.iloc[0] for key, numbers in numbers_of.items()}
+    averaged = {}
+    for (*place, task), numbers in numbers_of.items():
+        means = [paper_scores[*place, each].mean for each in tasks if (*place, each) in paper_scores]
+        if task == published.AVERAGE and set(numbers.tasks.iloc[0]) != {*tasks} and len(means) == len(tasks):
+            averaged[*place, task] = Score(statistics.fmean(means), None, numbers.score.iloc[0].count)
+    paper_scores |= averaged
+
+    def attributes(key: tuple) -> dict[str, Any]:
+        runs, numbers = (runs_of | whole).get(key, ours[:0]), numbers_of.get(key, paper[:0])
+        same_model = len(numbers) > 0 and bool((runs.model == numbers.model.iloc[0]).all())
+        if key[-1] != published.AVERAGE:
+            return {"comparable": same_model, "marks": (*cell_marks(runs), *marks(runs)) if len(runs) else ()}
+        over, own = set(numbers.tasks.iloc[0]) if len(numbers) else {*tasks}, []
+        if len(runs) and len(ran) < len(tasks):
+            own.append(f"the average over the {len(ran)} of {len(tasks)} tasks that were run")
+        if key in averaged:
+            over = {*tasks}
+            own.append(OVER_THESE)
+        elif over != {*tasks}:
+            own.append(f"the paper's average is over {len(over)} tasks")
+        return {"comparable": same_model and over == ran, "marks": tuple(own), "paper_digits": 2}
+
+    table = tables.build(name, caption, axes, _columns(tasks), scores, paper_scores, places, attributes)
+    notes = list(seeds(name, paper))
+    if any(cell.ours and cell.paper and not cell.comparable for row in table.rows for cell in row.cells[: len(tasks)]):
+        notes.insert(
+            0,
+            f"The paper's numbers without a difference are {names.model(published.MODEL)}'s: a reference only, since the "
+            "paper has no result with our model.",
+        )
+    return dataclasses.replace(table, notes=tuple(notes))
 
 
 def _columns(tasks: Sequence[str]) -> dict[str, str]:
@@ -84,52 +109,6 @@ def cell_marks(records: pd.DataFrame) -> tuple[str, ...]:
     return (*((tables.TRUNCATED,) if truncated else ()), *((tables.REUSED,) if reused else ()))
 
 
-def _cell(records: pd.DataFrame, numbers: pd.DataFrame, marks: Marks) -> Cell:
-    ours = results.accuracy(records) if len(records) else None
-    paper = numbers.score.iloc[0] if len(numbers) else None
-    marked = (*cell_marks(records), *marks(records)) if ours else ()
-    return Cell(ours, paper, _same_model(records, numbers), marked)
-
-
-def _same_model(records: pd.DataFrame, numbers: pd.DataFrame) -> bool:
-    """Return whether the paper has numbers here, and made them with the model of the records."""
-    return len(numbers) > 0 and bool((records.model == numbers.model.iloc[0]).all())
-
-
-def _average(records: pd.DataFrame, numbers: pd.DataFrame, ran: set[str], tasks: Sequence[str]) -> Cell:
-    """Return the average over the tasks that were run, if the row has them all, beside the paper's average."""
-    paper, over, mark = _printed_average(numbers, tasks)
-    complete = len(records) > 0 and set(records.task) == ran
-    fewer = complete and len(ran) < len(tasks)
-    marks = (f"the average over the {len(ran)} of {len(tasks)} tasks that were run" if fewer else "", mark)
-    ours, same = results.average(records) if complete else None, over == ran and _same_model(records, numbers)
-    return Cell(ours, paper, same, tuple(filter(None, marks)), paper_digits=2)
-
-
-def _printed_average(numbers: pd.DataFrame, tasks: Sequence[str]) -> tuple[Score | None, set[str], str]:
-    """Return the paper's average over these tasks or, if it prints too few of them, over its own; the tasks; and a mark."""
-    whole = numbers[numbers.task == published.AVERAGE]
-    if whole.empty:
-        return None, set(), ""
-    score, printed_tasks = whole.score.iloc[0], set(whole.tasks.iloc[0])
-    if printed_tasks == {*tasks}:
-        return score, printed_tasks, ""
-    means = [each.mean for each in numbers[numbers.task.isin(tasks)].score]
-    if len(means) < len(tasks):
-        return score, printed_tasks, f"the paper's average is over {len(printed_tasks)} tasks"
-    return Score(statistics.fmean(means), None, score.count), {*tasks}, OVER_THESE
-
-
-def _reference(cells: dict[tuple, dict[str, Cell]]) -> Iterator[str]:
-    """Say whose the paper's numbers are if some of them are not comparable with ours."""
-    by_task = [cell for row in cells.values() for column, cell in row.items() if column != published.AVERAGE]
-    if any(cell.ours and cell.paper and not cell.comparable for cell in by_task):
-        yield (
-            f"The paper's numbers without a difference are {names.model(published.MODEL)}'s: a reference only, since the "
-            "paper has no result with our model."
-        )
-
-
 def seeds(name: str, paper: pd.DataFrame) -> Iterator[str]:
     """Say how many seeds the paper's numbers rest on, what that is inferred from, and which other table they come from."""
     counted = paper.assign(count=[score.count for score in paper.score])
@@ -154,32 +133,25 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str], marks: Marks = la
     ]
     pairs = pairs.assign(difference=pairs.accuracy - pairs.accuracy_other)
     axes = [*places, "m", "method"]
-    groups = results.groups(pairs, [*places, "m", "method_other"])
-    cells: dict[tuple, dict[str, Cell]] = {}
-    for place in names.ordered_places(axes, groups):
-        by_task = {task: groups[place][groups[place].task == task] for task in tasks}
-        cells[place] = {task: _difference(rows, marks) for task, rows in by_task.items() if len(rows)}
-        by_seed = groups[place].groupby(["seed", "task"]).difference.last().unstack().reindex(columns=tasks)
-        if len(tasks) > 1 and len(shared := by_seed.dropna()):
-            cells[place][published.AVERAGE] = _significant_mean(shared.mean(axis=1))
-    if not cells:
+    scores, marked = {}, {}
+    for place, rows in results.groups(pairs, [*places, "m", "method_other"]).items():
+        by_seed = rows.pivot_table("difference", "seed", "task", aggfunc="last").reindex(columns=tasks).dropna()
+        differences = {task: (pair.difference, pair) for task, pair in rows.groupby("task")}
+        if len(tasks) > 1 and len(by_seed):
+            differences[published.AVERAGE] = by_seed.mean(axis=1), None
+        for task, (values, pair) in differences.items():
+            both = pd.DataFrame({"record": [] if pair is None else [*pair.record, *pair.record_other]})
+            significant = [SIGNIFICANT] if p_value(values, pair) < _LEVEL else []
+            scores[*place, task], marked[*place, task] = Score.of(values), (*significant, *marks(both))
+    if not scores:
         return None
     caption = (
         "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
     )
-    table = tables.build(f"{name}_paired", caption, axes, _columns(tasks), cells)
+    table = tables.build(
+        f"{name}_paired", caption, axes, _columns(tasks), scores, attributes=lambda key: {"marks": marked.get(key, ())}
+    )
     return dataclasses.replace(table, headers=(*table.headers[:-1], "against"))
-
-
-def _difference(pairs: pd.DataFrame, marks: Marks) -> Cell:
-    cell = _significant_mean(pairs.difference, pairs)
-    both = pd.DataFrame({"record": [*pairs.record, *pairs.record_other]})
-    return dataclasses.replace(cell, marks=cell.marks + marks(both))
-
-
-def _significant_mean(differences: pd.Series, pairs: pd.DataFrame | None = None) -> Cell:
-    """Return the mean difference, marked if it is significant."""
-    return Cell(Score.of(differences), marks=(SIGNIFICANT,) if p_value(differences, pairs) < _LEVEL else ())
 
 
 def p_value(differences: Sequence[float] | pd.Series, pairs: pd.DataFrame | None = None) -> float:

@@ -4,19 +4,16 @@ Classes are indices. `near_Nk` holds the nearest other anchors of each anchor, n
 """
 
 import collections
-import csv
 import dataclasses
-import io
+import functools
 import unicodedata
-from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 from sklearn import metrics
 
 from knnprompt_jax import tables
 from knnprompt_jax.runs import corrections
-
-_COLUMNS = (corrections.ID, "text", corrections.LABEL, corrections.SUGGESTED, "why")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,58 +50,57 @@ class ClassifiedAnchors:
         """Numbers of anchors by label (rows) and prediction (columns)."""
         return metrics.confusion_matrix(self.y_N, self.predicted_N, labels=range(len(self.labels)))
 
+    @property
+    def table(self) -> pd.DataFrame:
+        """The id, text and label of each anchor."""
+        return pd.DataFrame({"Id": self.ids, "Text": self.texts, "Label": np.array(self.labels, object)[self.y_N]})
+
+    @functools.cached_property
+    def plain_texts(self) -> np.ndarray:
+        """The texts [N] without differences of case, blanks and Unicode forms."""
+        plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in self.texts]
+        return np.array(plain, object)
+
 
 def votes(y_N: np.ndarray, near_Nk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return how often each anchor [N] votes for the right class of another anchor, and for a wrong one."""
     is_right_Nk = y_N[near_Nk] == y_N[:, None]
-    right_N = np.bincount(near_Nk[is_right_Nk], minlength=len(y_N))
-    return right_N, np.bincount(near_Nk.ravel(), minlength=len(y_N)) - right_N
+    right_N, wrong_N = (np.bincount(near_Nk[chosen], minlength=len(y_N)) for chosen in (is_right_Nk, ~is_right_Nk))
+    return right_N, wrong_N
 
 
-def suspicion(anchors: ClassifiedAnchors) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the class [N] that leads over each anchor's label, its lead [N], and whether it leads among the neighbours [N].
+def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
+    """Return the anchors whose label another class leads by more than half, the largest lead first; the index is the anchor.
 
     The lead is a difference of shares of the nearest anchors or, if the classifier gives probabilities and they lead by
-    more, of probabilities.
+    more, of probabilities. The columns are the leading class `other`, its `lead` and the reason, `why`.
     """
     near_labels_Nk, classes = anchors.y_N[anchors.near_Nk], range(len(anchors.labels))
-    shares_SNC = [np.stack([(near_labels_Nk == label).mean(1) for label in classes], axis=1)]
-    if anchors.has_probabilities:
-        shares_SNC.append(anchors.shares_NC)
-    rows_N = np.arange(len(anchors.y_N))
-    other_SN = np.argmax(shares_SNC, -1)
-    lead_SN = np.stack([shares_NC.max(1) - shares_NC[rows_N, anchors.y_N] for shares_NC in shares_SNC])
-    best_N = lead_SN.argmax(0)
-    return other_SN[best_N, rows_N], lead_SN[best_N, rows_N], best_N == 0
+    votes_NC = np.stack([(near_labels_Nk == label).sum(1) for label in classes], axis=1)
+    rows = []
+    for label, votes_C, shares_C in zip(anchors.y_N, votes_NC, anchors.shares_NC, strict=True):
+        count = votes_C.sum()
+        other, lead = int(votes_C.argmax()), float(votes_C.max() / count - votes_C[label] / count)
+        why = f"{votes_C[other]} of the {count} nearest anchors have the suggested label"
+        if anchors.has_probabilities and shares_C.max() - shares_C[label] > lead:
+            other, lead = int(shares_C.argmax()), float(shares_C.max() - shares_C[label])
+            why = f"the other anchors give the suggested label a probability of {100 * shares_C[other]:.0f} %"
+        rows.append((other, lead, why))
+    found = pd.DataFrame(rows, columns=["other", "lead", "why"])
+    return found[found.lead > 0.5].sort_values("lead", ascending=False, kind="stable")
 
 
-def suspects(lead_N: np.ndarray) -> list[int]:
-    """Return the anchors whose label another class leads by more than half, the largest lead first."""
-    return [at for at in np.argsort(-lead_N, kind="stable").tolist() if lead_N[at] > 0.5]
+def pairs(anchors: ClassifiedAnchors) -> pd.DataFrame:
+    """Return each anchor with its nearest anchor once: `first` < `second`, their `distance` and whether texts are `equal`.
 
-
-def normalized(text: str) -> str:
-    """Return the text without differences of case, blanks and Unicode forms."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def pairs(anchors: ClassifiedAnchors) -> list[tuple[int, int, float]]:
-    """Return pairs (i, j), i < j, of anchors and their nearest anchor with their distance, nearest first.
-
-    Pairs with equal texts come first: their distance is smaller than rounding shows.
+    The nearest come first, after pairs with equal texts: their distance is smaller than rounding shows.
     """
-    nearest: dict[tuple[int, int], float] = {}
-    first_N2 = zip(anchors.near_Nk[:, 0].tolist(), anchors.distances_Nk[:, 0].tolist(), strict=True)
-    for anchor, (other, distance) in enumerate(first_N2):
-        pair = min(anchor, other), max(anchor, other)
-        nearest[pair] = min(distance, nearest.get(pair, distance))
-    found = [(*pair, distance) for pair, distance in nearest.items()]
-    return sorted(found, key=lambda pair: (not equal_texts(anchors, *pair[:2]), pair[2]))
-
-
-def equal_texts(anchors: ClassifiedAnchors, first: int, second: int) -> bool:
-    """Return whether two anchors' texts differ only in case, blanks and Unicode forms."""
-    return normalized(anchors.texts[first]) == normalized(anchors.texts[second])
+    one_N, other_N = np.arange(len(anchors.texts)), anchors.near_Nk[:, 0]
+    columns = {"first": np.minimum(one_N, other_N), "second": np.maximum(one_N, other_N)}
+    found = pd.DataFrame(columns | {"distance": anchors.distances_Nk[:, 0]})
+    found = found.groupby(["first", "second"], sort=False, as_index=False).min()
+    found["equal"] = anchors.plain_texts[found["first"]] == anchors.plain_texts[found["second"]]
+    return found.sort_values(["equal", "distance"], ascending=[False, True], kind="stable")
 
 
 def suggestions_csv(anchors: ClassifiedAnchors) -> str:
@@ -112,42 +108,17 @@ def suggestions_csv(anchors: ClassifiedAnchors) -> str:
 
     The most suspicious anchors come first. Anchors that have equal texts but different labels follow without a suggestion.
     """
-    reasons = collections.defaultdict(list)
-    suggested = {}
-    for at, other, reason in _suspicions(anchors):
-        suggested[at] = anchors.names[other]
-        reasons[at].append(reason)
-    for at, contradiction in _contradictions(anchors):
-        reasons[at].append(contradiction)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for at, why in reasons.items():
-        cells = anchors.texts[at], anchors.names[anchors.y_N[at]], suggested.get(at, ""), "; ".join(why)
-        writer.writerow([anchors.ids[at], *map(tables.to_cell, cells)])
-    return text.getvalue()
-
-
-def _suspicions(anchors: ClassifiedAnchors) -> Iterator[tuple[int, int, str]]:
-    """Yield each suspect anchor, the suggested class and the reason."""
-    other_N, lead_N, by_neighbours_N = suspicion(anchors)
-    for at in suspects(lead_N):
-        other, near_k = int(other_N[at]), anchors.near_Nk[at]
-        if by_neighbours_N[at]:
-            count = int((anchors.y_N[near_k] == other).sum())
-            yield at, other, f"{count} of the {len(near_k)} nearest anchors have the suggested label"
-        else:
-            percent = 100 * anchors.shares_NC[at, other]
-            yield at, other, f"the other anchors give the suggested label a probability of {percent:.0f} %"
-
-
-def _contradictions(anchors: ClassifiedAnchors) -> Iterator[tuple[int, str]]:
-    """Yield each anchor whose text another anchor has with another label, and the reason."""
-    by_text = collections.defaultdict(list)
-    for at, text in enumerate(anchors.texts):
-        by_text[normalized(text)].append(at)
-    for members in by_text.values():
+    suspected = suspects(anchors)
+    reasons = collections.defaultdict(list, {at: [why] for at, why in suspected.why.items()})
+    suggested = {at: anchors.names[other] for at, other in suspected.other.items()}
+    for members in pd.Series(anchors.plain_texts).groupby(anchors.plain_texts, sort=False).groups.values():
         for at in members:
             if others := [other for other in members if anchors.y_N[other] != anchors.y_N[at]]:
                 label = anchors.names[anchors.y_N[others[0]]]
-                yield at, f"anchor {anchors.ids[others[0]]} is the same text, labelled {label!r}"
+                reasons[at].append(f"anchor {anchors.ids[others[0]]} is the same text, labelled {label!r}")
+    rows = []
+    for at, why in reasons.items():
+        cells = anchors.texts[at], anchors.names[anchors.y_N[at]], suggested.get(at, ""), "; ".join(why)
+        rows.append([anchors.ids[at], *map(tables.to_cell, cells)])
+    columns = [corrections.ID, "text", corrections.LABEL, corrections.SUGGESTED, "why"]
+    return pd.DataFrame(rows, columns=columns).to_csv(index=False, lineterminator="\n")

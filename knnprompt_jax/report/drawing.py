@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import fractions
 import io
+import pathlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -11,35 +11,17 @@ from typing import Any
 
 PALETTE = ("#0b5cad", "#c2480f", "#1b7f4d", "#8a3fa0", "#8f6a00", "#007c8a", "#b8326f", "#5d6470")
 GREY = PALETTE[-1]
-_INK, _GRID = "#010101", "#020202"
 _COLOURS = {colour: f"var(--c{index})" for index, colour in enumerate(PALETTE)}
-_COLOURS |= {_INK: "currentColor", _GRID: "var(--grid)"}  # Variables of page.css.
+_COLOURS |= {"#010101": "currentColor", "#020202": "var(--grid)"}  # Colours of figures.mplstyle, variables of page.css.
 _MARKERS, _DASHES = "os^Dvp*X", ("-", "--", "-.", ":")
 _SIZE = (3.6, 2.7)  # Inches: the width of a phone; two or three fit on a printed page.
 _MOST_TICKS = 7
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "knnprompt_jax",
-    "text.parse_math": False,  # A label may contain dollar signs.
-    "font.size": 9,
-    "axes.titlesize": 9,
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
-    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
-    "grid.linewidth": 0.5,
-    "grid.color": _GRID,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4.5,
-    "errorbar.capsize": 2.5,
-    **dict.fromkeys(("text.color", "xtick.color", "ytick.color", "axes.edgecolor", "axes.labelcolor"), _INK),
-}
 _CLEANINGS = (
     (r"<metadata>.*?</metadata>", ""),
     (r"<style.*?</style>", ""),  # It would apply to the whole page.
-    (r"<!--.*?-->", ""),
-    (r'<g id="[^"]*">', "<g>"),
+    (r"<!--.*?-->", ""),  # It may hold any text.
     (r"font-family: [^;\"]*", "font-family: inherit"),
     (r'width="[\d.]+pt" height="[\d.]+pt" ', ""),
-    (r"\s*\n\s*", "\n"),
 )
 
 
@@ -47,21 +29,7 @@ def style() -> contextlib.AbstractContextManager:
     """Return the context in which figures are drawn: matplotlib reads its settings while it draws."""
     import matplotlib
 
-    return matplotlib.rc_context(_STYLE)
-
-
-@dataclasses.dataclass(frozen=True)
-class Look:
-    """Colour, marker and dash of a line."""
-
-    colour: str
-    marker: str
-    dash: str
-
-    @property
-    def style(self) -> dict[str, Any]:
-        """The arguments of matplotlib for this line."""
-        return {"color": self.colour, "marker": self.marker, "linestyle": self.dash}
+    return matplotlib.rc_context(fname=pathlib.Path(__file__).with_name("page") / "figures.mplstyle")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,22 +42,22 @@ class Figure:
     legend: tuple[tuple[str, str], ...] = ()
 
 
-def look(index: int) -> Look:
-    """Return the index-th line style: lines differ in marker and dash as well as in colour."""
-    return Look(PALETTE[index % len(PALETTE)], _MARKERS[index % len(_MARKERS)], _DASHES[index % len(_DASHES)])
+def look(index: int) -> dict[str, Any]:
+    """Return matplotlib's style of the index-th line: lines differ in marker and dash as well as in colour."""
+    styles = {"color": PALETTE, "marker": _MARKERS, "linestyle": _DASHES}
+    return {name: values[index % len(values)] for name, values in styles.items()}
 
 
-def legend(looks: Mapping[str, Look]) -> tuple[tuple[str, str], ...]:
+def legend(looks: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
     """Return a swatch and a name for each line."""
-    return tuple((_swatch(look), name) for name, look in looks.items())
-
-
-def _swatch(look: Look) -> str:
-    figure = _figure(figsize=(0.42, 0.16))
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.axis("off")
-    axes.plot([0, 1, 2], [0, 0, 0], **look.style, markevery=[1])
-    return _svg(figure)
+    swatches = []
+    for name, look in looks.items():
+        figure = _figure(figsize=(0.42, 0.16))
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.axis("off")
+        axes.plot([0, 1, 2], [0, 0, 0], **look, markevery=[1])
+        swatches.append((_svg(figure), name))
+    return tuple(swatches)
 
 
 class Panel:
@@ -102,23 +70,12 @@ class Panel:
 
     def ticks(self, values: Iterable[float], *, log: bool = True) -> None:
         """Set a logarithmic x axis, unless `log` is False, with a tick at each value or, if there are many, at some."""
-        shown = sorted(set(values))
-        if len(shown) > _MOST_TICKS and not log:
-            return
         if log:
             self.axes.set_xscale("log", base=2)
-        if len(shown) > _MOST_TICKS:
-            shown = [2**power for power in range(64) if shown[0] <= 2**power <= shown[-1]]
-            shown = shown[:: -(-len(shown) // _MOST_TICKS)]
-        self.axes.set_xticks(shown, [_tick(value) for value in shown])
+            self.axes.xaxis.set_major_formatter("{x:g}")
+        if len(shown := sorted(set(values))) <= _MOST_TICKS:
+            self.axes.set_xticks(shown, [f"{value:g}" for value in shown])
         self.axes.minorticks_off()
-
-    def level(self, direction: str, look: Look, score: Any) -> None:
-        """Draw a line across the panel at a `results.Score`, "h" or "v", in a band of ± its standard deviation."""
-        line, band = getattr(self.axes, f"ax{direction}line"), getattr(self.axes, f"ax{direction}span")
-        line(score.mean, color=look.colour, linestyle=look.dash)
-        if score.std:
-            band(score.mean - score.std, score.mean + score.std, color=look.colour, alpha=0.12, linewidth=0)
 
     @property
     def svg(self) -> str:
@@ -128,12 +85,6 @@ class Panel:
 def drawable(text: str) -> str:
     """Return the text without lone surrogates, which no font can measure."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _tick(value: float) -> str:
-    """Return a whole number, or a share as a fraction."""
-    share = fractions.Fraction(value).limit_denominator(64)
-    return f"{value:g}" if value >= 1 or share != value else f"{share}"
 
 
 def _figure(**options: Any) -> Any:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from knnprompt_jax import files, options, parallel
 from knnprompt_jax.classifier import base, estimator, evidence, saving
@@ -17,7 +19,27 @@ from knnprompt_jax.store import distances, search
 SUGGESTIONS = "suggestions.csv"
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
 _MOST = 20  # Rows of a listing.
-_ANCHOR = ("Id", "Text", "Label")
+_TITLES = {
+    "map": (
+        "Map",
+        "Anchors with similar next-token distributions lie together. Read those that lie among another label's anchors.",
+    ),
+    "classes": ("Confusion matrix", "Each anchor by its label and by its prediction from the other anchors."),
+    "calibration": ("Calibration", "Whether predictions with a probability of p % are right in p % of the cases."),
+    "misleading": (
+        "Misleading anchors",
+        "Anchors that are often near texts of other classes: they are typical of no class, or mislabelled.",
+    ),
+    "suspects": (
+        "Probably mislabelled",
+        f"Anchors for which the other anchors clearly predict another label. {SUGGESTIONS} beside this page lists all of "
+        "them: review its column suggested, then pass the file to fit --relabel.",
+    ),
+    "duplicates": (
+        "Near-duplicates",
+        "Pairs with almost the same next-token distribution. If their labels differ, one of them may be wrong.",
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,16 +50,8 @@ class LookOptions(settings_lib.SavedOptions):
     points: int = options.option(1000, "Largest number of anchors on the map.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """The paths of the page and of the table of labels that may be wrong."""
-
-    page: pathlib.Path
-    suggestions: pathlib.Path
-
-
-def run(settings: LookOptions) -> Written:
-    """Write the page of a saved classifier.
+def run(settings: LookOptions) -> str:
+    """Write the page of a saved classifier and the table of labels that may be wrong; return their paths as text.
 
     Raises:
       UserError: there is no saved classifier, it has too few anchors, or the output is inside a saved classifier.
@@ -56,7 +70,7 @@ def run(settings: LookOptions) -> Written:
     written = page.write(page.Page(f"Anchors of {pathlib.Path(settings.store).name}", text, sections), output)
     with files.new_file(output / SUGGESTIONS) as unfinished:
         unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8")
-    return Written(written, output / SUGGESTIONS)
+    return f"page: {written}\nlabels that may be wrong: {output / SUGGESTIONS}"
 
 
 def read(classifier: base.Classifier) -> ClassifiedAnchors:
@@ -88,62 +102,33 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
 def build(anchors: ClassifiedAnchors, points: int) -> list[Section]:
     """Return the page's sections; the map shows at most `points` anchors."""
     confusion_caption = "Anchors by their label (rows) and their prediction from the other anchors (columns)."
-    return [
-        Section(
-            "map",
-            "Map",
-            "Anchors with similar next-token distributions lie together. Read those that lie among another label's anchors.",
-            maps=(_map(anchors, points),),
-        ),
-        Section(
-            "classes",
-            "Confusion matrix",
-            "Each anchor by its label and by its prediction from the other anchors.",
-            listings=(_classes(anchors),),
-            matrices=(outcomes.confusion(anchors.labels, anchors.confusion_CC, confusion_caption),),
-        ),
-        Section(
-            "calibration",
-            "Calibration",
-            "Whether predictions with a probability of p % are right in p % of the cases.",
-            figures=(outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N),),
-        ),
-        Section(
-            "misleading",
-            "Misleading anchors",
-            "Anchors that are often near texts of other classes: they are typical of no class, or mislabelled.",
-            listings=(_misleading(anchors),),
-        ),
-        Section(
-            "suspects",
-            "Probably mislabelled",
-            f"Anchors for which the other anchors clearly predict another label. {SUGGESTIONS} beside this page lists all of "
-            "them: review its column suggested, then pass the file to fit --relabel.",
-            listings=(_suspects(anchors),),
-        ),
-        Section(
-            "duplicates",
-            "Near-duplicates",
-            "Pairs with almost the same next-token distribution. If their labels differ, one of them may be wrong.",
-            listings=(_duplicates(anchors),),
-        ),
-    ]
+    parts: dict[str, dict[str, Any]] = {
+        "map": {"maps": (_map(anchors, points),)},
+        "classes": {
+            "listings": (_classes(anchors),),
+            "matrices": (outcomes.confusion(anchors.labels, anchors.confusion_CC, confusion_caption),),
+        },
+        "calibration": {"figures": (outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N),)},
+        "misleading": {"listings": (_misleading(anchors),)},
+        "suspects": {"listings": (_suspects(anchors),)},
+        "duplicates": {"listings": (_duplicates(anchors),)},
+    }
+    return [Section(name, *_TITLES[name], **part) for name, part in parts.items()]
 
 
 def _map(anchors: ClassifiedAnchors, most: int) -> maps.Map:
     """Return a map of at most `most` anchors, drawn at random; neighbours that were not drawn are left out."""
     count = len(anchors.texts)
     drawn = np.sort(np.random.default_rng(0).permutation(count)[:most])
-    places = {int(anchor): place for place, anchor in enumerate(drawn)}
+    places = {anchor: place for place, anchor in enumerate(drawn.tolist())}
     points = []
-    for anchor in drawn.tolist():
+    for anchor in places:
         near = zip(anchors.near_Nk[anchor].tolist(), anchors.distances_Nk[anchor].tolist(), strict=True)
         kept = tuple((places[other], distance) for other, distance in near if other in places)
         true, predicted = (anchors.labels[y_N[anchor]] for y_N in (anchors.y_N, anchors.predicted_N))
         points.append(maps.Point(anchors.texts[anchor], true, predicted, neighbours=kept))
     share = "" if len(drawn) == count else f"{len(drawn):,} of {count:,} anchors, drawn at random: "
     return maps.Map(
-        name="anchors",
         title="",
         caption=f"{share}t-SNE of hidden states; shapes and colours are labels. Hollow: the other anchors predict another label.",
         labels=anchors.labels,
@@ -152,6 +137,12 @@ def _map(anchors: ClassifiedAnchors, most: int) -> maps.Map:
         unit=anchors.unit,
         row="anchor",
     )
+
+
+def _listing(caption: str, frame: pd.DataFrame) -> Listing:
+    """Return the first rows of a table of texts and numbers."""
+    rows = frame.head(_MOST).astype(str).itertuples(index=False, name=None)
+    return Listing(caption, tuple(frame.columns), tuple(rows))
 
 
 def _classes(anchors: ClassifiedAnchors) -> Listing:
@@ -167,36 +158,30 @@ def _classes(anchors: ClassifiedAnchors) -> Listing:
 def _misleading(anchors: ClassifiedAnchors) -> Listing:
     """Return the anchors with the most votes for a wrong class."""
     right_N, wrong_N = anchors_lib.votes(anchors.y_N, anchors.near_Nk[:, : anchors.k])
-    order = [at for at in np.argsort(-wrong_N, kind="stable").tolist() if wrong_N[at]][:_MOST]
-    rows = tuple((*_anchor(anchors, at), f"{wrong_N[at]}", f"{right_N[at]}") for at in order)
+    found = anchors.table.assign(**{"Wrong votes": wrong_N, "Right votes": right_N})[wrong_N > 0]
     caption = f"Votes that each anchor gives to others as one of their {anchors.k} nearest anchors."
-    return Listing(caption, (*_ANCHOR, "Wrong votes", "Right votes"), rows)
+    return _listing(caption, found.sort_values("Wrong votes", ascending=False, kind="stable"))
 
 
 def _suspects(anchors: ClassifiedAnchors) -> Listing:
     """Return the anchors for which the others predict another label."""
-    other_N, lead_N, _ = anchors_lib.suspicion(anchors)
-    order = anchors_lib.suspects(lead_N)[:_MOST]
-    rows = tuple((*_anchor(anchors, at), anchors.labels[other_N[at]], f"{100 * lead_N[at]:.0f} %") for at in order)
+    found = anchors_lib.suspects(anchors)
     caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors"
     caption += ", or in probability." if anchors.has_probabilities else "."
-    return Listing(caption, (*_ANCHOR, "Suggested", "Lead"), rows)
+    suggested = {"Suggested": found.other.map(dict(enumerate(anchors.labels)))}
+    return _listing(
+        caption,
+        anchors.table.loc[found.index].assign(**suggested, Lead=found.lead.map(lambda lead: f"{100 * lead:.0f} %")),
+    )
 
 
 def _duplicates(anchors: ClassifiedAnchors) -> Listing:
     """Return the nearest pairs, equal texts first."""
-    rows = []
-    for first, second, distance in anchors_lib.pairs(anchors)[:_MOST]:
-        is_equal = anchors_lib.equal_texts(anchors, first, second)
-        last = "equal texts" if is_equal else f"{max(0.0, distance):.2g} {anchors.unit}"
-        rows.append((*_anchor(anchors, first), *_anchor(anchors, second), last))
+    found = anchors_lib.pairs(anchors)
+    sides = [anchors.table.loc[found[side]].set_axis(found.index) for side in ("first", "second")]
+    distance = found.distance.clip(0).map(f"{{:.2g}} {anchors.unit}".format).mask(found.equal, "equal texts")
     caption = "The pairs with the smallest distance; equal texts first."
-    return Listing(caption, (*_ANCHOR, *_ANCHOR, "Distance"), tuple(rows))
-
-
-def _anchor(anchors: ClassifiedAnchors, at: int) -> tuple[str, str, str]:
-    """Return the columns `_ANCHOR` of an anchor."""
-    return str(anchors.ids[at]), anchors.texts[at], anchors.labels[anchors.y_N[at]]
+    return _listing(caption, pd.concat([*sides, distance.rename("Distance")], axis=1))
 
 
 def _percent(part: int, whole: int) -> str:

@@ -1,6 +1,6 @@
 """A map of anchors and test rows that places texts with similar states near each other.
 
-Classes differ in the shape of their marks as well as in colour, so that no reader needs colours.
+Classes differ in the shape of their marks as well as in colour, so that no reader needs colours (page.html).
 """
 
 import dataclasses
@@ -8,21 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax.report import drawing
-
 SIZE = (1000, 700)  # Width and height of the map in units of its SVG.
 _MARGIN = 24
 _LONGEST = 700  # Characters of a text that the page keeps.
-_SHAPES = (  # SVG paths around the origin, all of about the same area, the least alike first.
-    "M-8 0A8 8 0 1 1 8 0 8 8 0 1 1-8 0z",  # Circle.
-    "M0-11 10.5 8-10.5 8z",  # Triangle.
-    "M-7-7H7V7H-7z",  # Square.
-    "M-3.2-10H3.2V-3.2H10V3.2H3.2V10H-3.2V3.2H-10V-3.2H-3.2z",  # Plus.
-    "M0-11 9 0 0 11-9 0z",  # Diamond.
-    "M0-12 3.2-4.4 11.4-3.7 5.2 1.7 7.1 9.7 0 5.5-7.1 9.7-5.2 1.7-11.4-3.7-3.2-4.4z",  # Star.
-    "M0 11 10.5-8-10.5-8z",  # Triangle, point down.
-    "M-9.3-4.8-4.8-9.3 0-4.5 4.8-9.3 9.3-4.8 4.5 0 9.3 4.8 4.8 9.3 0 4.5-4.8 9.3-9.3 4.8-4.5 0z",  # Cross.
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +24,9 @@ class Point:
     neighbours: tuple[tuple[int, float], ...] = ()
 
     @property
-    def is_anchor(self) -> bool:
-        return not self.prediction
-
-    @property
     def kind(self) -> str:
         """anchor, right or wrong."""
-        return "anchor" if self.is_anchor else "right" if self.prediction == self.label else "wrong"
+        return "anchor" if not self.prediction else "right" if self.prediction == self.label else "wrong"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +39,6 @@ class Map:
       cases: indices of points that are printed below the map.
     """
 
-    name: str
     title: str
     caption: str
     labels: tuple[str, ...]
@@ -65,25 +48,6 @@ class Map:
     row: str = "test row"
     other: str = ""
     cases: tuple[int, ...] = ()
-
-    @property
-    def kinds(self) -> list[tuple[str, str]]:
-        """The kinds of points with their legends; without plain anchors if the map has none."""
-        legends = [("right", f"{self.row}, right (filled)"), ("wrong", f"{self.row}, wrong (hollow)")]
-        has_anchors = any(point.is_anchor for point in self.points)
-        return [("anchor", "anchor (pale)"), *legends] if has_anchors else legends
-
-    def colour(self, label: str) -> str:
-        """Return a label's CSS colour: the figures' palette if it has enough colours, else a colour wheel."""
-        index, count = self.labels.index(label), len(self.labels)
-        if count <= len(drawing.PALETTE):
-            return f"var(--c{index})"
-        # Consecutive classes of the same shape differ in lightness too.
-        return f"oklch({(58, 72)[index // len(_SHAPES) % 2]}% 0.15 {360 * index / count:.0f})"
-
-    def shape(self, label: str) -> str:
-        """Return the SVG path of a label's mark; shapes repeat after eight labels."""
-        return _SHAPES[self.labels.index(label) % len(_SHAPES)]
 
     @property
     def data(self) -> dict[str, Any]:

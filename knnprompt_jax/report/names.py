@@ -1,21 +1,18 @@
 """Titles, order and line styles of models, methods, tasks and numbers in tables and figures."""
 
 import numbers
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import pandas as pd
 
 from knnprompt_jax.methods import registry
 from knnprompt_jax.report import drawing, published, results
 from knnprompt_jax.tasks import catalogue
 
-_PRINTED_TASKS = ("SST2", "SUBJ", "MPQA", "AGNews", "CB", "CR", "DBPedia", "MR", "RTE", "TREC", "SST5")
-TASKS = {printed.lower(): printed for printed in _PRINTED_TASKS}
+_TASKS = {printed.lower(): printed for printed in (*published.tables()["max_shots"]["tasks"], "SST5")}
 HEADERS = {
     "model": "Model",
     "task": "Task",
+    "shots": "m",
     "demo_shots": "|D|",
     "anchor_shots": "|A|",
     "method": "Method",
@@ -44,7 +41,7 @@ _ORDER = {
 
 
 def task(name: str) -> str:
-    return TASKS.get(name, name)
+    return _TASKS.get(name, name)
 
 
 def method(name: str) -> str:
@@ -56,11 +53,6 @@ def model(name: str) -> str:
     sizes = {known: size for size, known in published.SIZES.items()}
     short = published.model_of(name)
     return f"{short} ({sizes[short]})" if short in sizes else _SHIPPED.get(short, short)
-
-
-def plain(name: str) -> str:
-    """Return a name that is safe in file names and element ids."""
-    return re.sub(r"[^a-z0-9]+", "-", published.model_of(name))
 
 
 def text(axis: str, value: Any) -> str:
@@ -98,23 +90,11 @@ def span(values: Iterable[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def looks(axis: str, values: Iterable[Any]) -> dict[Any, drawing.Look]:
+def looks(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:
     """Return a line style for each value; a method has the same style in every figure."""
+    found = ordered(axis, values)
     if axis == "method":
-        return {name: method_look(name) for name in ordered(axis, values)}
-    return {value: drawing.look(index) for index, value in enumerate(ordered(axis, values))}
-
-
-def method_look(name: str) -> drawing.Look:
-    looks = [line.split() for line in _LOOKS.strip().splitlines()]
-    return drawing.look(next((number for number, names in enumerate(looks) if name in names), len(looks)))
-
-
-def panels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return a panel's title and rows for each task, and for each model if there are several."""
-    models = results.by_model(frame) if len(frame) else {}
-    return [
-        (f"{model(name)}, {task(of_task)}" if len(models) > 1 else task(of_task), rows[rows.task == of_task])
-        for name, rows in models.items()
-        for of_task in ordered("task", rows.task)
-    ]
+        looks = [line.split() for line in _LOOKS.strip().splitlines()]
+        places = {name: place for place, names in enumerate(looks) for name in names}
+        return {name: drawing.look(places.get(name, len(looks))) for name in found}
+    return {value: drawing.look(index) for index, value in enumerate(found)}

@@ -1,8 +1,7 @@
 """Diagnostics of predictions: the confusion matrix and calibration."""
 
-import dataclasses
-
 import numpy as np
+import pandas as pd
 
 from knnprompt_jax.report import drawing
 from knnprompt_jax.report.page import Matrix
@@ -10,27 +9,20 @@ from knnprompt_jax.report.page import Matrix
 _MOST_CLASSES = 40  # A larger matrix is unreadable.
 
 
-@dataclasses.dataclass(frozen=True)
-class Bin:
-    """Predictions of similar confidence, and the share of them that is right."""
+def calibration(y_Q: np.ndarray, probabilities_QC: np.ndarray, predicted_Q: np.ndarray) -> pd.DataFrame:
+    """Return the mean confidence, accuracy and number of rows in ten bins of equal width without the empty ones.
 
-    confidence: float
-    accuracy: float
-    count: int
-
-
-def calibration(y_Q: np.ndarray, probabilities_QC: np.ndarray, predicted_Q: np.ndarray) -> list[Bin]:
-    """Return accuracy by the probability of the predicted class, in ten bins of equal width without the empty ones."""
-    confidence_Q, right_Q = probabilities_QC[np.arange(len(y_Q)), predicted_Q], predicted_Q == y_Q
+    The confidence is the probability of the predicted class.
+    """
+    confidence_Q = probabilities_QC[np.arange(len(y_Q)), predicted_Q]
+    rows = pd.DataFrame({"confidence": confidence_Q, "accuracy": predicted_Q == y_Q, "rows": 1})
     bins_Q = np.minimum((confidence_Q * 10).astype(int), 9)
-    members = [bins_Q == index for index in np.unique(bins_Q)]
-    return [Bin(float(confidence_Q[in_Q].mean()), float(right_Q[in_Q].mean()), int(in_Q.sum())) for in_Q in members]
+    return rows.groupby(bins_Q).agg({"confidence": "mean", "accuracy": "mean", "rows": "sum"})
 
 
-def calibration_error(bins: list[Bin]) -> float:
+def calibration_error(bins: pd.DataFrame) -> float:
     """Return the expected calibration error: the mean distance between confidence and accuracy over predictions."""
-    total = sum(each.count for each in bins)
-    return sum(each.count * abs(each.confidence - each.accuracy) for each in bins) / total
+    return float(np.average(abs(bins.confidence - bins.accuracy), weights=bins.rows))
 
 
 def confusion(labels: tuple[str, ...], counts_CC: np.ndarray, caption: str) -> Matrix:
@@ -48,11 +40,11 @@ def reliability(
     bins = calibration(y_Q, probabilities_QC, predicted_Q)
     panel = drawing.Panel("", "probability, %", "right, %")
     panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
-    confidence, accuracy = [100 * each.confidence for each in bins], [100 * each.accuracy for each in bins]
-    errors = [100 * np.sqrt(each.accuracy * (1 - each.accuracy) / each.count) for each in bins]
-    panel.axes.errorbar(confidence, accuracy, errors, **drawing.look(0).style, elinewidth=0.8)
-    for place, each in zip(zip(confidence, accuracy, strict=True), bins, strict=True):
-        panel.axes.annotate(f"{each.count}", place, (5, -9), textcoords="offset points", fontsize=7)
+    errors = np.sqrt(bins.accuracy * (1 - bins.accuracy) / bins.rows)
+    panel.axes.errorbar(100 * bins.confidence, 100 * bins.accuracy, 100 * errors, **drawing.look(0), elinewidth=0.8)
+    for confidence, accuracy, count in bins.itertuples(index=False):
+        place = 100 * confidence, 100 * accuracy
+        panel.axes.annotate(f"{count}", place, (5, -9), textcoords="offset points", fontsize=7)
     panel.axes.set(xlim=(0, 105), ylim=(0, 105))
     caption = (
         f"Accuracy of predictions by their probability, with ± one standard error and the number of {rows}; on the dotted line "

@@ -1,25 +1,28 @@
 """Methods against tasks for each number of shots, from any folder of records."""
 
 import collections
+import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
-from knnprompt_jax import errors, tables
-from knnprompt_jax.methods import registry
-from knnprompt_jax.report import results
-from knnprompt_jax.report.results import Record
+from knnprompt_jax import errors
+from knnprompt_jax.report import names, results, tables
+from knnprompt_jax.report.results import Record, Score
+from knnprompt_jax.report.tables import Table
 
 COMMONEST = "(the commonest class)"
+_AXES = ("method", "candidates")
 _UNEVEN = 1.5  # A task is uneven if its commonest class has this many times its even share of the rows.
 _MOST = 4  # Differences and values that an error lists.
 
 
-def by_shots(records: list[Record], markdown: bool = False) -> str:
-    """Return a table of methods against tasks for each number of shots: mean ± sample standard deviation over seeds, in %.
+def by_shots(records: list[Record]) -> Iterator[Table]:
+    """Yield a table of methods against tasks for each number of shots: mean ± sample standard deviation over seeds, in %.
 
-    A second table has macro F1 for tasks with classes of uneven size. A cell with fewer seeds than the table's maximum gives
-    their number in brackets.
+    Methods that kept their best candidate also have their candidates' mean and worst. A second table has macro F1 for tasks
+    with classes of uneven size. A cell with fewer seeds than the table's maximum gives their number in brackets.
 
     Raises:
       UserError: two records have the same method, task, shots and seed; the message names the settings that differ.
@@ -31,50 +34,31 @@ def by_shots(records: list[Record], markdown: bool = False) -> str:
                 f"{len(same)} records of {name} on {task}, {shots} shots, seed {seed}, that differ in "
                 f"{_differences(list(same.record))}: put them in separate folders"
             )
-    counts = frame.true.map(lambda true: max(collections.Counter(true).values()) / len(true))
-    classes = frame.num_classes.where(frame.num_classes > 0, frame.true.map(lambda true: len(set(true))))
-    frame = frame.assign(commonest=counts, uneven=counts * classes >= _UNEVEN)
-    render, parts = tables.render_markdown if markdown else tables.render, []
+    share = frame.true.map(lambda true: max(collections.Counter(true).values()) / len(true))
+    classes = [len(counts) or len(set(true)) for counts, true in zip(frame.class_counts, frame.true, strict=True)]
+    frame = frame.assign(candidate="", value=frame.accuracy, share=share, uneven=share * classes >= _UNEVEN)
+    tried = frame[frame.candidates.map(len) > 0]
+    for title, choose in (("mean", np.mean), ("worst", min)):
+        label = tried.candidates.map(lambda values, title=title: f"{title} of {len(values)}")
+        frame = pd.concat([frame, tried.assign(candidate=label, value=100 * tried.candidates.map(choose))])
     for (shots,), group in sorted(results.groups(frame, ["shots"]).items()):
-        seeds = group.groupby(["method", "task"]).seed.size().max()
-        heading = f"{shots} shots per class, {seeds} seed{'' if seeds == 1 else 's'}"
-        commonest = group.drop_duplicates("task").commonest
-        rows = [[COMMONEST, *(f"{100 * share:.1f}" for share in commonest)], *_rows(_accuracies(group), group, seeds)]
-        parts += [f"### {heading}" if markdown else heading, "", render(["method", *group.task.unique()], rows), ""]
-        if len(uneven := group[group.uneven]):
-            macro = [(record.method, record.task, _title(record.method), record.macro_f1) for record in uneven.record]
-            table = render(["method", *uneven.task.unique()], _rows(macro, uneven, seeds))
-            parts += ["Macro F1 of tasks with classes of uneven size:", "", table, ""]
-    return "\n".join(parts).rstrip()
+        commonest = {
+            (COMMONEST, "", task): Score(100 * share) for task, share in zip(group.task, group.share, strict=True)
+        }
+        yield _table(f"Accuracy in %, {shots} shots per class", group, commonest)
+        if len(uneven := group[group.uneven & (group.candidate == "")]):
+            macro_f1 = [100 * record.macro_f1 for record in uneven.record]
+            yield _table("Macro F1 in % of tasks with classes of uneven size", uneven.assign(value=macro_f1), {})
 
 
-def _accuracies(frame: pd.DataFrame) -> list[tuple[str, str, str, float]]:
-    """Return (method, task, line title, accuracy), with the mean and the worst of a method that kept its best candidate."""
-    lines = []
-    for record in frame.record:
-        found = {_title(record.method): record.accuracy}
-        if tried := record.candidates:
-            found |= {f"· mean of its {len(tried)}": float(np.mean(tried)), f"· worst of its {len(tried)}": min(tried)}
-        lines += [(record.method, record.task, title, value) for title, value in found.items()]
-    return lines
-
-
-def _title(method: str) -> str:
-    return registry.get(method).title
-
-
-def _rows(lines: list[tuple[str, str, str, float]], frame: pd.DataFrame, seeds: int) -> list[list[str]]:
-    """Return a row of texts per method and line title, a column per task."""
-    values = pd.DataFrame(lines, columns=["method", "task", "title", "value"])
-    cells = values.groupby(["method", "title", "task"], sort=False).value.apply(lambda group: _cell(list(group), seeds))
-    table = cells.unstack("task", fill_value="").reindex(columns=frame.task.unique(), fill_value="")
-    order = list(registry.METHODS)
-    ordered = sorted(table.index, key=lambda place: order.index(place[0]))
-    return [[title, *table.loc[(method, title)]] for method, title in ordered]
-
-
-def _cell(values: list[float], seeds: int) -> str:
-    return tables.spread(values) + (f" ({len(values)})" if len(values) < seeds else "")
+def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Table:
+    """Return the table of these scores, and of each method and kind of candidate."""
+    groups = results.groups(frame, ["method", "candidate", "task"])
+    seeds = max(map(len, groups.values()))
+    for key, runs in groups.items():
+        scores[key] = dataclasses.replace(Score.of(runs.value), note=f"{len(runs)}" if len(runs) < seeds else "")
+    columns = {task: names.task(task) for task in names.ordered("task", frame.task)}
+    return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", _AXES, columns, scores)
 
 
 def _differences(records: list[Record]) -> str:

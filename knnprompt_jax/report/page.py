@@ -13,7 +13,7 @@ from knnprompt_jax.report import drawing, tables
 from knnprompt_jax.report import maps as maps_lib
 from knnprompt_jax.report.tables import Table
 
-_LIBRARIES = {"jinja2": "jinja2", "matplotlib": "matplotlib", "pandas": "pandas", "sklearn": "scikit-learn"}
+_LIBRARIES = ("jinja2", "matplotlib")
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
 _NARROW = 40  # Characters of the longest cell that fits a column on a phone.
 
@@ -40,12 +40,6 @@ class Matrix:
     labels: tuple[str, ...]
     counts_CC: tuple[tuple[int, ...], ...] = ()
 
-    @property
-    def rows(self) -> list[tuple[str, list[tuple[int, float]]]]:
-        """The label of each row, and its counts with their share of the row in %."""
-        lines = zip(self.labels, self.counts_CC, strict=True)
-        return [(label, [(count, 100 * count / max(1, sum(counts))) for count in counts]) for label, counts in lines]
-
 
 @dataclasses.dataclass(frozen=True)
 class Section:
@@ -69,14 +63,9 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """A page; the contents show `counts` behind the sections' titles and `note` below them."""
-
     title: str
     text: str
     sections: Sequence[Section]
-    counts: Sequence[str] = ()
-    note: str = ""
-    footer: str = "Made by knnprompt_jax."
 
 
 def folder(output: str) -> pathlib.Path:
@@ -85,7 +74,7 @@ def folder(output: str) -> pathlib.Path:
     Raises:
       UserError: the folder is not writable, or a library for pages is missing.
     """
-    if missing := [name for module, name in _LIBRARIES.items() if importlib.util.find_spec(module) is None]:
+    if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
         raise errors.UserError(f"the page needs {', '.join(missing)}: pip install -e '.[report]'")
     place = pathlib.Path(output)
     files.check_writable(place, folder=True)
@@ -119,10 +108,7 @@ def render(page: Page) -> str:
     environment.filters |= {"inline": inline, "shorten": maps_lib.shorten}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     html, css, script = ((_FOLDER / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    contents = list(zip(page.sections, page.counts or [""] * len(page.sections), strict=True))
-    return environment.from_string(html).render(
-        vars(page), contents=contents, size=maps_lib.SIZE, css=css, script=script
-    )
+    return environment.from_string(html).render(vars(page), size=maps_lib.SIZE, css=css, script=script)
 
 
 def _write(path: pathlib.Path, text: str) -> None:

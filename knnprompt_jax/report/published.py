@@ -32,17 +32,13 @@ TITLES = {  # Tables of accuracies by task. A number that several tables print c
     "whole_vs_partial": "whole and partial distributions",
     "upper_bound": "upper bounds",
 }
+_FOLDER = importlib.resources.files("knnprompt_jax") / "report"
 _SHOTS = {"upper_bound": 1024}  # The table does not say m: its row of kNN Prompting equals the scaling table's.
-
-
-def is_printed_as(method: str, printed: str) -> bool:
-    """Return whether `printed` is the name of our method in the paper's tables."""
-    return method in registry.METHODS and printed in registry.METHODS[method].printed_as
 
 
 def method_of(printed: str) -> str:
     """Return the first of our methods that has this name in the paper's tables."""
-    return next(name for name in registry.METHODS if is_printed_as(name, printed))
+    return next(name for name, method in registry.METHODS.items() if printed in method.printed_as)
 
 
 def model_of(name: str) -> str:
@@ -50,14 +46,9 @@ def model_of(name: str) -> str:
     return pathlib.PurePath(name).name.lower()
 
 
-def models() -> set[str]:
-    """Return the names of all models in the paper."""
-    return {*SIZES.values(), *own_models().values()}
-
-
 def canonical(name: str) -> str:
     """Return the paper's name of a model; the name itself if the paper does not have the model."""
-    return model_of(name) if model_of(name) in models() else name
+    return model_of(name) if model_of(name) in {*SIZES.values(), *own_models().values()} else name
 
 
 @functools.cache
@@ -67,14 +58,15 @@ def own_models() -> Mapping[str, str]:
     return {name: model_of(method.settings().to_dict()["model"]) for name, method in owners.items()}
 
 
+@functools.cache
 def tables() -> dict[str, Any]:
     """Return every table of the paper as it ships with the package."""
-    return _read("paper_tables.json")
+    return json.loads((_FOLDER / "paper_tables.json").read_text(encoding="utf-8"))
 
 
 def seeds(table: str, printed: str) -> tuple[int, str]:
     """Return the number of seeds behind a row of the paper, and what it is inferred from."""
-    rows = _read("paper_seeds.json")[table]
+    rows = json.loads((_FOLDER / "paper_seeds.json").read_text(encoding="utf-8"))[table]
     count, basis = rows.get(printed) or rows["*"]
     return count, basis
 
@@ -136,8 +128,3 @@ def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "avg" in row:
         scores[AVERAGE] = Score(row["avg"], None, count)
     return [{**shared, "task": task.lower(), "score": score} for task, score in scores.items()]
-
-
-@functools.cache
-def _read(name: str) -> Any:
-    return json.loads((importlib.resources.files("knnprompt_jax") / "report" / name).read_text(encoding="utf-8"))

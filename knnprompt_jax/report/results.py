@@ -13,11 +13,7 @@ Record = records_lib.Record
 FULL, FEW_SHOT = "full", "few-shot"  # Regimes: |D| = M_T, or one demonstration per class.
 FILLS_CONTEXT = 0  # The value of axis m for a method whose demonstrations fill the context (M_T).
 BEST_TEMPLATE = "{}, best template of each seed"
-_FIELDS = (
-    *("model", "task", "method", "seed", "shots", "demo_shots", "prompts", "truncated_prompts", "note"),
-    *("candidates", "true", "predicted"),
-)
-_COLUMNS = (*_FIELDS, "m", "accuracy", "num_classes", "regime", "record")
+_COLUMNS = (*(field.name for field in dataclasses.fields(Record)), "m", "regime", "record")
 _WITH_TEMPLATES = [method.name for method in noisy_channel.METHODS]
 
 
@@ -41,13 +37,13 @@ class Score:
 
 
 def frame(records: Sequence[Record]) -> pd.DataFrame:
-    """Return a row per record: its fields, accuracy in %, number of classes, axis m and the axes of its grid cell."""
+    """Return a row per record: its fields, accuracy in %, axis m and the axes of its grid cell."""
     rows = []
     for record in records:
-        row = {"regime": FULL, **record.cell, **{name: getattr(record, name) for name in _FIELDS}}
+        row = {"regime": FULL, **record.cell, **vars(record)}
         fills_context = sees(record.method) in ("demonstrations", "draws") and row["regime"] != FEW_SHOT
-        row |= {"m": FILLS_CONTEXT if fills_context else record.shots, "accuracy": 100 * record.accuracy}
-        rows.append(row | {"num_classes": len(record.class_counts), "record": record})
+        m = FILLS_CONTEXT if fills_context else record.shots
+        rows.append(row | {"m": m, "accuracy": 100 * record.accuracy, "record": record})
     return pd.DataFrame(rows, columns=list(dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])))
 
 

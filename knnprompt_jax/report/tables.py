@@ -2,10 +2,9 @@
 
 import dataclasses
 import functools
-import itertools
 import math
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -100,9 +99,7 @@ class Table:
     @functools.cached_property
     def symbols(self) -> dict[str, str]:
         """The sign of each footnote; footnotes without a sign of their own get letters in the order of the cells."""
-        letters = itertools.chain(
-            string.ascii_lowercase, map("".join, itertools.product(string.ascii_lowercase, repeat=2))
-        )
+        letters = (first + last for first in ("", *string.ascii_lowercase) for last in string.ascii_lowercase)
         marks = dict.fromkeys(mark for cell in self.cells for mark in cell.marks)
         return {mark: _SYMBOLS.get(mark) or next(letters) for mark in marks}
 
@@ -121,21 +118,27 @@ def build(
     caption: str,
     axes: Sequence[str],
     columns: Mapping[Any, str],
-    cells: Mapping[tuple, Mapping[Any, Cell]],
-    notes: Sequence[str] = (),
+    ours: Mapping[tuple, Score],
+    paper: Mapping[tuple, Score] | None = None,
+    places: Sequence[tuple] = (),
+    attributes: Callable[[tuple], Mapping[str, Any]] = lambda key: {},
 ) -> Table:
-    """Return the table of cells that are given by place on the axes and by column; missing cells are empty.
+    """Return a table with a row per place on the axes.
 
     Args:
       columns: the title of each column.
-      cells: the rows, in the order of the table.
+      ours: our scores by (*place, column); `paper` are the paper's.
+      places: the rows in order; by default those of the scores, ordered by the axes.
+      attributes: returns further attributes of the cell at (*place, column).
     """
-    rows = tuple(
-        TableRow(tuple(map(names.text, axes, place)), tuple(row.get(column, Cell()) for column in columns))
-        for place, row in cells.items()
-    )
+    paper = paper or {}
+    rows = []
+    for place in places or names.ordered_places(axes, {key[:-1] for key in (*ours, *paper)}):
+        keys = [(*place, column) for column in columns]
+        cells = tuple(Cell(ours.get(key), paper.get(key), **attributes(key)) for key in keys)
+        rows.append(TableRow(tuple(map(names.text, axes, place)), cells))
     headers = tuple(names.HEADERS.get(axis, axis) for axis in axes)
-    return Table(name, caption, headers, tuple(columns.values()), rows, tuple(notes))
+    return Table(name, caption, headers, tuple(columns.values()), tuple(rows))
 
 
 def _show(score: Score, digits: int) -> str:

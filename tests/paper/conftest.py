@@ -40,9 +40,9 @@ def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> settings.GridSettings: 
     """Settings of a robustness grid on the world."""
     return Settings(
         experiment="robustness",
-        tasks="mr",
-        models=str(world / "model"),
-        methods="icl,knn",
+        tasks=("mr",),
+        models=(str(world / "model"),),
+        methods=("icl", "knn"),
         seeds=(1, 2),
         shots=(5, 7),
         rows=11,

@@ -8,17 +8,14 @@ from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells, draws, experiments
 from tests.paper.conftest import Settings
 
-_EACH = {"forward": "forward", "released": "released"}
-_PARTIAL = {"forward": "partial", "released": "partial_released"}
-
 
 def grid(experiment="robustness", methods="icl,knn", **axes):
     given = {"seeds": (1,), "shots": (4, 8)} | axes
-    return Settings(experiment=experiment, tasks="mr", models="tiny", methods=methods, **given)
+    return Settings(experiment=experiment, tasks=("mr",), models=("tiny",), methods=tuple(methods.split(",")), **given)
 
 
 def cells_of(given, rows, most=4):
-    return experiments.get(given.experiment).cells_of(given, rows, most)
+    return list(dict.fromkeys(experiments.get(given.experiment).cells(given, given.methods, rows, most)))
 
 
 @pytest.mark.parametrize(
@@ -39,36 +36,26 @@ def test_regimes_decide_shots_and_demonstrations(rows, given, expected):
     assert [f"{regime} {name} {draw.shots} {draw.demo_shots}" for regime, name, draw in found] == expected
 
 
-def test_a_cell_without_anchors_reuses_in_context_learning(rows):
-    reused, plain = cells_of(grid(methods="knn"), rows)
-    assert reused.reuses_icl and reused.declared.name == "icl"
-    assert reused.options(grid()) == grid().options.icl
-    assert not plain.reuses_icl and plain.declared.name == "knn"
-
-
-@pytest.mark.parametrize("direction", ["forward", "released"])
 @pytest.mark.parametrize(
-    ("name", "given", "distances"),
+    ("name", "given", "turned"),
     [
-        ("knn", {}, _EACH),
-        ("knn", {"distance": "partial", "k": 5}, _PARTIAL),
-        ("knn", {"distance": "hidden"}, dict.fromkeys(_EACH, "hidden")),
-        ("knn_partial", {}, _PARTIAL),
-        ("knn_released", {}, None),
-        ("knn_l2", {}, None),
+        ("knn", {}, {"forward": "forward", "released": "released"}),
+        ("knn", {"distance": "partial", "k": 5}, {"forward": "partial", "released": "partial_released"}),
+        ("knn", {"distance": "hidden"}, {"forward": "hidden", "released": "hidden"}),
+        ("knn_partial", {}, {"forward": "partial", "released": "partial_released"}),
     ],
 )
-def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, direction, name, given, distances):
-    plain = grid(methods=name, direction=direction)
-    chosen = dataclasses.replace(getattr(plain.options, name), **given)
-    settings = dataclasses.replace(plain, options=dataclasses.replace(plain.options, **{name: chosen}))
-    *_, cell = cells_of(settings, rows)
-    turned = {"distance": distances[direction]} if distances else {}
-    assert cell.options(settings) == dataclasses.replace(chosen, **turned)
+def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, name, given, turned):
+    for direction, distance in turned.items():
+        plain = grid(methods=name, direction=direction)
+        chosen = dataclasses.replace(getattr(plain.options, name), **given)
+        settings = dataclasses.replace(plain, options=dataclasses.replace(plain.options, **{name: chosen}))
+        *_, cell = cells_of(settings, rows)
+        assert cell.options(settings) == dataclasses.replace(chosen, distance=distance)
 
 
 def test_prior_settings_skew_train_rows_test_rows_or_both(rows):
-    given = grid("prior_reliance", shots=(4,), regime="few-shot", prior_settings="A,B,C", shares=(0.25,))
+    given = grid("prior_reliance", shots=(4,), regime="few-shot", prior_settings=("A", "B", "C"), shares=(0.25,))
     found = {(dict(cell.axes)["setting"], cell.method): cell for cell in cells_of(given, rows, 2)}
     assert {key: (cell.draw.share, cell.test_share) for key, cell in found.items()} == {
         (setting, name): shares
@@ -105,10 +92,8 @@ def test_the_upper_bound_is_searched_for_once(rows):
     assert found == [("demonstration_upper_bound", 3), ("knn", 3), ("knn", 5)]
 
 
-def test_methods_that_train_their_own_model_have_cells_of_their_own(rows):
-    given = grid("fine_tuning", "knn,fine_tuning_bert")
-    assert {cell.method for cell in cells_of(given, rows, 2)} == {"knn"}
-    found = [(cell.method, cell.draw) for cell in cells.trained_cells(given)]
+def test_methods_that_train_their_own_model_see_no_demonstrations(rows):
+    found = [(cell.method, cell.draw) for cell in cells_of(grid("fine_tuning", "fine_tuning_bert"), rows, 0)]
     assert found == [("fine_tuning_bert", draws.Draw(1, shots, 0)) for shots in (4, 8)]
 
 

@@ -37,12 +37,6 @@ def test_a_share_is_of_all_train_rows_and_keeps_their_number(rows, share, anchor
     assert split.class_counts["1"] == splits.ClassCounts(19, 2, anchors[1])
 
 
-def test_a_share_skews_demonstrations_where_there_is_nothing_else(rows):
-    split = draws.split(rows, draws.Draw(3, 8, 8, 0.125))
-    assert counts(split.demonstrations) == (14, 2) and not split.anchors
-    assert split.shots == split.demo_shots == 8
-
-
 @pytest.mark.parametrize("share", [0.125, 0.25, 0.375, 0.5])
 def test_methods_with_and_without_anchors_see_as_many_rows_of_the_rare_class(rows, share):
     seen = [draws.split(rows, draws.Draw(3, 8, shown, share)) for shown in (8, 1)]

@@ -34,9 +34,9 @@ def test_differences_of_all_records_are_listed_once(run):
     records = [run(seed=seed, rows=100, label_token="first") for seed in (1, 2)]
     differences = found(records)
     assert differences.common == [
-        "without In-context learning, Contextual calibration, kNN Prompting, kNN, label words",
-        "without m = 2, 4, 16, 32",
-        "1 of 6 tasks (without SST2, SUBJ, MPQA, CR, TREC)",
+        "without Task SST2, SUBJ, MPQA, CR, TREC",
+        "without Method In-context learning, Contextual calibration, kNN Prompting, kNN, label words",
+        "without m 2, 4, 16, 32",
         "label_token = first instead of last",
         "rows = 100 instead of 0",
         "2 of 10 seeds",

@@ -74,23 +74,25 @@ def test_an_average_needs_every_task_and_several_models_get_an_axis(make_record)
     assert [row.cells[-1].ours is None for row in table.rows] == [True, False]
 
 
-def test_the_papers_average_is_over_the_tasks_of_the_table(make_record):
-    """The data-scaling table prints the average of ten tasks; few_shot has six and prints the average of six."""
-    numbers = published.numbers()
-    scaled = numbers[(numbers.table == "data_scaling") & (numbers.m == 1024)]
-    knn = scaled[(scaled.model == "gpt2-xl") & (scaled.method == "knn")]
+@pytest.mark.parametrize(
+    ("tasks", "mark"),
+    [
+        (["cr", "mr"], accuracies.OVER_THESE),
+        (["cr"], "the paper's average is over 10 tasks"),
+        (published.tables()["max_shots"]["tasks"], "the average over the 2 of 10 tasks that were run"),
+    ],
+)
+def test_the_papers_average_is_over_the_tasks_of_the_table(make_record, tasks, mark):
+    """The data-scaling table prints the average of ten tasks."""
+    numbers, tasks = published.numbers(), [task.lower() for task in tasks]
+    numbers = numbers[(numbers.table == "data_scaling") & (numbers.m == 1024) & (numbers.model == "gpt2-xl")]
+    knn = numbers[(numbers.method == "knn") & numbers.task.isin([*tasks, "average"])]
     records = [make_record("upper_bound", task, "knn", 1024, 1) for task in ("cr", "mr")]
-
-    def average(paper):
-        return build(records, "upper_bound", ("method",), paper).rows[0].cells[-1]
-
-    two = average(knn[knn.task.isin(["cr", "mr", "average"])])
-    assert two.paper.mean == pytest.approx(np.mean([score.mean for score in knn[knn.task.isin(["cr", "mr"])].score]))
-    assert two.marks == (accuracies.OVER_THESE,) and two.difference is not None
-    ten, printed = average(knn), knn[knn.task == "average"].score.item()
-    assert ten.paper == printed and ten.marks == ("the average over the 2 of 10 tasks that were run",)
-    one = average(knn[knn.task.isin(["cr", "average"])])
-    assert one.paper == printed and one.marks == ("the paper's average is over 10 tasks",)
+    cell = build(records, "upper_bound", ("method",), knn).rows[0].cells[-1]
+    own = np.mean([score.mean for score in knn[knn.task.isin(tasks)].score])
+    printed = knn[knn.task == "average"].score.item().mean
+    assert cell.paper.mean == pytest.approx(own if mark == accuracies.OVER_THESE else printed)
+    assert cell.marks == (mark,) and (cell.difference is None) == (mark != accuracies.OVER_THESE)
 
 
 def made(make_record, method, seed, right, m=8, task="mr", true=("0",) * 20):

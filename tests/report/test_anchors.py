@@ -1,16 +1,12 @@
 """Anchors as the other anchors classify them, against loops over the definitions; and the table of suggestions."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
 
-from knnprompt_jax import tasks
-from knnprompt_jax.classifier import saving
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import outcomes
-from knnprompt_jax.runs import corrections
 
 N, K, C = 37, 5, 3
 
@@ -51,37 +47,35 @@ def test_votes_count_where_an_anchor_is_among_the_nearest(anchors):
 
 
 @pytest.mark.parametrize("has_probabilities", [False, True])
-def test_suspicion_is_the_lead_of_another_class(anchors, has_probabilities):
-    y_N, p_NC = anchors.y_N, anchors.shares_NC
-    given = dataclasses.replace(anchors, has_probabilities=has_probabilities)
-    other_N, lead_N, by_neighbours_N = anchors_lib.suspicion(given)
-    assert not has_probabilities or 0 < by_neighbours_N.sum() < N
-    for anchor in range(N):
-        shares = [sum(y_N[anchors.near_Nk[anchor]] == label) / K for label in range(C)]
-        leads = [max(shares) - shares[y_N[anchor]], p_NC[anchor].max() - p_NC[anchor, y_N[anchor]]]
-        by_neighbours = not has_probabilities or leads[0] >= leads[1]
-        assert by_neighbours_N[anchor] == by_neighbours
-        assert lead_N[anchor] == pytest.approx(leads[not by_neighbours])
-        chosen_C = shares if by_neighbours else p_NC[anchor]
-        assert chosen_C[other_N[anchor]] == max(chosen_C)
+def test_suspects_are_led_by_another_class(anchors, has_probabilities):
+    found = anchors_lib.suspects(dataclasses.replace(anchors, has_probabilities=has_probabilities))
+    expected = {}
+    for anchor, label in enumerate(anchors.y_N):
+        shares = [np.mean(anchors.y_N[anchors.near_Nk[anchor]] == each) for each in range(C)]
+        kinds = [shares, anchors.shares_NC[anchor]] if has_probabilities else [shares]
+        chosen_C = max(kinds, key=lambda share_C: max(share_C) - share_C[label])
+        if (lead := max(chosen_C) - chosen_C[label]) > 0.5:
+            expected[anchor] = (int(np.argmax(chosen_C)), pytest.approx(lead), chosen_C is shares)
+    assert {row.Index: (row.other, row.lead, "nearest" in row.why) for row in found.itertuples()} == expected
+    assert len({is_vote for *_, is_vote in expected.values()}) == 1 + has_probabilities
+    assert found.lead.is_monotonic_decreasing
 
 
 def test_pairs_contain_each_nearest_anchor_once_in_order(anchors):
     found = anchors_lib.pairs(anchors)
     expected = {tuple(sorted((one, int(anchors.near_Nk[one, 0])))) for one in range(N)}
-    assert {pair[:2] for pair in found} == expected and len(found) == len(expected)
-    assert all(first[2] <= second[2] for first, second in itertools.pairwise(found))
+    assert sorted(zip(found["first"], found["second"], strict=True)) == sorted(expected)
+    assert found.distance.is_monotonic_increasing and not found.equal.any()
 
 
 def test_calibration_bins_by_the_probability_of_the_predicted_class():
     shares_NC = np.array([[1.0, 0.0], [0.6, 0.4], [0.45, 0.55], [0.68, 0.32], [0.0, 1.0]])
     bins = outcomes.calibration(np.array([0, 1, 1, 0, 0]), shares_NC, np.array([0, 0, 1, 0, 1]))
-    found = [(one.confidence, one.accuracy, one.count) for one in bins]
-    np.testing.assert_allclose(found, [(0.55, 1.0, 1), (0.64, 0.5, 2), (1.0, 0.5, 2)])
+    np.testing.assert_allclose(bins, [(0.55, 1.0, 1), (0.64, 0.5, 2), (1.0, 0.5, 2)])
     assert outcomes.calibration_error(bins) == pytest.approx((0.45 + 2 * 0.14 + 2 * 0.5) / 5)
 
 
-def test_suggestions_are_not_formulas_and_can_be_read_back(tmp_path):
+def test_suggestions_are_not_formulas():
     y_N, nothing = np.array([1, 1, 0]), np.zeros((3, 2))
     given = {"labels": ("a", "b"), "names": ("=a", "b"), "ids": (3, 5, 8), "texts": ("=1+1", "x", "X "), "k": 1}
     anchors = make(y_N, np.array([[1, 2], [0, 2], [0, 1]]), nothing, nothing, predicted_N=y_N, **given)
@@ -91,11 +85,3 @@ def test_suggestions_are_not_formulas_and_can_be_read_back(tmp_path):
         "8,X ,'=a,b,\"2 of the 2 nearest anchors have the suggested label; anchor 5 is the same text, labelled 'b'\"",
         "5,x,b,,\"anchor 8 is the same text, labelled '=a'\"",
     ]
-    (tmp_path / "suggestions.csv").write_text(table, encoding="utf-8")
-    task = tasks.Task("t", ("text",), "{text}:", anchors.names, ("x", "y"))
-    rows = zip(anchors.ids, anchors.texts, y_N.tolist(), strict=True)
-    kept = tuple(tasks.Example({"text": text}, anchors.names[label], number) for number, text, label in rows)
-    content = saving.Content(
-        "KNNPrompting", task=task, parameters={}, labels=anchors.names, num_rows=9, demonstrations=(), anchors=kept
-    )
-    assert corrections.read(str(tmp_path / "suggestions.csv"), "utf-8", content).labels == {8: "b"}

@@ -3,10 +3,10 @@
 import re
 import xml.etree.ElementTree
 
-import pandas as pd
 import pytest
 
 from knnprompt_jax.paper import experiments
+from knnprompt_jax.paper.experiments import power_law
 from knnprompt_jax.report import drawing, figures, published, results
 
 pytestmark = pytest.mark.usefixtures("style")
@@ -19,9 +19,9 @@ def texts(svg: str) -> list[str]:
 
 def test_texts_are_kept_and_colours_are_the_pages():
     panel = drawing.Panel("<b>$100 & $200</b>", "x", "0.12345 nats")
-    panel.axes.plot([1, 2], [0.123456, 2], **drawing.look(0).style)
+    panel.axes.plot([1, 2], [0.123456, 2], **drawing.look(0))
     panel.ticks([0.015625, 0.5])
-    assert {"<b>$100 & $200</b>", "0.12345 nats", "1/64", "1/2"} <= set(texts(panel.svg))
+    assert {"<b>$100 & $200</b>", "0.12345 nats", "0.015625", "0.5"} <= set(texts(panel.svg))
     assert "var(--c0)" in panel.svg and "currentColor" in panel.svg
     assert not re.search(r"<style|<metadata|<!--|#01|#0b5cad", panel.svg)
 
@@ -52,7 +52,7 @@ def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
         ran = {"2", "8", "†"} if title in ("average over tasks", "SST2", "TREC") else {"32"}
         assert {title, "accuracy, %", figures.SHOTS, *ran} <= set(texts(panel))
         assert ("†" in texts(panel)) == ("†" in ran), "the paper's own points are not marked"
-    assert [name for _, name in figure.legend] == ["In-context learning", "kNN Prompting", "guessing"]
+    assert [name for _, name in figure.legend] == ["In-context learning", "kNN Prompting"]
     assert "one sample standard deviation" in figure.caption and "Hollow marks" in figure.caption
 
 
@@ -79,6 +79,18 @@ def test_several_models_get_panels_of_their_own(make_record):
     assert [texts(panel)[-1] for panel in figure.panels] == ["a, TREC", "b, TREC"]
 
 
-def test_a_heatmap_shows_every_number_once():
-    shown = texts(figures.heatmap("title", pd.DataFrame([[61.2, 70.4], [48.0, None]], index=[2, 4], columns=[1, 8])))
-    assert [shown.count(value) for value in ("61.2", "48.0", "70.4", "nan")] == [1, 1, 1, 0]
+def test_a_heatmap_shows_every_number_once(make_record):
+    accuracies = {(2, 1): 0.612, (2, 8): 0.704, (4, 1): 0.48}
+    records = [
+        make_record("", "mr", "knn", 9, 1, demo_shots=demo, cell={"anchor_shots": anchors}, accuracy=accuracy)
+        for (demo, anchors), accuracy in accuracies.items()
+    ]
+    (panel,) = figures.heatmaps("", "", results.frame(records), published.empty()).panels
+    assert [texts(panel).count(value) for value in ("61.2", "48.0", "70.4", "nan")] == [1, 1, 1, 0]
+
+
+def test_a_law_is_drawn_beside_the_errors(make_record):
+    records = [make_record("", "mr", "knn", m, 1) for m in (8, 32, 128)]
+    plot = figures.Plot("m", figures.SHOTS, law=power_law.fit)
+    (panel,) = figures.curves("", "", results.frame(records), published.empty(), plot).panels
+    assert "error, %" in texts(panel) and "accuracy, %" not in texts(panel)

@@ -33,11 +33,12 @@ def store(classifier, tmp_path_factory):
 
 
 def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
-    written = look.run(look.LookOptions(store=str(store), output=str(tmp_path / "page")))
-    text = written.page.read_text(encoding="utf-8")
+    printed = look.run(look.LookOptions(store=str(store), output=str(tmp_path / "page")))
+    assert f"page: {tmp_path / 'page' / 'index.html'}" in printed
+    text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     for name in ("map", "classes", "calibration", "misleading", "suspects", "duplicates"):
         assert f'<section id="{name}">' in text
-    assert "57 anchors of task demo" in text and written.suggestions.is_file()
+    assert "57 anchors of task demo" in text and (tmp_path / "page" / look.SUGGESTIONS).is_file()
     assert SCRIPT not in text
     assert text.count("<script") == 2
 

@@ -6,14 +6,6 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.report import results
-from knnprompt_jax.report.results import Score
-
-
-def test_a_score_is_mean_and_sample_standard_deviation():
-    values = [61.5, 70.25, 58.0]
-    found = Score.of(values)
-    assert (found.mean, found.std, found.count) == pytest.approx((np.mean(values), np.std(values, ddof=1), 3))
-    assert Score.of([3.5]) == Score(3.5, None, 1)
 
 
 def test_an_average_is_over_tasks_and_spreads_over_the_shared_seeds(make_record):
@@ -27,19 +19,6 @@ def test_an_average_is_over_tasks_and_spreads_over_the_shared_seeds(make_record)
     assert (found.mean, found.std, found.count) == pytest.approx((np.mean(by_seed), np.std(by_seed, ddof=1), 2))
     one_seed = results.average(results.frame(records[2:]))
     assert one_seed.mean == pytest.approx(100 * (0.2 + 0.6 + 0.9) / 3)
-
-
-@pytest.mark.parametrize(
-    ("method", "cell", "m"),
-    [
-        ("icl", {"regime": "few-shot"}, 16),
-        ("icl", {}, results.FILLS_CONTEXT),
-        ("demonstration_upper_bound", {"regime": "full"}, results.FILLS_CONTEXT),
-        ("knn", {}, 16),
-    ],
-)
-def test_methods_without_anchors_fill_the_context(make_record, method, cell, m):
-    assert results.frame([make_record("distance", "mr", method, 16, 1, cell=cell)]).m.tolist() == [m]
 
 
 def test_fine_tuned_models_appear_with_every_language_model(make_record):
@@ -64,3 +43,9 @@ def test_the_best_template_is_the_best_over_seeds(make_record):
 def test_a_search_says_how_many_prompts_equal_the_best(make_record):
     made = make_record("upper_bound", "mr", "demonstration_upper_bound", 8, 1, candidates=(0.5, 0.75, 0.75, 0.25))
     assert results.accuracy(results.frame([made])).note == "500 ‰"
+
+
+def test_methods_without_anchors_fill_the_context(make_record):
+    places = [("icl", "few-shot"), ("icl", "full"), ("demonstration_upper_bound", "full"), ("knn", "full")]
+    records = [make_record("distance", "mr", method, 16, 1, cell={"regime": regime}) for method, regime in places]
+    assert results.frame(records).m.tolist() == [16, results.FILLS_CONTEXT, results.FILLS_CONTEXT, 16]

@@ -33,12 +33,6 @@ def _splits(settings: SplitSettings, names: Sequence[str], rows: inputs.Rows, mo
             yield cells.GridCell(name, draw, (("anchor_shots", anchor_shots),))
 
 
-def _draw_splits(data: experiment.Data) -> experiment.Drawn:
-    caption = "Mean accuracy in % for each split of the train rows; the darker, the better within its panel."
-    drawings = [figures.heatmaps(data.name, caption, data.ours)] if len(data.ours) else []
-    return experiment.tabulated("demo_shots", "anchor_shots")(data)[0], drawings
-
-
 def _predict_with_any_k(context: method.Context, settings: Any) -> method.Prediction:
     """Run kNN Prompting without the published limit of k to the number of anchors per class."""
     classifier = knn.fitted(context, settings)
@@ -59,13 +53,6 @@ def _every_k(
                 yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
         else:
             yield cell
-
-
-def _draw_k(data: experiment.Data) -> experiment.Drawn:
-    has_several_m = data.ours.m.nunique() > 1
-    plot = figures.Plot("k", "k, nearest anchors", line="m" if has_several_m else "method", log=False)
-    axes = ("m", "method", "k") if has_several_m else ("method", "k")
-    return experiment.drawn(axes, figures.curves, "Accuracy against the number of neighbours.", plot=plot)(data)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +78,11 @@ EXPERIMENTS = (
         "split_strategy",
         "Demonstrations or anchors",
         "Train rows per class split between demonstrations (D) and anchors (A).",
-        _draw_splits,
+        experiment.drawn(
+            ("demo_shots", "anchor_shots"),
+            figures.heatmaps,
+            "Mean accuracy in % for each split of the train rows; the darker, the better within its panel.",
+        ),
         defaults={"tasks": settings_lib.BINARY_TASKS, "methods": "knn", "seeds": settings_lib.TEN_SEEDS, "shots": ()},
         matches=None,
         cells=_splits,
@@ -101,7 +92,12 @@ EXPERIMENTS = (
         "choice_of_k",
         "Choice of k",
         "The number of neighbours that vote.",
-        _draw_k,
+        experiment.drawn(
+            ("method", "k"),
+            figures.curves,
+            "Accuracy against the number of neighbours, for each m.",
+            plot=figures.Plot("k", "k, nearest anchors", line="m", log=False),
+        ),
         defaults={
             "tasks": "sst2,subj,mpqa",
             "methods": "knn",

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Sequence
 
 import numpy as np
+from sklearn import decomposition
 
 from knnprompt_jax import errors, files, lm
 from knnprompt_jax.classifier import options as knn_options
@@ -20,34 +21,8 @@ from knnprompt_jax.store import representations
 
 NEIGHBOURS = 5
 COMPONENTS = 50
+_ARRAYS = {"texts", "classes", "labels", "predictions", "icl", "neighbours_Qk", "distances_Qk", "points"}
 _CASES = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class CaseStudy:
-    """N anchors and Q test rows; labels are label strings.
-
-    Attributes:
-      label_words: the words of `labels`.
-      anchors_icl: in-context learning's predictions for the anchors.
-      knn: kNN Prompting's predictions for the test rows; `icl` are in-context learning's.
-      neighbours_Qk: the nearest anchors, nearest first; `distances_Qk` are their divergences in nats.
-      points: [N + Q, ≤ 50] principal components of the square roots of the next-token distributions, anchors first. Their
-        Euclidean distance is the Hellinger distance of the distributions, except for the components left out.
-    """
-
-    labels: np.ndarray
-    label_words: np.ndarray
-    anchor_texts: np.ndarray
-    anchor_labels: np.ndarray
-    anchors_icl: np.ndarray
-    texts: np.ndarray
-    true: np.ndarray
-    knn: np.ndarray
-    icl: np.ndarray
-    neighbours_Qk: np.ndarray
-    distances_Qk: np.ndarray
-    points: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +33,7 @@ class _Experiment(experiment.Experiment):
             path = path_of(folder, record)
             path.parent.mkdir(parents=True, exist_ok=True)
             with files.new_file(path) as unfinished, unfinished.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **vars(_make(record, context)))
+                np.savez_compressed(file, allow_pickle=False, **_make(record, context))
 
     def section(self, records: Sequence[Record], folder: pathlib.Path) -> page.Section:
         """Return a map for each model and task; raise UserError if a file beside a record is not a case study."""
@@ -76,87 +51,75 @@ def path_of(folder: pathlib.Path, record: Record) -> pathlib.Path:
     return folder / pathlib.PurePath(record.file_name).with_suffix(".npz")
 
 
-def read(path: pathlib.Path) -> CaseStudy:
-    """Return the case study in a file; raise UserError if there is none."""
+def read(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Return the arrays of the case study in a file (see `_make`); raise UserError if there is none."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            return CaseStudy(**arrays)
+            if set(arrays) == _ARRAYS:
+                return dict(arrays)
+        reason = "other arrays"
     except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise errors.UserError(f"{path}: not a case study: {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split())
+    raise errors.UserError(f"{path}: not a case study: {reason}")
 
 
-def _make(record: Record, context: method.Context) -> CaseStudy:
-    problem, task = context.problem, context.problem.task
-    anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
-    anchors_icl, icl = (
-        in_context.predict_proba(context.head, states, context.label_ids).argmax(-1) for states in (anchors, queries)
-    )
+def _make(record: Record, context: method.Context) -> dict[str, np.ndarray]:
+    """Return the arrays of a case study of N anchors and Q test rows, anchors first.
+
+    classes: [C] label words, or labels if words are not distinct.
+    texts, labels, icl: [N + Q] texts, their classes and in-context learning's predictions.
+    predictions: [Q] kNN Prompting's for the test rows.
+    neighbours_Qk: the nearest anchors, nearest first; `distances_Qk` are their divergences in nats.
+    points: [N + Q, ≤ 50] principal components of the square roots of the next-token distributions. Their Euclidean distance
+      is the Hellinger distance of the distributions, except for the components left out.
+    """
+    task, rows = context.problem.task, [*context.problem.split.anchors, *context.problem.evaluation]
+    anchors, queries = (context.states[each] for each in (method.anchors, method.queries))
+    both = lm.concatenate([anchors, queries])
     classifier = knn.fitted(context, knn_options.KNNOptions(**record.settings["options"]))
     nearest = classifier.search(queries, min(NEIGHBOURS, len(anchors)))
-    labels = np.array(task.labels)
-    return CaseStudy(
-        labels=labels,
-        label_words=np.array(task.label_words),
-        anchor_texts=np.array([task.retrieval_text(row) for row in problem.split.anchors]),
-        anchor_labels=np.array([row.label for row in problem.split.anchors]),
-        anchors_icl=labels[anchors_icl],
-        texts=np.array([task.retrieval_text(row) for row in problem.evaluation]),
-        true=np.array(record.true),
-        knn=np.array(record.predicted),
-        icl=labels[icl],
-        neighbours_Qk=np.asarray(nearest.indices_Qk),
-        distances_Qk=np.asarray(nearest.distances_Qk),
-        points=_points(context, lm.concatenate([anchors, queries])),
-    )
+    words = np.array(task.label_words if len(set(task.label_words)) == task.num_classes else task.labels)
+    p_NC = in_context.predict_proba(context.head, both, context.label_ids)
+    roots_NV = np.exp(np.asarray(representations.log_probabilities(context.head, both), np.float64) / 2)
+    components = decomposition.PCA(min(COMPONENTS, *roots_NV.shape), svd_solver="full")
+    return {
+        "texts": np.array([task.retrieval_text(row) for row in rows]),
+        "classes": words,
+        "labels": words[[task.class_index(row.label) for row in rows]],
+        "predictions": words[[task.class_index(label) for label in record.predicted]],
+        "icl": words[p_NC.argmax(-1)],
+        "neighbours_Qk": np.asarray(nearest.indices_Qk),
+        "distances_Qk": np.asarray(nearest.distances_Qk),
+        "points": components.fit_transform(roots_NV).astype(np.float32),
+    }
 
 
-def _points(context: method.Context, states: lm.States) -> np.ndarray:
-    """Return principal components, computed from the inner products of all pairs: there are fewer prompts than tokens."""
-    roots_NV = np.exp(np.asarray(representations.log_probabilities(context.head, states), np.float64) / 2)
-    roots_NV -= roots_NV.mean(0)
-    variances, axes = np.linalg.eigh(roots_NV @ roots_NV.T)
-    kept = slice(-1, -1 - min(COMPONENTS, len(axes)), -1)
-    return (axes[:, kept] * np.sqrt(np.maximum(variances[kept], 0))).astype(np.float32)
-
-
-def _map(record: Record, study: CaseStudy) -> maps.Map:
-    # Labels stand in for label words that are not distinct.
-    shown = study.label_words if len(set(study.label_words)) == len(study.labels) else study.labels
-    words = dict(zip(study.labels.tolist(), map(str, shown), strict=True))
-    points = [
-        maps.Point(str(text), words[label], other=words[icl])
-        for text, label, icl in zip(study.anchor_texts, study.anchor_labels, study.anchors_icl, strict=True)
+def _map(record: Record, study: dict[str, np.ndarray]) -> maps.Map:
+    labels, icl, knn = (study[name].tolist() for name in ("labels", "icl", "predictions"))
+    tests, anchors = len(knn), len(labels) - len(knn)
+    near = [
+        tuple(zip(*pair, strict=True))
+        for pair in zip(study["neighbours_Qk"].tolist(), study["distances_Qk"].tolist(), strict=True)
     ]
-    for row, text in enumerate(study.texts):
-        near = zip(study.neighbours_Qk[row].tolist(), study.distances_Qk[row].tolist(), strict=True)
-        true, knn, icl = (words[label[row]] for label in (study.true, study.knn, study.icl))
-        points.append(maps.Point(str(text), true, knn, icl, tuple(near)))
-    anchors, tests, task = len(study.anchor_texts), len(study.texts), names.task(record.task)
-    accuracies = (
-        f"{100 * float(np.mean(predicted == true)):.1f} %"
-        for predicted, true in (
-            (study.knn, study.true),
-            (study.icl, study.true),
-            (study.anchors_icl, study.anchor_labels),
-        )
-    )
+    columns = study["texts"].tolist(), labels, [""] * anchors + knn, icl, [()] * anchors + near
+    right, icl_right = study["predictions"] == study["labels"][anchors:], study["icl"] == study["labels"]
+    shares = (right.mean(), icl_right[anchors:].mean(), icl_right[:anchors].mean())
+    task = names.task(record.task)
     caption = (
         f"{task}, m = {record.shots}, seed {record.seed}: t-SNE of {anchors} anchors and {tests} test rows by the Hellinger distance "
         "of their distributions; shapes and colours are true labels. kNN Prompting is right in {} and in-context learning in {} of the "
         "test rows; of the anchors, in-context learning is right in {}."
     )
     # Test rows that kNN Prompting predicts correctly and in-context learning does not, drawn at random.
-    improved = np.flatnonzero((study.knn == study.true) & (study.icl != study.true))
-    cases = sorted(np.random.default_rng(0).permutation(improved)[:_CASES])
+    cases = np.random.default_rng(0).permutation(np.flatnonzero(right & ~icl_right[anchors:]))[:_CASES]
     return maps.Map(
-        name=f"{names.plain(record.task)}-{names.plain(record.model)}",
         title=task,
-        caption=caption.format(*accuracies),
-        labels=tuple(words[label] for label in study.labels),
-        points=tuple(points),
-        places_N2=maps.places(study.points),
+        caption=caption.format(*(f"{100 * share:.1f} %" for share in shares)),
+        labels=tuple(study["classes"].tolist()),
+        points=tuple(map(maps.Point, *columns)),
+        places_N2=maps.places(study["points"]),
         other="In-context learning",
-        cases=tuple(int(row) + anchors for row in cases),
+        cases=tuple(sorted((cases + anchors).tolist())),
     )
 
 

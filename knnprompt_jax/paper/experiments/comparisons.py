@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.paper import settings as settings_lib
-from knnprompt_jax.report import figures
 from knnprompt_jax.runs import inputs
+
+_BOUND = "demonstration_upper_bound"
 
 
 def _searched_once(
@@ -13,7 +14,7 @@ def _searched_once(
 ) -> Iterator[cells.GridCell]:
     """Yield the cells of all regimes; the upper bound is searched for with the first seed only, as published."""
     for cell in cells.regimes(settings, names, rows, most):
-        if cell.method != figures.BOUND or cell.draw.seed == settings.seeds[0]:
+        if cell.method != _BOUND or cell.draw.seed == settings.seeds[0]:
             yield cell
 
 
@@ -22,7 +23,7 @@ EXPERIMENTS = (
         "few_shot",
         "Few shots",
         "m train rows per class, so few that the context could hold most of them, for kNN Prompting, in-context learning and "
-        "two ways to calibrate it.",
+        f"two ways to calibrate it. {experiment.OTHER_ROWS}",
         experiment.by_shots(
             "Accuracy against m in the few-shot scenario; † marks truncated prompts.",
             f"{experiment.SPREAD} |D| = 1; the rest are anchors.",
@@ -59,15 +60,12 @@ EXPERIMENTS = (
         "upper_bound",
         "Upper bound of demonstration selection",
         "The best of many random prompts, chosen on the test rows themselves: a bound, not a method.",
-        experiment.drawn(
-            ("method",),
-            figures.prompts,
-            "Accuracies of the random prompts tried (bars); lines and bands: mean ± one sample standard deviation over seeds; "
-            "dotted: the paper's.",
-            f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: the number of prompts "
-            "per 1,000 that are as good.",
+        experiment.tabulated(
+            "method",
+            caption=f"{experiment.SPREAD} The upper bound is the best prompt, chosen on the test rows themselves; ‰: the number of "
+            "prompts per 1,000 that are as good.",
         ),
-        defaults={"tasks": settings_lib.SIX_TASKS, "methods": f"icl,{figures.BOUND},knn", "shots": (1024,)},
+        defaults={"tasks": settings_lib.SIX_TASKS, "methods": f"icl,{_BOUND},knn", "shots": (1024,)},
         cells=_searched_once,
     ),
     experiment.Experiment(

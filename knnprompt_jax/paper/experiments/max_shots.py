@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax import errors, files, options
-from knnprompt_jax import tables as terminal
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.models import tokenizers
 from knnprompt_jax.paper import experiment
@@ -18,7 +17,7 @@ from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.report import names, page, published, tables
 from knnprompt_jax.report.results import Score
-from knnprompt_jax.report.tables import Cell, Table
+from knnprompt_jax.report.tables import Table
 from knnprompt_jax.runs import inputs
 
 _NAME = "max_shots"
@@ -35,7 +34,7 @@ _OF_CONTEXT = {
 class Settings(settings_lib.GridSettings):
     """Options of the counts."""
 
-    contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1)
+    contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1, needed=True)
     tokenizer: str = options.option("", "A folder with a tokenizer. Default: the tokenizer of the first model.")
 
 
@@ -61,16 +60,14 @@ class _MaxShots(experiment.Experiment):
 
 
 def _count(settings: Settings) -> str:
-    """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return a table for the terminal.
+    """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return the table.
 
     Raises:
-      UserError: a task or tokenizer is unreadable, or there is nothing to count.
+      UserError: a task or tokenizer is unreadable.
     """
-    if not settings.task_names or not settings.contexts:
-        raise errors.UserError(f"{_NAME}: nothing to count with tasks={settings.tasks!r}, contexts={settings.contexts}")
-    folder = pathlib.Path(settings.tokenizer) if settings.tokenizer else models.describe(settings.model_names[0])[1]
+    folder = pathlib.Path(settings.tokenizer) if settings.tokenizer else models.describe(settings.models[0])[1]
     tokenize, rows = layout.tokenize_with(tokenizers.load(folder)), []
-    for name in settings.task_names:
+    for name in settings.tasks:
         task_rows = inputs.load_rows(settings, name)
         counts = statistics.describe(task_rows.task, task_rows.train, task_rows.evaluation, tokenize, settings.contexts)
         shared = {"task": name, **{field: getattr(counts, field) for field in _OF_TASK}}
@@ -79,43 +76,35 @@ def _count(settings: Settings) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.new_file(path) as unfinished:
         unfinished.write_text(json.dumps({"rows": rows}, indent=1), encoding="utf-8")
-    header = ["task", "classes", "tokens", "context", "max shots", "M_T"]
-    return f"{terminal.render(header, list(map(_line, rows)))}\n\nM_T in brackets: the paper's."
-
-
-def _line(row: Mapping[str, Any]) -> list[str]:
-    printed = statistics.max_shots_in_context(row["task"], row["context"]) or "–"
-    counts = f"{row['max_shots']} ({100 * row['truncated']:.0f} %)", f"{row['m_t']} [{printed}]"
-    return [row["task"], f"{row['num_classes']}", f"{row['average_template_tokens']:.1f}", f"{row['context']}", *counts]
+    return tables.to_text(_table(rows))
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a row per quantity and a column per task."""
     paper = published.tables()[_NAME]
     order = [name.lower() for name in paper["tasks"]]
-    tasks = names.ordered("task", [*(row["task"] for row in rows), *order])
-    contexts = sorted({*(row["context"] for row in rows), *map(int, paper["context"])})
-    ours: dict[tuple[str, str], float] = {}
+    columns = {task: names.task(task) for task in names.ordered("task", [*(row["task"] for row in rows), *order])}
+    numbers = {title: paper[name] for name, title in _OF_TASK.items()}
+    for context in sorted({*(row["context"] for row in rows), *map(int, paper["context"])}):
+        quantities = paper["context"].get(str(context), {})
+        numbers |= {title.format(context): quantities.get(name, []) for name, title in _OF_CONTEXT.items()}
+    printed = {
+        (title, task): Score(float(value))
+        for title, values in numbers.items()
+        for task, value in zip(order, values, strict=False)
+    }
+    ours: dict[tuple, Score] = {}
     for row in reversed(rows):
         values = {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
-        ours |= {(title, row["task"]): values[name] for name, title in _OF_TASK.items()}
-        ours |= {(title.format(row["context"]), row["task"]): values[name] for name, title in _OF_CONTEXT.items()}
-    quantities = {title: paper[name] for name, title in _OF_TASK.items()}
-    for context in contexts:
-        printed = paper["context"].get(str(context), {})
-        quantities |= {title.format(context): printed.get(name, []) for name, title in _OF_CONTEXT.items()}
-    cells = {}
-    for title, values in quantities.items():
-        theirs, digits = dict(zip(order, values, strict=False)), int(title == _OF_TASK["average_template_tokens"])
-        cells[title,] = {
-            task: Cell(_score(ours.get((title, task))), _score(theirs.get(task)), True, digits=digits) for task in tasks
-        }
+        titles = _OF_TASK | {name: title.format(row["context"]) for name, title in _OF_CONTEXT.items()}
+        ours |= {(title, row["task"]): Score(float(values[name])) for name, title in titles.items()}
+    mean = _OF_TASK["average_template_tokens"]
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are truncated."
-    return tables.build(_NAME, caption, ("",), {task: names.task(task) for task in tasks}, cells)
-
-
-def _score(value: float | None) -> Score | None:
-    return None if value is None else Score(float(value))
+    places = [(title,) for title in numbers]
+    return tables.build(
+        *(_NAME, caption, ("",), columns, ours, printed, places),
+        attributes=lambda key: {"comparable": True, "digits": int(key[0] == mean)},
+    )
 
 
 EXPERIMENTS = (

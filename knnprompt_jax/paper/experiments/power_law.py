@@ -3,18 +3,20 @@
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from knnprompt_jax.methods import registry
-from knnprompt_jax.report import drawing, names, published, results, tables
+from knnprompt_jax.report import published, results, tables
 from knnprompt_jax.report.results import Score
-from knnprompt_jax.report.tables import Cell, Table
+from knnprompt_jax.report.tables import Table
 
 _PRINTED_AS = "kNN Prompting"
+_TITLES = {"alpha": "α", "beta": "β", "r_squared": "R²"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,18 +25,21 @@ class Fit:
 
     alpha: Score
     beta: Score
-    r_squared: float
+    r_squared: Score
 
     def error(self, m: np.ndarray) -> np.ndarray:
-        return self.alpha.mean * m**self.beta.mean
+        """Return the expected error in % at each m."""
+        return 100 * self.alpha.mean * m**self.beta.mean
 
 
 def knn(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of kNN Prompting as the paper prints it."""
-    return frame[frame.method.isin([name for name in registry.METHODS if published.is_printed_as(name, _PRINTED_AS)])]
+    return frame[
+        frame.method.isin([name for name, method in registry.METHODS.items() if _PRINTED_AS in method.printed_as])
+    ]
 
 
-def fit(accuracies: Mapping[int, float]) -> Fit | None:
+def fit(accuracies: Mapping[float, float]) -> Fit | None:
     """Return the law through accuracies in % by m; None if fewer than three points have an error above 0."""
     points = [(m, 1 - accuracy / 100) for m, accuracy in accuracies.items() if accuracy < 100]
     if len(points) < 3:
@@ -42,7 +47,7 @@ def fit(accuracies: Mapping[int, float]) -> Fit | None:
     line = stats.linregress(*np.log(np.array(points)).T)
     alpha = float(np.exp(line.intercept))
     beta = Score(float(line.slope), float(line.stderr))
-    return Fit(Score(alpha, alpha * float(line.intercept_stderr)), beta, float(line.rvalue) ** 2)
+    return Fit(Score(alpha, alpha * float(line.intercept_stderr)), beta, Score(float(line.rvalue) ** 2))
 
 
 def table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
@@ -50,94 +55,37 @@ def table(ours: pd.DataFrame, paper: pd.DataFrame) -> Table:
 
     A model that only the paper ran has a row for its average.
     """
-    axes, cells = ("model", "task"), {}
-    places = {(model, published.AVERAGE) for model in (*ours.model, *paper.model)} | set(results.groups(ours, axes))
-    for model, task in names.ordered_places(axes, places):
+    axes, places = ("model", "task"), {(model, published.AVERAGE) for model in (*ours.model, *paper.model)}
+    laws: tuple[dict[tuple, Score], dict[tuple, Score]] = {}, {}
+    for model, task in places | set(results.groups(ours, axes)):
         runs = ours[ours.model == model]
         measured = _measured(runs if task == published.AVERAGE else runs[runs.task == task])
         printed = _printed(model, task, set(runs.task), paper)
-        laws = fit(measured), fit({m: printed[m] for m in measured or printed if m in printed})
-        if any(laws):
-            cells[model, task] = {name: _cell(name, *laws) for name in ("alpha", "beta", "r_squared")}
+        fits = fit(measured), fit({m: printed[m] for m in measured or printed if m in printed})
+        for scores, law in zip(laws, fits, strict=True):
+            scores |= {(model, task, name): getattr(law, name) for name in _TITLES if law}
+
+    def attributes(key: tuple) -> dict[str, Any]:
+        """Show two digits of the standard error."""
+        if key[-1] == "r_squared":
+            return {"digits": 2}
+        score = laws[0].get(key) or laws[1].get(key)
+        digits = min(4, max(1, 1 - math.floor(math.log10(score.std)))) if score and score.std else 3
+        return {"digits": digits, "comparable": True}
+
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. The paper "
         "prints none of these numbers: its are those of the same fit through its accuracies."
     )
-    return tables.build("power_law", caption, axes, {"alpha": "α", "beta": "β", "r_squared": "R²"}, cells)
+    return tables.build("power_law", caption, axes, _TITLES, *laws, attributes=attributes)
 
 
-def _cell(name: str, ours: Fit | None, paper: Fit | None) -> Cell:
-    """Return one number of both laws, with enough digits to show two of its standard error."""
-    if name == "r_squared":
-        first, second = (Score(law.r_squared) if law else None for law in (ours, paper))
-        return Cell(first, second, digits=2)
-    first, second = (getattr(law, name) if law else None for law in (ours, paper))
-    known = first or second
-    std = known.std if known else None
-    digits = min(4, max(1, 1 - math.floor(math.log10(std)))) if std else 3
-    return Cell(first, second, comparable=bool(first and second), digits=digits)
-
-
-def figure(ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
-    """Draw the error against m on logarithmic axes with the fitted lines, averaged over tasks and for each task."""
-    looks = names.looks("model", [*ours.model, *paper.model])
-    tasks = sorted(set(ours.task))
-    parts = {published.AVERAGE: ours} if len(tasks) > 1 else {}
-    parts |= {task: ours[ours.task == task] for task in tasks}
-    caption = (
-        "Power law of data scaling: points are errors with ± one standard deviation over seeds, lines are fits of ε(m) = α m^β"
-        + ("; hollow marks and dotted lines: the paper's." if len(paper) else ".")
-    )
-    legend = {names.model(model) + _law_in_words(ours[ours.model == model]): look for model, look in looks.items()}
-    panels = tuple(_panel(task, part, paper, looks) for task, part in parts.items())
-    return drawing.Figure("power_law", caption, panels, drawing.legend(legend))
-
-
-def _law_in_words(ours: pd.DataFrame) -> str:
-    law = fit(_measured(ours))
-    text = f": α = {law.alpha.mean:.2f}, β = {law.beta.mean:.3f} on average" if law else ""
-    return text.replace("-", "−")
-
-
-def _panel(task: str, ours: pd.DataFrame, paper: pd.DataFrame, looks: Mapping[str, drawing.Look]) -> str:
-    from matplotlib import ticker
-
-    title = "average over tasks" if task == published.AVERAGE else names.task(task)
-    panel = drawing.Panel(title, "m, train rows per class", "error ε, %")
-    for model, look in looks.items():
-        runs = ours[ours.model == model]
-        points = {m: results.average(group) for (m,), group in sorted(results.groups(runs, ["shots"]).items())}
-        bars = [score.std or 0 for score in points.values()]
-        _draw(panel, look.style, {m: score.mean for m, score in points.items()}, bars)
-        hollow = {"markerfacecolor": "none", "linestyle": ":", "alpha": 0.7}
-        _draw(panel, look.style | hollow, _printed(model, task, set(ours.task), paper))
-    panel.ticks(ours.shots)
-    panel.axes.set_yscale("log")
-    low, high = panel.axes.get_ylim()
-    shown = [value for value in ticker.MaxNLocator(5).tick_values(low, high) if low <= value <= high]
-    panel.axes.set_yticks(shown, [f"{value:g}" for value in shown])
-    panel.axes.minorticks_off()
-    return panel.svg
-
-
-def _draw(
-    panel: drawing.Panel, style: dict, accuracies: Mapping[int, float], bars: Sequence[float] | None = None
-) -> None:
-    """Draw the errors by m and the line fitted to them."""
-    errors = [100 - accuracy for accuracy in accuracies.values()]
-    if errors:
-        panel.axes.errorbar(list(accuracies), errors, bars, **style | {"linestyle": "none"}, elinewidth=0.8)
-    if law := fit(accuracies):
-        m = np.geomspace(min(accuracies), max(accuracies), 2)
-        panel.axes.plot(m, 100 * law.error(m), **style | {"marker": "", "linewidth": 1.2})
-
-
-def _measured(ours: pd.DataFrame) -> dict[int, float]:
+def _measured(ours: pd.DataFrame) -> dict[float, float]:
     """Return the accuracies by m, averaged over tasks."""
     return {m: results.average(group).mean for (m,), group in results.groups(ours, ["shots"]).items()}
 
 
-def _printed(model: str, task: str, tasks: set[str], paper: pd.DataFrame) -> dict[int, float]:
+def _printed(model: str, task: str, tasks: set[str], paper: pd.DataFrame) -> dict[float, float]:
     """Return the paper's accuracies by m: on a task, or averaged over `tasks`, or over its own if `tasks` is empty."""
     numbers = paper[(paper.model == model) & (paper.m != results.FILLS_CONTEXT)]
     same = numbers[numbers.tasks.map(lambda printed: not tasks or set(printed) == tasks).astype(bool)]

@@ -22,20 +22,26 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
     icl, knn = records.read_all(folder)
     study = case_study.read(case_study.path_of(folder, knn))
     assert not case_study.path_of(folder, icl).exists()
-    assert tuple(study.true) == knn.true and tuple(study.knn) == knn.predicted and tuple(study.icl) == icl.predicted
+    words = dict(zip(study["classes"].tolist(), "01", strict=True))
+    anchors = len(study["texts"]) - len(knn.true)
+    assert tuple(words[label] for label in study["labels"][anchors:]) == knn.true
+    assert tuple(words[label] for label in study["predictions"]) == knn.predicted
+    assert tuple(words[label] for label in study["icl"][anchors:]) == icl.predicted
     planned = grid_lib.plan(inputs.resolved(dataclasses.replace(grid, output="elsewhere"))).passes[0]
     problem = next(run.problem for run in planned.runs if run.problem.split.anchors)
-    assert list(study.anchor_texts) == [row.fields["sentence"] for row in problem.split.anchors]
-    assert list(study.anchor_labels) == [row.label for row in problem.split.anchors]
+    assert study["texts"][:anchors].tolist() == [row.fields["sentence"] for row in problem.split.anchors]
+    assert [words[label] for label in study["labels"][:anchors]] == [row.label for row in problem.split.anchors]
     p_NV = _distributions(planned, problem)
-    anchors, queries = p_NV[: len(study.anchor_texts)], p_NV[len(study.anchor_texts) :]
-    divergences_QN = (anchors[None] * np.log(anchors[None] / queries[:, None])).sum(-1)
-    np.testing.assert_array_equal(study.neighbours_Qk, np.argsort(divergences_QN, axis=-1)[:, : case_study.NEIGHBOURS])
-    expected = np.take_along_axis(divergences_QN, study.neighbours_Qk, -1)
-    np.testing.assert_allclose(study.distances_Qk, expected, rtol=1e-3, atol=1e-4)
-    assert study.points.shape == (len(p_NV), min(len(p_NV), case_study.COMPONENTS))
+    keys_NV, queries_QV = p_NV[:anchors], p_NV[anchors:]
+    divergences_QN = (keys_NV[None] * np.log(keys_NV[None] / queries_QV[:, None])).sum(-1)
+    np.testing.assert_array_equal(
+        study["neighbours_Qk"], np.argsort(divergences_QN, axis=-1)[:, : case_study.NEIGHBOURS]
+    )
+    expected = np.take_along_axis(divergences_QN, study["neighbours_Qk"], -1)
+    np.testing.assert_allclose(study["distances_Qk"], expected, rtol=1e-3, atol=1e-4)
+    assert study["points"].shape == (len(p_NV), min(len(p_NV), case_study.COMPONENTS))
     hellinger = np.linalg.norm(np.sqrt(p_NV[:1]) - np.sqrt(p_NV), axis=-1)
-    np.testing.assert_allclose(np.linalg.norm(study.points[:1] - study.points, axis=-1), hellinger, atol=1e-3)
+    np.testing.assert_allclose(np.linalg.norm(study["points"][:1] - study["points"], axis=-1), hellinger, atol=1e-3)
 
 
 def _distributions(planned, problem):
