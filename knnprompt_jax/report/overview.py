@@ -42,7 +42,8 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
         method = [f"{names.method(name)}, {title} of {len(values)}" for name, values in rows]
         candidates.append(tried.assign(method=method, value=100 * tried.candidates.map(choose)))
     for (shots,), group in sorted(results.groups(pd.concat([frame, *candidates]), ["shots"]).items()):
-        commonest = {(COMMONEST, task): Score(100 * share) for task, share in zip(group.task, group.share, strict=True)}
+        first = group.drop_duplicates("task")
+        commonest = {(COMMONEST, task): Score(100 * share) for task, share in zip(first.task, first.share, strict=True)}
         yield _table(f"Accuracy in %, {shots} shots per class", group, commonest)
         if len(uneven := frame[frame.uneven & (frame.shots == shots)]):
             macro_f1 = [100 * record.macro_f1 for record in uneven.record]
