@@ -13,7 +13,6 @@ from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
 
 COMMONEST = "(the commonest class)"
-_AXES = ("method", "candidates")
 _UNEVEN = 1.5  # A task is uneven if its commonest class has this many times its even share of the rows.
 _MOST = 4  # Differences and values that an error lists.
 
@@ -36,29 +35,29 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
             )
     share = frame.true.map(lambda true: max(collections.Counter(true).values()) / len(true))
     classes = [len(counts) or len(set(true)) for counts, true in zip(frame.class_counts, frame.true, strict=True)]
-    frame = frame.assign(candidate="", value=frame.accuracy, share=share, uneven=share * classes >= _UNEVEN)
-    tried = frame[frame.candidates.map(len) > 0]
+    frame = frame.assign(value=frame.accuracy, share=share, uneven=share * classes >= _UNEVEN)
+    tried, candidates = frame[frame.candidates.map(len) > 0], []
     for title, choose in (("mean", np.mean), ("worst", min)):
-        label = tried.candidates.map(lambda values, title=title: f"{title} of {len(values)}")
-        frame = pd.concat([frame, tried.assign(candidate=label, value=100 * tried.candidates.map(choose))])
-    for (shots,), group in sorted(results.groups(frame, ["shots"]).items()):
-        commonest = {
-            (COMMONEST, "", task): Score(100 * share) for task, share in zip(group.task, group.share, strict=True)
-        }
+        rows = zip(tried.method, tried.candidates, strict=True)
+        method = [f"{names.method(name)}, {title} of {len(values)}" for name, values in rows]
+        candidates.append(tried.assign(method=method, value=100 * tried.candidates.map(choose)))
+    for (shots,), group in sorted(results.groups(pd.concat([frame, *candidates]), ["shots"]).items()):
+        first = group.drop_duplicates("task")
+        commonest = {(COMMONEST, task): Score(100 * share) for task, share in zip(first.task, first.share, strict=True)}
         yield _table(f"Accuracy in %, {shots} shots per class", group, commonest)
-        if len(uneven := group[group.uneven & (group.candidate == "")]):
+        if len(uneven := frame[frame.uneven & (frame.shots == shots)]):
             macro_f1 = [100 * record.macro_f1 for record in uneven.record]
             yield _table("Macro F1 in % of tasks with classes of uneven size", uneven.assign(value=macro_f1), {})
 
 
 def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Table:
-    """Return the table of these scores, and of each method and kind of candidate."""
-    groups = results.groups(frame, ["method", "candidate", "task"])
+    """Return the table of these scores and of each method's."""
+    groups = results.groups(frame, ["method", "task"])
     seeds = max(map(len, groups.values()))
     for key, runs in groups.items():
         scores[key] = dataclasses.replace(Score.of(runs.value), note=f"{len(runs)}" if len(runs) < seeds else "")
     columns = {task: names.task(task) for task in names.ordered("task", frame.task)}
-    return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", _AXES, columns, scores)
+    return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", ("method",), columns, scores)
 
 
 def _differences(records: list[Record]) -> str:

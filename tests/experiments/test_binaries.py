@@ -35,7 +35,7 @@ def test_the_main_job_is_a_comparison_of_two_methods(tmp_path):
     resumed, _ = finish("compare", *few, "--methods=icl,knn", "--resume")
     assert resumed.splitlines()[3:6] == done.splitlines()[3:6]
     tables, _ = finish("report", f"--records={tmp_path}", "--format=markdown")
-    assert "### 3 shots per class, 1 seed" in tables and "| kNN Prompting | " in tables
+    assert "3 shots per class, 1 seed" in tables and "| kNN Prompting | " in tables
 
 
 def test_a_killed_grid_leaves_whole_records_and_goes_on(world, tmp_path):  # noqa: F811
