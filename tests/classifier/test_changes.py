@@ -78,20 +78,6 @@ def test_relabelled_and_removed_anchors_are_as_if_fitted_so(model, kind, distanc
 
 
 @pytest.mark.parametrize(
-    ("labels", "y", "new", "classes"),
-    [
-        (("0", "1"), [0, 1, 0], [7], [0, 1, 7]),
-        (("0", "1"), [0, 1, 0], ["7"], [0, 1, 7]),
-        (("0", "1"), [0, 1, 0], ["b"], ["0", "1", "b"]),
-        (("False", "True"), [True, False, True], ["b"], ["False", "True", "b"]),
-    ],
-)
-def test_labels_stay_what_they_were_as_long_as_they_can(model, labels, y, new, classes):
-    classifier = made(model, labels, ("bad", "good")).fit(TEXTS[:3], y).partial_fit(["new"], new)
-    assert classifier.classes_.tolist() == classes
-
-
-@pytest.mark.parametrize(
     ("words", "new", "expected"),
     [(("bad", "good"), "so_so", "so so"), (("bad", "so so"), "so_so", "so_so"), (("bad", "so_so"), "so_so ", "so so ")],
 )

@@ -62,22 +62,25 @@ def test_demonstrations_are_drawn_from_each_class_and_are_no_anchors(fitted, mod
 
 
 @pytest.mark.parametrize(
-    ("labels", "y", "classes"),
+    ("labels", "y", "classes", "new", "grown"),
     [
-        (("no", "yes"), ["yes", "no", "yes", "no", "yes"], ["no", "yes"]),
-        (("10", "9"), [9, 10, 9, 9, 10], [9, 10]),
-        (("1", "0"), np.array([1, 0, 1, 1, 0], np.int8), [0, 1]),
-        (("True", "False"), [True, False, False, True, True], [False, True]),
+        (("no", "yes"), ["yes", "no", "yes", "no", "yes"], ["no", "yes"], "b", ["b", "no", "yes"]),
+        (("10", "9"), [9, 10, 9, 9, 10], [9, 10], 7, [7, 9, 10]),
+        (("1", "0"), np.array([1, 0, 1, 1, 0], np.int8), [0, 1], "7", [0, 1, 7]),
+        (("0", "1"), [0, 1, 0, 1, 0], [0, 1], "b", ["0", "1", "b"]),
+        (("True", "False"), [True, False, False, True, True], [False, True], "b", ["False", "True", "b"]),
     ],
 )
-def test_labels_come_back_as_they_went_in(model, labels, y, classes):
-    task = kp.Task("typed", ("text",), "{text} is", labels, ("bad", "good"))
-    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(["red", "green", "blue", "hot", "cold"], y)
+def test_labels_keep_their_type_as_long_as_they_can(model, labels, y, classes, new, grown):
+    texts, task = (
+        ["red", "green", "blue", "hot", "cold"],
+        kp.Task("typed", ("text",), "{text} is", labels, ("bad", "good")),
+    )
+    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(texts, y)
     assert classifier.classes_.tolist() == classes and isinstance(classifier.classes_.tolist()[0], type(classes[0]))
-    texts = ["red", "green", "blue", "hot", "cold"]
     np.testing.assert_array_equal(classifier.predict(texts), y)
-    proba = classifier.predict_proba(texts)
-    np.testing.assert_array_equal(classifier.classes_[proba.argmax(-1)], y)
+    np.testing.assert_array_equal(classifier.classes_[classifier.predict_proba(texts).argmax(-1)], y)
+    assert classifier.partial_fit(["new"], [new]).classes_.tolist() == grown
 
 
 def test_tables_rows_and_several_fields(model):
