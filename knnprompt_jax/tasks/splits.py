@@ -90,9 +90,14 @@ def rows_digest(rows: Iterable[Example]) -> str:
     """SHA-256 of rows in their order: the texts, the label and all other columns of each, but not where they come from."""
     digest = hashlib.sha256()
     for example in rows:
-        content = json.dumps([example.fields, example.label, example.other], sort_keys=True, default=str)
-        digest.update(content.encode() + b"\n")
+        digest.update(row_content(example))
     return digest.hexdigest()
+
+
+def row_content(example: Example) -> bytes:
+    """Return the texts, the label and all other columns of a row, to be hashed."""
+    content = json.dumps([example.fields, example.label, example.other], sort_keys=True, default=str)
+    return content.encode() + b"\n"
 
 
 def sample_by_class(

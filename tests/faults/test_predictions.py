@@ -10,7 +10,8 @@ import time
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.prediction import outputs, rows
+from knnprompt_jax.prediction import outputs
+from knnprompt_jax.tasks.task import Example
 from tests.faults import injection
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -20,8 +21,8 @@ NAME = "out.jsonl"
 def predict(folder, batches=3, line=b"a prediction\n"):
     """Write predictions as the job does, without a model."""
     with outputs.to_file(folder / NAME, {"store": "s"}) as output:
-        for number in range(output.mark.rows, batches):
-            output.write(b"%d %s" % (number, line), rows.Mark(number + 1, f"rows {number}"))
+        for number in range(output.num_rows, batches):
+            output.write(b"%d %s" % (number, line), [Example({}, "", number)])
         output.finish()
 
 
@@ -61,7 +62,7 @@ def test_a_full_disk_loses_nothing(disk, tmp_path):
     assert not (folder / NAME).exists()
     disk("remount,size=512k")
     with outputs.to_file(folder / NAME, {"store": "s"}) as output:
-        assert output.mark.rows > 2
+        assert output.num_rows > 2
     predict(folder, 13, line)
     assert predicted(folder) == b"".join(b"%d %s" % (number, line) for number in range(13))
 
