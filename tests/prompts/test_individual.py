@@ -44,7 +44,3 @@ def test_each_prompt_drops_its_own_demonstrations(wanted):
     assert prompts.num_truncated == 0 and prompts.dropped_demonstrations == 1
     want = [wanted[0], whole(SHOWN[1][1:], QUERIES[1]), wanted[2]]
     assert [tokens.tolist() for tokens in prompts.groups[0].suffixes] == want
-
-
-def test_no_query():
-    assert individual.lay_out(TASK, [], [], tokenize, 73).groups == ()
