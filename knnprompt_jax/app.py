@@ -113,8 +113,7 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
         if keep_programs:
             compilation_cache.use()
         main()
-        with files.refusals(pathlib.Path("standard output")):
-            print(end="", flush=True)
+        print(end="", flush=True)
 
     with _one_line_errors():
         absl.app.run(start, flags_parser=parse)
@@ -150,6 +149,8 @@ def _one_line_errors() -> Iterator[None]:
         _fail(str(error))
     except errors.UserError as error:
         _fail(str(error))
+    except BrokenPipeError:  # The reader of standard output has all it wants.
+        _end(0)
     except OSError as error:
         _fail(files.refusal(error))
     except KeyboardInterrupt:
@@ -159,8 +160,12 @@ def _one_line_errors() -> Iterator[None]:
 
 def _fail(message: str) -> NoReturn:
     print(f"error: {' '.join(errors.shortened(message).split())}", file=sys.stderr)
+    _end(2)
+
+
+def _end(status: int) -> NoReturn:
     try:
         print(end="", flush=True)
     except OSError:  # Python would flush once more at its end, and print another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(2)
+    sys.exit(status)

@@ -32,8 +32,6 @@ def use() -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # Programs are run: nobody else may write them.
     except OSError:
         return
-    if not os.access(folder, os.W_OK):
-        return
     _remove_torn_entries(folder)
     settings = {
         "jax_compilation_cache_dir": str(folder),

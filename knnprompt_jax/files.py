@@ -12,7 +12,7 @@ import filelock
 
 from knnprompt_jax import errors
 
-_LONGEST_SIBLING = "...{}.progress.writing.lock"  # The longest name of a file that is made beside an output.
+_LONGEST_ENDING = ".progress.writing.lock"  # Files beside an output have its name with endings up to this one.
 
 
 @contextlib.contextmanager
@@ -117,13 +117,7 @@ def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int =
         nearest = next(part for part in (place, *place.parents) if part.exists() and (folder or part != place))
         if not nearest.is_dir():
             raise errors.UserError(f"{path}: {nearest} is a file, not a folder")
-        size = len(os.fsencode(place.name))
-        limit = os.pathconf(nearest, "PC_NAME_MAX") - len(_LONGEST_SIBLING.format(""))
-        if size > limit:
-            raise errors.UserError(
-                f"{path}: File name too long: {size} bytes; at most {limit} are possible, for files beside it have longer names"
-            )
-        with tempfile.TemporaryFile(dir=nearest):
+        with tempfile.NamedTemporaryFile(prefix=place.name, suffix=_LONGEST_ENDING, dir=nearest):
             free = shutil.disk_usage(nearest).free
     except OSError as error:
         raise errors.UserError(f"{path}: {error.strerror}") from error

@@ -6,7 +6,6 @@ Options are the harness's, except `batch_size` and `device`, which are ignored. 
 duplicate requests are read once. Scores do not depend on the order of the requests.
 """
 
-import argparse
 import itertools
 import os
 import sys
@@ -156,20 +155,10 @@ def _common(contexts: Sequence[tuple[int, ...]]) -> int:
 
 
 def main() -> None:
-    """Run the harness's command line with the model `knnprompt`; any other `--model` exits with status 2."""
+    """Run the harness's command line, which then has the model `knnprompt`; a user's mistake exits with status 2."""
     from lm_eval import __main__ as harness
 
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--model", "-M", default="")
-    parser.add_argument("--config", "-C", default="")
-    given, _ = parser.parse_known_args()
     try:
-        if given.model not in ("", "knnprompt"):
-            raise errors.UserError(
-                f"--model={given.model}: this command only has knnprompt; use lm_eval for other models"
-            )
-        if not (given.model or given.config) and any(each.startswith(("--tasks", "-t")) for each in sys.argv):
-            sys.argv += ["--model", "knnprompt"]
         harness.cli_evaluate()
     except errors.UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -100,7 +100,7 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T:
-    """Create the options of a class from loose values; a text is converted to the type of its option.
+    """Create the options of a class from values by name.
 
     Args:
         kind: the class of the options.
@@ -122,7 +122,7 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
         if not declared or rest and not is_group:
             raise errors.UserError(f"unknown option {f'{prefix}{name}'!r}: choose from {choices}")
         if not is_group:
-            values[name] = _checked(prefix + name, declared, hints[name], value, is_loose=True)
+            values[name] = _checked(prefix + name, declared, hints[name], value)
         elif rest or isinstance(value, Mapping):
             groups.setdefault(first, {}).update({rest: value} if rest else value)
         else:
@@ -135,11 +135,10 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     return kind(**values)
 
 
-def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, is_loose: bool = False) -> Any:
-    """Return the value as a Python value of the option's type.
+def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any) -> Any:
+    """Return the value, or the one that a text stands for, as a Python value of the option's type.
 
-    A loose value may be a text that stands for it. Other values may be what a word stands for, because options are also
-    made from other options.
+    What a word stands for is allowed too, because options are also made from other options.
 
     Raises:
         UserError: the declaration does not allow the value.
@@ -151,9 +150,9 @@ def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, is_l
         return None
     if isinstance(value, str) and value in declared["words"]:
         return declared["words"][value]
-    if not is_loose and _is(kind, value) and value in declared["words"].values():
+    if _is(kind, value) and value in declared["words"].values():
         return value
-    if is_loose and isinstance(value, str):
+    if isinstance(value, str):
         value = _parsed_tuple(value, kind) if is_tuple else _parsed(value, kind)
     if is_tuple and not isinstance(value, list | tuple):
         raise errors.UserError(f"{assignment}: give several values, for example {name}=(1, 2)")

@@ -5,8 +5,14 @@ Axis types are Auto: the compiler places everything else.
 """
 
 import contextlib
+import ctypes
+import os
+import re
+import signal
+import sys
+import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -14,12 +20,16 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import errors, process_loss
+from knnprompt_jax import errors
 
 DATA, MODEL = AXES = ("data", "model")
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
 _MESSAGE = 4096  # Bytes of an error message that process 0 sends to the others.
+# Errors of collective operations contain one of these when a participating process is gone.
+_SIGNS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
+_installed: list[Any] = []  # Keeps the handlers that C calls alive.
 
 
 def start(auto: bool, address: str, num_processes: int, process_id: int) -> None:
@@ -50,7 +60,35 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     except (ValueError, RuntimeError) as error:
         raise errors.UserError(f"distributed: the processes of this run cannot be joined: {error}") from error
     if jax.process_count() > 1:
-        process_loss.end_in_one_line(jax.process_index(), jax.process_count())
+        _end_in_one_line(jax.process_index(), jax.process_count())
+
+
+def _end_in_one_line(process: int, num_processes: int) -> None:
+    """Make this process of several end in one line when another is lost.
+
+    A loss shows in two ways: a collective operation raises an error, or a thread of JAX calls abort(). JAX's client accepts a callback
+    instead of the latter, but cannot call one written in Python (jaxlib 0.10: std::bad_cast). So abort()'s signal is caught in C,
+    because Python's handlers only run after abort() has returned.
+    """
+    other = f"process {1 - process}" if num_processes == 2 else "another process (see JAX's lines above)"
+    line = (
+        f"error: process {process} of {num_processes}: {other} died; "
+        "finished work is saved: rerun the same commands to resume\n"
+    )
+
+    def end(*_: Any) -> NoReturn:
+        os.write(2, line.encode())
+        os._exit(2)  # JAX would wait for the lost process otherwise.
+
+    def report(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+        if isinstance(error, jax.errors.JaxRuntimeError) and _SIGNS.search(str(error)):
+            end()
+        default(kind, error, trace)
+
+    default, sys.excepthook = sys.excepthook, report
+    handler = _Handler(end)
+    _installed.append(handler)
+    ctypes.CDLL(None).signal(signal.SIGABRT, handler)
 
 
 def is_main() -> bool:

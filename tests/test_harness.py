@@ -32,17 +32,6 @@ doc_to_text: "{{{{text}}}}\\nkind:"
 doc_to_target: label
 doc_to_choice: {2}
 """
-ROLLING = """
-task: rolling
-num_fewshot: 0
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {0}/long.jsonl}}}}
-test_split: test
-output_type: loglikelihood_rolling
-doc_to_text: ""
-doc_to_target: text
-metric_list: [{{metric: word_perplexity}}]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -61,38 +50,36 @@ def requests(*texts):
     return [types.SimpleNamespace(args=text) for text in texts]
 
 
-def write_tasks(folder: pathlib.Path, sampler: str) -> None:
-    def write(name, rows):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
+def write_task(folder: pathlib.Path, sampler: str) -> None:
     for name, split, step in (("train", "train", 7), ("test", "dev_subsample", 9)):
         rows = sources.load_rows(TASK, split)[::step]
-        write(name, [{"text": TASK.retrieval_text(row), "label": TASK.labels.index(row.label)} for row in rows])
-    texts = [TASK.retrieval_text(row) for row in sources.load_rows(TASK, "train")]
-    write("long", [{"text": "\n".join(texts[start : start + count])} for start, count in ((0, 1), (3, 5), (11, 131))])
+        lines = [{"text": TASK.retrieval_text(row), "label": TASK.labels.index(row.label)} for row in rows]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "choice.yaml").write_text(CHOICES.format(folder, sampler, json.dumps(TASK.label_words)))
-    (folder / "rolling.yaml").write_text(ROLLING.format(folder))
 
 
 def evaluate(model, folder: pathlib.Path, **options):
     found = lm_eval_tasks.TaskManager(include_path=str(folder), include_defaults=False)
     result = lm_eval.simple_evaluate(
-        model, tasks=["choice", "rolling"], task_manager=found, bootstrap_iters=0, log_samples=True, **options
+        model, tasks=["choice"], task_manager=found, bootstrap_iters=0, log_samples=True, **options
     )
-    scores = {
-        name: [np.array(sample["resps"], float).ravel() for sample in samples]
-        for name, samples in result["samples"].items()
-    }
-    return result["results"], scores
+    scores = [np.array(sample["resps"], float).ravel() for sample in result["samples"]["choice"]]
+    return result["results"]["choice"]["acc,none"], np.concatenate(scores)
 
 
 @pytest.mark.parametrize(("sampler", "num_fewshot"), [("first_n", 5), ("default", 0)])
 def test_the_same_numbers_as_the_hugging_face_backend(tmp_path, ours, theirs, sampler, num_fewshot):
-    write_tasks(tmp_path, sampler)
+    write_task(tmp_path, sampler)
     got, want = (evaluate(model, tmp_path, num_fewshot=num_fewshot) for model in (ours, theirs))
-    for name in ("choice", "rolling"):
-        np.testing.assert_allclose(np.concatenate(got[1][name]), np.concatenate(want[1][name]), rtol=1e-5, atol=1e-4)
-    assert got[0]["choice"]["acc,none"] == want[0]["choice"]["acc,none"]
+    np.testing.assert_allclose(got[1], want[1], rtol=1e-5, atol=1e-4)
+    assert got[0] == want[0]
+
+
+def test_rolling_likelihoods_of_whole_texts(ours, theirs):
+    texts = [TASK.retrieval_text(row) for row in sources.load_rows(TASK, "train")]
+    asked = requests(*(("\n".join(texts[start : start + count]),) for start, count in ((0, 1), (3, 5), (11, 131))))
+    got, want = (model.loglikelihood_rolling(asked, disable_tqdm=True) for model in (ours, theirs))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
 
 
 TEXTS = [
@@ -156,16 +143,13 @@ def test_invalid_context_length(length):
         harness.HarnessModel("tiny", max_length=length)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [([], "knnprompt scores texts"), (["--model=hf"], "--model=hf: this command only has knnprompt")],
-)
-def test_unsupported_requests_exit_with_one_line(tmp_path, monkeypatch, capsys, options, message):
-    write_tasks(tmp_path, "default")
-    text = (tmp_path / "rolling.yaml").read_text().replace("loglikelihood_rolling", "generate_until")
-    (tmp_path / "rolling.yaml").write_text(text)
-    command = ["harness", "--model_args", "pretrained=tiny", *options, "--tasks", "rolling"]
+def test_generation_exits_with_one_line(tmp_path, monkeypatch, capsys):
+    write_task(tmp_path, "default")
+    text = (tmp_path / "choice.yaml").read_text().replace("multiple_choice", "generate_until")
+    (tmp_path / "choice.yaml").write_text(text)
+    command = ["harness", "--model=knnprompt", "--model_args", "pretrained=tiny", "--tasks", "choice"]
     monkeypatch.setattr(sys, "argv", [*command, "--include_path", str(tmp_path)])
     with pytest.raises(SystemExit) as exit:
         harness.main()
-    assert exit.value.code == 2 and capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message}")
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: knnprompt scores texts")

@@ -143,27 +143,6 @@ def test_values_from_the_command_line(data):
     assert status in (None, 2) and is_one_line(printed) and printed.startswith("error: ") == (status == 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("fit", ["train.csv"], "unexpected argument 'train.csv': write options as --name=value"),
-        ("fit", ["--nokey"], "unknown option --nokey: --help lists them"),
-        ("fit", ["--stor=x"], "unknown option --stor: did you mean --store? --help lists them"),
-        ("look", [], "--store is required"),
-        ("predict", [*NEEDED, "--probabilities=maybe"], "--probabilities=maybe: it must be True or False"),
-        ("compare", ["--seeds="], "--seeds is required: Seeds of the draws of train rows; by default 1,2,3,4,5."),
-        ("compare", ["--seeds=(-1,)"], "--seeds=(-1,): at least 0 is required"),
-        ("compare", ["--knn.k=3"], "unknown option --knn.k: did you mean --options.knn.k?"),
-        ("paper", ["--config=configs/paper.py:table_7"], "experiment='table_7': choose from"),
-        ("tune", ["--seed=2147483648"], "--seed=2147483648: at most 2147483647 is allowed"),
-        ("compare", [f"--options.knn.k={'9' * 5000}"], f"--options.knn.k={'9' * 40}…{'9' * 20}: it must be a whole"),
-    ],
-)  # fmt: skip
-def test_messages(name, arguments, message):
-    status, printed, _ = begin(name, *arguments)
-    assert status == 2 and printed.startswith(f"error: {message}") and is_one_line(printed)
-
-
 class Loaded(Exception):
     """Weights would be read now."""
 

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import pathlib
-import random
 import shutil
 import site
 import subprocess
@@ -12,6 +11,8 @@ import sys
 import venv
 
 import pytest
+
+from knnprompt_jax.tasks import catalogue, sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Whatever an interpreter of that environment opens in the repository ends it; the libraries may lie there too.
@@ -26,42 +27,20 @@ def refuse(event, arguments, root={root!r}, libraries={libraries!r}):
 sys.addaudithook(refuse)
 """
 
-SAID = {
-    "billing": (
-        "I was charged {n} times for {thing}",
-        "refund {thing}, please",
-        "the invoice of {thing} has {n} errors",
-    ),
-    "outage": ("{thing} is down since {n} hours", "nothing loads in {thing}", "{thing} shows server error {n}00"),
-    "access": (
-        "I cannot log in to {thing}",
-        "my password for {thing} does not work",
-        "{thing} locked me out {n} times",
-    ),
-    "shipping": ("where is my parcel with {thing}?", "{thing} came {n} days late", "the box of {thing} was broken"),
-    "feature": (
-        "could {thing} have a dark mode?",
-        "please add {n} languages to {thing}",
-        "I wish {thing} could export",
-    ),
-    "praise": ("thank you, {thing} is great", "I love {thing}, {n} stars", "{thing} made my day"),
-}
-THINGS = ("the shop", "my account", "the app", "the printer", "the new phone", "your site", "the archive", "the tablet")
+TASK = catalogue.get("demo")
 
 
-def tickets(classes: tuple[str, ...], count: int, seed: int) -> list[tuple[str, str]]:
-    """Texts with their classes, `count` of each."""
-    rng = random.Random(seed)
-    return [
-        (rng.choice(SAID[name]).format(thing=rng.choice(THINGS), n=rng.randint(2, 9)), name)
-        for _ in range(count)
-        for name in classes
-    ]
+def tickets(split: str, classes: str) -> list[dict[str, str]]:
+    """The demo's rows of some classes, with their words as labels."""
+    rows = [row for row in sources.load_rows(TASK, split) if row.label in classes]
+    return [{"text": row.fields["sentence"], "label": TASK.label_words[int(row.label)]} for row in rows]
 
 
-def write(path: pathlib.Path, header: tuple[str, ...], rows: list[tuple]) -> None:
+def write(path: pathlib.Path, rows: list[dict[str, str]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def read(path: pathlib.Path) -> list[dict[str, str]]:
@@ -103,38 +82,28 @@ def knnprompt(folder: pathlib.Path, *arguments: str, status: int = 0) -> str:
 
 
 def test_the_job_of_a_support_desk(folder):
-    """Tickets of five classes, some labelled wrongly, which are found and corrected; later a sixth class."""
-    old, new = tuple(SAID)[:5], tuple(SAID)[5:]
-    rows = tickets(old, 24, seed=1)
-    wrong = {31: "billing", 58: "outage", 77: "feature"}
-    assert all(rows[number][1] != label for number, label in wrong.items())
-    train = [(text, wrong.get(number, label)) for number, (text, label) in enumerate(rows)]
-    write(folder / "tickets.csv", ("text", "label"), train)
-    write(folder / "held_out.csv", ("text", "label"), tickets(old, 12, seed=2))
+    """Tickets of five classes, one labelled wrongly, which is corrected; later a sixth class."""
+    train, new = tickets("train", "01234"), tickets("train", "5")
+    write(folder / "tickets.csv", [{**train[0], "label": train[1]["label"]}, *train[1:]])
+    write(folder / "held_out.csv", tickets("dev_subsample", "01234"))
     knnprompt(folder, "fit", "--train_file=tickets.csv", "--store=desk", "--model=tiny", "--demo_shots=0")
-
-    def accuracy() -> float:
-        knnprompt(folder, "evaluate", "--store=desk", "--input=held_out.csv", "--output=measured")
-        return json.loads((folder / "measured" / "measures.json").read_text())["accuracy"]
-
-    before = accuracy()
-    assert before > 0.6
     knnprompt(folder, "look", "--store=desk", "--output=seen")
-    suggested = {int(row["id"]): row["suggested"] for row in read(folder / "seen" / "suggestions.csv")}
-    found = [(number, rows[number][1]) for number in wrong if suggested.get(number)]
-    assert len(found) >= 2
-    write(folder / "corrected.csv", ("id", "label"), found)
+    assert (
+        "suggested" in (folder / "seen" / "suggestions.csv").read_text() and (folder / "seen" / "index.html").exists()
+    )
+    write(folder / "corrected.csv", [{"id": "0", "label": train[0]["label"]}])
     knnprompt(folder, "fit", "--store=desk", "--relabel=corrected.csv")
-    assert accuracy() >= before - 0.05
-    write(folder / "more.csv", ("text", "label"), tickets(new, 24, seed=3))
-    assert "praise" in knnprompt(folder, "fit", "--store=desk", "--append=more.csv")
-    asked = tickets((*old, *new), 5, seed=4)
-    write(folder / "asked.csv", ("number", "text"), [(f"Q-{i}", text) for i, (text, _) in enumerate(asked)])
-    knnprompt(folder, "predict", "--store=desk", "--input=asked.csv", "--output=answers.csv", "--keep=all")
+    knnprompt(folder, "evaluate", "--store=desk", "--input=held_out.csv", "--output=measured")
+    assert json.loads((folder / "measured" / "measures.json").read_text())["accuracy"] > 0.4
+    write(folder / "more.csv", new)
+    assert new[0]["label"] in knnprompt(folder, "fit", "--store=desk", "--append=more.csv")
+    asked = [{"number": f"Q-{place}", **row} for place, row in enumerate(tickets("dev_subsample", "012345"))]
+    write(folder / "asked.csv", asked)
+    knnprompt(folder, "predict", "--store=desk", "--input=asked.csv", "--output=answers.csv", "--keep=number")
     answers = read(folder / "answers.csv")
-    assert [row["number"] for row in answers] == [f"Q-{i}" for i in range(len(asked))]
-    right = [row["label"] == label for row, (_, label) in zip(answers, asked, strict=True)]
-    assert sum(right) / len(right) > 0.6 and any(right[place] for place in range(5, len(right), 6)), "praise too"
+    assert [row["number"] for row in answers] == [row["number"] for row in asked]
+    right = {row["label"] for row, given in zip(answers, asked, strict=True) if row["label"] == given["label"]}
+    assert right == set(TASK.label_words)
 
 
 def test_configs_are_found_from_any_folder(folder):

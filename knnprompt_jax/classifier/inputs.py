@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import sources, tables
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks import sources
+from knnprompt_jax.tasks.task import Example, Task, label_string, rows_of
 
 UNIFORM = "uniform"
 
@@ -46,7 +46,7 @@ def queries(task: Task, X: Any) -> list[Example]:
     """Return examples without labels; raise UserError, with the row, where a field is missing or empty."""
     return [
         Example(sources.fields_of(task, f"row {index}", row), "", index, f"row {index}")
-        for index, row in enumerate(tables.rows_of(X, task.fields))
+        for index, row in enumerate(rows_of(X, task.fields))
     ]
 
 
@@ -67,7 +67,7 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
 
 def label_strings(labels: Iterable[Any]) -> list[str]:
     """Convert labels to strings as a task writes them; raise UserError on one that is no text, integer or boolean."""
-    return [tables.label_string(f"label {index}", label) for index, label in enumerate(labels)]
+    return [label_string(f"label {index}", label) for index, label in enumerate(labels)]
 
 
 def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: Iterable[Any]) -> dict[int, str]:

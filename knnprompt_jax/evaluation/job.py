@@ -11,7 +11,7 @@ from knnprompt_jax import files, options, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.evaluation import measures, sections
-from knnprompt_jax.prediction import batches, rows
+from knnprompt_jax.prediction import batches
 from knnprompt_jax.report import page
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import sources
@@ -71,9 +71,8 @@ def run(settings: EvaluationSettings) -> Evaluation:
 
 def measure(classifier: Classifier, examples: Sequence[Example]) -> measures.Measures:
     """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
-    marked = (rows.MarkedRow(example, rows.Mark(count)) for count, example in enumerate(examples, 1))
     predicted, probabilities = [], []
-    for batch in batches.ahead(batches.read(marked, classifier)):
+    for batch in batches.ahead(batches.read(examples, classifier)):
         read = states.read(classifier.model, batch.prompts, title="rows", repeated=True)
         predictions = classifier.answer_states(read)
         predicted += predictions.labels.tolist()

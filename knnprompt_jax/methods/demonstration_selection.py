@@ -14,7 +14,7 @@ import numpy as np
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import in_context, method
 from knnprompt_jax.models import encoders
-from knnprompt_jax.prompts import individual
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example
 
 BM25 = "bm25"
@@ -62,7 +62,7 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     """Select demonstrations and predict by in-context learning."""
     problem = context.problem
     demonstrations = select(problem, settings)
-    prompts = individual.lay_out(
+    prompts = layout.lay_out_each(
         *(problem.task, demonstrations, problem.evaluation, problem.tokenize),
         *(context.model.context, problem.truncation),
     )

@@ -1,16 +1,16 @@
 """Label a file of rows with a saved classifier; an interrupted run can be resumed."""
 
-import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
-from knnprompt_jax import errors, files, options, parallel, states
+from knnprompt_jax import errors, options, parallel, states
 from knnprompt_jax.classifier import estimator, saving
-from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.prediction import batches, outputs, rows, writing
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks.task import Example
@@ -43,19 +43,16 @@ class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
         super().__post_init__()
         if self.input != rows.STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
             raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
-        if self.output != outputs.STANDARD:
+        if self.output != rows.STANDARD:
             saving.check_outside(pathlib.Path(self.output))
         if self.kind not in writing.KINDS:
-            if self.output != outputs.STANDARD:
-                files.check_writable(pathlib.Path(self.output))  # Report a broken link before a missing ending.
             raise errors.UserError(f"--output_format={self.kind}: choose from {', '.join(writing.KINDS)}")
 
     @property
     def kind(self) -> str:
         """The format of the output."""
-        if self.output == outputs.STANDARD:
-            return self.output_format or "jsonl"
-        return self.output_format or pathlib.Path(self.output).suffix[1:]
+        own = "jsonl" if self.output == rows.STANDARD else pathlib.Path(self.output).suffix[1:]
+        return self.output_format or own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,51 +71,50 @@ def run(settings: PredictionSettings) -> Summary:
       UserError: no such classifier, input or model; an output that exists, cannot be written or is written by another process; a
         bad row, once the rows before it are written.
     """
-    saved = saving.read(pathlib.Path(settings.store))
-    output_context: contextlib.AbstractContextManager[outputs.Output]
-    if settings.output == outputs.STANDARD:
-        output_context = contextlib.nullcontext(outputs.StandardOutput())
-    else:
-        plan = {"store": saved.digest, "output_format": settings.kind}
-        plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
-        output_context = outputs.to_file(pathlib.Path(settings.output), plan, settings.overwrite)
-    with output_context as output:
-        source = settings.input, settings.format, settings.encoding
-        may_restart = settings.overwrite and settings.input != rows.STANDARD  # A pipe can be read only once.
-        if may_restart and isinstance(output, outputs.FileOutput) and not rows.begins_alike(*source, output.mark):
-            output.start_anew()
-        waiting = rows.read(saved.content.task, *source, output.mark)
-        first = next(waiting, None)
-        example = first.example if first else None
-        if isinstance(example, errors.UserError) and settings.on_bad == "stop":
-            raise example
-        if isinstance(example, Example):
-            writing.kept(settings.keep, example.other)
-        classifier = estimator.restore(saved, saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
-        started, earlier = time.monotonic(), output.mark.rows
-        count = _label(settings, classifier, itertools.chain([first] if first else [], waiting), output)
-    return Summary(count, earlier, time.monotonic() - started)
+    saved, skip_bad = saving.read(pathlib.Path(settings.store)), settings.on_bad == "skip"
+    read = functools.partial(
+        rows.read, saved.content.task, settings.input, settings.format, settings.encoding, skip_bad
+    )
+    if settings.output == rows.STANDARD:
+        return _label(settings, saved, read())
+    plan = {"store": saved.digest, "output_format": settings.kind}
+    plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
+    with outputs.to_file(pathlib.Path(settings.output), plan, settings.overwrite) as output:
+        summary = _label(settings, saved, output.unfinished(read, settings.input), output)
+        output.finish()
+    return summary
 
 
 def _label(
-    settings: PredictionSettings, classifier: Classifier, waiting: Iterable[rows.MarkedRow], output: outputs.Output
-) -> int:
-    """Label the remaining rows and return their number."""
-    classes, count = tuple(classifier.classes_.tolist()), 0
-    form = writing.Format(settings.kind, classes, settings.probabilities, tuple(output.kept))
-    begins, skip = not output.mark.rows, settings.on_bad == "skip"
-    for batch in batches.ahead(batches.read(waiting, classifier, settings.characters, skip)):
+    settings: PredictionSettings,
+    saved: saving.Saved,
+    unfinished: Iterator[rows.Row],
+    output: outputs.FileOutput | None = None,
+) -> Summary:
+    """Label the remaining rows; write to standard output if there is no other output."""
+    first, earlier = next(unfinished, None), output.num_rows if output else 0
+    if isinstance(first, errors.UserError):
+        raise first
+    kept = writing.kept(settings.keep, first.other) if first else ()
+    if output:
+        kept = output.kept = output.kept if output.num_bytes else kept
+    classifier = estimator.restore(saved, saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
+    form = writing.Format(settings.kind, tuple(classifier.classes_.tolist()), settings.probabilities, kept)
+    write, started, count = output.write if output else _print, time.monotonic(), 0
+    header = b"" if output and output.num_bytes else form.header()
+    waiting = itertools.chain([first] if first else [], unfinished)
+    for batch in batches.ahead(batches.read(waiting, classifier, settings.characters)):
         title = f"rows from {batch.examples[0].row:,}"
         read = states.read(classifier.model, batch.prompts, title=title, repeated=True)
         predictions = classifier.answer_states(read).abstaining(settings.abstain)
-        if begins:
-            output.kept = writing.kept(settings.keep, batch.examples[0].other)
-            form = dataclasses.replace(form, kept=output.kept)
-        text = (form.header() if begins else b"") + form.lines(batch.examples, predictions)
-        count, begins = count + len(batch.examples), False
-        if not output.write(text, batch.mark):
-            return count
-    if begins:  # There were no rows.
-        output.write(form.header(), output.mark)
-    output.finish()
-    return count
+        write(header + form.lines(batch.examples, predictions), batch.examples)
+        header = b""
+        count += len(batch.examples)
+    if header:  # There were no rows.
+        write(header, ())
+    return Summary(count, earlier, time.monotonic() - started)
+
+
+def _print(content: bytes, examples: Sequence[Example]) -> None:
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()

@@ -1,96 +1,97 @@
-"""Outputs of predictions: a file that appears when it is complete and can be resumed, or standard output."""
+"""The output file of predictions: it appears when it is complete, and an interrupted run resumes."""
 
 import contextlib
-import dataclasses
+import hashlib
+import itertools
 import json
 import os
 import pathlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.prediction import rows
-
-STANDARD = "-"
-
-
-class StandardOutput:
-    """Standard output. A reader that closes it ends the run."""
-
-    mark = rows.Mark()
-    kept: tuple[str, ...] = ()
-
-    def write(self, content: bytes, mark: rows.Mark) -> bool:
-        """Write a batch; return False if nobody reads any more."""
-        del mark
-        try:
-            with files.refusals(pathlib.Path("standard output")):
-                sys.stdout.buffer.write(content)
-                sys.stdout.buffer.flush()
-        except errors.UserError as error:
-            # Python flushes once more at the end, and would report the same error.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if not isinstance(error.__cause__, BrokenPipeError):
-                raise
-            return False
-        return True
-
-    def finish(self) -> None:
-        """Do nothing: all batches are written."""
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example
 
 
 class FileOutput:
-    """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` records how much of it is finished.
+    """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` notes how much of it is finished.
 
     Attributes:
-      mark: the rows that earlier runs have labelled.
+      num_rows: rows of the input that are finished, bad ones among them included.
+      num_bytes: finished bytes of the output.
       kept: the columns of the input that are copied; set with the first batch.
     """
+
+    num_rows: int
+    num_bytes: int
+    kept: tuple[str, ...]
 
     def __init__(self, path: pathlib.Path, plan: dict[str, Any], overwrite: bool = False):
         """Begin or resume the file at `path`, which the caller has locked.
 
         Args:
           plan: everything that the predictions depend on, except the rows.
-          overwrite: replace an earlier file once the new one is complete, and drop what a run with another plan began.
+          overwrite: replace an earlier file once the new one is complete, and drop what a run with another plan or of
+            other rows began.
 
         Raises:
           UserError: the file exists already, or an unfinished run had another plan or was damaged.
         """
-        self.path, self.plan = path, plan
-        self.mark, self.kept, self._num_bytes = rows.Mark(), (), 0
+        self.path, self.plan, self._overwrite = path, plan, overwrite
         self._draft = files.draft(path)
         self._progress = self._draft.with_suffix(".progress")
         with files.refusals(path):
-            if path.exists():
-                if not self._draft.exists():  # The process died when everything was finished.
-                    self._progress.unlink(missing_ok=True)
-                if not overwrite:
-                    raise errors.UserError(f"{path}: exists already; choose another file, or --overwrite it")
+            if not self._draft.exists():  # The process died when everything was finished.
+                self._progress.unlink(missing_ok=True)
+            if path.exists() and not overwrite:
+                raise errors.UserError(f"{path}: exists already; choose another file, or --overwrite it")
             if self._progress.exists():
-                self._resume(overwrite)
+                self._resume()
             else:
-                self._draft.unlink(missing_ok=True)
+                self._begin()
 
-    def write(self, content: bytes, mark: rows.Mark) -> bool:
-        """Append the predictions of a batch, durably, and record them as finished."""
+    def unfinished(self, read: Callable[[], Iterator[rows.Row]], source: str) -> Iterator[rows.Row]:
+        """Return the rows after those that an earlier run has finished.
+
+        Args:
+          read: returns the rows of the input from the first one on.
+          source: the path of the input, or - for standard input, which can be read only once.
+
+        Raises:
+          UserError: the input does not begin with the finished rows. With `overwrite` the output begins anew instead.
+        """
+        remaining = read()
+        for row in remaining:
+            if isinstance(row, errors.UserError) or row.row >= self.num_rows:
+                remaining = itertools.chain([row], remaining)
+                break
+            self._digest.update(splits.row_content(row))
+        if self._digest.hexdigest() == self._checksum:
+            return remaining
+        if source == rows.STANDARD or not self._overwrite:
+            raise errors.UserError(
+                f"{source}: its first {self.num_rows} rows are not those that were labelled already: "
+                "choose another output, or --overwrite it"
+            )
+        self._begin()
+        return read()
+
+    def write(self, content: bytes, examples: Sequence[Example]) -> None:
+        """Append the predictions of a batch, durably, and note them as finished."""
         with files.refusals(self.path), self._draft.open("ab") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        self.mark, self._num_bytes = mark, self._num_bytes + len(content)
-        note = {"plan": self.plan, **dataclasses.asdict(mark), "bytes": self._num_bytes, "kept": self.kept}
+        for example in examples:
+            self._digest.update(splits.row_content(example))
+            self.num_rows = example.row + 1
+        self.num_bytes += len(content)
+        note = {"plan": self.plan, "rows": self.num_rows, "checksum": self._digest.hexdigest()}
+        note |= {"bytes": self.num_bytes, "kept": self.kept}
         with files.new_file(self._progress) as draft:
             draft.write_text(json.dumps(note), encoding="utf-8")
-        return True
-
-    def start_anew(self) -> None:
-        """Drop what earlier runs have labelled."""
-        with files.refusals(self.path):
-            self._progress.unlink()
-            self._draft.unlink(missing_ok=True)
-        self.mark, self.kept, self._num_bytes = rows.Mark(), (), 0
 
     def finish(self) -> None:
         """Put the complete file in its place."""
@@ -99,31 +100,37 @@ class FileOutput:
             files.finish_file(self.path)
             self._progress.unlink(missing_ok=True)
 
-    def _resume(self, overwrite: bool) -> None:
+    def _resume(self) -> None:
         try:
             note = json.loads(self._progress.read_text(encoding="utf-8"))
-            plan, mark = note["plan"], rows.Mark(note["rows"], note["checksum"])
-            kept, num_bytes = tuple(note["kept"]), int(note["bytes"])
-            size = self._draft.stat().st_size if self._draft.exists() else 0
-            if size < num_bytes:
-                raise ValueError(f"{size} of {num_bytes} bytes")
-        except (ValueError, TypeError, KeyError, RecursionError):
+            differing = [name for name, value in self.plan.items() if note["plan"].get(name) != value]
+            self.num_rows, self._checksum = int(note["rows"]), note["checksum"]
+            self.num_bytes, self.kept = int(note["bytes"]), tuple(note["kept"])
+            if (size := self._draft.stat().st_size) < self.num_bytes:
+                raise ValueError(f"{size} of {self.num_bytes} bytes")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise errors.UserError(
                 f"{self.path}: an unfinished run is damaged: remove {self._draft} and {self._progress} to start anew"
             ) from None
-        if differing := [name for name, value in self.plan.items() if plan.get(name) != value]:
-            if overwrite:
-                self.start_anew()
-                return
+        if not differing:
+            self._digest = hashlib.sha256()
+            os.truncate(self._draft, self.num_bytes)
+        elif self._overwrite:
+            self._begin()
+        else:
             raise errors.UserError(
                 f"{self.path}: an unfinished run differs in {', '.join(differing)}: choose another file, or --overwrite it"
             )
-        self.mark, self.kept, self._num_bytes = mark, kept, num_bytes
-        if self._draft.exists():
-            os.truncate(self._draft, num_bytes)
 
-
-Output = StandardOutput | FileOutput
+    def _begin(self) -> None:
+        """Drop what earlier runs have written."""
+        self.num_rows = self.num_bytes = 0
+        self.kept = ()
+        self._digest = hashlib.sha256()
+        self._checksum = self._digest.hexdigest()
+        with files.refusals(self.path):
+            self._progress.unlink(missing_ok=True)
+            self._draft.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,10 @@ import functools
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier.inputs import Predictions
@@ -52,66 +54,62 @@ class Format:
     all_probabilities: bool
     kept: tuple[str, ...] = ()
 
-    @functools.cached_property
+    @property
     def probability_columns(self) -> tuple[str, ...]:
         """The CSV column of each class."""
-        return _without_clashes(["_".join(["probability", *str(label).split()]) for label in self.classes], _OURS)
+        return tuple(f"probability_{label}" for label in self.classes)
 
     @functools.cached_property
     def kept_as(self) -> tuple[str, ...]:
         """The output names of the kept columns, which must not clash with our own."""
+        names: list[str] = []
         ours = {*_OURS, "probabilities", *self.probability_columns}
-        return _without_clashes([f"input_{name}" if name in ours else name for name in self.kept], ours)
+        for name in self.kept:
+            while name in {*names, *ours}:
+                name = f"input_{name}"
+            names.append(name)
+        return tuple(names)
 
     def header(self) -> bytes:
         """Return the header of the output."""
         if self.kind == "jsonl":
             return b""
         probabilities = self.probability_columns if self.all_probabilities else ()
-        return _csv(["row", *map(tables.to_cell, self.kept_as), *_OURS[1:], *probabilities])
+        return _csv([["row", *map(tables.to_cell, self.kept_as), *_OURS[1:], *probabilities]])
 
     def lines(self, examples: Sequence[Example], predictions: Predictions) -> bytes:
         """Return a line (a record in CSV) for each of these rows, with its prediction."""
-        write, written = self._cells if self.kind == "csv" else self._json, []
-        answers = predictions.labels.tolist(), predictions.ids.tolist()
-        numbers = predictions.probabilities, predictions.distances
-        for example, label, ids_k, shares_C, distances_k in zip(examples, *answers, *numbers, strict=True):
-            shares = {name: _short(share) for name, share in zip(self.classes, shares_C, strict=True)}
-            neighbours = {number: _short(distance) for number, distance in zip(ids_k, distances_k, strict=True)}
-            columns = {name: example.other.get(column) for name, column in zip(self.kept_as, self.kept, strict=True)}
-            written.append(write(example.row, columns, label, shares, neighbours))
-        return b"".join(written)
+        answers = (
+            predictions.labels.tolist(),
+            predictions.probabilities,
+            predictions.ids.tolist(),
+            predictions.distances,
+        )
+        records = [self._record(*answer) for answer in zip(examples, *answers, strict=True)]
+        if self.kind == "csv":
+            return _csv(map(self._cells, records))
+        lines = [json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records]
+        # A lone surrogate, which other columns than the texts may hold, becomes an escape.
+        return "".join(lines).encode("utf-8", "backslashreplace")
 
-    def _json(self, row: int, columns: Mapping[str, Any], label: Any, shares: dict, neighbours: dict) -> bytes:
-        near = [{"id": number, "distance": distance} for number, distance in neighbours.items()]
-        kept = {name: _finite(value) for name, value in columns.items()}
-        record = {"row": row, **kept, "label": label, "probability": _probability(label, shares), "neighbours": near}
+    def _record(
+        self, example: Example, label: Any, probabilities_C: np.ndarray, ids_k: list[int], distances_k: np.ndarray
+    ) -> dict[str, Any]:
+        shares = {name: _short(share) for name, share in zip(self.classes, probabilities_C, strict=True)}
+        near = [{"id": number, "distance": _short(one)} for number, one in zip(ids_k, distances_k, strict=True)]
+        columns = [_finite(example.other.get(column)) for column in self.kept]
+        record = {"row": example.row, **dict(zip(self.kept_as, columns, strict=True)), "label": label}
+        # Where the classifier abstains, this is the likeliest class's.
+        record |= {"probability": max(shares.values()) if label is None else shares[label], "neighbours": near}
         if self.all_probabilities:
             record["probabilities"] = {str(name): share for name, share in shares.items()}
-        # A lone surrogate, which other columns than the texts may hold, becomes an escape.
-        return json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"
+        return record
 
-    def _cells(self, row: int, columns: Mapping[str, Any], label: Any, shares: dict, neighbours: dict) -> bytes:
-        joined = [" ".join(map(str, values)) for values in (neighbours.keys(), neighbours.values())]
-        every = shares.values() if self.all_probabilities else ()
-        kept = [tables.to_cell(_text(value)) for value in columns.values()]
-        return _csv([row, *kept, tables.to_cell(_text(label)), _probability(label, shares), *joined, *every])
-
-
-def _probability(label: Any, shares: dict[Any, float]) -> float:
-    """Return the probability of the label, or of the likeliest class if there is no label."""
-    return max(shares.values()) if label is None else shares[label]
-
-
-def _without_clashes(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
-    """Append underscores to names that are taken already."""
-    used, free = {*taken}, []
-    for name in names:
-        while name in used:
-            name += "_"
-        used.add(name)
-        free.append(name)
-    return tuple(free)
+    def _cells(self, record: dict[str, Any]) -> list[Any]:
+        near = [" ".join(str(one[name]) for one in record["neighbours"]) for name in ("id", "distance")]
+        texts = [_text(record[name]) for name in (*self.kept_as, "label")]
+        every = record.get("probabilities", {}).values()
+        return [record["row"], *map(tables.to_cell, texts), record["probability"], *near, *every]
 
 
 def _text(value: Any) -> str:
@@ -126,9 +124,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _csv(cells: Sequence[Any]) -> bytes:
+def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 

@@ -129,6 +129,36 @@ def lay_out(
     )
 
 
+def lay_out_each(
+    task: Task,
+    demonstrations: Sequence[Sequence[Example]],
+    queries: Sequence[Example],
+    tokenize: Tokenize,
+    context: int,
+    truncation: str = "left",
+) -> Prompts:
+    """Lay out one prompt per query, after its own demonstrations; arguments and errors are those of `lay_out`.
+
+    With truncation "drop" each prompt drops its own demonstrations; `dropped_demonstrations` is the largest number.
+    """
+    if not queries:
+        return Prompts(groups=(), num_prompts=0)
+    laid_out = [
+        lay_out(task, own, [query], tokenize, context, truncation)
+        for own, query in zip(demonstrations, queries, strict=True)
+    ]
+    groups = [group for prompts in laid_out for group in prompts.groups]
+    suffixes = tuple(np.concatenate([group.prefix_P, group.suffixes[0]]) for group in groups)
+    whole = PromptGroup(np.array([], np.int32), suffixes, np.arange(len(queries)))
+    return Prompts(
+        groups=(whole,),
+        num_prompts=len(queries),
+        num_truncated=sum(prompts.num_truncated for prompts in laid_out),
+        num_oversized=sum(prompts.num_oversized for prompts in laid_out),
+        dropped_demonstrations=max(prompts.dropped_demonstrations for prompts in laid_out),
+    )
+
+
 def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
     """Return one token per class, in class order: the last sub-token of a blank and the label word, as in the paper's
     released code, or the first, as in its text.

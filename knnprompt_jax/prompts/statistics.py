@@ -1,10 +1,9 @@
 """The number of shots that fit in a context, and the other task statistics of the paper's appendix."""
 
 import collections
-import dataclasses
 import random
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,16 +31,6 @@ class ShotLimit(NamedTuple):
     max_shots: int
     truncated: float
     m_t: int
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskStatistics:
-    """A column of the appendix table; `limits` are given by context length."""
-
-    task: str
-    num_classes: int
-    average_template_tokens: float
-    limits: Mapping[int, ShotLimit]
 
 
 def max_shots_in_context(task_name: str, context: int) -> int | None:
@@ -77,15 +66,12 @@ def compute_m_t(
 
 def describe(
     task: Task, train: Sequence[Example], queries: Sequence[Example], tokenize: Tokenize, contexts: Sequence[int]
-) -> TaskStatistics:
-    """Return the statistics of one task; the average is over the labelled train texts without their trailing newline."""
-    labelled = [task.render(example, example.label).removesuffix("\n") for example in train]
-    return TaskStatistics(
-        task=task.name,
-        num_classes=task.num_classes,
-        average_template_tokens=float(np.mean(_num_tokens(labelled, tokenize))),
-        limits=_limits(task, train, queries, tokenize, contexts),
-    )
+) -> list[dict[str, Any]]:
+    """Return a row for each context; the average is over the labelled train texts without their trailing newline."""
+    lengths = _num_tokens([task.render(example, example.label).removesuffix("\n") for example in train], tokenize)
+    row = {"task": task.name, "num_classes": task.num_classes, "average_template_tokens": float(np.mean(lengths))}
+    limits = _limits(task, train, queries, tokenize, contexts)
+    return [{**row, "context": context, **limit._asdict()} for context, limit in limits.items()]
 
 
 def _limits(

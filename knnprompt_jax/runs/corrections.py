@@ -8,8 +8,7 @@ from typing import Any
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.tasks import formats
-from knnprompt_jax.tasks import tables as label_tables
-from knnprompt_jax.tasks.task import Task, listed
+from knnprompt_jax.tasks.task import Task, label_string, listed
 
 ID, LABEL, SUGGESTED = "id", "label", "suggested"
 
@@ -81,4 +80,4 @@ def _cell(place: str, row: Mapping[str, Any], column: str) -> str:
     if column not in row:
         raise errors.UserError(f"{place}: lacks the column {column!r}; it has {listed(row)}")
     value = row[column]
-    return "" if value is None else label_tables.label_string(place, value)
+    return "" if value is None else label_string(place, value)

@@ -154,18 +154,14 @@ def decoding(encoding: str, message: Callable[[UnicodeError], str]) -> Iterator[
 
 def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
     """Describe the line and byte of the first undecodable character, by reading the file again."""
-    kind, reason = encoding.upper(), getattr(error, "reason", error)
-    if not isinstance(error, UnicodeDecodeError):  # The byte order mark is missing.
-        return f"{path}:1: not {kind}: {reason}"
-    content = path.read_bytes()
-    try:
-        content.decode(encoding)
-    except UnicodeDecodeError as whole:
-        line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
-        end = f"the file ends within a character, after {len(content)} bytes"
-        byte = f"byte {whole.start} is 0x{content[whole.start]:02x}"
-        return f"{path}:{line}: not {kind}: {end if reason == 'unexpected end of data' else byte}: {reason}"
-    return f"{path}: not {kind}: {reason}"
+    line, byte, content = 1, "", path.read_bytes()
+    if isinstance(error, UnicodeDecodeError):  # Otherwise the byte order mark is missing.
+        try:
+            content.decode(encoding)
+        except UnicodeDecodeError as whole:
+            line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
+            byte = f"byte {whole.start} is 0x{content[whole.start]:02x}: "
+    return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}"
 
 
 def _parquet(path: Traversable) -> Iterator[Row]:

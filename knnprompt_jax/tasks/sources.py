@@ -7,9 +7,9 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, formats, hub, tables
+from knnprompt_jax.tasks import catalogue, formats, hub
 from knnprompt_jax.tasks.hub import HubSource
-from knnprompt_jax.tasks.task import Example, Task, listed
+from knnprompt_jax.tasks.task import Example, Task, label_string, listed
 
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -42,8 +42,7 @@ def load_rows(
       UserError: with file and line, if a file is missing, empty or malformed, or a row has a missing, empty or non-string text
         or a missing or unknown label.
     """
-    given = [place for place in (data_dir, path, hub_source) if place is not None]
-    if len(given) > 1:
+    if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: data_dir, path or hub_source")
     if hub_source is not None:
         where, rows = hub_source.dataset, hub.read(hub_source, split)
@@ -54,18 +53,12 @@ def load_rows(
         where, rows = f"{folder / split}.jsonl", read_split(folder, split, restore_dropped)
     if not rows:
         raise errors.UserError(f"{where}: no rows")
-    if path is not None:
-        _check_labels(path, [row for _, row in rows], label_column)
-    else:
-        subject = f"split {split!r} of task {task.name!r}"
-        _check_labels(where, [row for _, row in rows], label_column, subject, "choose another split")
     return [to_example(task, place, row, index, label_column) for index, (place, row) in enumerate(rows)]
 
 
 def infer(path: str, encoding: str = "utf-8", label_column: str = "label", fields: Sequence[str] = ()) -> Task:
     """Return the task inferred from a file's columns, like `Task.infer`; raise UserError with the file if that fails."""
     rows = [row for _, row in formats.read(pathlib.Path(path), encoding)]
-    _check_labels(path, rows, label_column)
     try:
         return Task.infer(rows, label=label_column, fields=fields or None)
     except errors.UserError as error:
@@ -75,47 +68,24 @@ def infer(path: str, encoding: str = "utf-8", label_column: str = "label", field
 def labels_in(path: str, encoding: str = "utf-8", label_column: str = "label") -> set[str]:
     """Return the labels in a file; raise UserError with file and line if a label is neither a text nor a whole number."""
     rows = formats.read(pathlib.Path(path), encoding)
-    return {tables.label_string(place, row[label_column]) for place, row in rows if label_column in row}
-
-
-def _check_labels(
-    where: str,
-    rows: Sequence[Mapping[str, Any]],
-    label_column: str,
-    subject: str = "the file",
-    advice: str = "name the column of the labels (label_column)",
-) -> None:
-    """Raise UserError with advice if no row has a label."""
-    if rows and not any(label_column in row for row in rows):
-        only = listed(rows[0])
-        raise errors.UserError(
-            f"{where}: {subject} is unlabelled: no row has a {label_column!r}, only {only}; {advice}"
-        )
+    return {label_string(place, row[label_column]) for place, row in rows if label_column in row}
 
 
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:
-    if data_dir is not None:
-        folder = pathlib.Path(data_dir) / task.name
-        if not folder.is_dir():
-            raise errors.UserError(
-                f"{folder}: no such folder; {data_dir} holds {_content(folder.parent)}; {_places(task)}"
-            )
-        return folder
-    if task.name == catalogue.DEMO:
+    if data_dir is None and task.name == catalogue.DEMO:
         return catalogue.demo_folder()
-    raise errors.UserError(
-        f"task {task.name!r}: its rows are not here (only those of {catalogue.DEMO!r} come with the package): {_places(task)}"
-    )
-
-
-def _places(task: Task) -> str:
-    """Describe the options that give a task's rows."""
+    folder = pathlib.Path(data_dir or "") / task.name
+    if data_dir is not None and folder.is_dir():
+        return folder
+    missing = f"task {task.name!r}: its rows are not here (only those of {catalogue.DEMO!r} come with the package)"
+    if data_dir is not None:
+        missing = f"{folder}: no such folder; {data_dir} holds {_content(folder.parent)}"
     hub = ""
     if task.name in catalogue.names() and task.name != catalogue.DEMO:
         hub = f"hub takes them from the Hugging Face Hub ({catalogue.hub_source(task.name).dataset}), "
-    return (
-        f"{hub}data_dir from <data_dir>/{task.name}/train.jsonl and dev_subsample.jsonl, train_file and eval_file from "
-        "tables (docs/own_data.md)"
+    raise errors.UserError(
+        f"{missing}: {hub}data_dir from <data_dir>/{task.name}/train.jsonl and dev_subsample.jsonl, "
+        "train_file and eval_file from tables (docs/own_data.md)"
     )
 
 
@@ -156,7 +126,8 @@ def to_example(task: Task, place: str, row: Mapping[str, Any], index: int, label
     """
     fields = fields_of(task, place, row)
     if label_column not in row:
-        raise errors.UserError(f"{place}: lacks the field {label_column!r}; it has {listed(row)}")
+        advice = "name the column of the labels (label_column), or choose another split"
+        raise errors.UserError(f"{place}: has no label {label_column!r}, only {listed(row)}: {advice}")
     return Example(
         fields=fields,
         label=label_of(task, place, row[label_column]),
@@ -185,7 +156,7 @@ def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
 
 def label_of(task: Task, place: str, label: Any) -> str:
     """Return the task's label string for a row's label; raise UserError with the place if the task has no such label."""
-    name = tables.label_string(place, label)
+    name = label_string(place, label)
     if name not in task.classes:
         raise errors.UserError(f"{place}: unknown label {name!r}; choose from {listed(task.labels)}")
     return name

@@ -64,8 +64,8 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
         if not rows[label]:
             raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
     most, share = (max(rows.values()), 0.5) if shots is None else (shots - demo_shots, 1.0)
-    demonstrations = _sample(train, demo_shots, seed, share)
-    anchors = _sample(_without(train, demonstrations), most, seed)
+    demonstrations, others = _remove(train, _sample(train, demo_shots, seed, share))
+    anchors = _sample(others, most, seed)
     demo_counts = collections.Counter(example.label for example in demonstrations)
     anchor_counts = collections.Counter(example.label for example in anchors)
     counts = {label: ClassCounts(rows[label], demo_counts[label], anchor_counts[label]) for label in task.labels}
@@ -90,9 +90,14 @@ def rows_digest(rows: Iterable[Example]) -> str:
     """SHA-256 of rows in their order: the texts, the label and all other columns of each, but not where they come from."""
     digest = hashlib.sha256()
     for example in rows:
-        content = json.dumps([example.fields, example.label, example.other], sort_keys=True, default=str)
-        digest.update(content.encode() + b"\n")
+        digest.update(row_content(example))
     return digest.hexdigest()
+
+
+def row_content(example: Example) -> bytes:
+    """Return the texts, the label and all other columns of a row, to be hashed."""
+    content = json.dumps([example.fields, example.label, example.other], sort_keys=True, default=str)
+    return content.encode() + b"\n"
 
 
 def sample_by_class(
@@ -119,25 +124,14 @@ def _sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1
     return sample
 
 
-def _without(rows: Iterable[Example], removed: Sequence[Example]) -> list[Example]:
-    """Return the rows minus the first equal copy of each removed row, like `list.remove` for each, in one pass.
-
-    If the first copy is not the removed row itself, it takes that row's place later on, so that no row is lost or duplicated.
-    """
-    left, places = collections.Counter(removed), {example.row for example in removed}
-    begins = {
-        _first_text(example) for example in left
-    }  # Cheaper than hashing whole rows, and nearly all rows differ here.
-    spared, kept = collections.defaultdict(list), []
+def _remove(rows: Iterable[Example], drawn: Iterable[Example]) -> tuple[list[Example], list[Example]]:
+    """Return the drawn rows, each as its first equal copy, and the other rows: `list.remove` for each, in one pass."""
+    drawn, copies, others = list(drawn), collections.defaultdict(list), []
+    wanted = collections.Counter(drawn)
     for example in rows:
-        if _first_text(example) in begins and left[example]:
-            left[example] -= 1
-            if example.row not in places:
-                spared[example].append(example)
+        if wanted.get(example):
+            wanted[example] -= 1
+            copies[example].append(example)
         else:
-            kept.append(spared[example].pop(0) if example.row in places and spared[example] else example)
-    return kept
-
-
-def _first_text(example: Example) -> str:
-    return next(iter(example.fields.values()), "")
+            others.append(example)
+    return [copies[example].pop(0) for example in drawn], others

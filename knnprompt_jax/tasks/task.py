@@ -4,13 +4,13 @@ import dataclasses
 import functools
 import hashlib
 import json
+import numbers
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import tables
 
 _LISTED = 50
 _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
@@ -113,7 +113,7 @@ class Task:
         Raises:
           UserError: a column is missing, no column holds texts, or a label is neither a text nor a whole number.
         """
-        rows = tables.rows_of(X, fields or ("text",))
+        rows = rows_of(X, fields or ("text",))
         if not rows:
             raise errors.UserError(f"task {name!r}: X is empty: at least one row is needed")
         if fields is None:
@@ -124,9 +124,11 @@ class Task:
         if y is None:
             for index, row in enumerate(rows):
                 if label not in row:
-                    raise errors.UserError(f"row {index}: lacks the label {label!r}; it has {listed(row)}")
+                    raise errors.UserError(
+                        f"row {index}: has no label {label!r}, only {listed(row)}: name the column of the labels"
+                    )
             y = [row[label] for row in rows]
-        names = {tables.label_string(f"row {index}", value) for index, value in enumerate(y)}
+        names = {label_string(f"row {index}", value) for index, value in enumerate(y)}
         labels = sorted(names, key=_label_order)
         lines = [f"{field[:1].upper()}{field[1:]}: {{{field}}}\n" for field in fields]
         return cls(
@@ -198,6 +200,40 @@ class Task:
     def retrieval_text(self, example: Example) -> str:
         """Return the text that sentence encoders and BM25 compare."""
         return self.retrieval_template.format_map(example.fields)
+
+
+def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Return rows as mappings from column to value; a text becomes the only field.
+
+    Raises:
+      UserError: X is a single text or row, or holds something else.
+    """
+    if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
+        raise errors.UserError(f"X is a single {type(X).__name__}: give several texts or rows, as a list")
+    if hasattr(X, "columns") and hasattr(X, "to_dict"):
+        return X.to_dict("records")
+    rows = list(X)
+    for index, row in enumerate(rows):
+        if isinstance(row, str):
+            if len(fields) > 1:
+                raise errors.UserError(
+                    f"row {index}: a text alone, but the task has the fields {', '.join(fields)}: give rows"
+                )
+            rows[index] = {fields[0]: row}
+        elif not isinstance(row, Mapping):
+            raise errors.UserError(f"row {index}: a {type(row).__name__}, not a text or a row with named fields")
+    return rows
+
+
+def label_string(place: str, label: Any) -> str:
+    """Return a label as a string, given a string, whole number or truth value; raise UserError on anything else."""
+    if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
+        return str(bool(label))
+    if isinstance(label, numbers.Integral):
+        return str(int(label))
+    if not isinstance(label, str):
+        raise errors.UserError(f"{place}: label {label!r} is a {type(label).__name__}, not a text or a whole number")
+    return str(label)
 
 
 def _label_order(label: str) -> tuple[bool, int, str]:

@@ -1,9 +1,8 @@
-"""New files, folders and predictions with a fault at each call."""
+"""New files and folders with a fault at each call."""
 
 import pytest
 
 from knnprompt_jax import files
-from knnprompt_jax.prediction import outputs, rows
 from tests.faults import injection
 
 TWICE = pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.long)], ids=["once", "twice"])
@@ -57,24 +56,3 @@ def test_new_file(folder, prepare, twice):
 def test_new_folder(folder, prepare, twice):
     tally = injection.every_fault(folder, write_folder, folder_content, prepare, twice=twice)
     assert tally.survived == tally.tried > 50
-
-
-def predict(folder):
-    """Write predictions as the job does, without a model."""
-    with outputs.to_file(folder / "out.jsonl", {"store": "s"}) as output:
-        for number in range(output.mark.rows, 3):
-            output.write(b"%d a prediction\n" % number, rows.Mark(number + 1, f"rows {number}"))
-        output.finish()
-
-
-def predicted(folder):
-    path = folder / "out.jsonl"
-    return path.read_bytes() if path.exists() else None
-
-
-@TWICE
-def test_predictions(folder, twice):
-    """A refusal means that the run died after the output was complete."""
-    tally = injection.every_fault(folder, predict, predicted, twice=twice)
-    assert tally.survived + tally.refused == tally.tried > 100
-    assert tally.refused < 0.2 * tally.tried

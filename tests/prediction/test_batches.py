@@ -1,19 +1,15 @@
 """Rows in batches of few sizes, which give the predictions of one call for all rows."""
 
 import numpy as np
-import pytest
 
 from knnprompt_jax import errors, states
-from knnprompt_jax.prediction import batches, rows
+from knnprompt_jax.prediction import batches
 from knnprompt_jax.tasks.task import Example
 from tests.prediction.conftest import failure
 
 
 def as_rows(texts):
-    return [
-        rows.MarkedRow(Example({"sentence": text}, "", number), rows.Mark(number + 1))
-        for number, text in enumerate(texts)
-    ]
+    return [Example({"sentence": text}, "", number) for number, text in enumerate(texts)]
 
 
 def hidden(found, classifier):
@@ -50,25 +46,15 @@ def test_batches_have_few_sizes_and_resume_from_any_of_them(classifier):
     sizes = [len(batch.examples) for batch in found]
     assert len(sizes) > 30 and len(set(sizes[:-1])) <= 3
     assert [example.row for batch in found for example in batch.examples] == list(range(997))
-    rest = batches.read(some[found[6].mark.rows :], classifier, 3000)
+    rest = batches.read(some[found[6].examples[-1].row + 1 :], classifier, 3000)
     assert [len(batch.examples) for batch in rest] == sizes[7:]
 
 
-def test_a_bad_row_ends_the_batches_after_the_good_ones(classifier):
-    some = as_rows(["a", "b", "c", "d"])
-    some[2] = rows.MarkedRow(errors.UserError("rows.csv:3: bad"), some[2].mark)
-    found = batches.read(some, classifier)
-    batch = next(found)
-    assert [example.row for example in batch.examples] == [0, 1] and batch.mark == some[1].mark
-    assert failure(next, found) == "rows.csv:3: bad"
-    (batch,) = batches.read(some, classifier, skip_bad=True)
-    assert [example.row for example in batch.examples] == [0, 1, 3] and batch.mark == some[3].mark
-
-
-def test_errors_of_the_thread_arrive(classifier):
+def test_errors_end_the_batches_after_the_good_rows(classifier):
     def rows_that_end():
-        yield as_rows(["a"])[0]
-        raise errors.UserError("the disk is gone")
+        yield from as_rows(["a", "b"])
+        yield errors.UserError("rows.csv:3: bad")
 
-    with pytest.raises(errors.UserError, match="the disk is gone"):
-        list(batches.ahead(batches.read(rows_that_end(), classifier)))
+    found = batches.ahead(batches.read(rows_that_end(), classifier))
+    assert [example.row for example in next(found).examples] == [0, 1]
+    assert failure(next, found) == "rows.csv:3: bad"

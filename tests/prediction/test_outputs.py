@@ -1,15 +1,17 @@
 """An output file appears when it is complete; an interrupted run is resumed at any point."""
 
+import functools
 import json
 
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.prediction import outputs, rows
+from knnprompt_jax.prediction import outputs
+from knnprompt_jax.tasks.task import Example
 from tests.prediction.conftest import failure
 
 PLAN = {"store": ["s"], "probabilities": False}
-MARKS = [rows.Mark(3, "three"), rows.Mark(5, "five")]
+ROWS = [Example({"text": text}, "", number, other={"id": number}) for number, text in enumerate("abcdef")]
 
 
 @pytest.fixture
@@ -17,13 +19,8 @@ def path(tmp_path):
     return tmp_path / "out.jsonl"
 
 
-def test_the_file_appears_at_the_end(path):
-    output = outputs.FileOutput(path, PLAN)
-    assert output.write(b"one\n", MARKS[0]) and output.write(b"two\n", MARKS[1])
-    assert not path.exists()
-    output.finish()
-    assert [one.name for one in path.parent.iterdir()] == ["out.jsonl"] and path.read_bytes() == b"one\ntwo\n"
-    assert failure(outputs.FileOutput, path, PLAN) == f"{path}: exists already; choose another file, or --overwrite it"
+def unfinished(output, examples=ROWS, source="rows.csv"):
+    return list(output.unfinished(functools.partial(iter, examples), source))
 
 
 @pytest.mark.parametrize("torn", [b"", b"tw", b"two\n"], ids=["before", "within", "after"])
@@ -31,45 +28,54 @@ def test_a_batch_without_a_note_is_written_again(path, torn):
     """The process dies before, within and after writing a batch, and before the note of it."""
     first = outputs.FileOutput(path, PLAN)
     first.kept = ("id", "a b")
-    first.write(b"one\n", MARKS[0])
+    first.write(b"one\n", ROWS[:3])
     with (path.parent / ".out.jsonl.writing").open("ab") as file:
         file.write(torn)
     output = outputs.FileOutput(path, PLAN)
-    assert (output.mark, output.kept) == (MARKS[0], ("id", "a b"))
-    output.write(b"two\n", MARKS[1])
+    assert (unfinished(output), output.kept) == (ROWS[3:], ("id", "a b"))
+    output.write(b"two\n", ROWS[3:5])
+    assert not path.exists() and unfinished(outputs.FileOutput(path, PLAN)) == ROWS[5:]
     output.finish()
-    assert path.read_bytes() == b"one\ntwo\n"
+    assert [one.name for one in path.parent.iterdir()] == ["out.jsonl"] and path.read_bytes() == b"one\ntwo\n"
+    assert failure(outputs.FileOutput, path, PLAN) == f"{path}: exists already; choose another file, or --overwrite it"
+
+
+@pytest.mark.parametrize("bad", [None, 1])
+def test_other_rows_are_refused_or_begin_anew(path, bad):
+    """A row that was bad, and so left out, counts as another row where it is good."""
+    outputs.FileOutput(path, PLAN).write(b"one\n", [row for row in ROWS[:3] if row.row != bad])
+    begins = "rows.csv: its first 3 rows are not those that were labelled already: choose another output"
+    others = [ROWS[1:], ROWS[:2], [ROWS[0], Example({"text": "x"}, "", 1), *ROWS[2:]], [] if bad is None else ROWS]
+    for examples in others:
+        assert failure(unfinished, outputs.FileOutput(path, PLAN), examples).startswith(begins)
+    piped = outputs.FileOutput(path, PLAN, overwrite=True)
+    assert failure(unfinished, piped, ROWS[1:], "-").startswith("-: its first 3 rows")
+    assert unfinished(outputs.FileOutput(path, PLAN, overwrite=True), ROWS[1:]) == ROWS[1:]
+    assert not list(path.parent.iterdir())
 
 
 def test_a_run_that_died_before_its_first_note_starts_anew(path):
     (path.parent / ".out.jsonl.writing").write_bytes(b"half a l")
-    output = outputs.FileOutput(path, PLAN)
+    outputs.FileOutput(path, PLAN)
     assert not list(path.parent.iterdir())
-    output.write(b"one\n", MARKS[0])
-    output.finish()
-    assert path.read_bytes() == b"one\n"
 
 
 def test_a_run_with_another_plan_is_refused_or_dropped(path):
     path.write_bytes(b"old\n")
     other = {"store": ["t"], "probabilities": True}
-    outputs.FileOutput(path, other, overwrite=True).write(b"one\n", MARKS[0])
-    assert outputs.FileOutput(path, other, overwrite=True).mark == MARKS[0] and path.read_bytes() == b"old\n"
+    outputs.FileOutput(path, other, overwrite=True).write(b"one\n", ROWS[:3])
+    assert outputs.FileOutput(path, other, overwrite=True).num_rows == 3 and path.read_bytes() == b"old\n"
     path.unlink()
     assert "an unfinished run differs in store, probabilities: choose another file" in failure(
         outputs.FileOutput, path, PLAN
     )
-    output = outputs.FileOutput(path, PLAN, overwrite=True)
-    assert output.mark.rows == 0 and not list(path.parent.iterdir())
-    output.write(b"new\n", MARKS[0])
-    output.finish()
-    assert path.read_bytes() == b"new\n"
+    assert outputs.FileOutput(path, PLAN, overwrite=True).num_rows == 0 and not list(path.parent.iterdir())
 
 
 @pytest.mark.parametrize("note", ["{", "[" * 10**5, "[]", "null", json.dumps({"plan": PLAN}), None])
 def test_damaged_runs_are_refused(path, note):
     """A note that is none, or fewer bytes than it counts."""
-    outputs.FileOutput(path, PLAN).write(b"one\n", MARKS[0])
+    outputs.FileOutput(path, PLAN).write(b"one\n", ROWS[:3])
     draft, progress = path.parent / ".out.jsonl.writing", path.parent / ".out.jsonl.progress"
     if note is None:
         draft.write_bytes(b"on")
@@ -80,19 +86,12 @@ def test_damaged_runs_are_refused(path, note):
 
 
 def test_a_run_that_died_when_everything_was_finished(path):
-    output = outputs.FileOutput(path, PLAN)
-    output.write(b"one\n", MARKS[0])
-    note = (path.parent / ".out.jsonl.progress").read_bytes()
-    output.finish()
-    (path.parent / ".out.jsonl.progress").write_bytes(note)
-    assert "exists already" in failure(outputs.FileOutput, path, PLAN)
-    assert [left.name for left in path.parent.iterdir()] == ["out.jsonl"]
-
-
-def test_one_process_writes_at_a_time(path):
     with outputs.to_file(path, PLAN) as output:
-        output.write(b"one\n", MARKS[0])
+        output.write(b"one\n", ROWS[:3])
+        note = (path.parent / ".out.jsonl.progress").read_bytes()
         with pytest.raises(errors.UserError, match="another process is writing to it"), outputs.to_file(path, PLAN):
             pass
         output.finish()
-    assert path.read_bytes() == b"one\n"
+    (path.parent / ".out.jsonl.progress").write_bytes(note)
+    assert "exists already" in failure(outputs.FileOutput, path, PLAN)
+    assert [left.name for left in path.parent.iterdir()] == ["out.jsonl"]

@@ -11,7 +11,6 @@ import pytest
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import writing
 from knnprompt_jax.tasks.task import Example
-from tests.prediction.conftest import failure
 
 PREDICTIONS = Predictions(
     labels=np.array(["ünder", "=SUM(A1)"]),
@@ -56,18 +55,6 @@ def one(label, share=1.0):
     return Predictions(np.array([label]), np.array([[share]]), np.zeros((1, 1)), np.zeros((1, 1), int))
 
 
-@pytest.mark.parametrize(
-    ("label", "cell"),
-    [("-1", "-1"), ("+2.5", "+2.5"), ("@x", "'@x"), ("-x", "'-x"), ("\tx", "'\tx"), ("a=b", "a=b"), ('"', '""""')],
-)
-def test_labels_are_no_formulas(label, cell):
-    assert form("csv", classes=[label]).lines(rows(0), one(label)).decode() == f"0,{cell},1.0,0,0.0\n"
-
-
-def test_labels_keep_their_type():
-    assert form("jsonl", True, classes=[3]).lines(rows(0), one(3)).startswith(b'{"row": 0, "label": 3, ')
-
-
 def test_where_the_classifier_abstains_the_likeliest_class_has_the_probability():
     said = dataclasses.replace(one("a", 0.25), labels=np.array([None]))
     assert form("csv", classes=["a"]).lines(rows(0), said) == b"0,,0.25,0,0.0\n"
@@ -77,26 +64,21 @@ def test_where_the_classifier_abstains_the_likeliest_class_has_the_probability()
 
 
 def test_kept_columns_come_first_and_clash_with_no_other():
-    other = {"label": "=x", "input_label": [1, {"a": "b"}], "ticket id": None, "probability_a_b": "\ud83d", "z": 1}
+    other = {"label": "=x", "input_label": [1, {"a": "b"}], "ticket id": None, "probability_a": "\ud83d", "z": 1}
+    other |= {"nan": float("nan"), "date": datetime.date(2026, 1, 2)}
     kept = tuple(name for name in other if name != "z")
-    wide = form("csv", True, kept, classes=["a b", "a_b"])
-    said = dataclasses.replace(one("a b"), probabilities=np.array([[0.75, 0.25]]))
+    wide = form("csv", True, kept, classes=["a", "b"])
+    said = dataclasses.replace(one("a"), probabilities=np.array([[0.75, 0.25]]))
     header, line = (wide.header() + wide.lines(rows(5, **other), said)).decode().splitlines()
     assert header == (
-        "row,input_label,input_label_,ticket id,input_probability_a_b,label,probability,neighbours,distances,"
-        "probability_a_b,probability_a_b_"
+        "row,input_label,input_input_label,ticket id,input_probability_a,nan,date,"
+        "label,probability,neighbours,distances,probability_a,probability_b"
     )
-    assert next(csv.reader([line]))[:6] == ["5", "'=x", '[1, {"a": "b"}]', "", "\\ud83d", "a b"]
-    record = json.loads(form("jsonl", False, kept, classes=["a b", "a_b"]).lines(rows(5, **other), said))
-    assert record["input_label"] == "=x" and record["input_label_"] == [1, {"a": "b"}]
-    assert record["ticket id"] is None and record["label"] == "a b"
-    assert record["input_probability_a_b"] == "\ud83d"
-
-
-def test_numbers_that_json_cannot_name_are_null_and_dates_texts():
-    other = {"a": float("nan"), "b": datetime.date(2026, 1, 2)}
-    record = json.loads(form("jsonl", False, ("a", "b"), ["x"]).lines(rows(0, **other), one("x")))
-    assert (record["a"], record["b"]) == (None, "2026-01-02")
+    assert next(csv.reader([line]))[:8] == ["5", "'=x", '[1, {"a": "b"}]', "", "\\ud83d", "", "2026-01-02", "a"]
+    record = json.loads(form("jsonl", False, kept, classes=["a", "b"]).lines(rows(5, **other), said))
+    assert record["input_label"] == "=x" and record["input_input_label"] == [1, {"a": "b"}]
+    assert record["ticket id"] is record["nan"] is None and record["label"] == "a"
+    assert (record["input_probability_a"], record["date"]) == ("\ud83d", "2026-01-02")
 
 
 COLUMNS = ("ticket_id", "text", "label", "uuid", "ids")
@@ -108,10 +90,3 @@ COLUMNS = ("ticket_id", "text", "label", "uuid", "ids")
 )
 def test_which_columns_are_kept(keep, columns):
     assert writing.kept(keep, COLUMNS) == columns
-
-
-def test_columns_that_there_are_not_are_told():
-    told = failure(writing.kept, "label,team", COLUMNS)
-    assert told == "--keep=label,team: the input has no column 'team'; choose from ids, all, none, " + ", ".join(
-        COLUMNS
-    )

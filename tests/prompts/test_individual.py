@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.prompts import individual
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
 
 TASK = Task("weather", ("sentence",), "Say: {sentence}\nMood:", ("0", "1"), ("bad", "fine"))
@@ -31,7 +31,7 @@ def wanted() -> list[list[int]]:
 
 @pytest.mark.parametrize("context", [307, 73])
 def test_whole_prompts(wanted, context):
-    prompts = individual.lay_out(TASK, SHOWN, QUERIES, tokenize, context)
+    prompts = layout.lay_out_each(TASK, SHOWN, QUERIES, tokenize, context)
     (group,) = prompts.groups
     assert not len(group.prefix_P) and group.index.tolist() == [0, 1, 2] and prompts.num_prompts == 3
     for tokens, want in zip(group.suffixes, wanted, strict=True):
@@ -40,11 +40,7 @@ def test_whole_prompts(wanted, context):
 
 
 def test_each_prompt_drops_its_own_demonstrations(wanted):
-    prompts = individual.lay_out(TASK, SHOWN, QUERIES, tokenize, 73, "drop")
+    prompts = layout.lay_out_each(TASK, SHOWN, QUERIES, tokenize, 73, "drop")
     assert prompts.num_truncated == 0 and prompts.dropped_demonstrations == 1
     want = [wanted[0], whole(SHOWN[1][1:], QUERIES[1]), wanted[2]]
     assert [tokens.tolist() for tokens in prompts.groups[0].suffixes] == want
-
-
-def test_no_query():
-    assert individual.lay_out(TASK, [], [], tokenize, 73).groups == ()

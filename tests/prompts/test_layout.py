@@ -92,15 +92,9 @@ def test_prompts_are_tokenized_whole(tokenize, num_demonstrations):
     (group,) = prompts.groups
     assert_longest_prefix(group)
     assert (prompts.num_prompts, prompts.num_truncated, prompts.dropped_demonstrations) == (3, 0, 0)
-
-
-def test_a_single_query_keeps_one_token():
-    (group,) = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES[:1], characters, context=1000).groups
-    assert [suffix.tolist() for suffix in group.suffixes] == [[ord(":")]]
-
-
-def test_no_queries_make_no_groups():
-    assert layout.lay_out(TASK, DEMONSTRATIONS, [], characters, context=10) == layout.Prompts((), 0)
+    (group,) = layout.lay_out(TASK, demonstrations, QUERIES[:1], tokenize, context=1000).groups
+    assert [len(suffix) for suffix in group.suffixes] == [1], "a single query keeps one token"
+    assert layout.lay_out(TASK, demonstrations, [], tokenize, context=10) == layout.Prompts((), 0)
 
 
 def test_demonstrations_are_tokenized_once(byte_level):
@@ -151,12 +145,8 @@ def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokeniz
     assert kept.index.tolist() == [0, 2] and kept.prefix_P.size
     assert truncated.index.tolist() == [1] and not truncated.prefix_P.size
     assert (prompts.num_truncated, prompts.num_oversized) == (1, 0)
-
-
-def test_queries_that_do_not_fit_alone_are_counted():
-    prompts = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, context=14)
-    assert (prompts.num_truncated, prompts.num_oversized) == (3, 2)
-    assert all(len(tokens) == 14 for tokens in rebuilt(prompts))
+    shortest = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, tokenize, len(tokenize([TASK.render(QUERIES[0])])[0]))
+    assert (shortest.num_truncated, shortest.num_oversized) == (3, 1)
 
 
 def test_error_refuses_long_prompts_and_names_the_longest():
@@ -164,6 +154,8 @@ def test_error_refuses_long_prompts_and_names_the_longest():
     assert not layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, longest, "error").num_truncated
     with pytest.raises(errors.UserError, match=rf"dev\.jsonl:2: its prompt has {longest} tokens.*\(1 of 3 prompts"):
         layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, longest - 1, "error")
+    with pytest.raises(errors.UserError, match=r"dev\.jsonl:2: its query alone has 17 tokens, the context 16"):
+        layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, 16, "drop")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
@@ -174,11 +166,6 @@ def test_drop_leaves_out_the_fewest_demonstrations_from_the_front(kept):
     assert (prompts.dropped_demonstrations, prompts.num_truncated) == (3 - kept, 0)
 
 
-def test_drop_refuses_a_query_that_does_not_fit_alone():
-    with pytest.raises(errors.UserError, match=r"dev\.jsonl:2: its query alone has 17 tokens, the context 16"):
-        layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, 16, "drop")
-
-
 @pytest.mark.parametrize(
     "options, message", [({"truncation": "right"}, "left, error, drop"), ({"context": 0}, "context=0")]
 )
@@ -187,26 +174,21 @@ def test_bad_options_are_refused(options, message):
         layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, **{"context": 1000} | options)
 
 
-def test_label_ids_are_the_last_sub_tokens_in_class_order():
-    task = Task("mood", ("sentence",), "{sentence}:", ("0", "1", "2"), ("good", "bad!", "odd?"))
-    assert layout.label_ids(task, with_start) == [ord("d"), ord("!"), ord("?")]
-
-
-def test_label_ids_that_collide_are_refused():
-    with pytest.raises(errors.UserError, match="the label words 'bad' and 'good' end in the same token"):
-        layout.label_ids(TASK, with_start)
-
-
 def test_first_label_tokens_tell_words_apart_that_end_alike(gpt2):
     task = Task("kind", ("sentence",), "{sentence}:", ("0", "1"), ("unkind", "mankind"))
     assert layout.label_ids(task, gpt2, "first") == [tokens[0] for tokens in gpt2([" unkind", " mankind"])]
 
 
-def test_the_choice_of_label_token_is_checked():
-    with pytest.raises(errors.UserError, match="begin with the same token"):
-        layout.label_ids(TASK, with_start, "first")  # Every word begins with the blank, a token of its own here.
-    with pytest.raises(errors.UserError, match="label_token='middle': choose from last, first"):
-        layout.label_ids(TASK, with_start, "middle")
+def test_label_ids_are_the_last_sub_tokens_in_class_order_and_differ():
+    task = Task("mood", ("sentence",), "{sentence}:", ("0", "1", "2"), ("good", "bad!", "odd?"))
+    assert layout.label_ids(task, with_start) == [ord("d"), ord("!"), ord("?")]
+    for which, message in [
+        ("last", "the label words 'bad' and 'good' end in the same token"),
+        ("first", "begin with the same token"),  # Every word begins with the blank, a token of its own here.
+        ("middle", "label_token='middle': choose from last, first"),
+    ]:
+        with pytest.raises(errors.UserError, match=message):
+            layout.label_ids(TASK, with_start, which)
 
 
 def test_gpt2_label_ids(gpt2):

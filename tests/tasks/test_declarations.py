@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, declarations
+from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 
 LINES = {
@@ -36,16 +36,6 @@ def test_values_are_read_as_they_are_written(tmp_path, words):
     )
 
 
-def test_json_is_yaml_too(tmp_path):
-    (tmp_path / "task.json").write_text(
-        '{"name": "mood", "fields": ["text"], "template": "{text}\\nMood:", "labels": [0, 1],'
-        ' "label_words": {"1": "good", "0": "bad"}, "retrieval_template": "<{text}>"}'
-    )
-    task = declarations.read(tmp_path / "task.json")
-    assert (task.name, task.template, task.label_words) == ("mood", "{text}\nMood:", ("bad", "good"))
-    assert task.retrieval_template == "<{text}>"
-
-
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -54,11 +44,11 @@ def test_json_is_yaml_too(tmp_path):
         ({"label_words": "[a, b, c]\nlabels: [x]"}, r"support.yaml:9: .*'labels' is given twice"),
         ({"label_words": "{no: a, 01: b, 01: c}"}, r"support.yaml:8: .*'01' is given twice"),
         ({"label_words": "{no: a, 01: b, 3: c}"}, r"support.yaml:8: 'label_words' and labels differ in '2.0'"),
-        ({"label_words": "{no: [a], 01: b, 2.0: c}"}, r"support.yaml:8: 'label_words' should have a word for each"),
+        ({"label_words": "{no: [a], 01: b, 2.0: c}"}, r"support.yaml:8: 'label_words' should be a list of words, or"),
+        ({"label_words": "billing"}, r"support.yaml:8: 'label_words' should be a list of words, or"),
         ({"label_words": "[a, b]"}, r"support.yaml: task 'support': 3 labels but 2 label words"),
         ({"labels": "no"}, r"support.yaml:7: 'labels' should be a list of words"),
         ({"fields": "[title, body, 'a.b']"}, r"a template cannot name the field 'a.b'"),
-        ({"fields": "[title, body, '0']"}, r"a template cannot name the field '0'"),
         ({"template": "[a]"}, r"support.yaml:2: 'template' should be a text"),
         ({"fields": "&x [title, body]", "labels": "*x"}, r"support.yaml:7: .*aliases are not supported"),
         ({"fields": "[title, body"}, r"support.yaml:\d: not a task declaration: "),
@@ -88,7 +78,7 @@ def test_rows_on_the_hub(tmp_path):
     ("hub", "message"),
     [
         (None, "support.yaml: 'hub' should have the key dataset"),
-        ("us/support", ":9: 'hub' should have the key dataset"),
+        ("us/support", ":9: 'hub' should be a mapping"),
         ("{dataset: a, colour: b}", ":9: 'hub' should have the key dataset, and may have columns, labels, splits"),
         ("{dataset: a, columns: {title: t}}", ":9: 'hub' and the task differ in 'body'"),
         ("{dataset: a, labels: {0: maybe}}", ":9: 'hub' and the task differ in 'maybe'"),
@@ -102,15 +92,12 @@ def test_errors_in_hub(tmp_path, hub, message):
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    content=st.text(alphabet=st.sampled_from("abz01 :-[]{}'\"\n|>&*!#%,?\\\u2028\x00é"), max_size=60)
-    | st.binary(max_size=40)
-)
+@given(content=st.text(alphabet=st.sampled_from("abz01 :-[]{}'\"\n|>&*!#%,?\\\u2028\x00é"), max_size=60))
 def test_any_file_is_read_or_refused_in_one_line(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("any") / "task.yaml"
     whole = "".join(f"{key}: {value}\n" for key, value in LINES.items()).encode()
-    path.write_bytes(whole + content.encode() if isinstance(content, str) else content)
+    path.write_bytes(whole + content.encode())
     try:
-        assert declarations.read(path).fields == ("title", "body")
+        assert catalogue.get(str(path)).fields == ("title", "body")
     except errors.UserError as error:
         assert str(path) in str(error) and "\n" not in str(error)

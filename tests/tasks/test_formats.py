@@ -14,20 +14,8 @@ from hypothesis import strategies as st
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import formats
 
-AWKWARD = [
-    'a, "b"\nc',
-    "d\r\ne",
-    "\u2028",
-    "\u05e9\u05dc\u05d5\u05dd",
-    " x ",
-    "NA",
-    "",
-    "007",
-    "=1+1",
-    "'",
-    "\U0001f600",
-]
-AWKWARD += ["\t", 'a"";,\n\r', ' \t"']
+AWKWARD = ['a, "b"\nc', "d\r\ne", "\u2028", "\u05e9\u05dc\u05d5\u05dd", " x ", "NA", "", "007", "=1+1", "'"]
+AWKWARD += ["\U0001f600", "\t", 'a"";,\n\r', ' \t"']
 
 
 def pandas_rows(content: bytes, sep: str = ",", encoding: str = "utf-8") -> list[dict[str, str]]:
@@ -39,57 +27,49 @@ def read(path, encoding="utf-8"):
     return [row for _, row in formats.read(path, encoding)]
 
 
+def refusal(path, encoding="utf-8"):
+    with pytest.raises(errors.UserError) as caught:
+        read(path, encoding)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize(("name", "delimiter"), [("rows.csv", ","), ("rows.TSV", "\t")])
-def test_cells_are_those_of_pandas(tmp_path, name, delimiter, mark, end):
+def test_cells_are_those_of_pandas(tmp_path, name, delimiter, encoding, end):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, lineterminator=end)
     writer.writerows([["text", "label"], *([cell, "x"] for cell in AWKWARD)])
     path = tmp_path / name
-    path.write_bytes((mark + text.getvalue()).encode())
-    assert read(path) == pandas_rows(path.read_bytes(), delimiter) == [{"text": cell, "label": "x"} for cell in AWKWARD]
+    path.write_bytes(text.getvalue().encode(encoding))
+    given = encoding.removesuffix("-sig")  # UTF-8 may begin with a byte order mark.
+    expected = [{"text": cell, "label": "x"} for cell in AWKWARD]
+    assert read(path, given) == pandas_rows(path.read_bytes(), delimiter, given) == expected
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "cp1252", "shift_jis"])
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
-def test_encodings(tmp_path, name, encoding):
-    word = "\u30c6\u30b9\u30c8" if encoding == "shift_jis" else "caf\u00e9"
-    path = tmp_path / name
-    text = (
-        f"text,label\n{word},x\n"
-        if name == "rows.csv"
-        else json.dumps({"text": word, "label": "x"}, ensure_ascii=False)
-    )
-    path.write_bytes(text.encode(encoding))
-    assert read(path, encoding) == [{"text": word, "label": "x"}]
-    if name == "rows.csv":
-        assert read(path, encoding) == pandas_rows(path.read_bytes(), encoding=encoding)
+@pytest.mark.parametrize(("encoding", "word"), [("cp1252", "caf\u00e9"), ("shift_jis", "\u30c6\u30b9\u30c8")])
+def test_encodings(tmp_path, encoding, word):
+    (tmp_path / "rows.csv").write_bytes(f"text\n{word}\n".encode(encoding))
+    (tmp_path / "rows.jsonl").write_bytes(json.dumps({"text": word}, ensure_ascii=False).encode(encoding))
+    assert [read(tmp_path / f"rows.{kind}", encoding) for kind in ("csv", "jsonl")] == [[{"text": word}]] * 2
 
 
 @pytest.mark.parametrize(
     ("content", "encoding", "message"),
     [
-        (
-            b"text,label\na,x\ncaf\xe9,x\n",
-            "utf-8",
-            r"rows.csv:3: not UTF-8: byte 18 is 0xe9: invalid continuation byte",
-        ),
-        (b"text,label\r\n" + b"\xc3\xa9" * 2**20 + b",x\r\n\xff,x", "utf-8", r"csv:3: not UTF-8: byte 2097168 is 0xff"),
-        (b"text,label\na,x\n\xc3", "utf-8", r"rows.csv:3: not UTF-8: the file ends within a character, after 16 bytes"),
-        ("text,label\ncaf\u00e9,x\n".encode("utf-16"), "utf-8", r"rows.csv:1: not UTF-8: byte 0 is 0xff"),
-        (b"text,label\n", "utf-16", r"rows.csv:1: not UTF-16"),
-        ("text,label\n\u30c6,x\n".encode(), "ascii", r"rows.csv:2: not ASCII: byte 11 is 0xe3"),
-        (b"text,label\n", "klingon", r"encoding='klingon': unknown; choose utf-8"),
-        (b"text,label\n", "base64", r"encoding='base64': unknown; choose utf-8"),
+        (b"text,label\na,x\ncaf\xe9,x\n", "utf-8", "csv:3: not UTF-8: byte 18 is 0xe9: invalid continuation byte"),
+        (b"text,label\r\n" + b"\xc3\xa9" * 2**20 + b",x\r\n\xff,x", "utf-8", "csv:3: not UTF-8: byte 2097168 is 0xff"),
+        (b"text,label\na,x\n\xc3", "utf-8", "csv:3: not UTF-8: byte 15 is 0xc3: unexpected end of data"),
+        (b"text,label\n", "utf-16", "csv:1: not UTF-16"),
+        (b"text,label\n", "klingon", "encoding='klingon': unknown; choose utf-8"),
+        (b"text,label\n", "base64", "encoding='base64': unknown; choose utf-8"),
     ],
 )
 def test_bytes_that_are_no_text_are_refused_with_line_and_byte(tmp_path, content, encoding, message):
     path = tmp_path / "rows.csv"
     path.write_bytes(content)
-    with pytest.raises(errors.UserError, match=message) as caught:
-        read(path, encoding)
-    assert "\n" not in str(caught.value)
+    assert message in refusal(path, encoding)
 
 
 def test_places_are_the_first_lines_of_rows(tmp_path):
@@ -101,17 +81,12 @@ def test_places_are_the_first_lines_of_rows(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.parquet"])
 def test_a_field_may_hold_a_megabyte_and_anything(tmp_path, name):
     text, path = "\u00e9, \"'\n\x00\t" * 2**17, tmp_path / name
     table = pd.DataFrame({"text": [text, "b"], "label": ["x", "y"]})
-    if name.endswith("jsonl"):
-        table.to_json(path, orient="records", lines=True)
-    elif name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
-        table.to_parquet(path)
-    else:
-        table.to_csv(path, sep="\t" if name.endswith("tsv") else ",", index=False)
+    write = {"rows.csv": table.to_csv, "rows.jsonl": table.to_json, "rows.parquet": table.to_parquet}[name]
+    write(path, **({"orient": "records", "lines": True} if name == "rows.jsonl" else {"index": False}))
     assert read(path) == table.to_dict("records")
 
 
@@ -127,65 +102,45 @@ def test_rows_are_read_one_at_a_time(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("rows.csv", "text,label\na\n", "rows.csv:2: the number of cells differs from the header's 2: 1"),
-        ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', "rows.csv:4: the number of cells differs"),
+        ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', "rows.csv:4: the number of cells differs from the header's 2: 3"),
         ("rows.csv", 'text,label\nd,x\n"a\n\n\n', "rows.csv:3: not CSV: unexpected end of data"),
-        ("rows.csv", 'text,label\n"a"b,x\n', "rows.csv:2: not CSV"),
         ("rows.csv", '\n"te"xt,label\ntext,label\n', "rows.csv:2: not CSV"),
         ("rows.csv", "", "rows.csv: it is empty; a header with the columns' names is needed"),
         ("rows.csv", "text,label,text\n", "rows.csv:1: the header has 'text' more than once: text, label, text"),
         ("rows.jsonl", '{"text": 1}\n\n{"text": \n', "rows.jsonl:3: not JSON"),
+        ("rows.jsonl", '{"text": 1, "text": 2}\n', "rows.jsonl:1: not JSON: 'text' stands twice"),
         ("rows.jsonl", "[" * 10**5, "rows.jsonl:1: not JSON"),
         ("rows.jsonl", "7" * 5000, "rows.jsonl:1: not JSON"),
         ("rows.jsonl", '"a"', "rows.jsonl:1: a JSON str, not an object"),
         ("rows.parquet", "PAR1 or so", "rows.parquet:1: not Parquet"),
-        ("rows.doc", "a", r"rows.doc: unknown kind of file; its name should end in .csv, .tsv, .jsonl, .txt, .parquet"),
-        ("rows", "a", "rows: unknown kind of file"),
+        ("rows.doc", "a", "rows.doc: unknown kind of file; its name should end in .csv, .tsv, .jsonl, .txt, .parquet"),
+        ("none.csv", None, "none.csv: cannot read the file: "),
     ],
 )
 def test_malformed_files_are_refused_with_their_line(tmp_path, name, content, message):
     path = tmp_path / name
-    path.write_text(content)
-    with pytest.raises(errors.UserError, match=message) as caught:
-        read(path)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["none.csv", "folder.csv", "folder.parquet"])
-def test_files_that_cannot_be_read(tmp_path, name):
-    if name.startswith("folder"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(errors.UserError, match=rf"{name}: cannot read the file: "):
-        read(tmp_path / name)
+    if content is not None:
+        path.write_text(content)
+    assert message in refusal(path)
 
 
 @settings(max_examples=50, deadline=None)
-@given(content=st.text(alphabet=st.sampled_from('ab,"\n\r \t\u00e9\u2028'), max_size=40))
+@given(content=st.text(alphabet=st.sampled_from('ab,"\n\r \t\u00e9\u2028{}[]:1'), max_size=40))
 @example(content='a,b\n"x""y" ,\n')
 @example(content="a,b\n,\n \n\r\n1,2")
 def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, content):
     # After a blank line that \r ends, pandas loses an empty first cell.
     assume(not re.search(r"(^|[\r\n])\r,", content))
-    path = tmp_path_factory.mktemp("any") / "rows.csv"
-    path.write_bytes(content.encode())
-    try:
-        rows = read(path)
-    except errors.UserError as error:
-        assert f"{path}:" in str(error) and "\n" not in str(error)
-        return
-    if rows:
-        ours, theirs = ([tuple(row.values()) for row in found] for found in (rows, pandas_rows(content.encode())))
+    found = {}
+    for name in ("rows.csv", "rows.jsonl"):
+        path = tmp_path_factory.mktemp("any") / name
+        path.write_bytes(content.encode())
+        try:
+            found[name] = read(path)
+        except errors.UserError as error:
+            assert f"{path}:" in str(error) and "\n" not in str(error)
+    if rows := found.get("rows.csv"):
+        ours, theirs = ([tuple(row.values()) for row in each] for each in (rows, pandas_rows(content.encode())))
         if len(rows[0]) == 1:  # In a single column pandas passes over lines of blanks, where they are not quoted.
-            ours, theirs = ([cells for cells in found if cells[0].strip()] for found in (ours, theirs))
+            ours, theirs = ([cells for cells in each if cells[0].strip()] for each in (ours, theirs))
         assert ours == theirs
-
-
-@settings(max_examples=50, deadline=None)
-@given(content=st.binary(max_size=60) | st.text(alphabet='{}[]":,ab01\\u\n\r \ud83d', max_size=40))
-def test_any_lines_of_json_are_read_or_refused_in_one_line(tmp_path_factory, content):
-    path = tmp_path_factory.mktemp("any") / "rows.jsonl"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
-    try:
-        assert all(isinstance(row, dict) for row in read(path))
-    except errors.UserError as error:
-        assert f"{path}:" in str(error) and "\n" not in str(error)

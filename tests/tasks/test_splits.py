@@ -1,7 +1,6 @@
 """Few-shot splits against the published procedure, redone step by step on plain rows."""
 
 import dataclasses
-import json
 import random
 
 import pytest
@@ -36,7 +35,9 @@ def as_row(example):
 def assert_as_published(task, rows, examples, shots, demo_shots, seed):
     demonstrations = published_sample(rows, demo_shots, seed)
     anchors = published_sample(rows, shots - demo_shots, seed, exclude=demonstrations)
+    state = random.getstate()
     split = splits.draw(examples, task, shots=shots, demo_shots=demo_shots, seed=seed)
+    assert random.getstate() == state, "the global generator is left alone"
     assert [as_row(example) for example in split.demonstrations] == demonstrations
     assert [as_row(example) for example in split.anchors] == anchors
 
@@ -66,30 +67,18 @@ def test_real_rows_are_drawn_as_published(shared, name, shots, demo_shots):
         assert_as_published(task, rows, examples, shots, demo_shots, seed)
 
 
-def test_drawing_leaves_the_global_generator_alone():
-    random.seed(11)
-    expected = random.random()
-    random.seed(11)
-    splits.draw(make_examples(repetitive_rows(0)), TASK, shots=5, demo_shots=2, seed=3)
-    assert random.random() == expected
-
-
 def test_class_sizes_are_counted_and_short_classes_named():
     rows = [{"sentence": str(i), "label": label} for i, label in enumerate("0" * 7 + "1" * 2 + "2" * 5)]
     split = splits.draw(make_examples(rows), TASK, shots=5, demo_shots=2, seed=1)
     assert dict(split.class_counts) == {"0": (7, 2, 3), "1": (2, 2, 0), "2": (5, 2, 3)}
-    assert list(split.class_counts) == list(TASK.labels)
     (warning,) = split.warnings
     assert "class '1' (good) has 2 train rows of the 5 asked for: 2 are demonstrations, 0 anchors" in warning
-    json.dumps(split.class_counts)
 
 
 def test_all_rows_are_used_and_at_most_half_of_a_class_shown():
     rows = [{"sentence": str(i), "label": label} for i, label in enumerate("0" * 7 + "1" * 3 + "2")]
-    examples = make_examples(rows)
-    split = splits.draw(examples, TASK, shots=None, demo_shots=2, seed=1)
+    split = splits.draw(make_examples(rows), TASK, shots=None, demo_shots=2, seed=1)
     assert dict(split.class_counts) == {"0": (7, 2, 5), "1": (3, 1, 2), "2": (1, 0, 1)}
-    assert sorted(example.row for example in (*split.demonstrations, *split.anchors)) == list(range(11))
     assert (split.shots, split.warnings) == (7, ())
 
 
@@ -106,20 +95,14 @@ def test_equal_rows_are_drawn_once_each(seed):
     [
         (0, 0, "shots=0"),
         (None, -1, "demo_shots=-1"),
-        (4, -1, "demo_shots=-1"),
+        (4, 1, r"no train row has the label '2' \(odd\)"),
         (4, 4, "demo_shots=4 of shots=4 per class leaves no anchors.*in-context learning alone"),
-        (4, 9, "leaves no anchors"),
     ],
 )
 def test_impossible_shots_are_refused(shots, demo_shots, message):
-    with pytest.raises(errors.UserError, match=message):
-        splits.draw(make_examples(repetitive_rows(0)), TASK, shots=shots, demo_shots=demo_shots, seed=1)
-
-
-def test_a_class_without_rows_is_refused():
     rows = [row for row in repetitive_rows(0) if row["label"] != "2"]
-    with pytest.raises(errors.UserError, match=r"no train row has the label '2' \(odd\)"):
-        splits.draw(make_examples(rows), TASK, shots=4, demo_shots=1, seed=1)
+    with pytest.raises(errors.UserError, match=message):
+        splits.draw(make_examples(rows), TASK, shots=shots, demo_shots=demo_shots, seed=1)
 
 
 def test_rows_digest_covers_content_and_order_but_not_the_source():

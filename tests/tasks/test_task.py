@@ -7,13 +7,8 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import Example, Task
 
-MOOD = {
-    "name": "mood",
-    "fields": ("sentence",),
-    "template": "Text: {sentence}\nMood:",
-    "labels": ("0", "1"),
-    "label_words": ("bad", "good"),
-}
+MOOD = {"name": "mood", "fields": ("sentence",), "template": "Text: {sentence}\nMood:"}
+MOOD |= {"labels": ("0", "1"), "label_words": ("bad", "good")}
 
 
 def test_query_ends_at_the_colon_and_labelled_text_in_word_and_newline():
@@ -23,6 +18,8 @@ def test_query_ends_at_the_colon_and_labelled_text_in_word_and_newline():
     assert task.render(example, "1") == "Text: fine \nMood: good\n"
     assert task.retrieval_text(example) == "fine "
     assert (task.class_index("1"), task.num_classes) == (1, 2)
+    with pytest.raises(errors.UserError, match="no label '2'; choose from 0, 1"):
+        task.class_index("2")
 
 
 @pytest.mark.parametrize("text", ["{sentence}", "{}", "a { b", "} {0} {{x}}", "%s \\n {sentence.__class__}"])
@@ -43,16 +40,12 @@ def test_fields_may_stand_anywhere_and_braces_may_be_doubled():
     [
         ({"name": ""}, "name is empty"),
         ({"fields": ()}, "fields is empty"),
-        ({"template": ""}, "template is empty"),
-        ({"labels": ()}, "labels is empty"),
         ({"label_words": ("bad", "")}, "non-empty strings"),
         ({"labels": (0, 1)}, "non-empty strings"),
         ({"labels": ("0", "0")}, "labels holds '0' more than once"),
-        ({"label_words": ("bad", "bad")}, "label_words holds 'bad' more than once"),
         ({"label_words": ("bad",)}, "2 labels but 1 label words"),
         ({"template": "Text: {text}\nMood:"}, r"\{text\}; choose from the fields sentence"),
         ({"template": "Text: {sentence.real}\nMood:"}, "sentence.real"),
-        ({"template": "Text: {sentence!r}\nMood:"}, "choose from the fields sentence"),
         ({"template": "Text: {} {sentence}\nMood:"}, "choose from the fields sentence"),
         ({"template": "Text: {sentence\nMood:"}, "is not a template"),
         ({"template": "Mood:"}, "does not use the field 'sentence'"),
@@ -63,11 +56,6 @@ def test_fields_may_stand_anywhere_and_braces_may_be_doubled():
 def test_contradictory_declarations_are_refused(change, message):
     with pytest.raises(errors.UserError, match=message):
         Task(**MOOD | change)
-
-
-def test_unknown_label_lists_the_choices():
-    with pytest.raises(errors.UserError, match="no label '2'; choose from 0, 1"):
-        Task(**MOOD).class_index("2")
 
 
 def test_examples_are_equal_when_their_rows_are_wherever_they_stand():

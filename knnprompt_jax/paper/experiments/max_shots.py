@@ -69,9 +69,8 @@ def _count(settings: Settings) -> str:
     tokenize, rows = layout.tokenize_with(tokenizers.load(folder)), []
     for name in settings.tasks:
         task_rows = inputs.load_rows(settings, name)
-        counts = statistics.describe(task_rows.task, task_rows.train, task_rows.evaluation, tokenize, settings.contexts)
-        shared = {"task": name, **{field: getattr(counts, field) for field in _OF_TASK}}
-        rows += [{**shared, "context": context, **limit._asdict()} for context, limit in counts.limits.items()]
+        parts = task_rows.task, task_rows.train, task_rows.evaluation
+        rows += [{**row, "task": name} for row in statistics.describe(*parts, tokenize, settings.contexts)]
     path = pathlib.Path(settings.output) / _NAME / f"{_NAME}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.new_file(path) as unfinished:
