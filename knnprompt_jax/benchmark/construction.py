@@ -157,7 +157,7 @@ def _describe_llama(subject: workload.Subject, settings: settings_lib.BenchmarkS
     """Return what must be said beside llama.cpp's numbers."""
     assert subject.path  # A GGUF file.
     matrices = [entry for entry in gguf_header.read(subject.path).tensors.values() if len(entry.shape) > 1]
-    stored = [kind for kind, _ in collections.Counter(entry.type.name for entry in matrices).most_common()]
+    stored = [kind for kind, _ in collections.Counter(entry.tensor_type.name for entry in matrices).most_common()]
     return {
         "version": processes.llama_version(settings),
         "threads": len(os.sched_getaffinity(0)),
