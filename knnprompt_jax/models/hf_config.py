@@ -5,8 +5,6 @@ import pathlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
-
 from knnprompt_jax import errors
 
 Json = Mapping[str, Any]
@@ -140,7 +138,7 @@ class Fields:
 
 def _format(value: Any) -> str:
     """Return a value for an error message, cut if it is long."""
-    text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
+    text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 

@@ -1,7 +1,4 @@
-"""Write tiny random models of `transformers` as GGUF files in the layout of llama.cpp's converter.
-
-Names of tensors are spelled out here, so that a wrong one in the reader's table of names is found.
-"""
+"""Write tiny random models of `transformers` as GGUF files in the layout of llama.cpp's converter."""
 
 import copy
 import math
@@ -18,34 +15,27 @@ _SIZES = {"hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 6,
 _SMALL = _SIZES | {"num_hidden_layers": 3, "max_position_embeddings": 59, "pad_token_id": None}
 _GROUPED = _SMALL | {"num_key_value_heads": 2}
 _LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_LLAMA3 |= {"rope_theta": 5e5, "original_max_position_embeddings": 8192}
 _PHI3_FACTORS = {"short_factor": [1.0, 1.25, 2.0, 2.5, 3.0, 4.5], "long_factor": [1.5, 2.5, 3.5, 6.5, 8.5, 16.5]}
 _LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 23, **_PHI3_FACTORS}
-_YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 1e6,
-    "factor": 4.0,
-    "original_max_position_embeddings": 13,
-    "beta_fast": 28.0,
-}
+_YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 13}
+_WINDOW = {"head_dim": 32, "sliding_window": 7}
 
 CONFIGS = {
     "llama": transformers.LlamaConfig(**_GROUPED, rope_parameters={"rope_type": "default", "rope_theta": 5e5}),
     "llama-bias": transformers.LlamaConfig(**_GROUPED, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
-    "llama-3.1": transformers.LlamaConfig(
-        **_GROUPED | {"max_position_embeddings": 131072},
-        rope_parameters=_LLAMA3 | {"rope_theta": 5e5, "original_max_position_embeddings": 8192},
-    ),
+    "llama-3.1": transformers.LlamaConfig(**_GROUPED | {"max_position_embeddings": 131072}, rope_parameters=_LLAMA3),
     "llama-linear": transformers.LlamaConfig(
         **_GROUPED, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
     ),
-    "mistral": transformers.MistralConfig(**_GROUPED, sliding_window=7, head_dim=32),
-    "qwen2": transformers.Qwen2Config(**_GROUPED, tie_word_embeddings=True, rope_parameters=_YARN),
-    "qwen3": transformers.Qwen3Config(**_GROUPED, head_dim=32),
-    "gemma2": transformers.Gemma2Config(
-        **_GROUPED | {"num_hidden_layers": 26}, head_dim=32, query_pre_attn_scalar=32, sliding_window=7
+    "mistral": transformers.MistralConfig(**_GROUPED, **_WINDOW),
+    "qwen2": transformers.Qwen2Config(
+        **_GROUPED, tie_word_embeddings=True, rope_parameters=_YARN | {"beta_fast": 28.0}
     ),
+    "qwen3": transformers.Qwen3Config(**_GROUPED, head_dim=32),
+    "gemma2": transformers.Gemma2Config(**_GROUPED | {"num_hidden_layers": 26}, **_WINDOW, query_pre_attn_scalar=32),
     "gemma3": transformers.Gemma3TextConfig(
-        **_GROUPED | {"num_hidden_layers": 62}, head_dim=32, query_pre_attn_scalar=16, sliding_window=7
+        **_GROUPED | {"num_hidden_layers": 62}, **_WINDOW, query_pre_attn_scalar=16
     ),
     "phi3": transformers.Phi3Config(
         **_GROUPED, rope_parameters=_LONGROPE | {"partial_rotary_factor": 0.75}, original_max_position_embeddings=23
@@ -58,41 +48,45 @@ CONFIGS = {
     "gptneox": transformers.GPTNeoXConfig(**_SMALL, rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.25}),
     "gpt2": transformers.GPT2Config(n_embd=96, n_inner=160, n_layer=3, n_head=6, vocab_size=101, n_positions=59),
 }
-
-# From llama.cpp's names to those of `transformers`, in a block and outside it.
-_LLAMA = {
-    **{"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"},
-    **{"attn_output": "self_attn.o_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"},
-    **{"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"},
+# llama.cpp's keys of the values that a config has under one name.
+_KEYS = {
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.key_length": "head_dim",
+    "attention.value_length": "head_dim",
+    "attention.sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
 }
-_QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-_AFTER = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
-_GEMMA = _LLAMA | _AFTER | {"ffn_norm": "pre_feedforward_layernorm"}
-_BLOCKS = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "smollm3"), _LLAMA),
-    **{"qwen3": _LLAMA | _QK_NORMS, "gemma2": _GEMMA, "gemma3": _GEMMA | _QK_NORMS},
+_LONGROPE_SCALE = math.sqrt(1 + math.log(59 / 23) / math.log(23))
+_OTHERS: dict[str, dict[str, Any]] = {
+    "llama": {"vocab_size": 101, "rope.dimension_count": 16},
+    "llama-linear": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.5},
+    "qwen2": {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.yarn_beta_fast": 28.0,
+        "rope.scaling.original_context_length": 13,
+    },
     "phi3": {
-        **{"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_norm": "input_layernorm"},
-        **{"ffn_norm": "post_attention_layernorm", "ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"},
+        "rope.dimension_count": 12,
+        "attention.sliding_window": 0,
+        "rope.scaling.original_context_length": 23,
+        "rope.scaling.attn_factor": _LONGROPE_SCALE,
     },
-    "olmo2": {k: v for k, v in _LLAMA.items() if k not in ("attn_norm", "ffn_norm")} | _QK_NORMS | _AFTER,
     "gptneox": {
-        **{"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense", "attn_norm": "input_layernorm"},
-        **{"ffn_norm": "post_attention_layernorm", "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"},
+        "rope.dimension_count": 4,
+        "use_parallel_residual": True,
+        "attention.layer_norm_epsilon": 1e-5,
+        "rope.freq_base": 1e4,
     },
-    "gpt2": {
-        **{"attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "attn_norm": "ln_1"},
-        **{"ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
-    },
+    "gpt2": {"feed_forward_length": 160, "attention.layer_norm_epsilon": 1e-5},
 }
-_OUTSIDE = {
-    "gptneox": ("gpt_neox.layers", {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm"}),
-    "gpt2": (
-        "transformer.h",
-        {"token_embd": "transformer.wte", "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f"},
-    ),
-}
-_HEADS = {"gptneox": "embed_out"}
 
 
 def make(shape: str) -> torch.nn.Module:
@@ -111,20 +105,6 @@ def arch_of(shape: str) -> str:
     return "llama" if shape == "mistral" else shape.partition("-")[0]
 
 
-def names(shape: str) -> dict[str, str]:
-    """Return the name in `transformers` for the name in the file of each tensor."""
-    arch = arch_of(shape)
-    stem, outside = _OUTSIDE.get(
-        arch, ("model.layers", {"token_embd": "model.embed_tokens", "output_norm": "model.norm"})
-    )
-    both = outside | {"output": _HEADS.get(arch, "lm_head")}
-    for layer in range(CONFIGS[shape].num_hidden_layers):
-        both |= {f"blk.{layer}.{ours}": f"{stem}.{layer}.{theirs}" for ours, theirs in _BLOCKS[arch].items()}
-    there = make_state(make(shape))
-    whole = {f"{k}.{end}": f"{v}.{end}" for k, v in both.items() for end in ("weight", "bias")}
-    return {ours: theirs for ours, theirs in whole.items() if theirs in there}
-
-
 def make_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
     """Return the model's tensors under the names of published files, without a tied head."""
     state = {name: value.detach().numpy() for name, value in model.state_dict().items()}
@@ -136,12 +116,15 @@ def make_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
 
 def tensors(shape: str, model: torch.nn.Module) -> dict[str, np.ndarray]:
     """Return the tensors in the layout and under the names of llama.cpp's converter."""
-    state, config = make_state(model), model.config
-    arrays = {ours: _lay_out(arch_of(shape), ours, state.pop(theirs), config) for ours, theirs in names(shape).items()}
-    assert not state, f"no name in the file for {list(state)}"
+    arch, config = arch_of(shape), model.config
+    number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
+    table = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+    named = {table.get_name(name, (".weight", ".bias")): array for name, array in make_state(model).items()}
+    arrays = {name: _lay_out(arch, name, array, config) for name, array in named.items()}
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "llama3":
-        arrays["rope_freqs.weight"] = _llama3_factors(config)
+        plain = rope["rope_theta"] ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
+        arrays["rope_freqs.weight"] = np.float32(plain / model.model.rotary_emb.inv_freq.numpy())
     if rope.get("rope_type") == "longrope":
         arrays["rope_factors_short.weight"] = np.float32(rope["short_factor"])
         arrays["rope_factors_long.weight"] = np.float32(rope["long_factor"])
@@ -164,67 +147,13 @@ def _lay_out(arch: str, name: str, array: np.ndarray, config: Any) -> np.ndarray
     return array
 
 
-def _llama3_factors(config: Any) -> np.ndarray:
-    rope, size = config.rope_parameters, config.head_dim
-    factors = []
-    for frequency in 1 / rope["rope_theta"] ** (np.arange(0, size, 2) / size):
-        wave, old = 2 * math.pi / frequency, rope["original_max_position_embeddings"]
-        smooth = (old / wave - rope["low_freq_factor"]) / (rope["high_freq_factor"] - rope["low_freq_factor"])
-        factors.append(1 / ((1 - min(max(smooth, 0), 1)) / rope["factor"] + min(max(smooth, 0), 1)))
-    return np.float32(factors)
-
-
 def metadata(shape: str) -> dict[str, Any]:
     """Return the metadata under the architecture's prefix."""
-    config, arch = CONFIGS[shape], arch_of(shape)
+    config = CONFIGS[shape]
+    values = {key: getattr(config, name, None) for key, name in _KEYS.items()}
     rope = getattr(config, "rope_parameters", None) or {}
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    values: dict[str, Any] = {
-        "context_length": config.max_position_embeddings,
-        "embedding_length": config.hidden_size,
-        "block_count": config.num_hidden_layers,
-        "feed_forward_length": config.n_inner if arch == "gpt2" else config.intermediate_size,
-        "attention.head_count": config.num_attention_heads,
-    }
-    if arch in ("gpt2", "gptneox"):
-        values["attention.layer_norm_epsilon"] = getattr(config, "layer_norm_epsilon", None) or config.layer_norm_eps
-    else:
-        values["attention.layer_norm_rms_epsilon"] = config.rms_norm_eps
-        values["attention.head_count_kv"] = config.num_key_value_heads
-    if arch == "gptneox":
-        values |= {"use_parallel_residual": True, "rope.dimension_count": int(head * rope["partial_rotary_factor"])}
-    if "full_attention" in rope:
-        rope = rope["full_attention"]
-    if arch not in ("gpt2", "gptneox", "gemma2"):
-        values["rope.freq_base"] = rope["rope_theta"]
-    if arch in ("llama", "smollm3"):
-        values |= {"vocab_size": config.vocab_size, "rope.dimension_count": head}
-    if hasattr(config, "head_dim") and config.head_dim is not None:
-        values |= {"attention.key_length": head, "attention.value_length": head}
-    if arch in ("gemma2", "gemma3") or shape == "mistral":
-        values["attention.sliding_window"] = config.sliding_window
-    if arch == "gemma2":
-        values |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    if arch == "phi3":
-        turned = int(rope["partial_rotary_factor"] * head)
-        values |= {"rope.dimension_count": turned, "attention.sliding_window": config.sliding_window or 0}
-        values["rope.scaling.original_context_length"] = config.original_max_position_embeddings
-    return {f"{arch}.{key}": value for key, value in (values | _scaling(rope, config)).items()}
-
-
-def _scaling(rope: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    kind = rope.get("rope_type")
-    if kind == "linear":
-        return {"rope.scaling.type": "linear", "rope.scaling.factor": rope["factor"]}
-    if kind == "yarn":
-        own = {"type": "yarn", "factor": rope["factor"], "yarn_beta_fast": rope["beta_fast"]}
-        own["original_context_length"] = rope["original_max_position_embeddings"]
-        return {f"rope.scaling.{key}": value for key, value in own.items()}
-    if kind == "longrope":
-        old = rope["original_max_position_embeddings"]
-        factor = math.sqrt(1 + math.log(config.max_position_embeddings / old) / math.log(old))
-        return {"rope.scaling.attn_factor": factor}
-    return {}
+    values["rope.freq_base"] = rope.get("full_attention", rope).get("rope_theta")
+    return {f"{arch_of(shape)}.{key}": value for key, value in (values | _OTHERS.get(shape, {})).items()}
 
 
 def write(path: pathlib.Path, shape: str, model: torch.nn.Module, kind: str = "F32") -> None:
@@ -235,19 +164,11 @@ def write(path: pathlib.Path, shape: str, model: torch.nn.Module, kind: str = "F
 def write_file(
     path: pathlib.Path, arch: str, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray], kind: str = "F32"
 ) -> None:
-    """Write a file: integers as uint32, other numbers as float32, without values that are None."""
+    """Write a file without values that are None."""
     writer = gguf.GGUFWriter(path, arch)
     for key, value in values.items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        elif value is not None:
-            writer.add_array(key, list(value))
+        if value is not None:
+            writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
     for name, array in arrays.items():
         quantisation = kind_of(array, kind)
         writer.add_tensor(name, gguf.quants.quantize(array, quantisation), raw_dtype=quantisation)

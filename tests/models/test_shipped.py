@@ -50,5 +50,5 @@ def test_smollm2_has_the_published_config():
         **{"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "head_dim": 64},
         **{"num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192, "rope_theta": 100000.0},
         **{"rms_norm_eps": 1e-05, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False},
-        **{"tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2},
+        "tie_word_embeddings": True,
     }

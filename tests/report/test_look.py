@@ -82,5 +82,7 @@ def test_suggestions_are_read_back(classifier, tmp_path):
     if 32 in classifier.anchors_:
         assert f"anchor 32 is the same text, labelled {classifier.anchors_[32].label!r}" in wrong["why"]
     wanted = {number: row["suggested"] for number, row in rows.items() if row["suggested"]}
-    rows = classifier.demonstrations_, classifier.anchors_.values(), classifier.num_rows_
-    assert corrections.read(str(path), "utf-8", saving.Content.of(classifier, *rows)).labels == wanted
+    content = saving.Content.of(
+        classifier, classifier.demonstrations_, list(classifier.anchors_.values()), classifier.num_rows_
+    )
+    assert corrections.read(str(path), "utf-8", content).labels == wanted

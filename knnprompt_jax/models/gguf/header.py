@@ -1,16 +1,12 @@
-"""The header of a GGUF file: its metadata, read value by value and validated, and the place of each tensor.
+"""The header of a GGUF file: its metadata, validated when they are used, and its tensors, mapped into memory.
 
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3. `gguf.GGUFReader` is not used: it makes an array
-for each token, and does not return if a damaged count is huge.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
 """
 
 import dataclasses
 import functools
-import math
-import mmap
 import os
 import pathlib
-import struct
 from typing import Any
 
 import gguf
@@ -19,83 +15,22 @@ import numpy as np
 from knnprompt_jax import errors
 from knnprompt_jax.models import hf_config
 
-_MAGIC = b"GGUF"
-_VERSIONS = (2, 3)
-_QUANTISATIONS = {kind.value: kind for kind in gguf.GGMLQuantizationType}
-_MAX_DIMENSIONS = 4
-_STRING, _ARRAY, _SCALARS = gguf.GGUFValueType.STRING, gguf.GGUFValueType.ARRAY, gguf.GGUFReader.gguf_scalar_to_np
-
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "gptneox", "gpt2")
 # These values do not change the model's results.
 _HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A tensor of a file: its shape in NumPy's order (longest stride first) and the place of its bytes."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: gguf.GGMLQuantizationType
-    offset: int
-    num_bytes: int
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Header:
-    """The metadata (int, float, bool, str, lists of str, arrays of numbers) and tensors of a file."""
+    """The metadata (int, float, bool, str, lists of them) and tensors of a file."""
 
     file: pathlib.Path
     metadata: dict[str, Any]
-    tensors: dict[str, Entry]
+    tensors: dict[str, gguf.ReaderTensor]
 
-
-class _Cursor:
-    """Reads a header from front to back; raises ValueError beyond the end of the file."""
-
-    def __init__(self, data: mmap.mmap):
-        self._data, self.at, self.size = data, 0, len(data)
-
-    def take(self, count: int) -> bytes:
-        if count > self.size - self.at:
-            raise ValueError(f"its header is longer than the file, which ends at byte {self.size}")
-        self.at += count
-        return self._data[self.at - count : self.at]
-
-    def number(self, dtype: str) -> Any:
-        return self.array(dtype, 1).tolist()[0]
-
-    def array(self, dtype: np.typing.DTypeLike, count: int) -> np.ndarray:
-        return np.frombuffer(self.take(np.dtype(dtype).itemsize * count), dtype)
-
-    def count(self, least_bytes: int) -> int:
-        """Read the number of items that take at least `least_bytes` each."""
-        count = struct.unpack("<Q", self.take(8))[0]
-        if count * least_bytes > self.size - self.at:
-            raise ValueError(f"it has {self.size} bytes, too few for the {count} items announced at byte {self.at - 8}")
-        return count
-
-    def text(self) -> str:
-        return self.take(struct.unpack("<Q", self.take(8))[0]).decode("utf-8")
-
-    def value(self) -> Any:
-        kind = self.number("<u4")
-        if kind == _ARRAY:
-            kind = self.number("<u4")
-            if kind == _STRING:
-                return [self.text() for _ in range(self.count(8))]
-            return self.array(_dtype(kind), self.count(1))
-        if kind == _STRING:
-            return self.text()
-        number = self.array(_dtype(kind), 1)[0]
-        # The shortest decimal number that float32 rounds so: 1e-05, and not 9.999999747378752e-06.
-        return float(str(number)) if isinstance(number, np.float32) else number.item()
-
-
-def _dtype(kind: int) -> np.dtype:
-    if kind not in _SCALARS:
-        raise ValueError(f"it has metadata of the unknown type number {kind}")
-    return np.dtype(_SCALARS[gguf.GGUFValueType(kind)]).newbyteorder("<")
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape in NumPy's order (longest stride first)."""
+        return tuple(self.tensors[name].shape[::-1].tolist())
 
 
 def read(file: pathlib.Path) -> Header:
@@ -106,11 +41,12 @@ def read(file: pathlib.Path) -> Header:
     """
     try:
         stat = os.stat(file)
-        return _read(pathlib.Path(file), stat.st_size, stat.st_mtime_ns)
-    except errors.UserError:
-        raise
-    except (OSError, ValueError, struct.error) as error:
-        raise errors.UserError(f"{file}: truncated or corrupt: {error}".splitlines()[0]) from None
+        header = _read(pathlib.Path(file), stat.st_size, stat.st_mtime_ns)
+    except Exception as error:  # `gguf` raises whatever damaged numbers lead to.
+        raise errors.UserError(f"{file}: no readable GGUF file, perhaps truncated: {error}".splitlines()[0]) from None
+    if (parts := header.metadata.get("split.count", 1)) not in (0, 1):
+        raise errors.UserError(f"{file}: one of {parts} parts; join them with `llama-gguf-split --merge` first")
+    return header
 
 
 class Fields(hf_config.Fields):
@@ -127,17 +63,12 @@ class Fields(hf_config.Fields):
 
     def _matters(self, key: str, value: Any) -> bool:
         """Return whether an unread value may change the model: not if it is 0, false or empty."""
-        return key not in _HARMLESS and bool(value.any() if isinstance(value, np.ndarray) else value)
+        return key not in _HARMLESS and bool(any(value) if isinstance(value, list) else value)
 
 
 def model_fields(header: Header) -> Fields:
     """Return the values under the architecture's prefix; raises UserError if the architecture is not supported."""
     return Fields(header, Fields(header, "general.").choice("architecture", None, ARCHITECTURES) + ".")
-
-
-def tokenizer_fields(header: Header) -> Fields:
-    """Return the values that describe the tokenizer."""
-    return Fields(header, "tokenizer.ggml.")
 
 
 def num_layers(fields: Fields) -> int:
@@ -150,59 +81,60 @@ def num_layers(fields: Fields) -> int:
     return layers
 
 
+class _Reader(gguf.GGUFReader):
+    """`gguf`'s reader, which refuses counts of more items than the file has room for, and reads arrays faster.
+
+    `gguf`'s own goes on to any announced number of items, also beyond the end of the file.
+    """
+
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> np.ndarray:
+        return np.frombuffer(self.data, dtype, int(count), int(offset))  # Raises ValueError beyond the end.
+
+    def _build_fields(self, offs: int, count: int) -> int:
+        self._check(offs, count, 13)  # A name's length, a type and one byte.
+        return super()._build_fields(offs, count)
+
+    def _build_tensor_info(self, offs: int, count: int) -> tuple[int, list[gguf.ReaderField]]:
+        self._check(offs, count, 24)  # A name's length, the number of dimensions, a type and an offset.
+        return super()._build_tensor_info(offs, count)
+
+    def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list, list[int], list[gguf.GGUFValueType]]:
+        if raw_type != gguf.GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)
+        kind, length = self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)
+        item = gguf.GGUFValueType(kind[0])
+        if item in self.gguf_scalar_to_np:
+            numbers = self._get(orig_offs + 12, self.gguf_scalar_to_np[item], length[0])
+            return 12 + numbers.nbytes, [kind, length, numbers], [2], [gguf.GGUFValueType.ARRAY, item]
+        if item != gguf.GGUFValueType.STRING:
+            raise ValueError(f"an array of {item.name} at byte {orig_offs}")
+        self._check(orig_offs, length[0], 8)
+        parts, offset = [kind, length], orig_offs + 12
+        for _ in range(int(length[0])):
+            parts += self._get_str(offset)
+            offset += 8 + parts[-1].nbytes
+        return offset - orig_offs, parts, list(range(3, len(parts), 2)), [gguf.GGUFValueType.ARRAY, item]
+
+    def _check(self, offset: int, count: int, item_bytes: int) -> None:
+        if offset + int(count) * item_bytes > len(self.data):
+            raise ValueError(f"it has {len(self.data)} bytes, too few for the {count} items at byte {offset}")
+
+
 @functools.lru_cache(maxsize=1)
 def _read(file: pathlib.Path, size: int, changed: int) -> Header:
-    if not size:
-        raise ValueError("it is empty")
-    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        cursor = _Cursor(data)
-        if (magic := cursor.take(4)) != _MAGIC:
-            raise errors.UserError(f"{file}: no GGUF file: it begins with {magic!r}, not {_MAGIC!r}")
-        version = cursor.number("<u4")
-        if version not in _VERSIONS:
-            reason = f"of GGUF version {version}" if version & 0xFFFF else "big-endian, which is not supported"
-            raise errors.UserError(f"{file}: {reason}; supported: little-endian, version 2 or 3")
-        num_tensors, num_values = cursor.count(24), cursor.count(13)
-        metadata: dict[str, Any] = {}
-        for _ in range(num_values):
-            key = cursor.text()
-            if key in metadata:
-                raise ValueError(f"it has two metadata values {key!r}")
-            metadata[key] = cursor.value()
-        if metadata.get("split.count", 1) not in (0, 1):
-            parts = metadata["split.count"]
-            raise errors.UserError(f"{file}: one of {parts} parts; join them with `llama-gguf-split --merge` first")
-        return Header(file, metadata, _read_entries(file, cursor, num_tensors, metadata))
+    with np.errstate(over="ignore"):  # Offsets beyond 64 bits, which are found below.
+        reader = _Reader(file)
+    if reader.byte_order != "I":
+        raise ValueError("it is big-endian, which is not supported")
+    for tensor in reader.tensors:
+        if tensor.data_offset < reader.data_offset or tensor.data_offset % reader.alignment:
+            raise ValueError(f"tensor {tensor.name} lies at byte {tensor.data_offset}")
+    metadata = {name: _value(field) for name, field in reader.fields.items()}
+    return Header(file, metadata, {tensor.name: tensor for tensor in reader.tensors})
 
 
-def _read_entries(file: pathlib.Path, cursor: _Cursor, num_tensors: int, metadata: dict[str, Any]) -> dict[str, Entry]:
-    """Read the place of each tensor. Offsets count from the end of the header, rounded up to the alignment."""
-    entries = [_read_entry(file, cursor) for _ in range(num_tensors)]
-    alignment = metadata.get("general.alignment", gguf.GGUF_DEFAULT_ALIGNMENT)
-    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
-        raise ValueError(f"general.alignment={alignment!r} is no power of two")
-    start = math.ceil(cursor.at / alignment) * alignment
-    placed = {entry.name: dataclasses.replace(entry, offset=start + entry.offset) for entry in entries}
-    if len(placed) != len(entries):
-        raise ValueError("it has two tensors of the same name")
-    for entry in placed.values():
-        if entry.offset % alignment or entry.offset + entry.num_bytes > cursor.size:
-            end = entry.offset + entry.num_bytes
-            raise ValueError(f"it has {cursor.size} bytes, and tensor {entry.name} lies at {entry.offset} to {end}")
-    return placed
-
-
-def _read_entry(file: pathlib.Path, cursor: _Cursor) -> Entry:
-    name = cursor.text()
-    num_dimensions = cursor.number("<u4")
-    if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
-        raise ValueError(f"tensor {name} has {num_dimensions} dimensions")
-    shape = tuple(reversed([cursor.number("<u8") for _ in range(num_dimensions)]))
-    number, offset = cursor.number("<u4"), cursor.number("<u8")
-    if number not in _QUANTISATIONS:
-        raise errors.UserError(f"{file}: tensor {name} has the unknown quantisation type number {number}")
-    kind = _QUANTISATIONS[number]
-    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-    if not all(shape) or shape[-1] % block:
-        raise ValueError(f"tensor {name} has shape {list(shape)}, which {kind.name} cannot have")
-    return Entry(name, shape, kind, offset, math.prod(shape) // block * block_bytes)
+def _value(field: gguf.ReaderField) -> Any:
+    if field.types == [gguf.GGUFValueType.FLOAT32]:
+        # The shortest decimal number that float32 rounds so: 1e-05, and not 9.999999747378752e-06.
+        return float(str(field.parts[-1][0]))
+    return field.contents()

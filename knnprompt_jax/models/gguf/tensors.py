@@ -3,7 +3,6 @@
 llama.cpp's converter (its folder `conversion`) rearranges some tensors; that is undone here.
 """
 
-import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
@@ -26,14 +25,8 @@ _STORED = {
 }
 _CONV1D = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")
 
-
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """The way to restore Hugging Face's array: `restore` rearranges it or, if it `calculates`, makes float32 numbers."""
-
-    restore: Callable[[np.ndarray], np.ndarray]
-    transposes: bool = False
-    calculates: bool = False
+# Changes the layout or the numbers of an array from llama.cpp's to Hugging Face's.
+_Restore = Callable[[np.ndarray], np.ndarray]
 
 
 def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor_files.Tensor]:
@@ -45,41 +38,42 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
         hf_names: full names that the model expects; other tensors keep their name in the file.
 
     Raises:
-        UserError: as `gguf_header.read`, or an unsupported architecture, quantisation or number of heads.
+        UserError: as `gguf_header.read`, or an unsupported architecture or number of heads.
     """
     fields = gguf_header.model_fields(gguf_header.read(file))
     names = _translate(fields, hf_names)
-    for entry in fields.header.tensors.values():
-        if entry.name not in _ROPE_TENSORS:
-            yield _tensor(fields, entry, names.get(entry.name, entry.name))
+    for name, tensor in fields.header.tensors.items():
+        if name in _ROPE_TENSORS:
+            continue
+        shape, restore = fields.header.shape(name), _restoration(fields, name)
+        if restore is None and tensor.tensor_type in _STORED:
+            dtype, view = _STORED[tensor.tensor_type], functools.partial(numbers, fields.header, name)
+        else:
+            dtype, view = np.dtype(np.float32), functools.partial(_compute, fields.header, name, restore)
+        yield tensor_files.Tensor(
+            fields.header.file, names.get(name, name), shape[::-1] if restore is np.transpose else shape, dtype, view
+        )
 
 
 def release() -> None:
-    """Free the array that was dequantised last."""
+    """Free the array that was computed last."""
     _compute.cache_clear()
 
 
-def dtype(header: gguf_header.Header, entry: gguf_header.Entry) -> np.dtype:
-    """Return the dtype of a tensor's numbers: the stored one, or float32 if they are quantised.
+def numbers(header: gguf_header.Header, name: str) -> np.ndarray:
+    """Return a tensor's numbers: mapped if they are stored as such, otherwise dequantised to float32.
 
     Raises:
         UserError: a type that cannot be dequantised.
     """
-    if entry.type not in _STORED and entry.type not in _quantised():
-        choices = ", ".join(kind.name for kind in (*_STORED, *_quantised()))
-        wrong = f"tensor {entry.name} has type {entry.type.name}, which is not supported; choices: {choices}"
-        raise errors.UserError(f"{header.file}: {wrong}")
-    return _STORED.get(entry.type, np.dtype(np.float32))
-
-
-def numbers(header: gguf_header.Header, entry: gguf_header.Entry) -> np.ndarray:
-    """Return a tensor's numbers: mapped if they are stored as such, otherwise dequantised to float32."""
-    bytes_n = np.memmap(header.file, np.uint8, "r", entry.offset, (entry.num_bytes,))
-    if entry.type in _STORED:
-        return bytes_n.view(dtype(header, entry)).reshape(entry.shape)
-    rows = bytes_n.reshape(gguf.quant_shape_to_byte_shape(entry.shape, entry.type))
-    with np.errstate(all="ignore"):  # Damaged scales; the reader of the numbers checks that they are finite.
-        return gguf.quants.dequantize(rows, entry.type)
+    tensor = header.tensors[name]
+    if tensor.tensor_type in _STORED:
+        return tensor.data.view(_STORED[tensor.tensor_type])
+    try:
+        with np.errstate(all="ignore"):  # Damaged scales; the reader of the numbers checks that they are finite.
+            return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+    except NotImplementedError as error:
+        raise errors.UserError(f"{header.file}: tensor {name}: {error}") from None
 
 
 def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str, str]:
@@ -88,56 +82,44 @@ def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str,
     table = gguf.get_tensor_name_map(arch, gguf_header.num_layers(fields))
     names: dict[str, str] = {}
     for hf_name in hf_names:
-        suffix = next((suffix for suffix in (".weight", ".bias") if hf_name.endswith(suffix)), "")
-        name = table.get_name(hf_name.removesuffix(suffix))
-        if name is not None and names.setdefault(name + suffix, hf_name) != hf_name:
-            raise ValueError(f"{hf_name} and {names[name + suffix]} would both be {name + suffix}")
+        name = table.get_name(hf_name, (".weight", ".bias"))
+        if name is not None and names.setdefault(name, hf_name) != hf_name:
+            raise ValueError(f"{hf_name} and {names[name]} would both be {name}")
     return names
 
 
-def _tensor(fields: gguf_header.Fields, entry: gguf_header.Entry, key: str) -> tensor_files.Tensor:
-    layout, stored_dtype = _layout(fields, entry), dtype(fields.header, entry)
-    shape = entry.shape[::-1] if layout and layout.transposes else entry.shape
-    if layout is None and entry.type in _STORED:
-        view = functools.partial(numbers, fields.header, entry)
-    else:
-        view = functools.partial(_compute, fields.header, entry, layout)
-    result_dtype = np.dtype(np.float32) if layout and layout.calculates else stored_dtype
-    return tensor_files.Tensor(fields.header.file, key, shape, result_dtype, view)
-
-
 @functools.lru_cache(maxsize=1)
-def _compute(header: gguf_header.Header, entry: gguf_header.Entry, layout: _Layout | None) -> np.ndarray:
-    """Return a tensor's numbers in Hugging Face's layout. The last is kept, since the shards of an array are read in turn."""
-    array = numbers(header, entry)
-    array = layout.restore(array) if layout else array
+def _compute(header: gguf_header.Header, name: str, restore: _Restore | None) -> np.ndarray:
+    """Return a tensor's numbers in float32. The last are kept, since the shards of an array are read in turn."""
+    array = numbers(header, name).astype(np.float32, copy=False)
+    array = restore(array) if restore else array
     array.flags.writeable = False
     return array
 
 
-def _layout(fields: gguf_header.Fields, entry: gguf_header.Entry) -> _Layout | None:
+def _restoration(fields: gguf_header.Fields, name: str) -> _Restore | None:
     """Return how to restore a tensor; None if llama.cpp keeps it as it is. Raises UserError if the heads do not divide it."""
-    part = entry.name.split(".", 2)[-1]
+    part = name.split(".", 2)[-1]
+
+    def by_heads(restore: Callable[[np.ndarray, int], np.ndarray], parts: int, heads: int) -> _Restore:
+        shape = fields.header.shape(name)
+        if shape[0] % (parts * heads):
+            reason = f"{heads} heads do not divide {name} of shape {list(shape)}"
+            raise fields.wrong("attention.head_count", reason)
+        return functools.partial(restore, heads=heads)
+
     if fields.arch in ("llama", "smollm3") and part.startswith(("attn_q.", "attn_k.")):
         heads = fields.size("attention.head_count")
         if part.startswith("attn_k."):
             heads = fields.size("attention.head_count_kv", heads)
-        return _Layout(functools.partial(_separate_pairs, heads=_dividing(fields, entry, heads, 2)))
+        return by_heads(_separate_pairs, 2, heads)
     if fields.arch == "gptneox" and part.startswith("attn_qkv."):
-        heads = fields.size("attention.head_count")
-        return _Layout(functools.partial(_fuse_by_head, heads=_dividing(fields, entry, heads, 3)))
-    if fields.arch in ("gemma2", "gemma3") and entry.name.endswith("norm.weight"):
-        return _Layout(_subtract_one, calculates=True)
+        return by_heads(_fuse_by_head, 3, fields.size("attention.head_count"))
+    if fields.arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
+        return _subtract_one
     if fields.arch == "gpt2" and part in _CONV1D:
-        return _Layout(np.transpose, transposes=True)
+        return np.transpose
     return None
-
-
-def _dividing(fields: gguf_header.Fields, entry: gguf_header.Entry, heads: int, parts: int) -> int:
-    if entry.shape[0] % (parts * heads):
-        shape = list(entry.shape)
-        raise fields.wrong("attention.head_count", f"{heads} heads do not divide {entry.name} of shape {shape}")
-    return heads
 
 
 def _separate_pairs(array: np.ndarray, heads: int) -> np.ndarray:
@@ -151,17 +133,4 @@ def _fuse_by_head(array: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _subtract_one(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float32) - np.float32(1)
-
-
-@functools.cache
-def _quantised() -> tuple[gguf.GGMLQuantizationType, ...]:
-    """Return the types that the `gguf` package can dequantise, found by trying one block of each."""
-    kinds = []
-    for kind in gguf.GGMLQuantizationType:
-        try:
-            gguf.quants.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
-        except NotImplementedError:
-            continue
-        kinds.append(kind)
-    return tuple(kind for kind in kinds if kind not in _STORED)
+    return array - np.float32(1)

@@ -1,22 +1,98 @@
 """The tokenizer of a GGUF file, without PyTorch.
 
-`transformers` reads such tokenizers too, but it imports PyTorch, takes seconds, and splits blanks before digits in other ways than
-SmolLM2's published tokenizer.
+`transformers` reads such tokenizers too, but splits blanks before digits in other ways than SmolLM2's published tokenizer.
+
+`tokenizer.ggml.model` is "gpt2" (byte-level BPE) or "llama" (SentencePiece's BPE with byte fallback: Llama 2, Mistral, Phi-3, Gemma).
+In byte-level BPE `tokenizer.ggml.pre` names the rule that splits a text before merges. The rules are those of the published
+tokenizer.json files for which llama.cpp's converter writes each name; llama.cpp has the same patterns in `src/llama-vocab.cpp`.
+In SentencePiece's a text is one word in which "▁" replaces each blank.
 """
 
+import collections
+import dataclasses
 import pathlib
 from typing import Any
 
 import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from knnprompt_jax import errors
-from knnprompt_jax.models.gguf import bpe as gguf_bpe
 from knnprompt_jax.models.gguf import header as gguf_header
-from knnprompt_jax.models.gguf import vocabulary as gguf_vocabulary
 
-_BUILDERS = {"gpt2": gguf_bpe.byte_level, "llama": gguf_bpe.sentencepiece}
+# Kinds of tokens, numbered as in SentencePiece.
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+_ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 # Phi-3's other added tokens absorb the blanks after them. No file has this; llama.cpp has it in its code.
 _PHI3_KEEPS_BLANKS = ("<unk>", "<s>", "<|endoftext|>")
+
+_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _REST
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+%s|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*%s|\p{{N}}%s"
+_CASED += r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _REST
+
+_BLANK = "▁"
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A rule to split texts: GPT-2's, or `pattern`.
+
+    `whole_words`: a word that is itself a token is not split, even if no merges make it. `bos`: llama.cpp's default.
+    """
+
+    pattern: str | None = None
+    digits_apart: bool = False
+    composed: bool = False  # Unicode's normal form C comes first.
+    whole_words: bool = False
+    bos: bool = False
+
+
+_LLAMA3 = Split(_WORDS % "{1,3}", whole_words=True, bos=True)
+_NEOX = Split(composed=True)
+SPLITS = {
+    "gpt-2": Split(),
+    "smollm": Split(digits_apart=True),
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "smaug-bpe": dataclasses.replace(_LLAMA3, bos=False),  # Llama 3's without BOS, such as SmolLM3's.
+    "dbrx": Split(_WORDS % "{1,3}"),  # OLMo 2, Phi-4.
+    "qwen2": Split(_WORDS % "", composed=True),
+    "olmo": _NEOX,  # Pythia: the same vocabulary as OLMo 1's and MPT's.
+    "mpt": _NEOX,
+    "gpt-4o": Split(_CASED % (f"{_ENDINGS}?", f"{_ENDINGS}?", "{1,3}")),  # Phi-4-mini.
+    "tekken": Split(_CASED % ("", "", ""), whole_words=True, bos=True),  # Mistral Nemo.
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Vocabulary:
+    """The tokens and their kinds by token id. `merges` may be missing in SentencePiece's.
+
+    `has_prefix`: a blank is put before each text and each piece of text after an added token.
+    """
+
+    fields: gguf_header.Fields
+    arch: str
+    tokens: list[str]
+    kinds: list[int]
+    merges: list[tuple[str, str]] | None
+    has_prefix: bool
+
+    def ids(self) -> dict[str, int]:
+        """Return the id of each token, without the rows that only pad the embeddings."""
+        return {
+            token: id_
+            for id_, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))
+            if not (kind == _UNUSED and token == f"[PAD{id_}]")
+        }
+
+    def spell(self, token: str) -> str:
+        """Return the token with "▁" for blanks, which llama.cpp's converter undoes in user-defined tokens (Gemma's)."""
+        return token if self.has_prefix else token.replace(" ", _BLANK)
 
 
 def load(file: pathlib.Path) -> Any:
@@ -30,39 +106,136 @@ def load(file: pathlib.Path) -> Any:
     import transformers
 
     header = gguf_header.read(file)
-    model = gguf_header.tokenizer_fields(header).choice("model", None, _BUILDERS)
-    vocabulary = gguf_vocabulary.read(header)
+    fields = gguf_header.Fields(header, "tokenizer.ggml.")
+    model = fields.choice("model", None, ("gpt2", "llama"))
+    tokens, merges = fields.value("tokens"), fields.value("merges")
+    if not isinstance(tokens, list) or not tokens:
+        raise fields.wrong("tokens", "not in the file, or no list")
+    if duplicates := [token for token, count in collections.Counter(tokens).items() if count > 1]:
+        raise fields.wrong("tokens", f"{len(duplicates)} duplicate tokens, such as {duplicates[0]!r}")
+    roles = {role: fields.value(key) for role, key in _ROLES.items() if fields.value(key) is not None}
+    for role, id_ in roles.items():
+        if type(id_) is not int or not 0 <= id_ < len(tokens):
+            raise fields.wrong(_ROLES[role], f"{id_!r} is no token of {len(tokens)}")
     try:
-        tokenizer, bos = _BUILDERS[model](vocabulary)
+        vocabulary = _Vocabulary(
+            fields,
+            gguf_header.model_fields(header).arch,
+            tokens,
+            fields.value("token_type", [_NORMAL] * len(tokens)),
+            None if merges is None else [_split_merge(fields, merge) for merge in merges],
+            fields.switch("add_space_prefix", model == "llama"),
+        )
+        if model == "gpt2":
+            tokenizer, bos = _byte_level(vocabulary)
+        else:
+            tokenizer, bos = _sentencepiece(vocabulary, tokens[roles["unk"]] if "unk" in roles else None), True
+        tokenizer.add_tokens(_added_tokens(vocabulary, model, set(roles.values())))
     except errors.UserError:
         raise
     except Exception as error:  # `tokenizers` raises nothing narrower, for example for merges of unknown tokens.
         raise errors.UserError(f"{file}: no usable tokenizer: {error}".splitlines()[0]) from None
-    bos = vocabulary.fields.switch("add_bos_token", bos)
-    if bos and "bos" not in vocabulary.roles:
-        raise vocabulary.fields.wrong("bos_token_id", "not in the file, but texts must begin with it")
-    tokenizer.add_tokens(_added_tokens(vocabulary, model))
+    bos = fields.switch("add_bos_token", bos)
+    if bos and "bos" not in roles:
+        raise fields.wrong("bos_token_id", "not in the file, but texts must begin with it")
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         add_bos_token=bos,
         add_eos_token=False,
         clean_up_tokenization_spaces=False,
-        **{f"{role}_token": vocabulary.tokens[id_] for role, id_ in vocabulary.roles.items()},
+        **{f"{role}_token": tokens[id_] for role, id_ in roles.items()},
     )
 
 
-def _added_tokens(vocabulary: gguf_vocabulary.Vocabulary, model: str) -> list[tokenizers.AddedToken]:
+def _split_merge(fields: gguf_header.Fields, merge: str) -> tuple[str, str]:
+    """Split a merge at the blank between its parts; the first part may itself begin with a blank."""
+    left, blank, right = merge[1:].partition(" ")
+    if not blank or not right:
+        raise fields.wrong("merges", f"{merge!r} does not have two parts")
+    return merge[0] + left, right
+
+
+def _byte_level(vocabulary: _Vocabulary) -> tuple[tokenizers.Tokenizer, bool]:
+    """Return the tokenizer without added tokens, and whether texts begin with BOS by default.
+
+    Raises:
+        UserError: no merges, an unknown split, or a blank before each text, which no published model of this kind has.
+    """
+    split = SPLITS[vocabulary.fields.choice("pre", None, SPLITS)]
+    if vocabulary.merges is None:
+        raise vocabulary.fields.wrong("merges", "not in the file")
+    if vocabulary.has_prefix:
+        raise vocabulary.fields.wrong("add_space_prefix", "true is not supported for byte-level BPE")
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary.ids(), vocabulary.merges, ignore_merges=split.whole_words))
+    if split.composed:
+        tokenizer.normalizer = normalizers.NFC()
+    steps: list[pre_tokenizers.PreTokenizer] = []
+    if split.digits_apart:
+        steps.append(pre_tokenizers.Digits(individual_digits=True))
+    if split.pattern:
+        steps.append(pre_tokenizers.Split(tokenizers.Regex(split.pattern), behavior="isolated"))
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split.pattern is None))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer, split.bos
+
+
+def _sentencepiece(vocabulary: _Vocabulary, unknown: str | None) -> tokenizers.Tokenizer:
+    """Return the tokenizer without added tokens.
+
+    Raises:
+        UserError: the file has neither merges nor usable scores, or lacks tokens for bytes.
+    """
+    ids = {vocabulary.spell(token): id_ for token, id_ in vocabulary.ids().items()}
+    missing = [byte for byte in _BYTES if byte not in ids]
+    if missing:
+        raise vocabulary.fields.wrong("tokens", f"{len(missing)} of 256 bytes are no tokens, such as {missing[0]}")
+    merges = vocabulary.merges or _merges_by_score(vocabulary)
+    tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(" ", _BLANK)]
+    undo: list[decoders.Decoder] = [decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if vocabulary.has_prefix:
+        steps.insert(0, normalizers.Prepend(_BLANK))
+        undo.append(decoders.Strip(" ", 1, 0))
+    tokenizer.normalizer, tokenizer.decoder = normalizers.Sequence(steps), decoders.Sequence(undo)
+    return tokenizer
+
+
+def _merges_by_score(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
+    """Return each way to make a token of two others, the best tokens first.
+
+    The best token has the highest score. In Gemma's files it has the lowest id: their scores are not in the order of merges.
+    """
+    usable = {
+        vocabulary.spell(token): id_
+        for id_, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
+        if kind in (_NORMAL, _USER_DEFINED)
+    }
+    in_order = sorted(usable, key=usable.__getitem__)
+    if vocabulary.arch not in ("gemma2", "gemma3"):
+        scores = vocabulary.fields.value("scores", [])
+        normal = {score for score, kind in zip(scores, vocabulary.kinds, strict=False) if kind == _NORMAL}
+        if len(scores) != len(vocabulary.tokens) or len(normal) < 2:
+            raise vocabulary.fields.wrong("scores", "missing or all equal, and the file has no merges")
+        in_order.sort(key=lambda token: -scores[usable[token]])
+    return [
+        (token[:cut], token[cut:])
+        for token in in_order
+        for cut in range(len(token) - 1, 0, -1)
+        if token[:cut] in usable and token[cut:] in usable
+    ]
+
+
+def _added_tokens(vocabulary: _Vocabulary, model: str, special_ids: set[int]) -> list[tokenizers.AddedToken]:
     """Return the tokens that are never split; control tokens, BOS and the like are special."""
-    special_ids = set(vocabulary.roles.values())
     added = []
     for id_, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True)):
-        is_special = kind == gguf_vocabulary.CONTROL or id_ in special_ids
-        if not is_special and kind != gguf_vocabulary.USER_DEFINED:
+        is_special = kind == _CONTROL or id_ in special_ids
+        if not is_special and kind != _USER_DEFINED:
             continue
-        options = {"special": is_special, "normalized": False}
-        options["rstrip"] = vocabulary.arch == "phi3" and model == "llama" and token not in _PHI3_KEEPS_BLANKS
-        if model == "llama" and not is_special and not gguf_bpe.has_prefix(vocabulary):
-            # Gemma looks for runs of blanks after blanks became "▁".
-            token, options["normalized"] = gguf_bpe.spell(vocabulary, token), True
-        added.append(tokenizers.AddedToken(token, **options))
+        absorbs = vocabulary.arch == "phi3" and model == "llama" and token not in _PHI3_KEEPS_BLANKS
+        # Gemma looks for runs of blanks after blanks became "▁".
+        is_run = model == "llama" and not is_special and not vocabulary.has_prefix
+        spelled = vocabulary.spell(token) if is_run else token
+        added.append(tokenizers.AddedToken(spelled, special=is_special, normalized=is_run, rstrip=absorbs))
     return added
