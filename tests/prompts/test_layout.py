@@ -179,6 +179,24 @@ def test_first_label_tokens_tell_words_apart_that_end_alike(gpt2):
     assert layout.label_ids(task, gpt2, "first") == [tokens[0] for tokens in gpt2([" unkind", " mankind"])]
 
 
+def test_each_query_after_its_own_demonstrations():
+    """A whole prompt each, truncated like any other."""
+    shown = [DEMONSTRATIONS[:1], DEMONSTRATIONS, DEMONSTRATIONS[2:]]
+    pairs = list(zip(shown, QUERIES, strict=True))
+    whole = [whole_prompts(TASK, own, [query], characters)[0] for own, query in pairs]
+    shorter = len(whole[1]) - 1
+    for context, num_truncated in ((1000, 0), (shorter, 1)):
+        prompts = layout.lay_out_each(TASK, shown, QUERIES, characters, context)
+        assert rebuilt(prompts) == [tokens[-context:] for tokens in whole]
+        (group,) = prompts.groups
+        assert not group.prefix_P.size and prompts.num_truncated == num_truncated
+    prompts = layout.lay_out_each(TASK, shown, QUERIES, characters, shorter, "drop")
+    dropped = whole_prompts(TASK, DEMONSTRATIONS[1:], QUERIES[1:2], characters)[0]
+    assert rebuilt(prompts) == [whole[0], dropped, whole[2]]
+    assert (prompts.num_truncated, prompts.dropped_demonstrations) == (0, 1)
+    assert layout.lay_out_each(TASK, [], [], characters, 73).groups == ()
+
+
 def test_label_ids_are_the_last_sub_tokens_in_class_order_and_differ():
     task = Task("mood", ("sentence",), "{sentence}:", ("0", "1", "2"), ("good", "bad!", "odd?"))
     assert layout.label_ids(task, with_start) == [ord("d"), ord("!"), ord("?")]
