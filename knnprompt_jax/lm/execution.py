@@ -65,7 +65,7 @@ class Execution:
     def __init__(self, model: decoder.Decoder, name: str, mesh: jax.sharding.Mesh, deterministic: bool):
         """Place the weights on the mesh. Messages call the model `name`."""
         self.mesh, self.statistics = mesh, PassStatistics()
-        self._name, self._deterministic = name, deterministic
+        self._name, self._deterministic, self._vocab_size = name, deterministic, model.config.vocab_size
         self._graph, params = nnx.split(model)
         self._params = sharding.place(params, model.config, mesh)
         self._compiled: dict[Any, Any] = {}
@@ -86,7 +86,17 @@ class Execution:
         self._prefix_in_memory = None
 
     def pack(self, group: layout.PromptGroup, shape: packing.PackShape) -> packing.PackedPrompts:
-        """Pack a group's prompts into steps. Step t belongs to data shard t modulo their number; a process fills its own."""
+        """Pack a group's prompts into steps. Step t belongs to data shard t modulo their number; a process fills its own.
+
+        Raises:
+          UserError: a token is not in the model's vocabulary.
+        """
+        largest = int(np.concatenate([group.prefix_P, *group.suffixes]).max())
+        if largest >= self._vocab_size:
+            raise errors.UserError(
+                f"{self._name}: a prompt has token id {largest}, but the model has {self._vocab_size} tokens: "
+                "take the model's own tokenizer, or remove the special token from the text"
+            )
         data, local = self.mesh.shape[parallel.DATA], parallel.local_data_shards(self.mesh)
         return packing.pack(group, shape, lambda step: step % data in local)
 

@@ -52,10 +52,6 @@ class LanguageModel:
           deterministic: make each state the same to the bit, whatever is read with it (docs/reliability.md has the cost).
             `step_tokens` has no effect then.
         """
-        if len(tokenizer) > model.config.vocab_size:
-            raise errors.UserError(
-                f"{name}: the tokenizer has {len(tokenizer)} tokens, the model {model.config.vocab_size}: use the model's tokenizer"
-            )
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
         self.tokenize = layout.tokenize_with(tokenizer)
         self.mesh, self.deterministic = parallel.make_mesh(1, 1) if mesh is None else mesh, deterministic
@@ -178,7 +174,8 @@ class LanguageModel:
           Arrays with one row per prompt, split over every device where their number divides.
 
         Raises:
-          UserError: a distribution is not finite, because weights are damaged or overflow.
+          UserError: a prompt has a token outside the model's vocabulary, or a distribution is not finite, because weights are
+            damaged or overflow.
         """
         function = programs.OUTPUTS[output][self.deterministic]
         if self.deterministic:

@@ -14,14 +14,16 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
     Args:
         path: a folder or a GGUF file.
         of_prompts: whether the tokenizer must be able to make prompts.
-        vocab_size: the number of the model's tokens, which bounds the ids.
+        vocab_size: the number of the model's tokens, which bounds the ids. Only special tokens may lie beyond, such as those for
+            images, which texts do not contain (Gemma 3).
 
     Raises:
         UserError: there is no usable tokenizer, or ids outside the vocabulary; for prompts also: the tokenizer ends each text
             with a token, or begins it with the same token twice.
     """
     tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _load_folder(path)
-    largest = max(tokenizer.get_vocab().values(), default=0) if vocab_size else 0
+    special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    largest = max((id_ for id_ in tokenizer.get_vocab().values() if id_ not in special), default=0)
     if vocab_size and largest >= vocab_size:
         raise errors.UserError(
             f"{path}: its tokenizer has token id {largest}, but the model has {vocab_size} tokens (ids 0 to {vocab_size - 1}): "

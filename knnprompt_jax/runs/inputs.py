@@ -155,7 +155,7 @@ def load_model(
       UserError: there is no such model, or it cannot be read.
     """
     config, path = registry.describe(name, revision or None, families, weights)
-    return Model(name, path, config, tokenizers.load(path, of_prompts), weights)
+    return Model(name, path, config, tokenizers.load(path, of_prompts, config.vocab_size), weights)
 
 
 def load_weights(settings: settings_lib.ReadingOptions, model: Model, mesh: Mesh) -> lm.LanguageModel:

@@ -201,9 +201,13 @@ def test_bfloat16_stays_near(small_decoder):
     np.testing.assert_allclose(got.log_z_N, log_z_N, atol=TOLERANCE)
 
 
-def test_a_tokenizer_of_another_model_is_refused(small_decoder):
-    with pytest.raises(errors.UserError, match="the tokenizer has 212 tokens, the model 211"):
-        lm.LanguageModel(small_decoder("gpt2"), range(VOCABULARY + 1))
+def test_tokens_outside_the_vocabulary_are_refused(small_decoder):
+    model = lm.LanguageModel(small_decoder("gpt2"), range(VOCABULARY + 1), "m")
+    group = layout.PromptGroup(np.zeros(0, np.int32), (np.array([3, VOCABULARY]),), np.arange(1))
+    with pytest.raises(
+        errors.UserError, match=f"m: a prompt has token id {VOCABULARY}, but the model has {VOCABULARY} "
+    ):
+        states.read(model, layout.Prompts((group,), 1))
 
 
 def test_unknown_dtype_is_refused_before_the_model_is_looked_for():

@@ -5,9 +5,7 @@ import os
 import shutil
 import time
 
-import numpy as np
 import pytest
-import safetensors.numpy
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.models import identity, shipped
@@ -24,19 +22,6 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def folder(cache, tmp_path):
     return shutil.copytree(shipped.locate("tiny"), tmp_path / "model")
-
-
-def change_six_rows(folder):
-    file = folder / "model.safetensors"
-    tensors = safetensors.numpy.load_file(file)
-    name = next(name for name in tensors if name.endswith("wte.weight"))
-    tensors[name][1000:1006] += np.asarray(0.5, tensors[name].dtype)
-    safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
-
-
-def add_normalizer(folder):
-    file = folder / "tokenizer.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"normalizer": {"type": "Lowercase"}}))
 
 
 def add(name):
@@ -58,8 +43,6 @@ def flip_a_bit_and_keep_size_and_time(folder):
 @pytest.mark.parametrize(
     "change",
     [
-        change_six_rows,
-        add_normalizer,
         flip_a_bit_and_keep_size_and_time,
         add("config.json"),
         add("tokenizer_config.json"),
@@ -80,8 +63,6 @@ def test_what_decides_nothing_does_not_change_it(folder, tmp_path):
     os.utime(folder / "model.safetensors", (1, 1))
     assert identity.fingerprint(folder) == before
     assert identity.fingerprint(shutil.copytree(folder, tmp_path / "elsewhere" / "copy")) == before
-    (tmp_path / "link").symlink_to(folder)
-    assert identity.fingerprint(tmp_path / "link") == before
 
 
 def test_a_gguf_file_is_hashed_whole(cache, tmp_path):

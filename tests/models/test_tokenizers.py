@@ -29,6 +29,22 @@ def test_ids_outside_the_vocabulary_are_refused(folder):
         lm.LanguageModel.from_pretrained(folder)
 
 
+def test_special_tokens_outside_the_vocabulary_are_allowed(folder):
+    """Gemma 3's tokenizer has one for images, which its text models lack."""
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    image = {**content["added_tokens"][0], "id": 5120, "content": "<image_soft_token>"}
+    content["added_tokens"].append(image)
+    file.write_text(json.dumps(content))
+    model = lm.LanguageModel.from_pretrained(folder)
+    assert model.tokenize(["<image_soft_token>"]) == [[5120]]
+    assert tokenizers.load(folder, vocab_size=5120)("a")["input_ids"] == tokenizers.load(folder)("a")["input_ids"]
+    image["special"] = False
+    file.write_text(json.dumps(content))
+    with pytest.raises(errors.UserError, match="its tokenizer has token id 5120, but the model has 5120 tokens"):
+        lm.LanguageModel.from_pretrained(folder)
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"model": 3}'])
 def test_a_damaged_tokenizer_is_refused(folder, content):
     (folder / "tokenizer.json").write_text(content)

@@ -106,7 +106,7 @@ def _restoration(fields: gguf_header.Fields, name: str) -> _Restore | None:
         if shape[0] % (parts * heads):
             reason = f"{heads} heads do not divide {name} of shape {list(shape)}"
             raise fields.wrong("attention.head_count", reason)
-        return functools.partial(restore, heads=heads)
+        return lambda array: restore(array, heads)
 
     if fields.arch in ("llama", "smollm3") and part.startswith(("attn_q.", "attn_k.")):
         heads = fields.size("attention.head_count")
