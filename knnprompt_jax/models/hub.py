@@ -1,5 +1,6 @@
 """Find the files of a model: a local folder or file, a shipped model, or a download from the Hugging Face Hub."""
 
+import dataclasses
 import glob
 import os
 import pathlib
@@ -25,7 +26,7 @@ def resolve(
     - a shipped model;
     - the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf".
 
-    A download fetches the config, the tokenizer and the weights in one format, and resumes partial files.
+    A download fetches the config, the tokenizer and the weights in one format, resumes partial files and verifies checksums.
     If the Hub does not answer, the cache is used.
 
     Args:
@@ -34,26 +35,25 @@ def resolve(
         weights: download the weights too.
 
     Raises:
-        UserError: no such folder, file, model or revision; several `.gguf` files to choose from; no permission; a missing
-            file; or neither the Hub nor the cache has the model.
+        UserError: no such folder, file, model or revision; several `.gguf` files to choose from; no permission; a missing or
+            damaged file; or neither the Hub nor the cache has the model.
     """
     local = _find_local(name_or_path)
     if local is not None:
         return local
     name, file = _split(name_or_path)
+    selection = _Selection(file, config_only, weights)
     what = f"model {name!r}" + (f", revision {revision!r}," if revision else "")
     try:
-        client = huggingface_hub.HfApi()
-        info = hub_client.patiently(lambda: client.model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS))
-        listed = [sibling.rfilename for sibling in info.siblings or []]
-        selected = _select(listed, file, config_only, weights, f"{what} cannot be used from the Hub")
-        return hub_client.patiently(lambda: _fetch(name, revision, selected)) / file
+        return hub_client.patiently(lambda: _download(name, revision, selection)) / file
     except hub_errors.HFValidationError:
         raise errors.UserError(
             f"{name!r} is neither a folder nor a possible Hub name (owner/name, or owner/name:file.gguf)"
         ) from None
+    except _Unusable as error:
+        raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
     except (OSError, hub_errors.HTTPError) as error:
-        if cached := _find_cached(name, revision, file, weights and not config_only):
+        if cached := _find_cached(name, revision, selection):
             return cached / file
         known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
         raise errors.UserError(
@@ -61,36 +61,43 @@ def resolve(
         ) from None
 
 
-def _select(listed: list[str], file: str, config_only: bool, weights: bool, failure: str) -> list[str]:
-    """Return the needed files of a repository: one file, config.json alone, or all small files and perhaps the weights.
+class _Unusable(Exception):
+    """The Hub's files of a model are incomplete or damaged."""
 
-    Raises UserError, which begins with `failure`, if it lacks one.
-    """
-    ggufs = [name for name in listed if name.endswith(".gguf")]
-    if file:
-        if file not in listed:
-            raise errors.UserError(f"{failure}: it has no file {file}; choices: {', '.join(ggufs) or 'none'}")
-        return [file]
-    hint = f"name one of its files, such as owner/name:{ggufs[0]}" if ggufs else ""
-    if _CONFIG not in listed:
-        raise errors.UserError(f"{failure}: it has no {_CONFIG}: {hint or 'choose another model'}")
-    if config_only:
-        return [_CONFIG]
-    top = [name for name in listed if "/" not in name]
-    weight_file = tensor_files.pick(top)
-    if weight_file is None:
-        formats = ", ".join(tensor_files.FORMATS)
-        raise errors.UserError(
-            f"{failure}: it has no weights ({formats}): {hint or 'choose another model or revision'}"
-        )
-    small = [name for name in top if name.endswith((".json", ".txt")) and not name.endswith(".index.json")]
-    small += [name for name in listed if name.endswith("_Pooling/config.json")]  # Sentence encoders.
-    if not weights:
-        return small
-    if not weight_file.endswith(".index.json"):
-        return [*small, weight_file]
-    stem, suffix = os.path.splitext(weight_file.removesuffix(".index.json"))
-    return [*small, weight_file, *(name for name in top if name.startswith(f"{stem}-") and name.endswith(suffix))]
+
+@dataclasses.dataclass(frozen=True)
+class _Selection:
+    """The files of a repository that are needed: one file, config.json alone, or all small files and perhaps the weights."""
+
+    file: str
+    config_only: bool
+    weights: bool
+
+    def of(self, listed: list[str]) -> list[str]:
+        """Return the selected ones of a repository's files. Raises _Unusable if it lacks one, config.json or weights."""
+        ggufs = [file for file in listed if file.endswith(".gguf")]
+        if self.file:
+            if self.file not in listed:
+                raise _Unusable(f"it has no file {self.file}; choices: {', '.join(ggufs) or 'none'}")
+            return [self.file]
+        hint = f"name one of its files, such as owner/name:{ggufs[0]}" if ggufs else ""
+        if _CONFIG not in listed:
+            raise _Unusable(f"it has no {_CONFIG}: {hint or 'choose another model'}")
+        if self.config_only:
+            return [_CONFIG]
+        top = [file for file in listed if "/" not in file]
+        weights = tensor_files.pick(top)
+        if weights is None:
+            formats = ", ".join(tensor_files.FORMATS)
+            raise _Unusable(f"it has no weights ({formats}): {hint or 'choose another model or revision'}")
+        small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
+        small += [file for file in listed if file.endswith("_Pooling/config.json")]  # Sentence encoders.
+        if not self.weights:
+            return small
+        if not weights.endswith(".index.json"):
+            return [*small, weights]
+        stem, suffix = os.path.splitext(weights.removesuffix(".index.json"))
+        return [*small, weights, *(file for file in top if file.startswith(f"{stem}-") and file.endswith(suffix))]
 
 
 def _find_local(name: str) -> pathlib.Path | None:
@@ -135,20 +142,45 @@ def _split(name: str) -> tuple[str, str]:
     return (head, file) if colon and file.endswith(".gguf") else (name, "")
 
 
-def _fetch(name: str, revision: str | None, files: list[str], local_only: bool = False) -> pathlib.Path:
-    patterns = [glob.escape(file) for file in files]
+def _download(name: str, revision: str | None, selection: _Selection) -> pathlib.Path:
+    """Download the selected files, remove from the cache those with a wrong checksum, and return their folder."""
+    client = huggingface_hub.HfApi()
+    info = client.model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
+    selected = selection.of([sibling.rfilename for sibling in info.siblings or []])
+    cached = [huggingface_hub.try_to_load_from_cache(name, file, revision=info.sha) for file in selected]
+    folder = _fetch(name, revision, selected)
+    if all(isinstance(path, str) for path in cached):
+        return folder
+    # The download itself compares sizes only.
+    wrong = client.verify_repo_checksums(name, revision=folder.name).mismatches
+    for path in (folder / mismatch["path"] for mismatch in wrong):
+        path.resolve().unlink()  # The path is a link to the content.
+        path.unlink(missing_ok=True)
+    if wrong:
+        names = ", ".join(mismatch["path"] for mismatch in wrong)
+        raise _Unusable(f"{names} arrived with another checksum than listed, and was removed: start again")
+    return folder
+
+
+def _fetch(name: str, revision: str | None, selected: list[str], local_only: bool = False) -> pathlib.Path:
+    patterns = [glob.escape(file) for file in selected]
     folder = huggingface_hub.snapshot_download(
         name, revision=revision, allow_patterns=patterns, local_files_only=local_only
     )
     return pathlib.Path(folder)
 
 
-def _find_cached(name: str, revision: str | None, file: str, needs_weights: bool) -> pathlib.Path | None:
-    """Return the folder in the cache, or None if it lacks the file, config.json or the weights."""
+def _find_cached(name: str, revision: str | None, selection: _Selection) -> pathlib.Path | None:
+    """Return the folder in the cache, or None if it lacks a selected file."""
     try:
-        folder = _fetch(name, revision, [file or _CONFIG], local_only=True)
-        if needs_weights and not file:
+        listed = huggingface_hub.get_cached_repo_tree(name, revision=revision)
+        selected = selection.of([file.path for file in listed])
+    except (hub_errors.CachedRepoTreeNotFoundError, _Unusable):  # Another program may have filled the cache.
+        selected = [selection.file or _CONFIG]
+    try:
+        folder = _fetch(name, revision, selected, local_only=True)
+        if not selection.file and not selection.config_only and selection.weights:
             tensor_files.find(folder)
-        return folder if (folder / (file or _CONFIG)).is_file() else None
+        return folder if all((folder / file).is_file() for file in selected) else None
     except (OSError, errors.UserError):
         return None

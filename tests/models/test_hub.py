@@ -61,6 +61,15 @@ def test_one_format_is_fetched(server, weights, fetched):
     assert hub.resolve("owner/name") == folder and not server.asked(), "a complete cache is not fetched again"
 
 
+def test_revisions_have_separate_folders(server):
+    publish(server, SMALL + SAFETENSORS, revisions=("main", "refs/pr/7", "v1.0"))
+    main = hub.resolve("owner/name")
+    assert hub.resolve("owner/name", "refs/pr/7") == hub.resolve("owner/name", "v1.0") == main
+    assert hub.resolve("owner/name", main.name) == main
+    publish(server, SMALL + FLAX, revisions=("main",))
+    assert hub.resolve("owner/name") != main
+
+
 def test_local_files_and_shipped_models_come_before_the_hub(server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert (hub.resolve("tiny") / "config.json").is_file() and hub.resolve("smollm2").suffix == ".gguf"
@@ -187,6 +196,33 @@ def test_a_hub_that_stays_busy_is_reported(server, request_, failure):
     error = message("owner/name", "main")
     assert "model 'owner/name', revision 'main', is no local folder and not in the cache, and the Hub cannot" in error
     assert error.endswith("fill the cache on a connected machine, or check the network")
+
+
+def test_a_broken_download_is_resumed(server, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
+    server.fail("GET /stored/", send=30_000)
+    assert (hub.resolve("owner/name") / "model.safetensors").read_bytes() == BYTES
+    ranges = [headers.get("Range") for _, path, headers in server.requests if "/stored/" in path]
+    assert ranges == [None, "bytes=30000-"]
+
+
+def test_only_missing_files_are_downloaded_again(server):
+    publish(server, SMALL + TORCH)
+    server.repositories["models/owner/name"].files[TORCH[2]] = BYTES[::-1]
+    server.fail("HEAD .*/pytorch_model-00002", times=1000, status=404, headers={"X-Error-Code": "EntryNotFound"})
+    assert "the Hub lists a file that it does not have (" in message("owner/name")
+    server.failures.clear()
+    assert (hub.resolve("owner/name") / TORCH[2]).read_bytes() == BYTES[::-1]
+    assert server.asked() == {**dict.fromkeys(SMALL + TORCH, 1), TORCH[2]: 2}
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "model.safetensors"])
+def test_a_wrong_checksum_is_found_and_the_file_removed(server, file):
+    server.fail("GET /stored/" if file in SAFETENSORS else f"GET .*/{file}", alter=True)
+    assert f"{file} arrived with another checksum than listed, and was removed: start again" in message("owner/name")
+    folder = hub.resolve("owner/name")
+    assert (folder / file).read_bytes() == server.repositories["models/owner/name"].files[file]
+    assert server.asked()[file] == 2
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 503, None])
