@@ -126,16 +126,11 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         """
         y = list(y)
         examples = inputs.labelled(self.task, X, y)
-        return self.fit_draws(trials.draws(self, examples), len(examples), inputs.classes_like(self.task, y))
-
-    def fit_draws(
-        self, draws: Mapping[int, trials.Draw], num_rows: int | None = None, labels_C: np.ndarray | None = None
-    ) -> Self:
-        """Choose by these draws, and read the anchors of the chosen one; the other arguments are as in `use_store`."""
+        draws = trials.draws(self, examples)
         choice = self.choose(draws)
         demonstrations, anchors = draws[choice.rule.demo_shots]
-        states = self.read(anchors, demonstrations)
-        return self.fit_states(states, demonstrations, anchors, choice, num_rows, labels_C)
+        states, labels_C = self.read(anchors, demonstrations), inputs.classes_like(self.task, y)
+        return self.fit_states(states, demonstrations, anchors, choice, len(examples), labels_C)
 
     def fit_states(
         self,

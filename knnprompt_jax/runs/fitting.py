@@ -149,15 +149,25 @@ def run(settings: FitSettings) -> Result:
     with saving.lock(folder):
         saved = _finished(settings, model, folder, contents)
         if not saved:
-            for demonstrations, anchors in draws.values():
-                classifier.lay_out(trials.sample(anchors, classifier.random_state), demonstrations)
+            seed = classifier.random_state
+            sampled = {shots: (shown, trials.sample(anchors, seed)) for shots, (shown, anchors) in draws.items()}
+            prompts = [classifier.lay_out(anchors, shown) for shown, anchors in sampled.values()]
             _check_room(settings, model, folder, classifier, max(len(anchors) for _, anchors in draws.values()))
         classifier.model = inputs.load_weights(settings, model, mesh)
         if saved:
             classifier = estimator.restore(saved, classifier.model, settings.datastore)
         else:
-            classifier.states_cache = states.user_cache(settings.cache_gb) or classifier.states_cache
-            classifier.fit_draws(draws, num_rows)
+            cache = classifier.states_cache = states.user_cache(settings.cache_gb) or classifier.states_cache
+            choice, shots = None, next(iter(draws))
+            if len(draws) > 1:
+                titles = [f"{number} demonstrations per class" for number in draws]
+                known = dict(zip(draws, states.read_each(classifier.model, prompts, cache, titles=titles), strict=True))
+                choice = classifier.choose(sampled, known)
+                shots = choice.rule.demo_shots
+            demonstrations, anchors = draws[shots]
+            of_all = classifier.lay_out(anchors, demonstrations)
+            of_anchors = states.read(classifier.model, of_all, cache, title="anchors")
+            classifier.fit_states(of_anchors, demonstrations, anchors, choice, num_rows)
             saving.save(classifier, folder, settings.overwrite)
     return Result(classifier, classifier.model.statistics)
 
