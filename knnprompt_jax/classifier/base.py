@@ -1,6 +1,7 @@
 """The base of both classifiers: anchors that may change, their store and its search, predictions and explanations."""
 
 import dataclasses
+import inspect
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,14 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
     centroid: str = "none"
     # A search over k, or repeated predictions of the same texts, read each text once.
     states_cache: states_lib.AnyCache | None = states_lib.MemoryCache(256 * 2**20)
+
+    def __init_subclass__(cls) -> None:
+        """Give `help` and editors the names and defaults of all options."""
+        super().__init_subclass__()
+        kinds, fields = inspect.Parameter, dataclasses.fields(cls.options_kind)
+        given = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in ("model", "task")]
+        options = [kinds(field.name, kinds.KEYWORD_ONLY, default=field.default) for field in fields]
+        cls.__signature__ = inspect.Signature([*given, *options])  # type: ignore[attr-defined]
 
     def __init__(self, model: lm_lib.LanguageModel, task: Task, **options: Any):
         """`options` are the fields of `options.PublishedOptions` or `options.AutoOptions`."""

@@ -1,15 +1,17 @@
 """Keys of runs: everything that can change a result changes the key, and nothing else does."""
 
 import dataclasses
+import json
 import shutil
 
 import pytest
+import safetensors.numpy
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.runs import comparison, fitting, inputs
+from knnprompt_jax.runs import comparison, fitting, inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.tasks import splits
 
@@ -134,6 +136,29 @@ def test_batch_and_mesh_do_not_count_in_deterministic_mode(job, rows, model):
     assert len(keys) == 1
 
 
+def test_a_changed_task_file_is_run_anew(job, world, tmp_path):
+    """The records of another template or other label words are not reported, nor overwritten."""
+    declared = {
+        "fields": ["sentence"],
+        "template": "Review: {sentence}\nSentiment:",
+        "labels": ["0", "1"],
+        "label_words": ["negative", "positive"],
+    }
+    lines = (world / "data/mr/train.jsonl").read_text()
+    (tmp_path / "train.jsonl").write_text(lines)
+    files = {"train_file": str(tmp_path / "train.jsonl"), "eval_file": str(world / "data/mr/dev_subsample.jsonl")}
+    job = dataclasses.replace(job, task=str(tmp_path / "mine.json"), seeds=(1,), resume=True, data_dir="", **files)
+    seen = {}
+    for change in ({}, {"label_words": ["positive", "negative"]}, {"template": "{sentence}\nIt was"}, {}):
+        (tmp_path / "mine.json").write_text(json.dumps(declared | change))
+        for record in comparison.run(job):
+            fresh = dataclasses.replace(job, resume=False, output=str(tmp_path / "fresh"))
+            expected = {found.method: found.predicted for found in comparison.run(fresh)}
+            assert record.predicted == expected[record.method]
+            seen[record.key] = record
+    assert len(seen) == 3 * 2 == len(records.read_all(tmp_path / "results"))
+
+
 @pytest.fixture
 def store(job, tmp_path):
     """A saved classifier of the paper's rule, on the rows of the job."""
@@ -172,3 +197,17 @@ def test_options_that_differ_from_the_saved_classifier_are_refused(job, store, c
     monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     with pytest.raises(errors.UserError, match=message):
         comparison.run(of_store(job, store, **change))
+
+
+def test_a_model_with_any_changed_weight_is_refused(world, job, tmp_path):
+    """Change single rows of the token embeddings, which a sample of bytes would miss."""
+    folder = shutil.copytree(world / "model", tmp_path / "model")
+    given = {"task": "mr", "data_dir": job.data_dir, "shots": 5, "rule": "knn", "store": str(tmp_path / "mine")}
+    fitting.run(fitting.FitSettings(model=str(folder), **given))
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if "wte" in name)
+    tensors[name] = tensors[name].copy()
+    tensors[name][100:106] += 1
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(errors.UserError, match="another model"):
+        kp.load(tmp_path / "mine")
