@@ -2,13 +2,16 @@
 
 import contextlib
 import dataclasses
+import datetime
 import functools
 import itertools
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import tqdm
 from absl import logging
 from jax.sharding import Mesh
 
@@ -48,7 +51,8 @@ def run(
     folder = pathlib.Path(settings.output)
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
     cache = states.user_cache(settings.cache_gb)
-    numbers = itertools.count(1)
+    numbers, started, finished_work = itertools.count(1), time.monotonic(), 0.0
+    total_work = sum(planned.work for planned in passes)
     for planned in passes:
         if planned.reads_prompts:
             sharding.check(planned.model.config, mesh)
@@ -67,13 +71,18 @@ def run(
             reads: Iterator[lm.States | None] = itertools.repeat(None)
             if loaded and reads_prompts:
                 reads = states.read_each(loaded, laid_out, cache, titles=titles)
-            for planned, prompts in zip(planned_passes, laid_out, strict=True):
+            for planned, prompts, title in zip(planned_passes, laid_out, titles, strict=True):
                 with parallel.by_main(_exclusive(folder, planned)):
                     for record, context in _records(planned, prompts, reads, loaded, store, cache):
                         if before_writing:
                             parallel.call_in_main(functools.partial(before_writing, record, context))
                         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
                         yield record
+                finished_work += planned.work
+                if parallel.is_main() and len(passes) > 1:
+                    share = finished_work / total_work if finished_work else 1.0
+                    left = datetime.timedelta(seconds=round((time.monotonic() - started) * (1 / share - 1)))
+                    tqdm.tqdm.write(f"{title}: {len(planned.runs)} records; {left} left", file=sys.stderr)
     parallel.wait_for_all("records")
 
 

@@ -43,7 +43,7 @@ def load_rows(
         or a missing or unknown label.
     """
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
-        raise errors.UserError("choose one place for the rows: data_dir, path or hub_source")
+        raise errors.UserError("choose one place for the rows: --data_dir, --train_file with --eval_file, or --hub")
     if hub_source is not None:
         where, rows = hub_source.dataset, hub.read(hub_source, split)
     elif path is not None:
@@ -126,7 +126,7 @@ def to_example(task: Task, place: str, row: Mapping[str, Any], index: int, label
     """
     fields = fields_of(task, place, row)
     if label_column not in row:
-        advice = "name the column of the labels (label_column), or choose another split"
+        advice = "name the column of the labels (--label_column=), or choose another split"
         raise errors.UserError(f"{place}: has no label {label_column!r}, only {listed(row)}: {advice}")
     return Example(
         fields=fields,

@@ -139,7 +139,10 @@ def test_all_rows_of_a_table_are_used(table, seed):
         ({"store": ""}, "store"),
         ({"train_file": ""}, "--train_file: give a table of rows, or a task"),
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
-        ({"label_column": "kind"}, "no row has a 'kind', only ticket_id, message, day, team; name the column"),
+        (
+            {"label_column": "kind"},
+            "train.csv: row 0: has no label 'kind', only ticket_id, message, day, team: name the column",
+        ),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
         ({"k": 7, "demo_shots": 1}, "k=7: there are 6 anchors"),
         ({"rule": "knn", "penalty": 1.0}, "--penalty: has no effect with --rule=knn"),
