@@ -28,6 +28,7 @@ class BenchmarkSettings(settings.WorkloadOptions):
         "with random weights.",
         needed=True,
     )
+    output: str = options.option("benchmarks", "Folder of the JSON file.", needed=True)
     dtype: str = options.option(
         "float32", "float32 is the reference, bfloat16 for accelerators.", choices=config_lib.FLOATS
     )

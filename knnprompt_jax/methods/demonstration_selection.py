@@ -107,6 +107,7 @@ def _declare(name: str, printed: str, retriever: str) -> method.Method:
         prepare=prepare,
         cost=cost,
         by_name="" if retriever == BM25 else "it needs a sentence encoder: name the method to download or load one",
+        model_name=lambda settings: "" if settings.retriever == BM25 else settings.retriever,
         printed_as=(printed,),
     )
 

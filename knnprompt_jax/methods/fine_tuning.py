@@ -284,6 +284,7 @@ _declare = functools.partial(
     cost=cost,
     by_name="it trains a model for each split: name the method to run it",
     sees="train",
+    model_name=lambda settings: settings.model,
 )
 METHODS = (
     _declare("fine_tuning", "Fine-tuning, the run's model", settings=Settings),

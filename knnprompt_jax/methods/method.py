@@ -271,6 +271,7 @@ class Method:
       sees: its use of a split's m shots per class. "demonstrations": it reads only these, so that m is M_T; "draws":
         each of its prompts contains M_T of them; "shots": it reads demonstrations and anchors; "train": it trains on all rows.
       own_model: whether it trains a model of its own and needs no language model.
+      model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a run.
       searches: whether it can search a saved store instead of its anchors' states.
       printed_as: its names in the paper's tables.
     """
@@ -286,6 +287,7 @@ class Method:
     by_name: str = ""
     sees: str = "shots"
     own_model: bool = False
+    model_name: Callable[[Any], str] = lambda settings: ""
     searches: bool = False
     printed_as: tuple[str, ...] = ()
 

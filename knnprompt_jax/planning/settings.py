@@ -1,8 +1,10 @@
 """The options of `plan`."""
 
 import dataclasses
+import pathlib
 
 from knnprompt_jax import options
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import shipped
 from knnprompt_jax.runs import settings as settings_lib
@@ -28,7 +30,11 @@ class WorkloadOptions(settings_lib.DrawOptions, settings_lib.RowOptions, setting
     )
     seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
     distance: str = options.option("forward", "Distance of the search.", choices=distances.DISTANCES)
-    output: str = options.option("results", "Folder of the JSON file.", needed=True)
+    output: str = options.option("plans", "Folder of the JSON file.", needed=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        saving.check_outside(pathlib.Path(self.output))
 
 
 @dataclasses.dataclass(frozen=True)

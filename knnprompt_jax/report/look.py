@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax import files, options, parallel
-from knnprompt_jax.classifier import base, estimator, evidence, saving
+from knnprompt_jax.classifier import base, estimator, evidence
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, outcomes, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
@@ -56,7 +56,6 @@ def run(settings: LookOptions) -> str:
     Raises:
       UserError: there is no saved classifier, it has too few anchors, or the output is inside a saved classifier.
     """
-    saving.check_outside(pathlib.Path(settings.output))
     output = page.folder(settings.output)
     classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
     anchors = read(classifier)

@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +33,7 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
         if len(same) > 1:
             raise errors.UserError(
                 f"{len(same)} records of {name} on {task}, {shots} shots, seed {seed}, that differ in "
-                f"{_differences(list(same.record))}: put them in separate folders"
+                f"{_differences(list(same.record))}: move some of {', '.join(record.file_name for record in same.record)} elsewhere"
             )
     share = frame.true.map(lambda true: max(collections.Counter(true).values()) / len(true))
     classes = [len(counts) or len(set(true)) for counts, true in zip(frame.class_counts, frame.true, strict=True)]
@@ -63,8 +65,13 @@ def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Tab
 def _differences(records: list[Record]) -> str:
     """Return the settings that differ between records, with their values."""
     rows = [{"model": each.model, "demo_shots": each.demo_shots, **each.settings, **each.cell} for each in records]
-    settings = pd.json_normalize(rows).convert_dtypes().astype(object).fillna("").map(str)
+    settings = pd.json_normalize(rows).convert_dtypes().astype(object).fillna("").map(_shorten)
     different = [
         f"{name} ({', '.join(values.unique()[:_MOST])})" for name, values in settings.items() if values.nunique() > 1
     ]
     return ", ".join(different[:_MOST]) or "the model's weights"
+
+
+def _shorten(value: Any) -> str:
+    """Return a value as text, a SHA-256 as its first digits."""
+    return str(value)[:8] if re.fullmatch("[0-9a-f]{64}", str(value)) else str(value)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from knnprompt_jax import errors, files
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.report import drawing, tables
 from knnprompt_jax.report import maps as maps_lib
 from knnprompt_jax.report.tables import Table
@@ -72,11 +73,12 @@ def folder(output: str) -> pathlib.Path:
     """Return the folder of a new page.
 
     Raises:
-      UserError: the folder is not writable, or a library for pages is missing.
+      UserError: the folder is not writable or lies inside a saved classifier, or a library for pages is missing.
     """
     if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
         raise errors.UserError(f"the page needs {', '.join(missing)}: pip install -e '.[report]'")
     place = pathlib.Path(output)
+    saving.check_outside(place)
     files.check_writable(place, folder=True)
     return place
 

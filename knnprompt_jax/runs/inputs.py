@@ -15,7 +15,7 @@ from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import identity, registry, sharding, shipped, tokenizers
+from knnprompt_jax.models import hub, identity, registry, sharding, shipped, tokenizers
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
@@ -62,12 +62,7 @@ class Model:
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the model's files; "" where there are no weights and none are needed."""
-        try:
-            return identity.fingerprint(self.path)
-        except errors.UserError:
-            if self.needs_weights:
-                raise
-            return ""
+        return fingerprint(self.path, self.needs_weights)
 
     def identity(self, dtype: str, deterministic: bool) -> tuple[str, str, Any, str, bool]:
         """Return the `identity` that the `LanguageModel` would have."""
@@ -80,6 +75,27 @@ class Model:
         for text, tokens in zip(new, self.tokenize(new), strict=True):
             self._lengths[text] = len(tokens) - special
         return np.array([self._lengths[text] for text in texts], int)
+
+
+@functools.cache  # The Hub is asked once per process.
+def find_model(name: str, weights: bool) -> pathlib.Path | errors.UserError:
+    """Return the place of a model's files, or why there is none."""
+    try:
+        return hub.resolve(name, weights=weights)
+    except errors.UserError as error:
+        return error
+
+
+def fingerprint(place: pathlib.Path | errors.UserError, needs_weights: bool) -> str:
+    """Return the SHA-256 of a model's files; "" where there are no weights and none are needed."""
+    try:
+        if isinstance(place, errors.UserError):
+            raise place
+        return identity.fingerprint(place)
+    except errors.UserError:
+        if needs_weights:
+            raise
+        return ""
 
 
 def resolved(settings: Settings, saved: saving.Saved | None = None) -> Settings:

@@ -39,7 +39,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {own[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
     header = ["method", "accuracy %", *["macro F1 %"] * is_uneven, "seconds", "LM tokens"]
-    stores = [record.datastore for record in done if record.datastore]
+    stores = [record.datastore for record in done if record.datastore]  # kNN Prompting comes before its variants.
     seeds = "1 seed" if len(by_seed) == 1 else f"{len(by_seed)} seeds"
     return "\n".join(
         [
@@ -52,7 +52,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "Seconds and LM tokens are per seed: LM tokens as if the method ran alone, seconds without the shared pass.",
             _shared_pass(list(by_seed.values())),
             *_truncated(by_method),
-            *([describe_datastore(stores[-1])] if stores else []),
+            *([describe_datastore(stores[0])] if stores else []),
             *notes,
         ]
     )

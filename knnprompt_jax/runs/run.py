@@ -63,9 +63,16 @@ class Run:
             **self.compute,
             "runs": self.method.name,
             "options": self.options.to_dict(),
+            "model_of_method": self._model_of_method,
             "datastore": self.datastore.to_dict(),
             "saved": self.saved,
         }
+
+    @property
+    def _model_of_method(self) -> str:
+        """SHA-256 of the model that the method's options name; "" without one, or if a dry run lacks its weights."""
+        name, needs_weights = self.method.model_name(self.options), self.model.needs_weights
+        return inputs.fingerprint(inputs.find_model(name, needs_weights), needs_weights) if name else ""
 
     @functools.cached_property
     def key(self) -> str:

@@ -4,9 +4,11 @@ A default of None means "not given". `inputs.resolved` fills in the model, dtype
 """
 
 import dataclasses
+import pathlib
 
 from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
+from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.options import PromptOptions
 from knnprompt_jax.methods import registry
 from knnprompt_jax.models import config as config_lib
@@ -148,6 +150,10 @@ class SharedSettings(ReadingOptions, RowOptions):
     datastore: StoreOptions = options_lib.group(StoreOptions)
     options: options_lib.Options = options_lib.group(registry.options_kind())
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        saving.check_outside(pathlib.Path(self.output))
+
 
 @dataclasses.dataclass(frozen=True)
 class JobSettings(DrawOptions, SharedSettings):
@@ -162,7 +168,7 @@ class JobSettings(DrawOptions, SharedSettings):
     )
     store: str = options_lib.option(
         "",
-        "Folder of a saved classifier. Its model, demonstrations and anchors are used; seeds and shots cannot be given.",
+        "Folder of a saved classifier. Its model, demonstrations and anchors are used; seeds, shots and demo_shots cannot be given.",
     )
     resume: bool = options_lib.option(False, "Skip runs whose records are in the output folder.")
 
@@ -170,9 +176,9 @@ class JobSettings(DrawOptions, SharedSettings):
         super().__post_init__()
         if bool(self.train_file) != bool(self.eval_file):
             raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
-        if self.store and (self.seeds is not None or self.shots is not None):
-            given = "--seeds" if self.seeds is not None else "--shots"
-            raise errors.UserError(f"{given}: has no effect with --store, whose rows are drawn already; leave it out")
+        given = {"seeds": self.seeds is not None, "shots": self.shots is not None, "demo_shots": self.demo_shots != -1}
+        for name in (name for name, is_given in given.items() if is_given and self.store):
+            raise errors.UserError(f"--{name}: has no effect with --store, whose rows are drawn already; leave it out")
 
     @property
     def method_names(self) -> tuple[str, ...]:

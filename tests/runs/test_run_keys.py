@@ -10,9 +10,12 @@ import safetensors.numpy
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
+from knnprompt_jax.benchmark import settings as benchmark
 from knnprompt_jax.methods import method, registry
+from knnprompt_jax.planning import settings as planning
 from knnprompt_jax.runs import comparison, fitting, inputs, records
 from knnprompt_jax.runs import run as run_lib
+from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.tasks import splits
 
 # Options that change no result by themselves. Some act through rows, task or model, which are compared by content.
@@ -29,9 +32,7 @@ def model(world):
 
 @pytest.fixture(scope="module")
 def rows(world):
-    from knnprompt_jax.runs import settings
-
-    return inputs.load_rows(settings.JobSettings(task="mr", data_dir=str(world / "data")), "mr")
+    return inputs.load_rows(settings_lib.JobSettings(task="mr", data_dir=str(world / "data")), "mr")
 
 
 def run_of(job, rows, model, name="knn", seed=1):
@@ -83,7 +84,8 @@ def test_every_option_of_a_run_changes_the_key(job, rows, model):
     assert {"dtype", "deterministic", "batch", "mesh.model", "datastore.key_dtype", "shots", "truncation"} <= {*keys}
 
 
-def test_every_option_of_every_method_changes_the_key(job, rows, model):
+def test_every_option_of_every_method_changes_the_key(job, rows, model, world, monkeypatch):
+    monkeypatch.setattr(inputs, "find_model", lambda name, weights: world / "model")
     for name, declared in registry.METHODS.items():
         keys = {"": run_of(job, rows, model, name).key}
         for option, default, metadata in options_lib.listed(declared.settings):
@@ -125,6 +127,18 @@ def test_the_content_of_the_model_counts_and_not_its_folder(job, rows, model, wo
         path.write_bytes(content.replace(b"\n", b" ", 1) if is_json else content[:-1] + bytes([content[-1] ^ 4]))
         keys.add(run_of(job, rows, inputs.load_model(str(path.parent))).key)
     assert len(keys) == 4
+
+
+@pytest.mark.parametrize(("name", "option"), [("prompt_compose_sbert", "retriever"), ("fine_tuning_bert", "model")])
+def test_the_content_of_a_methods_own_model_counts(name, option, job, rows, model, world, tmp_path):
+    folder = shutil.copytree(world / "model", tmp_path / "other")
+    own = dataclasses.replace(getattr(job.options, name), **{option: str(folder)})
+    job = dataclasses.replace(job, options=dataclasses.replace(job.options, **{name: own}))
+    key = run_of(job, rows, model, name).key
+    assert run_of(job, rows, model, name).key == key
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 4]))
+    assert run_of(job, rows, model, name).key != key
 
 
 def test_batch_and_mesh_do_not_count_in_deterministic_mode(job, rows, model):
@@ -169,7 +183,9 @@ def store(job, tmp_path):
 
 
 def of_store(job, store, **changes):
-    return dataclasses.replace(job, **{"store": store, "model": None, "shots": None, "seeds": None, **changes})
+    return dataclasses.replace(
+        job, **{"store": store, "model": None, "shots": None, "demo_shots": -1, "seeds": None, **changes}
+    )
 
 
 def test_a_changed_classifier_is_compared_anew(job, store, tmp_path):
@@ -191,12 +207,19 @@ def test_a_changed_classifier_is_compared_anew(job, store, tmp_path):
         ({"deterministic": True}, "--deterministic=True: .* was made with deterministic=False"),
         ({"model": "tiny"}, "another model"),
         ({"shots": 9}, "--shots: has no effect with --store"),
+        ({"demo_shots": 3}, "--demo_shots: has no effect with --store"),
     ],
 )
 def test_options_that_differ_from_the_saved_classifier_are_refused(job, store, change, message, monkeypatch):
     monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     with pytest.raises(errors.UserError, match=message):
         comparison.run(of_store(job, store, **change))
+
+
+@pytest.mark.parametrize("kind", [settings_lib.JobSettings, planning.PlanSettings, benchmark.BenchmarkSettings])
+def test_outputs_inside_a_saved_classifier_are_refused(kind, store):
+    with pytest.raises(errors.UserError, match="saved classifier"):
+        kind(output=f"{store}/results")
 
 
 def test_a_model_with_any_changed_weight_is_refused(world, job, tmp_path):
