@@ -57,7 +57,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
 def _measure(
     settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each number of queries: bytes, and queries per second."""
+    """Yield a row for each number of queries: bytes, queries per second, and the share of the bare product's speed."""
     classes = np.arange(anchors) % NUM_CLASSES
     states = _states(head, anchors, 1)
     store = store_lib.build(
@@ -93,6 +93,7 @@ def _measure(
             "mb": store.nbytes / 1e6,
             "mb_in_search": store.plan(count, options).nbytes / 1e6,
             **{name: count / value for name, value in seconds.items()},
+            "share_of_product": seconds["product"] / seconds["from_keys"],
         }
 
 
