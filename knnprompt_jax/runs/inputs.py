@@ -219,13 +219,14 @@ def demo_shots(asked: int, shots: int | None, rows: Rows, model: Model) -> int:
     """
     if asked >= 0:
         return asked
-    shots = shots or max(collections.Counter(row.label for row in rows.train).values())
-    if shots < 2:
+    per_class = shots or max(collections.Counter(row.label for row in rows.train).values())
+    if per_class < 2:
+        place = f"--shots={shots}" if shots else "1 row per class"
         raise errors.UserError(
-            f"shots={shots}: at least 2 are needed, one demonstration and one anchor per class (or --demo_shots=0)"
+            f"{place}: at least 2 are needed, one demonstration and one anchor per class (or --demo_shots=0)"
         )
     most = max_demo_shots(rows, model)
-    return most if most < shots else max(shot for shot in statistics.DEMO_SHOTS if shot < shots)
+    return most if most < per_class else max(shot for shot in statistics.DEMO_SHOTS if shot < per_class)
 
 
 def _source(settings: settings_lib.RowOptions, name: str) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def make_plan(
         left -= 2 * transfer * anchor_bytes
     if left <= 0:
         raise errors.UserError(
-            f"search memory of {memory / 2**20:g} MB: more than {(memory - left) / 2**20:.1f} are needed here"
+            f"memory_mb={memory / 2**20:g}: this search needs more than {(memory - left) / 2**20:.1f} MB"
         )
     sizes = _resized(query, block), _resized(key, searched)
     measured_by, recall = codec.measured_by(distance), options.approximate_recall
