@@ -116,7 +116,7 @@ def join(distributed: settings_lib.DistributedOptions, datastore: store_lib.Stor
 def begin(
     settings: Any, saved: saving.Saved | None = None, datastore: store_lib.StoreOptions | None = None
 ) -> tuple[Any, Mesh, Model]:
-    """Join the processes; return the settings without gaps, the mesh, and the model, which can be split over it.
+    """Join the processes; return the settings with defaults filled in, the mesh, and a model that it can split.
 
     Args:
       datastore: the store's options; by default those of the settings.
@@ -148,7 +148,7 @@ def load_model(
     """Describe the model of that name without loading its weights.
 
     Args:
-      of_prompts: the tokenizer has to make prompts, as for `tokenizers.load`.
+      of_prompts: whether the tokenizer must be able to build prompts.
       weights: weight files are needed; without them config.json and the tokenizer are enough.
 
     Raises:

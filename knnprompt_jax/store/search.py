@@ -42,7 +42,10 @@ class SearchPlan:
 def make_plan(
     codec: codec_lib.Codec, anchors: placement.Anchors, num_queries: int, options: SearchOptions, memory: int
 ) -> SearchPlan:
-    """Divide `memory` bytes: after the encoding of states, a quarter goes to queries; of the rest, half to transfers.
+    """Choose the sizes of a search that fits in `memory` bytes on each device.
+
+    Subtract the encoder's memory; give a quarter of the rest to queries, then half of the remainder to transfers from host
+    memory, if anchors are there. Tiles share what is left. A deterministic store has a fixed number of queries per block.
 
     Raises:
         UserError: the memory does not hold a single query and anchor.
