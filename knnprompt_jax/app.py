@@ -73,14 +73,17 @@ def _read_config(default: str) -> Mapping[str, Any]:
     early(sys.argv, known_only=True)
     file, _, name = str(early["config"].value).partition(":")
     places = [pathlib.Path(file), _PACKAGE / file, _PACKAGE.parent / file]
-    path = next((place for place in places if place.is_file()), places[0])
+    path = next((place for place in places if place.exists() and not place.is_dir()), None)
+    given = f"--config={early['config'].value}"
+    if path is None:
+        raise errors.UserError(f"{given}: no such file")
     try:
         return options.flattened(runpy.run_path(str(path))["get_config"](*filter(None, [name])))
-    except errors.UserError:
-        raise
+    except errors.UserError as error:
+        raise errors.UserError(f"{given}: {error}") from error
     except Exception as error:
         reason = str(error).splitlines() or [""]
-        raise errors.UserError(f"--config={early['config'].value}: {type(error).__name__}: {reason[-1]}") from error
+        raise errors.UserError(f"{given}: {type(error).__name__}: {reason[-1]}") from error
 
 
 def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool = True) -> None:

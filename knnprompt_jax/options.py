@@ -68,7 +68,8 @@ class Options:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             if "help" in field.metadata:
-                value = _checked(field.name, field.metadata, hints[field.name], getattr(self, field.name))
+                value, is_given = getattr(self, field.name), field.default not in ("", ())
+                value = _checked(field.name, field.metadata, hints[field.name], value, is_given)
                 object.__setattr__(self, field.name, value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
         if not declared or rest and not is_group:
             raise errors.UserError(f"unknown option {f'{prefix}{name}'!r}: choose from {choices}")
         if not is_group:
-            values[name] = _checked(prefix + name, declared, hints[name], value)
+            values[name] = _checked(prefix + name, declared, hints[name], value, is_given=name in config)
         elif rest or isinstance(value, Mapping):
             groups.setdefault(first, {}).update({rest: value} if rest else value)
         else:
@@ -135,10 +136,13 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     return kind(**values)
 
 
-def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any) -> Any:
+def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, is_given: bool) -> Any:
     """Return the value, or the one that a text stands for, as a Python value of the option's type.
 
     What a word stands for is allowed too, because options are also made from other options.
+
+    Args:
+        is_given: whether an empty value was given, rather than left at its default.
 
     Raises:
         UserError: the declaration does not allow the value.
@@ -157,6 +161,8 @@ def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any) -> A
     if is_tuple and not isinstance(value, list | tuple):
         raise errors.UserError(f"{assignment}: give several values, for example {name}=(1, 2)")
     if declared["needed"] and isinstance(value, str | list | tuple) and not value:
+        if is_given:
+            raise errors.UserError(f"{assignment}: give {'at least one value' if is_tuple else 'a value'}")
         raise errors.UserError(f"{name} is required: {declared['help']}")
     for item in value if is_tuple else (value,):
         _check(assignment, declared, kind, item, "each" if is_tuple else "it")

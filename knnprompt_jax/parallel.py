@@ -46,8 +46,9 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
         return
     if not auto and (":" not in address or not 0 <= process_id < num_processes):
         raise errors.UserError(
-            f"distributed.address={address!r}, num_processes={num_processes}, process_id={process_id}: "
-            "host:port of process 0 is needed, and a process_id from 0 to num_processes - 1"
+            f"--distributed.address={address} --distributed.num_processes={num_processes} "
+            f"--distributed.process_id={process_id}: give the address of process 0 as host:port, and a process_id "
+            "from 0 to num_processes - 1"
         )
     options: dict[str, Any] = {
         "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT,
@@ -139,14 +140,16 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     devices = jax.devices()
     divisors = [size for size in range(1, len(devices) + 1) if len(devices) % size == 0]
     if data < 0 or model < 1 or data * model > len(devices) or (not data and model not in divisors):
+        owner = "this machine has" if jax.process_count() == 1 else "the processes of this run have"
         raise errors.UserError(
-            f"mesh.data={data}, mesh.model={model}: there are {len(devices)} devices; choose mesh.model from "
-            f"{listed(divisors)} with mesh.data=0 (all devices), or sizes whose product is at most {len(devices)}"
+            f"--mesh.data={data}, --mesh.model={model}: {owner} {len(devices)} device{'s' * (len(devices) > 1)}; choose "
+            f"--mesh.model from {listed(divisors)} with --mesh.data=0 (all devices), or sizes whose product is at most "
+            f"{len(devices)}"
         )
     data = data or len(devices) // model
     if jax.process_count() > 1 and data * model < len(devices):
         raise errors.UserError(
-            f"mesh.data={data}, mesh.model={model}: several processes use all of their {len(devices)} devices"
+            f"--mesh.data={data}, --mesh.model={model}: several processes use all of their {len(devices)} devices"
         )
     used = devices[: data * model]
     return jax.make_mesh((data, model), AXES, axis_types=(AxisType.Auto,) * 2, devices=used)

@@ -264,12 +264,17 @@ def read(folder: pathlib.Path) -> Saved:
         ) from None
 
 
-def check_outside(path: pathlib.Path) -> None:
-    """Raise UserError if the path is a saved classifier or lies within one: a file written there would damage it."""
-    place = files.real(path.expanduser())
-    for folder in (place, *place.parents):
+def check_outside(output: pathlib.Path, may_replace: bool = False) -> None:
+    """Raise UserError if the output is a saved classifier or lies inside one, because writing it would damage that one.
+
+    Args:
+      may_replace: allow a saved classifier at `output` itself, for an output that replaces the whole folder.
+    """
+    place = files.real(output.expanduser())
+    for folder in place.parents if may_replace else (place, *place.parents):
         if (folder / manifest_lib.FILE).is_file() and (folder / CLASSIFIER).is_file():
-            raise errors.UserError(f"{path}: {folder} is a saved classifier; choose an output outside it")
+            what = "is a saved classifier" if folder == place else f"lies inside the saved classifier {folder}"
+            raise errors.UserError(f"{output}: {what}; choose a place outside it")
 
 
 def recovered(folder: pathlib.Path) -> bool:

@@ -67,7 +67,7 @@ def _summary(measured: Measures) -> Listing:
             _percent(overall["accuracy"]),
             f"Wilson's {100 * CONFIDENCE:.0f} % interval: {low:.1f} to {high:.1f} %.",
         ),
-        ("Commonest class", _percent(overall["commonest_class"]), "The accuracy of always predicting it."),
+        ("Most common class", _percent(overall["commonest_class"]), "The accuracy of always predicting it."),
         ("Macro F1", _percent(overall["macro_f1"]), "Mean F1 of all classes that occur, as label or as prediction."),
         ("Log loss", f"{overall['log_loss']:.3f}", loss),
         ("Brier score", f"{overall['brier_score']:.3f}", "Mean squared error of the probabilities: 0 to 2."),

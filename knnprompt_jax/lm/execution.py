@@ -167,9 +167,12 @@ class Execution:
     def _enqueue(self, name: str, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
         """Hand a call to the devices; the returned function waits for its output.
 
-        The quick softmax runs first; if it overflows, the stable one replaces its output (`models.attention`). An earlier
-        call's overflow does not matter, so that a resumed job ends as an uninterrupted one. Another prompt's overflow
-        does, so a deterministic model uses the stable softmax from the start, and so does a kernel that has no other.
+        Each call starts with the quick softmax, even if an earlier call overflowed, so that a resumed job ends with the same
+        bits as an uninterrupted one. If an output is not finite, the whole call runs again with the stable softmax
+        (`models.attention`). The overflow of one prompt can therefore change the last bits of the other prompts of its
+        call. A deterministic model avoids this: it always uses the stable softmax, as does the prefix kernel.
+
+        The program is compiled once for each shape and softmax, at its first use.
         """
         is_stable = self._deterministic or attention.is_in_kernel(packing.ROW_WIDTH, self.platform)
 

@@ -168,7 +168,7 @@ class LanguageModel:
         Args:
           shape_of: the packing of each group; a deterministic model packs every prompt alone instead.
           output: a key of `programs.OUTPUTS`: "states" or "layers".
-          order: the prompts whose rows are returned; by default each prompt once, in the order asked for.
+          order: the prompts whose rows are returned; by default each prompt once, in the order of the prompts.
 
         Returns:
           Arrays with one row per prompt, split over every device where their number divides.
@@ -203,7 +203,9 @@ class LanguageModel:
     ) -> continuations_lib.Scores:
         """Return the log-probability of every target token given all tokens before it.
 
-        Texts with and without a shared prefix cost one compilation each, and the prefixes as many.
+        Texts with a shared prefix have one packed shape, and texts without a prefix another. Each shape compiles two programs:
+        one reads the prefix, the other scores the texts. A shape in which a call overflows compiles the scoring program
+        again, with the stable softmax. Later calls with the same shapes compile nothing.
 
         Raises:
           UserError: a log-probability is not finite, because weights are damaged or overflow.

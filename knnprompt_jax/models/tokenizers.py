@@ -13,7 +13,7 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
 
     Args:
         path: a folder or a GGUF file.
-        of_prompts: whether the tokenizer must be able to make prompts.
+        of_prompts: whether the tokenizer must be able to build prompts.
         vocab_size: the number of the model's tokens, which bounds the ids. Only special tokens may lie beyond, such as those for
             images, which texts do not contain (Gemma 3).
 

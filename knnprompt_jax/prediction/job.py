@@ -45,8 +45,13 @@ class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
             raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
         if self.output != rows.STANDARD:
             saving.check_outside(pathlib.Path(self.output))
-        if self.kind not in writing.KINDS:
+        if self.output_format and self.kind not in writing.KINDS:
             raise errors.UserError(f"--output_format={self.kind}: choose from {', '.join(writing.KINDS)}")
+        if self.kind not in writing.KINDS:
+            formats = " or ".join(writing.KINDS)
+            raise errors.UserError(
+                f"--output={self.output}: the format is not {formats}; name it with --output_format="
+            )
 
     @property
     def kind(self) -> str:

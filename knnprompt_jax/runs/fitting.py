@@ -142,7 +142,7 @@ def run(settings: FitSettings) -> Result:
     folder = saving.absolute(pathlib.Path(settings.store))
     if settings.is_change:
         return Result(*changing.run(settings, folder))
-    saving.check_outside(folder.parent)
+    saving.check_outside(pathlib.Path(settings.store), may_replace=True)
     settings, mesh, model = inputs.begin(settings)
     classifier, draws, num_rows = _draw(settings, model)
     contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
@@ -210,10 +210,7 @@ def _warn(train: Sequence[Example], kept: Sequence[Example]) -> None:
     if left_out := len(train) - len(kept):
         logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
     elif found := defects.find(train, ()):
-        counts = found.repeated, found.conflicting
-        logging.warning(
-            "%d train rows repeat a text, %d texts have conflicting labels (see --drop_duplicates)", *counts
-        )
+        logging.warning("%s (see --drop_duplicates)", found)
     if len({row.label for row in kept}) == 1:
         logging.warning("all train rows have the label %r: every prediction will be", kept[0].label)
 

@@ -132,7 +132,7 @@ def join(distributed: settings_lib.DistributedOptions, datastore: store_lib.Stor
 def begin(
     settings: Any, saved: saving.Saved | None = None, datastore: store_lib.StoreOptions | None = None
 ) -> tuple[Any, Mesh, Model]:
-    """Join the processes; return the settings without gaps, the mesh, and the model, which can be split over it.
+    """Join the processes; return the settings with defaults filled in, the mesh, and a model that it can split.
 
     Args:
       datastore: the store's options; by default those of the settings.
@@ -164,7 +164,7 @@ def load_model(
     """Describe the model of that name without loading its weights.
 
     Args:
-      of_prompts: the tokenizer has to make prompts, as for `tokenizers.load`.
+      of_prompts: whether the tokenizer must be able to build prompts.
       weights: weight files are needed; without them config.json and the tokenizer are enough.
 
     Raises:
@@ -235,13 +235,14 @@ def demo_shots(asked: int, shots: int | None, rows: Rows, model: Model) -> int:
     """
     if asked >= 0:
         return asked
-    shots = shots or max(collections.Counter(row.label for row in rows.train).values())
-    if shots < 2:
+    per_class = shots or max(collections.Counter(row.label for row in rows.train).values())
+    if per_class < 2:
+        place = f"--shots={shots}" if shots else "1 row per class"
         raise errors.UserError(
-            f"shots={shots}: at least 2 are needed, one demonstration and one anchor per class (or --demo_shots=0)"
+            f"{place}: at least 2 are needed, one demonstration and one anchor per class (or --demo_shots=0)"
         )
     most = max_demo_shots(rows, model)
-    return most if most < shots else max(shot for shot in statistics.DEMO_SHOTS if shot < shots)
+    return most if most < per_class else max(shot for shot in statistics.DEMO_SHOTS if shot < per_class)
 
 
 def _source(settings: settings_lib.RowOptions, name: str) -> dict[str, Any]:

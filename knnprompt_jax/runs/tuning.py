@@ -113,14 +113,14 @@ def summarize(result: Result) -> str:
 def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Sequence[Example]) -> trials.Tuning:
     """Add a warning of ks without enough anchors, and baselines that read no states, on the same anchors.
 
-    The baselines are the commonest class, and TF-IDF in five folds.
+    The baselines are the most common class, and TF-IDF in five folds.
     """
     warnings = tuning.warnings
     if left_out := sorted({k for k in ks if k >= len(anchors)}):
         warnings += (f"k={', '.join(map(str, left_out))} left out: there are {len(anchors) - 1} other anchors",)
     y_N = classifier_inputs.classes_of(task, anchors)
     shares_C = np.bincount(y_N, minlength=task.num_classes) / len(y_N)
-    baselines = {"commonest class": choosing.Outcome.of(np.tile(shares_C, (len(y_N), 1)), y_N).score}
+    baselines = {"most common class": choosing.Outcome.of(np.tile(shares_C, (len(y_N), 1)), y_N).score}
     texts, folds_N = np.array(baseline_methods.bare_texts(task, anchors), object), choosing.folds(y_N)
     p_NC = np.zeros((len(y_N), task.num_classes))
     try:

@@ -26,7 +26,7 @@ def user_cache(gigabytes: float) -> "Cache | None":
 
 
 class MemoryCache:
-    """Rows in host memory. The rows used longest ago are dropped where all would take more than `max_bytes`."""
+    """Rows in host memory. The least recently used rows are evicted when the total exceeds `max_bytes`."""
 
     is_durable = False
 
@@ -95,7 +95,7 @@ class Cache:
         return is_cached_N, rows_NF[is_cached_N]
 
     def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
-        """Write rows [N, F] to a new file. A refusal by the system is a warning, since the job needs none of them."""
+        """Write rows [N, F] to a new file. If the system refuses to write, log a warning: the job does not need the cache."""
         keys_NB = np.frombuffer(keys_N.tobytes(), np.uint8).reshape(len(keys_N), KEY.itemsize)
         path = self.folder / f"{hashlib.sha256(keys_N.tobytes()).hexdigest()}.npz"
         try:

@@ -3,6 +3,8 @@
 A cache holds rows of float32 numbers by key. The key of a prompt is the SHA-256 of its tokens, the files of the model, its
 dtype and its deterministic mode. An interrupted job is started again with the same prompts and finds its finished chunks in
 the cache; chunks are packed by themselves, so that it ends with the same bits as an uninterrupted job.
+
+In names of arrays, N counts prompts and U distinct prompts.
 """
 
 import dataclasses

@@ -21,7 +21,9 @@ def check(kind: str, distance: str) -> None:
     """Raise UserError with the choices if there are no such centroids to search by this distance."""
     averaged = [name for name, each in distances.DISTANCES.items() if each.representation in representations.NORMALISED]
     if kind != "none" and distance not in averaged:
-        raise errors.UserError(f"centroid={kind!r} averages distributions: choose distance {', '.join(averaged)}")
+        raise errors.UserError(
+            f"centroid={kind!r} needs a distance between distributions: choose distance={', '.join(averaged)}"
+        )
 
 
 def of(store: store_lib.Store, kind: str, head: head_lib.Head, distance: str) -> store_lib.Store:

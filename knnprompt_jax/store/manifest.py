@@ -53,10 +53,14 @@ class Provenance:
         for field in dataclasses.fields(self):
             made, wanted = getattr(self, field.name), getattr(expected, field.name)
             if made != wanted and (words := field.metadata.get("words")):
+                advice = ""
                 if field.name == "fingerprint":  # The names tell people more, unless they are equal.
+                    same_name = self.model == expected.model
+                    advice = "restore the model's files" if same_name else f"give the model {self.model!r}"
+                    advice = f"; {advice}, or fit again"
                     made, wanted = (f"{each.model} ({each.fingerprint[:8]})" for each in (self, expected))
                 made, wanted = (text if len(text) <= 60 else f"{text[:57]}..." for text in map(repr, (made, wanted)))
-                raise errors.UserError(f"{place}: made with {words}: {made} there, {wanted} here")
+                raise errors.UserError(f"{place}: made with {words}: {made} there, {wanted} here{advice}")
 
 
 @functools.cache
@@ -146,7 +150,7 @@ def check_files(folder: pathlib.Path, manifest: Manifest) -> None:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if (not path.is_dir() or path.is_symlink()) and name != FILE and name not in manifest.files:
-            raise errors.UserError(f"{path}: was not written with it: the manifest does not list it")
+            raise errors.UserError(f"{path}: unexpected file in a saved classifier: move it elsewhere")
     for name, (num_bytes, checksum) in manifest.files.items():
         path = folder / name
         if not path.is_file():

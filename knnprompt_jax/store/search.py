@@ -42,7 +42,10 @@ class SearchPlan:
 def make_plan(
     codec: codec_lib.Codec, anchors: placement.Anchors, num_queries: int, options: SearchOptions, memory: int
 ) -> SearchPlan:
-    """Divide `memory` bytes: after the encoding of states, a quarter goes to queries; of the rest, half to transfers.
+    """Choose the sizes of a search that fits in `memory` bytes on each device.
+
+    Subtract the encoder's memory; give a quarter of the rest to queries, then half of the remainder to transfers from host
+    memory, if anchors are there. Tiles share what is left. A deterministic store has a fixed number of queries per block.
 
     Raises:
         UserError: the memory does not hold a single query and anchor.
@@ -62,7 +65,7 @@ def make_plan(
         left -= 2 * transfer * anchor_bytes
     if left <= 0:
         raise errors.UserError(
-            f"search memory of {memory / 2**20:g} MB: more than {(memory - left) / 2**20:.1f} are needed here"
+            f"memory_mb={memory / 2**20:g}: this search needs more than {(memory - left) / 2**20:.1f} MB"
         )
     sizes = _resized(query, block), _resized(key, searched)
     measured_by, recall = codec.measured_by(distance), options.approximate_recall

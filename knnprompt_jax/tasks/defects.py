@@ -27,10 +27,12 @@ class Defects:
         return bool(self.eval_in_train or self.repeated or self.conflicting)
 
     def __str__(self) -> str:
-        return (
-            f"{self.eval_in_train} of {self.num_eval} evaluation texts also occur in train; "
-            f"{self.repeated} train rows repeat a text, {self.conflicting} texts have conflicting labels"
+        counted = (
+            (self.eval_in_train, f"of {self.num_eval} evaluation texts also occur in train"),
+            (self.repeated, "train row repeats a text" if self.repeated == 1 else "train rows repeat a text"),
+            (self.conflicting, f"text{' has' if self.conflicting == 1 else 's have'} conflicting labels"),
         )
+        return "; ".join(f"{count} {what}" for count, what in counted if count)
 
 
 def find(train: Sequence[Example], evaluation: Sequence[Example]) -> Defects:

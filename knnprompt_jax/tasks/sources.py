@@ -79,13 +79,15 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
         return folder
     missing = f"task {task.name!r}: its rows are not here (only those of {catalogue.DEMO!r} come with the package)"
     if data_dir is not None:
-        missing = f"{folder}: no such folder; {data_dir} holds {_content(folder.parent)}"
+        missing = f"--data_dir={data_dir}: no such folder"
+        if folder.parent.is_dir():
+            missing = f"{folder}: no such folder; {data_dir} holds {_content(folder.parent)}"
     hub = ""
     if task.name in catalogue.names() and task.name != catalogue.DEMO:
-        hub = f"hub takes them from the Hugging Face Hub ({catalogue.hub_source(task.name).dataset}), "
+        hub = f"--hub ({catalogue.hub_source(task.name).dataset} on the Hugging Face Hub), "
     raise errors.UserError(
-        f"{missing}: {hub}data_dir from <data_dir>/{task.name}/train.jsonl and dev_subsample.jsonl, "
-        "train_file and eval_file from tables (docs/own_data.md)"
+        f"{missing}; choose {hub}--data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), "
+        "or --train_file and --eval_file (tables, docs/own_data.md)"
     )
 
 

@@ -140,7 +140,12 @@ def test_bad_texts_are_refused_with_their_row(model, X, message):
         ("KNNPrompting", {"demo_shots": -1}, "yes", "demo_shots=-1"),
         ("KNNPrompting", {"distance": "sideways"}, "yes", "forward, released"),
         ("KNNPrompting", {"truncation": "drop"}, "yes", "left, error"),
-        ("KNNPrompting", {"distance": "hidden", "centroid": "arithmetic"}, "yes", "averages distributions"),
+        (
+            "KNNPrompting",
+            {"distance": "hidden", "centroid": "arithmetic"},
+            "yes",
+            "needs a distance between distributions",
+        ),
         ("KNNPrompting", {}, "perhaps", "row 1: unknown label 'perhaps'; choose from no, yes"),
         ("KNNPrompting", {}, 1, "row 1: unknown label '1'"),
         ("KNNPrompting", {}, 1.0, "row 1: label 1.0 is a float, not a text or a whole number"),

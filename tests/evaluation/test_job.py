@@ -64,7 +64,7 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
         ({"input": "none.csv"}, "cannot read the file"),
         ({"store": "none"}, "not a saved classifier"),
         ({"input": ""}, "input is required"),
-        ({"output": "mine/out"}, "mine is a saved classifier; choose an output outside it"),
+        ({"output": "mine/out"}, "mine/out: lies inside the saved classifier "),
     ],
 )
 def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, given, message, monkeypatch):

@@ -66,5 +66,5 @@ def test_csv_and_text(measured):
     assert lines[0] == "measure,class,value"
     assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
     text = sections.describe(measured).replace("\u00a0", " ")
-    assert "Accuracy: 57.1 %. Wilson's 95 % interval: 25.0 to 84.2 %.\nCommonest class: 57.1 %." in text
+    assert "Accuracy: 57.1 %. Wilson's 95 % interval: 25.0 to 84.2 %.\nMost common class: 57.1 %." in text
     assert "57.1 % 0.80 100.0 % 100.0 % 0.60 57.1 %" in " ".join(text.split())

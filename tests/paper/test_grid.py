@@ -161,8 +161,8 @@ def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, re
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": ()}, r"seeds is required"),
-        ({"tasks": ()}, "tasks is required"),
+        ({"seeds": ()}, r"seeds=\(\): give at least one value"),
+        ({"tasks": ()}, r"tasks=\(\): give at least one value"),
         ({"shots": ()}, "robustness: nothing to run with tasks="),
         ({"models": ("./nowhere",)}, "no such folder"),
         ({"data_dir": "nowhere"}, "nowhere"),

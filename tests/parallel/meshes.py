@@ -208,9 +208,12 @@ def check_likelihoods() -> None:
 def check_refusals() -> None:
     config = registry.config_from_hf(small.MODELS["gpt2"] | {"n_inner": 60})
     refuses(
-        "mesh.data=3, mesh.model=4: there are 8 devices; choose mesh.model from 1, 2, 4, 8", parallel.make_mesh, 3, 4
+        "--mesh.data=3, --mesh.model=4: this machine has 8 devices; choose --mesh.model from 1, 2, 4, 8",
+        parallel.make_mesh,
+        3,
+        4,
     )
-    refuses("mesh.data=0, mesh.model=3: there are 8 devices", parallel.make_mesh, 0, 3)
+    refuses("--mesh.data=0, --mesh.model=3: this machine has 8 devices", parallel.make_mesh, 0, 3)
     refuses("mesh.model=8 does not divide the model's 60 MLP columns: choose from 1, 2, 4", check, config, 8)
     refuses("mesh.model=5 does not divide the model's 8 heads: choose from 1, 2, 4", check, config, 5)
     grouped = {"num_attention_heads": 24, "num_key_value_heads": 6, "intermediate_size": 48}

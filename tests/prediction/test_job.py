@@ -114,7 +114,8 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
         ({"store": tmp_path}, "not a saved classifier"),
         ({"input": tmp_path / "none.csv"}, "cannot read the file"),
         ({"input": store / "rows.jsonl"}, "rows.jsonl:1: lacks the field 'sentence'; it has id, label, fields"),
-        ({"output": "out.txt"}, "--output_format=txt: choose from jsonl, csv"),
+        ({"output": "out.txt"}, "--output=out.txt: the format is not jsonl or csv; name it with --output_format="),
+        ({"output_format": "txt"}, "--output_format=txt: choose from jsonl, csv"),
         (
             {"keep": "id,team"},
             "--keep=id,team: the input has no column 'team'; choose from ids, all, none, id, sentence",
@@ -124,7 +125,10 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
         ({"output": tmp_path / "nowhere.csv"}, "is a link to missing, which does not exist"),
         ({"output": table}, "it is the input, which would be lost"),
         ({"output": table.with_suffix(".jsonl")}, "exists already"),
-        ({"output": store / "labels.jsonl"}, "store is a saved classifier; choose an output outside it"),
+        (
+            {"output": store / "labels.jsonl"},
+            f"labels.jsonl: lies inside the saved classifier {store}; choose a place outside it",
+        ),
     ]:
         given = {"store": store, "input": table, "output": tmp_path / "new.jsonl", **options}
         assert message in failure(

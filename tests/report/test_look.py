@@ -59,7 +59,7 @@ def test_equal_texts_are_listed_first_and_a_small_map_shows_some_anchors(classif
     ("folder", "output", "message"),
     [
         ("none", "page", "not a saved classifier"),
-        ("mine", "mine/look/page", "is a saved classifier; choose an output outside it"),
+        ("mine", "mine/look/page", "page: lies inside the saved classifier .*mine; choose a place outside it"),
     ],
 )
 def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, output, message):

@@ -147,7 +147,7 @@ def test_all_rows_of_a_table_are_used(table, seed):
         ({"k": 7, "demo_shots": 1}, "k=7: there are 6 anchors"),
         ({"rule": "knn", "penalty": 1.0}, "--penalty: has no effect with --rule=knn"),
         ({"centroid": "arithmetic"}, "--centroid: has no effect without --rule=knn"),
-        ({"rule": "knn", "distance": "hidden", "centroid": "arithmetic"}, "averages distributions"),
+        ({"rule": "knn", "distance": "hidden", "centroid": "arithmetic"}, "needs a distance between distributions"),
     ],
 )
 def test_mistakes_are_one_line_before_weights_load(table, options, message, monkeypatch):

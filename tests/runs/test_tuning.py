@@ -40,7 +40,7 @@ def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same
     assert done.tuning.choice.num_anchors == 24
     summary = tuning.summarize(done)
     assert "TF-IDF, logistic regression" in summary and f"to use it: {done.command}" in summary
-    accuracy = done.tuning.baselines["commonest class"]
+    accuracy = done.tuning.baselines["most common class"]
     assert accuracy.standard_error == pytest.approx(np.sqrt(13 / 26 * 13 / 26 / 24), rel=1e-6), "of 24 rows"
     command = [sys.executable, "-m", "knnprompt_jax", *shlex.split(done.command)[1:]]
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(kp.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
@@ -68,7 +68,7 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"demo_shots": ()}, "demo_shots is required"),
+        ({"demo_shots": ()}, r"demo_shots=\(\): give at least one value"),
         ({"demo_shots": (0, -2)}, "demo_shots="),
         ({"apply": True}, "--apply: name the folder"),
         ({"metric": "luck"}, "metric='luck': choose from log_loss, accuracy, macro_f1"),

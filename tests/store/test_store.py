@@ -77,7 +77,9 @@ USER_ERRORS = {
     "distance='backward': choose from forward, released": lambda store, world: world.search(store, 1, "backward"),
     "approximate_recall=1.5: choose a probability": lambda store, world: roughly(store, world, 1.5),
     "approximate_recall=0.0: choose a probability": lambda store, world: roughly(store, world, 0.0),
-    "search memory of 1 MB: more than": lambda store, world: world.search(world.build("dense", memory_mb=1.0), 1),
+    "memory_mb=1: this search needs more than": lambda store, world: world.search(
+        world.build("dense", memory_mb=1.0), 1
+    ),
 }
 
 

@@ -14,8 +14,9 @@ def test_defects_are_counted_over_exact_texts_and_removed():
     found = defects.find(TRAIN, EVALUATION)
     assert found == defects.Defects(num_eval=3, eval_in_train=1, repeated=3, conflicting=1)
     assert str(found) == (
-        "1 of 3 evaluation texts also occur in train; 3 train rows repeat a text, 1 texts have conflicting labels"
+        "1 of 3 evaluation texts also occur in train; 3 train rows repeat a text; 1 text has conflicting labels"
     )
+    assert str(defects.find(TRAIN[:3], EVALUATION)) == "1 train row repeats a text", "zero counts are left out"
     left = defects.remove(TRAIN, EVALUATION)
     assert [example.row for example in left] == [0, 1] and not defects.find(left, EVALUATION)
 

@@ -14,5 +14,5 @@ EXPERIMENTS: dict[str, experiment.Experiment] = {
 def get(name: str) -> experiment.Experiment:
     """Return the experiment of that name; raise UserError with the choices if there is none."""
     if name not in EXPERIMENTS:
-        raise errors.UserError(f"experiment={name!r}: choose from {', '.join(EXPERIMENTS)}")
+        raise errors.UserError(f"no experiment {name!r}; choose from {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]

@@ -16,7 +16,7 @@ SST2 = experiments.get("sst2")
 
 
 def test_an_unknown_name_is_an_error_with_the_choices():
-    with pytest.raises(errors.UserError, match="experiment='table_7': choose from sst2, max_shots"):
+    with pytest.raises(errors.UserError, match="no experiment 'table_7'; choose from sst2, max_shots"):
         experiments.get("table_7")
 
 

@@ -45,7 +45,8 @@ def test_published_statistics_come_out(counting, shared):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"contexts": ()}, "contexts is required"), ({"tokenizer": "nowhere"}, "nowhere")]
+    ("change", "message"),
+    [({"contexts": ()}, r"contexts=\(\): give at least one value"), ({"tokenizer": "nowhere"}, "nowhere")],
 )
 def test_mistakes_write_nothing(counting, change, message):
     with pytest.raises(errors.UserError, match=message):
