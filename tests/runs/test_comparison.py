@@ -200,7 +200,7 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
         ({"data_dir": "nowhere"}, "no such folder"),
         ({"split": "test"}, "test"),
         ({"train_file": "only.csv"}, "go together"),
-        ({"store": "nowhere", "shots": None, "seeds": None}, "nowhere: not a saved classifier"),
+        ({"store": "nowhere", "shots": None, "seeds": None, "demo_shots": -1}, "nowhere: not a saved classifier"),
         ({"store": "nowhere", "shots": None}, "--seeds: has no effect with --store"),
     ],
 )

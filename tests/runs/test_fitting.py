@@ -88,7 +88,7 @@ def test_no_store_changes_a_prediction(options, knn, store, job, built):
     given = {name: value for name, value in knn.items() if name != "approximate_recall"}
     place = str(built[0] / store) if store else ""
     plain = comparison.run(choosing(dataclasses.replace(job, seeds=(1,)), knn=given))
-    drawn = {"seeds": None, "shots": None} if store else {"seeds": (1,)}
+    drawn = {"seeds": None, "shots": None, "demo_shots": -1} if store else {"seeds": (1,)}
     own = dataclasses.replace(job, datastore=options, store=place, **drawn)
     other = comparison.run(choosing(own, knn=knn))
     assert [record.predicted for record in other] == [record.predicted for record in plain]
