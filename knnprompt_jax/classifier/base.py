@@ -1,5 +1,6 @@
 """The base of both classifiers: anchors that may change, their store and its search, predictions and explanations."""
 
+import abc
 import dataclasses
 import inspect
 import pathlib
@@ -24,7 +25,7 @@ from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
 
-class Classifier(base.ClassifierMixin, base.BaseEstimator):
+class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
     """A classifier whose anchors are training texts, as a frozen language model reads them.
 
     A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.
@@ -97,6 +98,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
             return self.distance
         return self.choice_.rule.distance if hasattr(self, "choice_") else ""
 
+    @abc.abstractmethod
     def choose(
         self,
         draws: Mapping[int, trials.Draw],
@@ -104,14 +106,13 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator):
         grid: choosing.Grid | None = None,
     ) -> choosing.Choice:
         """Choose by these draws among the candidates of the options, or of `grid`. Anchors are read unless `states` has them."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return classes [Q] and probabilities [Q, C], in class order, of texts with these neighbours and states.
 
         Without states, the texts are the anchors, each with its neighbours among the others.
         """
-        raise NotImplementedError
 
     def classify(self, states: lm_lib.States) -> tuple[np.ndarray, np.ndarray, kernel.Neighbours]:
         """Return classes [Q], probabilities [Q, C] in class order, and the neighbours, of states replicated on every device."""

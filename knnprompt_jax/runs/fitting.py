@@ -197,6 +197,12 @@ def _draw(settings: FitSettings, model: inputs.Model) -> tuple[Any, dict[int, tr
         split = splits.draw(rows.train, task, shots=shots, demo_shots=number, seed=seed)
         _log(split.warnings)
         draws[number] = split.demonstrations, split.anchors
+        if settings.demo_shots and settings.demo_shots > 0 and len(split.demonstrations) < number * task.num_classes:
+            logging.warning(
+                "--demo_shots=%d: at most half of a class become demonstrations, %d in all",
+                number,
+                len(split.demonstrations),
+            )
     return classifier, trials.possible(classifier, draws), max(row.row for row in train) + 1
 
 

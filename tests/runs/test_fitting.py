@@ -74,6 +74,11 @@ def test_the_published_classifier_is_that_of_the_comparison(built, world, job):
     assert kp.load(built[0] / "factored").predict(texts).tolist() == list(record.predicted)
 
 
+def test_fewer_demonstrations_than_requested_are_reported(table, caplog):
+    fitting.run(settings(table, rule="knn", demo_shots=100, k=1))
+    assert "--demo_shots=100: at most half of a class become demonstrations, " in caplog.text
+
+
 @pytest.mark.parametrize(
     ("options", "knn", "store"),
     [
