@@ -28,7 +28,7 @@ class LanguageModel:
     """A frozen decoder with its tokenizer.
 
     Attributes:
-      context: the number of tokens that the model can read.
+      context: the most tokens of a prompt; at first as many as the model can read.
       dtype: the dtype of weights and activations, a key of `config.DTYPES`.
       statistics: the cost of all passes so far.
     """

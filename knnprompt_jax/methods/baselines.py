@@ -1,12 +1,9 @@
-"""Baselines without a language model, on the split's train rows: its demonstrations and anchors.
+"""A baseline without a language model: logistic regression on TF-IDF features of demonstrations and anchors.
 
-"commonest_class" always predicts the class with most train rows. A split draws the same number of rows per class where the train
-file has them, so ties are usual; they go to the first class in the order of the task's labels.
-
-"tfidf" is logistic regression on TF-IDF features of the bare texts: no template, several fields joined by spaces. Terms are
-scikit-learn's: lower-cased words of two or more letters or digits, and runs of neighbouring words. A term that occurs n times in
-a text has the weight (1 + ln n) · (1 + ln((1 + N) / (1 + N_term))), with N train rows, N_term of which contain it. A text's
-weights are scaled to norm 1. Terms that no train row contains are ignored.
+Its texts are bare: no template, several fields joined by spaces. Terms are scikit-learn's: lower-cased words of two or more
+letters or digits, and runs of neighbouring words. A term that occurs n times in a text has the weight
+(1 + ln n) · (1 + ln((1 + N) / (1 + N_term))), with N train rows, N_term of which contain it. A text's weights are scaled to norm 1.
+Terms that no train row contains are ignored.
 """
 
 import dataclasses
@@ -53,17 +50,6 @@ def run_tfidf(context: method.Context, settings: Settings) -> method.Prediction:
     return method.Prediction.most_probable(predict_proba(settings, context.num_classes, texts, y, queries))
 
 
-def run_commonest(context: method.Context, _: options.Options) -> method.Prediction:
-    """Predict the class with most train rows; the probabilities are the classes' shares of them."""
-    problem, y = context.problem, context.classes(context.problem.train_rows)
-    counts_C = np.bincount(y, minlength=context.num_classes)
-    word, ties = problem.task.label_words[counts_C.argmax()], (counts_C == counts_C.max()).sum()
-    note = f"always {word!r}, the class of {counts_C.max()} of {len(y)} train rows in the split"
-    if ties > 1:
-        note += f"; {ties} classes are equally common, and the first of them is predicted"
-    return method.Prediction.most_probable(np.tile(counts_C / len(y), (len(problem.evaluation), 1)), note)
-
-
 def check_rows(problem: method.Problem) -> None:
     """Raise UserError if the split has no rows."""
     if not problem.train_rows:
@@ -83,7 +69,4 @@ def _vectorizer(ngrams: int) -> Any:
     return text.TfidfVectorizer(ngram_range=(1, ngrams), sublinear_tf=True)
 
 
-METHODS = (
-    method.Method("commonest_class", "Commonest class of the split", run_commonest, check=check_rows),
-    method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, settings=Settings, check=check_words),
-)
+METHODS = (method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, settings=Settings, check=check_words),)

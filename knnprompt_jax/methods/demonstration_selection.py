@@ -51,8 +51,9 @@ def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
         index = rank_bm25.BM25Okapi([text.split() for text in pool_texts], k1=1.5, b=0.75, epsilon=0.25)
         similarities_QN = np.stack([index.get_scores(query.split()) for query in query_texts])
     else:
-        encoder = encoders.SentenceEncoder.from_pretrained(settings.retriever, settings.pooling)
-        pool_ND, queries_QD = (np.asarray(encoders.unit(encoder.encode(texts))) for texts in (pool_texts, query_texts))
+        pool_ND, queries_QD = (
+            encoders.embed(settings.retriever, settings.pooling, texts) for texts in (pool_texts, query_texts)
+        )
         similarities_QN = queries_QD @ pool_ND.T  # Cosines.
     count = problem.split.demo_shots * problem.task.num_classes
     return [[pool[index] for index in row] for row in nearest(similarities_QN, count, settings.order)]
@@ -115,7 +116,7 @@ def _declare(name: str, printed: str, retriever: str) -> method.Method:
 # Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.
 METHODS = (
     _declare("prompt_compose_bm25", "BM25", BM25),
-    _declare("prompt_compose_sbert", "SBERT", "sentence-transformers/all-MiniLM-L6-v2"),
+    _declare("prompt_compose_sbert", "SBERT", encoders.MINILM),
     _declare("prompt_compose_simcse", "SimCSE", "princeton-nlp/unsup-simcse-bert-base-uncased"),
     _declare("prompt_compose_trans_encoder", "Trans-Encoder", "cambridgeltl/trans-encoder-bi-simcse-bert-base"),
 )

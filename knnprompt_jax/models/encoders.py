@@ -18,6 +18,7 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import padding
 
 Array = jax.Array
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 # Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state and drops it
 # afterwards (Gao, Yao, Chen: "SimCSE", EMNLP 2021, and its README).
 PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert-large-uncased": "cls"}
@@ -80,6 +81,23 @@ class SentenceEncoder:
             padded = padding.pad([tokens[index] for index in batch], rows, width)
             vectors_ND[batch] = _embed(self._graph, self.recipe, self._params, *padded)[: len(batch)]
         return vectors_ND
+
+
+def embed(name_or_folder: str, pooling: str, texts: Sequence[str]) -> np.ndarray:
+    """Return the embeddings [N, D] of N texts, of length 1. The process keeps them: no text is embedded twice.
+
+    Raises:
+        UserError: as `SentenceEncoder.from_pretrained`.
+    """
+    encoder, known = _encoder_and_embeddings(name_or_folder, pooling)
+    new = [text for text in dict.fromkeys(texts) if text not in known]
+    known.update(zip(new, np.asarray(unit(encoder.encode(new))), strict=True))
+    return np.stack([known[text] for text in texts])
+
+
+@functools.cache
+def _encoder_and_embeddings(name_or_folder: str, pooling: str) -> tuple[SentenceEncoder, dict[str, np.ndarray]]:
+    return SentenceEncoder.from_pretrained(name_or_folder, pooling), {}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

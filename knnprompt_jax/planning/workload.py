@@ -72,7 +72,9 @@ def make(settings: WorkloadOptions, subject: Subject, most: int = 0) -> Workload
             "choose another --tokenizer"
         )
     task, train = inputs.load_train(settings, settings.task, settings.train_file)
-    model = inputs.Model(subject.name, subject.path or pathlib.Path(), subject.config, tokenizer)
+    model = inputs.Model(
+        subject.name, subject.path or pathlib.Path(), subject.config, tokenizer, subject.config.num_positions
+    )
     shots = settings_lib.SHOTS if settings.shots is None else settings.shots or None
     demo_shots = inputs.demo_shots(settings.demo_shots, shots, inputs.Rows(task, train, ()), model)
     split = splits.draw(train, task, shots=shots, demo_shots=demo_shots, seed=settings.seed)

@@ -14,8 +14,8 @@ from knnprompt_jax.report import names, results, tables
 from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
 
-COMMONEST = "(the commonest class)"
-_UNEVEN = 1.5  # A task is uneven if its commonest class has this many times its even share of the rows.
+MOST_COMMON = "(most common class)"
+_UNEVEN = 1.5  # A task is uneven if its most common class has this many times its even share of the rows.
 _MOST = 4  # Differences and values that an error lists.
 
 
@@ -45,8 +45,10 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
         candidates.append(tried.assign(method=method, value=100 * tried.candidates.map(choose)))
     for (shots,), group in sorted(results.groups(pd.concat([frame, *candidates]), ["shots"]).items()):
         first = group.drop_duplicates("task")
-        commonest = {(COMMONEST, task): Score(100 * share) for task, share in zip(first.task, first.share, strict=True)}
-        yield _table(f"Accuracy in %, {shots} shots per class", group, commonest)
+        most_common = {
+            (MOST_COMMON, task): Score(100 * share) for task, share in zip(first.task, first.share, strict=True)
+        }
+        yield _table(f"Accuracy in %, {shots} shots per class", group, most_common)
         if len(uneven := frame[frame.uneven & (frame.shots == shots)]):
             macro_f1 = [100 * record.macro_f1 for record in uneven.record]
             yield _table("Macro F1 in % of tasks with classes of uneven size", uneven.assign(value=macro_f1), {})

@@ -170,5 +170,5 @@ def _warn(planned: run_lib.Pass, prompts: layout.Prompts) -> None:
             "%d queries alone are longer than the context of %d tokens: their beginning is cut off, as published; "
             "--truncation=error refuses them",
             prompts.num_oversized,
-            planned.model.config.num_positions,
+            planned.model.context,
         )

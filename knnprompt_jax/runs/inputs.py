@@ -37,12 +37,18 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
-    """A model without its weights. `needs_weights` is false for a dry run, which works without weight files."""
+    """A model without its weights.
+
+    Attributes:
+      context: the most tokens of a prompt.
+      needs_weights: false for a dry run, which works without weight files.
+    """
 
     name: str
     path: pathlib.Path
     config: config_lib.DecoderConfig
     tokenizer: Any
+    context: int
     needs_weights: bool = True
     _lengths: dict[str, int] = dataclasses.field(default_factory=dict)
 
@@ -50,10 +56,6 @@ class Model:
     def short_name(self) -> str:
         """The last part of the name."""
         return pathlib.PurePath(self.name).name
-
-    @property
-    def context(self) -> int:
-        return self.config.num_positions
 
     @functools.cached_property
     def tokenize(self) -> layout.Tokenize:
@@ -140,7 +142,7 @@ def begin(
     settings = resolved(settings, saved)
     join(settings.distributed, datastore or settings.datastore)
     mesh = make_mesh(settings, [settings.model])
-    model = load_model(settings.model, settings.revision)
+    model = load_model(settings.model, settings.revision, context=getattr(settings, "context", 0))
     sharding.check(model.config, mesh)
     return settings, mesh, model
 
@@ -160,26 +162,33 @@ def load_model(
     families: Collection[str] = registry.LANGUAGE_MODELS,
     of_prompts: bool = True,
     weights: bool = True,
+    context: int = 0,
 ) -> Model:
     """Describe the model of that name without loading its weights.
 
     Args:
       of_prompts: whether the tokenizer must be able to build prompts.
       weights: weight files are needed; without them config.json and the tokenizer are enough.
+      context: the most tokens of a prompt; 0: as many as the model reads.
 
     Raises:
-      UserError: there is no such model, or it cannot be read.
+      UserError: there is no such model, it cannot be read, or it reads fewer than `context` tokens.
     """
     config, path = registry.describe(name, revision or None, families, weights)
-    return Model(name, path, config, tokenizers.load(path, of_prompts, config.vocab_size), weights)
+    if context > config.num_positions:
+        raise errors.UserError(f"--context={context}: {name} reads at most {config.num_positions} tokens")
+    tokenizer = tokenizers.load(path, of_prompts, config.vocab_size)
+    return Model(name, path, config, tokenizer, context or config.num_positions, weights)
 
 
 def load_weights(settings: settings_lib.ReadingOptions, model: Model, mesh: Mesh) -> lm.LanguageModel:
     """Load the weights of a model onto the mesh."""
     files = (model.path, model.config, model.tokenizer, model.name, model.fingerprint)
-    return lm.LanguageModel.from_files(
+    loaded = lm.LanguageModel.from_files(
         *files, settings.dtype, settings.batch or None, mesh, bool(settings.deterministic)
     )
+    loaded.context = model.context
+    return loaded
 
 
 def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
@@ -222,8 +231,8 @@ def max_demo_shots(rows: Rows, model: Model) -> int:
     """Return M_T: the paper's for its contexts and vocabularies, otherwise by the same rule, or 2 in long contexts."""
     published = None
     if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
-        published = statistics.max_shots_in_context(rows.task.name, model.config.num_positions)
-    counted = (rows.task, rows.train, model.tokenize, model.config.num_positions, rows.evaluation or None)
+        published = statistics.max_shots_in_context(rows.task.name, model.context)
+    counted = (rows.task, rows.train, model.tokenize, model.context, rows.evaluation or None)
     return published or statistics.compute_m_t(*counted).m_t
 
 

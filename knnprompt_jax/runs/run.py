@@ -60,6 +60,7 @@ class Run:
             "truncation": problem.truncation,
             "label_token": problem.label_token,
             "model": self.model.fingerprint,
+            "context": self.model.context,
             **self.compute,
             "runs": self.method.name,
             "options": self.options.to_dict(),
@@ -101,7 +102,7 @@ def compute_of(settings: settings_lib.ReadingOptions) -> dict[str, Any]:
 
 def source_of(settings: settings_lib.SharedSettings) -> dict[str, Any]:
     """Return the options that rows and model came from, for `Run.source`."""
-    names = ("split", "rows", "drop_duplicates", "restore_dropped", "hub", "revision")
+    names = ("split", "rows", "drop_duplicates", "restore_dropped", "hub", "revision", "context")
     return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
 
 
@@ -150,7 +151,7 @@ class Pass:
         """Prompts and, to within a few per prompt, tokens. A prefix counts once; a prompt that is too long, a context."""
         task, model = self.runs[0].problem.task, self.model
         lengths = model.lengths(list(self.queries))
-        context = model.config.num_positions
+        context = model.context
         reader = method_lib.Reader(model.lengths, context)
         prefix = reader.demonstration_tokens(task, self.demonstrations)
         fits = prefix + lengths <= context
@@ -166,9 +167,8 @@ class Pass:
     def lay_out(self) -> layout.Prompts:
         """Tokenize the shared prompts, in the order of `queries`; raises UserError as `layout.lay_out`."""
         problem = self.runs[0].problem
-        context = self.model.config.num_positions
         queries = list(self.queries.values())
-        tokenize = self.model.tokenize
+        tokenize, context = self.model.tokenize, self.model.context
         return layout.lay_out(problem.task, self.demonstrations, queries, tokenize, context, problem.truncation)
 
     def places(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:

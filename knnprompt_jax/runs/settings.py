@@ -142,6 +142,11 @@ class SharedSettings(ReadingOptions, RowOptions):
     """The options of every job that runs methods on the rows of tasks."""
 
     split: str = options_lib.option("dev_subsample", "The split whose rows are classified.", needed=True)
+    context: int = options_lib.option(
+        0,
+        "The most tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
+        least=0,
+    )
     drop_duplicates: bool = options_lib.option(
         False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
     )
@@ -177,8 +182,9 @@ class JobSettings(DrawOptions, SharedSettings):
         if bool(self.train_file) != bool(self.eval_file):
             raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
         given = {"seeds": self.seeds is not None, "shots": self.shots is not None, "demo_shots": self.demo_shots != -1}
+        given["context"] = bool(self.context)
         for name in (name for name, is_given in given.items() if is_given and self.store):
-            raise errors.UserError(f"--{name}: has no effect with --store, whose rows are drawn already; leave it out")
+            raise errors.UserError(f"--{name}: has no effect with --store, whose prompts are fixed; leave it out")
 
     @property
     def method_names(self) -> tuple[str, ...]:

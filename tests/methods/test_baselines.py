@@ -1,4 +1,4 @@
-"""The majority baseline on splits counted by hand, and TF-IDF regression against a pipeline of scikit-learn."""
+"""Regression on TF-IDF features against a pipeline of scikit-learn, and baselines on sentence embeddings by hand."""
 
 import dataclasses
 
@@ -8,6 +8,7 @@ from sklearn import feature_extraction, linear_model, pipeline
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import registry
+from knnprompt_jax.models import encoders
 
 
 @pytest.mark.parametrize(("ngrams", "inverse_penalty"), [(1, 0.3), (2, 20.0), (3, 0.3)])
@@ -36,41 +37,41 @@ def test_rows_without_a_word(problem):
         registry.select(["tfidf"], dataclasses.replace(problem, split=split))
 
 
+def test_no_rows(problem):
+    split = dataclasses.replace(problem.split, demonstrations=(), anchors=())
+    for name in ("encoder_probe", "encoder_knn"):
+        with pytest.raises(errors.UserError, match=f"'{name}' does not apply: the split has no train rows"):
+            registry.select([name], dataclasses.replace(problem, split=split))
+
+
 @pytest.fixture
-def predicted(problem, predict):
-    """What the method makes of a split with demonstrations and anchors of these labels, without a model."""
+def embeddings(monkeypatch):
+    """Embeddings of length 1 by text, drawn by the first letters of the text."""
 
-    def run(demonstrations, anchors):
-        row = problem.split.anchors[0]
-        rows = [
-            tuple(dataclasses.replace(row, label=label) for label in labels) for labels in (demonstrations, anchors)
-        ]
-        split = dataclasses.replace(problem.split, demonstrations=rows[0], anchors=rows[1])
-        return predict("commonest_class", dataclasses.replace(problem, split=split))
+    def embed(name, pooling, texts):
+        assert (name, pooling) == ("my_encoder", "cls")
+        rows = [np.random.default_rng([ord(letter) for letter in text[:12]]).normal(size=7) for text in texts]
+        return np.stack([row / np.linalg.norm(row) for row in rows])
 
-    return run
-
-
-@pytest.mark.parametrize(
-    ("demonstrations", "anchors", "shares", "want"),
-    [
-        ("012", "0112", [2 / 7, 3 / 7, 2 / 7], 1),
-        ("2211", "0001", [3 / 8, 3 / 8, 2 / 8], 0),  # Neither demonstrations nor anchors alone say so.
-        ("001", "1", [1 / 2, 1 / 2, 0], 0),
-    ],
-)
-def test_commonest_of_demonstrations_and_anchors(predicted, demonstrations, anchors, shares, want):
-    prediction = predicted(demonstrations, anchors)
-    np.testing.assert_array_equal(prediction.classes_Q, [want] * 3)
-    np.testing.assert_allclose(prediction.probabilities_QC, [shares] * 3, rtol=1e-12)
+    monkeypatch.setattr(encoders, "embed", embed)
+    monkeypatch.setattr(encoders, "describe", lambda name, pooling: None)
+    return lambda rows: embed("my_encoder", "cls", [f"{row.fields['first']} {row.fields['second']}" for row in rows])
 
 
-def test_note_tells_a_tie(predicted):
-    assert predicted("012", "0112").note == "always 'b', the class of 3 of 7 train rows in the split"
-    tied = predicted("012", "120").note
-    assert tied.startswith("always 'a', the class of 2 of 6 ") and "; 3 classes are equally common" in tied
+def test_encoder_probe_is_logistic_regression_on_embeddings(problem, predict, embeddings):
+    y = [problem.task.class_index(row.label) for row in problem.train_rows]
+    regression = linear_model.LogisticRegression(C=3.0, solver="newton-cg", tol=1e-9)
+    want_QC = regression.fit(embeddings(problem.train_rows), y).predict_proba(embeddings(problem.evaluation))
+    options = {"encoder": "my_encoder", "pooling": "cls", "inverse_penalty": 3.0}
+    prediction = predict("encoder_probe", problem, **options)
+    np.testing.assert_allclose(prediction.probabilities_QC, want_QC, atol=1e-4)
 
 
-def test_no_rows(predicted):
-    with pytest.raises(errors.UserError, match="'commonest_class' does not apply: the split has no train rows"):
-        predicted("", "")
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_encoder_knn_is_a_vote_by_cosine(problem, predict, embeddings, k):
+    y = np.array([problem.task.class_index(row.label) for row in problem.train_rows])
+    cosines_QN = embeddings(problem.evaluation) @ embeddings(problem.train_rows).T
+    nearest_Qk = np.argsort(-cosines_QN, axis=-1)[:, :k]
+    want_Q = [np.bincount(y[row], minlength=problem.task.num_classes).argmax() for row in nearest_Qk]
+    prediction = predict("encoder_knn", problem, encoder="my_encoder", pooling="cls", k=k)
+    np.testing.assert_array_equal(prediction.classes_Q, want_Q)

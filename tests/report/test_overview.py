@@ -36,7 +36,7 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
     assert rows(few) == {
         icl: ["25.0 ± 0.0"] * 2,
         knn: ["87.5 ± 17.7", "75.0 (1)"],
-        overview.COMMONEST: ["50.0", "50.0"],
+        overview.MOST_COMMON: ["50.0", "50.0"],
         f"{icl}, mean of 2": ["18.8 ± 0.0"] * 2,
         f"{icl}, worst of 2": ["12.5 ± 0.0"] * 2,
     }

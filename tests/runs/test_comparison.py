@@ -161,8 +161,8 @@ def test_a_methods_own_passes_are_cached_too(job, passes):
 
 
 def test_methods_that_read_no_prompts_make_no_pass(job, passes):
-    done = comparison.run(dataclasses.replace(job, methods="commonest_class,tfidf", seeds=(1,)))
-    assert [record.lm_tokens for record in done] == [0, 0] and [prompts for prompts, _ in passes] in ([], [13], [0])
+    done = comparison.run(dataclasses.replace(job, methods="tfidf", seeds=(1,)))
+    assert [record.lm_tokens for record in done] == [0] and [prompts for prompts, _ in passes] in ([], [13], [0])
 
 
 def test_nothing_is_loaded_where_nothing_is_missing(job, monkeypatch):
@@ -187,6 +187,13 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
     assert len(passes) == 5
 
 
+def test_a_smaller_context_holds_fewer_demonstrations(job):
+    job = dataclasses.replace(job, methods="knn", seeds=(1,), demo_shots=-1)
+    whole, half = (comparison.run(dataclasses.replace(job, context=context))[0] for context in (0, 64))
+    assert whole.demo_shots > half.demo_shots and whole.settings["context"] == 128 != half.settings["context"]
+    assert half.source["context"] == 64
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -196,6 +203,8 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
         ({"shots": -1}, "shots=-1"),
         ({"demo_shots": 9}, "leaves no anchors"),
         ({"truncation": "error", "demo_shots": 7}, "the context 128"),
+        ({"truncation": "error", "demo_shots": 1, "context": 23}, "the context 23"),
+        ({"context": 129}, "context=129: .* reads at most 128 tokens"),
         ({"model": "./nowhere"}, "no such folder"),
         ({"data_dir": "nowhere"}, "no such folder"),
         ({"split": "test"}, "test"),
@@ -217,7 +226,5 @@ def test_records_that_another_process_makes_are_left_to_it(job, tmp_path):
     with files.lock(tmp_path / "results" / name):
         with pytest.raises(errors.UserError, match=f"{name}: another process is writing to it"):
             comparison.run(dataclasses.replace(job, methods="icl"))
-        assert comparison.run(
-            dataclasses.replace(job, methods="commonest_class")
-        )  # In the same folder, and other records.
+        assert comparison.run(dataclasses.replace(job, methods="tfidf"))  # In the same folder, and other records.
     assert {record.seed for record in records.read_all(tmp_path / "results") if record.method == "icl"} == {1, 2}
