@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from typing import Any
 
 from knnprompt_jax import errors
@@ -11,11 +12,13 @@ from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = None) -> Any:
     """Return the `transformers` tokenizer of a Hugging Face folder or a GGUF file. No code from there runs.
 
+    It reads special tokens in a text as text, and adds only its own, such as BOS.
+
     Args:
         path: a folder or a GGUF file.
         of_prompts: whether the tokenizer must be able to build prompts.
         vocab_size: the number of the model's tokens, which bounds the ids. Only special tokens may lie beyond, such as those for
-            images, which texts do not contain (Gemma 3).
+            images (Gemma 3).
 
     Raises:
         UserError: there is no usable tokenizer, or ids outside the vocabulary; for prompts also: the tokenizer ends each text
@@ -31,6 +34,7 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
         )
     if of_prompts:
         _check_prompts(path, tokenizer)
+    _read_special_tokens_as_text(tokenizer)
     return tokenizer
 
 
@@ -66,3 +70,24 @@ def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
         )
     if len(set(first)) < len(first):
         raise errors.UserError(f"{path}: its tokenizer begins every text with {name(first)!r} twice")
+
+
+def _read_special_tokens_as_text(tokenizer: Any) -> None:
+    """Split special tokens in texts; those that the vocabulary itself still yields are cut after their first character."""
+    import tokenizers
+    from tokenizers import pre_tokenizers
+
+    tokenizer.split_special_tokens = True
+    if not tokenizer.is_fast:  # It splits them itself.
+        return
+    backend = tokenizer.backend_tokenizer
+    backend.encode_special_tokens = True
+    special = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    encodings = backend.encode_batch([*special, "a".join(special)], add_special_tokens=False)
+    found = {id_ for encoding in encodings for id_ in encoding.ids}
+    # A vocabulary of pieces (Unigram) has them among its pieces, and merges of SentencePiece may form them.
+    patterns = [f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token, id_ in special.items() if id_ in found]
+    if patterns:
+        cut = pre_tokenizers.Split(tokenizers.Regex("|".join(patterns)), "isolated")
+        earlier = [backend.pre_tokenizer] if backend.pre_tokenizer else []
+        backend.pre_tokenizer = pre_tokenizers.Sequence([*earlier, cut])
