@@ -1,12 +1,15 @@
 """Tokenizers of model folders and GGUF files, checked for what makes prompts go wrong."""
 
 import json
+import math
 import pathlib
 import re
 from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
+
+_MOST_GROWTH = 100
 
 
 def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = None) -> Any:
@@ -32,6 +35,12 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
             f"{path}: its tokenizer has token id {largest}, but the model has {vocab_size} tokens (ids 0 to {vocab_size - 1}): "
             "take the tokenizer that was published with the model"
         )
+    if tokenizer.is_fast and tokenizer.backend_tokenizer.normalizer:
+        growth = _growth(json.loads(tokenizer.backend_tokenizer.normalizer.__getstate__()))
+        if growth > _MOST_GROWTH:
+            raise errors.UserError(
+                f"{path}: its normalizer replaces a character by up to {growth:,}: at most {_MOST_GROWTH} are supported"
+            )
     if of_prompts:
         _check_prompts(path, tokenizer)
     _read_special_tokens_as_text(tokenizer)
@@ -63,13 +72,22 @@ def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
     def name(tokens: list[int]) -> str:
         return str(tokenizer.convert_ids_to_tokens(tokens[:1])[0])
 
-    if bare and whole[-len(bare) :] != bare:
+    if not bare:
+        raise errors.UserError(f"{path}: its tokenizer makes no token of the text 'a'")
+    if whole[-len(bare) :] != bare:
         raise errors.UserError(
             f"{path}: its tokenizer ends every text with {name(last[-1:])!r}, so the model cannot predict what comes next: "
             "set add_eos_token to false, or remove the token from the post-processor"
         )
     if len(set(first)) < len(first):
         raise errors.UserError(f"{path}: its tokenizer begins every text with {name(first)!r} twice")
+
+
+def _growth(normalizer: dict[str, Any]) -> int:
+    """Return the number of characters that replacements, one after the other, make of one character at most."""
+    steps = normalizer.get("normalizers", [])
+    own = normalizer.get("content") or normalizer.get("prepend") or " "
+    return math.prod([len(own), *map(_growth, steps)])
 
 
 def _read_special_tokens_as_text(tokenizer: Any) -> None:

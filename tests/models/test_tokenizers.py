@@ -92,7 +92,7 @@ def test_special_tokens_in_texts_are_text(tmp_path, kind):
     assert loaded(words)["input_ids"] == [first, *plain.encode(words, add_special_tokens=False).ids]
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"model": 3}'])
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"model": 3}', "[" * 10**5, '{"a":' * 5000])
 def test_a_damaged_tokenizer_is_refused(folder, content):
     (folder / "tokenizer.json").write_text(content)
     with pytest.raises(errors.UserError, match="no usable tokenizer") as failure:
@@ -129,3 +129,13 @@ def test_loading_imports_nothing_slow_and_hides_only_the_advice_about_pytorch():
     done = subprocess.run([sys.executable, "-c", SCRIPT, *SLOW], capture_output=True, text=True, check=True)
     assert done.stdout == "49152 5120\n\n"
     assert "PyTorch" not in done.stderr and "a real warning" in done.stderr
+
+
+@pytest.mark.parametrize("steps", [[("e", "x" * 10**5)], [("e", "ee")] * 60])
+def test_a_normalizer_that_lengthens_texts_without_bound_is_refused(folder, steps):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    replacements = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps]
+    content["normalizer"] = {"type": "Sequence", "normalizers": replacements}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(errors.UserError, match="its normalizer replaces a character by up to"):
+        tokenizers.load(folder)
