@@ -9,7 +9,7 @@ from typing import Any
 from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 
-_MOST_GROWTH = 100
+_MOST_GROWTH = 100  # Characters that a normalizer may make of one.
 
 
 def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = None) -> Any:
@@ -24,8 +24,8 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
             images (Gemma 3).
 
     Raises:
-        UserError: there is no usable tokenizer, or ids outside the vocabulary; for prompts also: the tokenizer ends each text
-            with a token, or begins it with the same token twice.
+        UserError: there is no usable tokenizer, an id is outside the vocabulary, or the normalizer may lengthen texts too much;
+            for prompts also: the tokenizer ends each text with a token, or begins it with the same token twice.
     """
     tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _load_folder(path)
     special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -35,12 +35,9 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
             f"{path}: its tokenizer has token id {largest}, but the model has {vocab_size} tokens (ids 0 to {vocab_size - 1}): "
             "take the tokenizer that was published with the model"
         )
-    if tokenizer.is_fast and tokenizer.backend_tokenizer.normalizer:
-        growth = _growth(json.loads(tokenizer.backend_tokenizer.normalizer.__getstate__()))
-        if growth > _MOST_GROWTH:
-            raise errors.UserError(
-                f"{path}: its normalizer replaces a character by up to {growth:,}: at most {_MOST_GROWTH} are supported"
-            )
+    normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
+    if normalizer and _growth(json.loads(normalizer.__getstate__())) > _MOST_GROWTH:
+        raise errors.UserError(f"{path}: its normalizer may replace a character by more than {_MOST_GROWTH}")
     if of_prompts:
         _check_prompts(path, tokenizer)
     _read_special_tokens_as_text(tokenizer)

@@ -131,11 +131,11 @@ def test_loading_imports_nothing_slow_and_hides_only_the_advice_about_pytorch():
     assert "PyTorch" not in done.stderr and "a real warning" in done.stderr
 
 
-@pytest.mark.parametrize("steps", [[("e", "x" * 10**5)], [("e", "ee")] * 60])
+@pytest.mark.parametrize("steps", [[("e", "x" * 10**5)], [("e", "ee")] * 20_000])
 def test_a_normalizer_that_lengthens_texts_without_bound_is_refused(folder, steps):
     content = json.loads((folder / "tokenizer.json").read_text())
     replacements = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps]
     content["normalizer"] = {"type": "Sequence", "normalizers": replacements}
     (folder / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(errors.UserError, match="its normalizer replaces a character by up to"):
+    with pytest.raises(errors.UserError, match="its normalizer may replace a character by more than 100"):
         tokenizers.load(folder)
