@@ -17,8 +17,8 @@ FLAGS = app.Flags(settings.BenchmarkSettings)
 
 def main() -> None:
     result = job.run(FLAGS.value)
-    print(report.render(result))
-    print(f"\nrecord: {report.write(FLAGS.value.output, 'benchmark', FLAGS.value, result)}")
+    app.show(report.render(result))
+    app.show(f"\nrecord: {report.write(FLAGS.value.output, 'benchmark', FLAGS.value, result)}")
 
 
 if __name__ == "__main__":

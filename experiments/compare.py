@@ -17,8 +17,8 @@ FLAGS = app.Flags(settings.JobSettings)
 def main() -> None:
     records = comparison.run(FLAGS.value)
     if parallel.is_main():
-        print(overview.describe_comparison(records))
-        print(f"records: {FLAGS.value.output}/")
+        app.show(overview.describe_comparison(records))
+        app.show(f"records: {FLAGS.value.output}/")
 
 
 if __name__ == "__main__":

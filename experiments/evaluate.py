@@ -11,7 +11,7 @@ FLAGS = app.Flags(job.EvaluationSettings)
 
 
 def main() -> None:
-    print(job.summarize(job.run(FLAGS.value)))
+    app.show(job.summarize(job.run(FLAGS.value)))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ FLAGS = app.Flags(fitting.FitSettings)
 def main() -> None:
     result = fitting.run(FLAGS.value)
     if parallel.is_main():
-        print(fitting.summarize(result))
-        print(f"saved: {FLAGS.value.store}/")
+        app.show(fitting.summarize(result))
+        app.show(f"saved: {FLAGS.value.store}/")
 
 
 if __name__ == "__main__":

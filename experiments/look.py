@@ -11,7 +11,7 @@ FLAGS = app.Flags(look.LookOptions)
 
 
 def main() -> None:
-    print(look.run(FLAGS.value))
+    app.show(look.run(FLAGS.value))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ FLAGS = app.Flags(settings.PlanSettings)
 def main() -> None:
     jax.config.update("jax_platforms", "cpu")  # Planning occupies no accelerator.
     result = job.run(FLAGS.value)
-    print(report.render(result))
-    print(f"\nrecord: {report.write(FLAGS.value.output, 'plan', FLAGS.value, result)}")
+    app.show(report.render(result))
+    app.show(f"\nrecord: {report.write(FLAGS.value.output, 'plan', FLAGS.value, result)}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ FLAGS = app.Flags(page.ReportSettings)
 
 
 def main() -> None:
-    print(page.run(FLAGS.value))
+    app.show(page.run(FLAGS.value))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ FLAGS = app.Flags(tuning.TuningSettings)
 
 
 def main() -> None:
-    print(tuning.summarize(tuning.run(FLAGS.value)))
+    app.show(tuning.summarize(tuning.run(FLAGS.value)))
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
 
     def start(argv: Sequence[str]) -> None:
         logging.set_verbosity(min(logging.get_verbosity(), logging.WARNING))
-        logging.get_absl_handler().setFormatter(standard_logging.Formatter("%(levelname)s: %(message)s"))
+        logging.get_absl_handler().setFormatter(_Formatter("%(levelname)s: %(message)s"))
         if keep_programs:
             compilation_cache.use()
         main()
@@ -120,6 +120,16 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
 
     with _one_line_errors():
         absl.app.run(start, flags_parser=parse)
+
+
+def show(text: str) -> None:
+    """Print text on standard output, with control characters escaped: it may contain labels from files."""
+    print(errors.printable(text), flush=True)
+
+
+class _Formatter(standard_logging.Formatter):
+    def format(self, record: standard_logging.LogRecord) -> str:
+        return errors.printable(super().format(record))
 
 
 def _print_help(binary: str) -> None:

@@ -1,7 +1,8 @@
-"""The exception for users' mistakes."""
+"""The exception for users' mistakes, and text that is safe to print."""
 
 import re
 
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # Also line separators and changes of direction.
 _LONGEST = 400  # Characters of a word in a message; longer than any valid file name.
 
 
@@ -16,5 +17,10 @@ class UserError(ValueError):
 
 
 def shortened(message: str) -> str:
-    """Return the message with the middle of words of at least 400 characters left out."""
-    return re.sub(rf"\S{{{_LONGEST},}}", lambda word: f"{word[0][:100]}…{word[0][-50:]}", message)
+    """Return the message, printable, with the middle of words of at least 400 characters left out."""
+    return re.sub(rf"\S{{{_LONGEST},}}", lambda word: f"{word[0][:100]}…{word[0][-50:]}", printable(message))
+
+
+def printable(text: str, kept: str = "\n\t") -> str:
+    """Return the text with escapes such as \\x1b for all characters that act on a terminal, except those to keep."""
+    return _CONTROL.sub(lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], text)

@@ -72,10 +72,13 @@ class HarnessModel(model_lib.TemplateLM):
         return self.lm.name.replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Return the tokens of a text; by default with special tokens unless the text already starts with one."""
+        """Return the tokens of a text; by default with special tokens unless the text already starts with one.
+
+        Special tokens in the text, such as those of a chat template, are not split, as in the harness's other models.
+        """
         if add_special_tokens is None:
             add_special_tokens = not string.startswith(self.tokenizer.decode(self.prefix_token_id))
-        return self.tokenizer.encode(string, add_special_tokens=add_special_tokens)
+        return self.tokenizer.encode(string, add_special_tokens=add_special_tokens, split_special_tokens=False)
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         return self.tokenizer.apply_chat_template(

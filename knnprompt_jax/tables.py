@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Sequence
 
+from knnprompt_jax import errors
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -32,7 +34,11 @@ def spread(values: Sequence[float]) -> str:
 
 
 def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with a rule below the header; the first column is left-aligned, the others right-aligned."""
+    """Return a table with a rule below the header; the first column is left-aligned, the others right-aligned.
+
+    Line breaks and control characters in cells are escaped.
+    """
+    header, *rows = ([errors.printable(cell, kept="") for cell in row] for row in [header, *rows])
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

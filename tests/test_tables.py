@@ -1,10 +1,10 @@
-"""Cells of CSV files: no text is a formula, and each is read back as it was."""
+"""Cells of CSV files: no text is a formula, and each is read back as it was. Text for a terminal: no character acts on it."""
 
 import hypothesis
 import pytest
 from hypothesis import strategies
 
-from knnprompt_jax import tables
+from knnprompt_jax import app, errors, tables
 
 
 @pytest.mark.parametrize(("text", "cell"), [("=1+1", "'=1+1"), ("-1.5", "-1.5"), ("-x", "'-x"), ("a=b", "a=b")])
@@ -17,3 +17,11 @@ def test_texts_are_read_back(text):
     cell = tables.to_cell(text)
     assert tables.from_cell(cell) == text
     assert cell == text or cell.startswith("'")
+
+
+def test_no_label_acts_on_a_terminal(capsys):
+    label, escaped = "\x1b]0;owned\x07\x9b2J\u202e é👩\u200d🚀", r"\x1b]0;owned\x07\x9b2J\u202e é👩" + "\u200d🚀"
+    app.show(f"{label}\nnext")
+    assert capsys.readouterr().out == f"{escaped}\nnext\n"
+    assert str(errors.UserError(f"{label}: unknown")) == f"{escaped}: unknown"
+    assert tables.render(["class"], [[f"{label}\n"]]).splitlines()[2:] == [f"{escaped}\\n"]

@@ -251,7 +251,7 @@ def _lines(
             lines.append(f"    {', '.join(map(str, near.reasons))}")
     if len(explanation.neighbours) > _MOST:
         lines.append(f"  and {len(explanation.neighbours) - _MOST} more")
-    return [" ".join(marked), *map(escape, lines)]
+    return [" ".join(marked), *(escape(errors.printable(line, kept="")) for line in lines)]
 
 
 def _one_line(fields: Mapping[str, str]) -> str:

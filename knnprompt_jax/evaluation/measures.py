@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import stats
 from sklearn import metrics
 
+from knnprompt_jax import tables
 from knnprompt_jax.report import outcomes
 
 CONFIDENCE = 0.95
@@ -97,6 +98,6 @@ class Measures:
         """Return a line per number: measure, class (empty for all), value."""
         rows = [(name, "", value) for name, value in self.overall.items()]
         for each in self.per_class.to_dict("records"):
-            rows += [(name, each["label"], value) for name, value in each.items() if name != "label"]
+            rows += [(name, tables.to_cell(each["label"]), value) for name, value in each.items() if name != "label"]
         table = pd.DataFrame(rows, columns=["measure", "class", "value"], dtype=object)
         return table.to_csv(index=False, lineterminator="\n")

@@ -56,7 +56,7 @@ def find(folder: pathlib.Path) -> list[pathlib.Path]:
     """Return the weight files of a folder, in its preferred format.
 
     Raises:
-        UserError: there are no weights, or an index names a missing file.
+        UserError: there are no weights, or an index names a missing file or one outside the folder.
     """
     name = pick(path.name for path in folder.iterdir())
     if name is None:
@@ -66,9 +66,12 @@ def find(folder: pathlib.Path) -> list[pathlib.Path]:
         return [index]
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except _CORRUPT as error:
+        paths = [pathlib.PurePath(name) for name in names]
+        if outside := [path for path in paths if path.is_absolute() or ".." in path.parts]:
+            raise ValueError(f"it names {str(outside[0])!r}, which is outside the folder")
+        missing = [name for name in names if not (folder / name).is_file()]
+    except (*_CORRUPT, RecursionError) as error:
         raise errors.UserError(f"{index}: not an index of weights: {_one_line(error)}") from None
-    missing = [name for name in names if not (folder / name).is_file()]
     if missing or not names:
         listed = ", ".join(missing[:8])
         raise errors.UserError(f"{index}: names {len(missing)} of {len(names)} files that do not exist: {listed}")

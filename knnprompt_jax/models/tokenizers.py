@@ -1,25 +1,31 @@
 """Tokenizers of model folders and GGUF files, checked for what makes prompts go wrong."""
 
 import json
+import math
 import pathlib
+import re
 from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 
+_MOST_GROWTH = 100  # Characters that a normalizer may make of one.
+
 
 def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = None) -> Any:
     """Return the `transformers` tokenizer of a Hugging Face folder or a GGUF file. No code from there runs.
+
+    It reads special tokens in a text as text, and adds only its own, such as BOS.
 
     Args:
         path: a folder or a GGUF file.
         of_prompts: whether the tokenizer must be able to build prompts.
         vocab_size: the number of the model's tokens, which bounds the ids. Only special tokens may lie beyond, such as those for
-            images, which texts do not contain (Gemma 3).
+            images (Gemma 3).
 
     Raises:
-        UserError: there is no usable tokenizer, or ids outside the vocabulary; for prompts also: the tokenizer ends each text
-            with a token, or begins it with the same token twice.
+        UserError: there is no usable tokenizer, an id is outside the vocabulary, or the normalizer may lengthen texts too much;
+            for prompts also: the tokenizer ends each text with a token, or begins it with the same token twice.
     """
     tokenizer = gguf_tokenizer.load(path) if path.suffix == ".gguf" else _load_folder(path)
     special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -29,8 +35,12 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
             f"{path}: its tokenizer has token id {largest}, but the model has {vocab_size} tokens (ids 0 to {vocab_size - 1}): "
             "take the tokenizer that was published with the model"
         )
+    normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast else None
+    if normalizer and _growth(json.loads(normalizer.__getstate__())) > _MOST_GROWTH:
+        raise errors.UserError(f"{path}: its normalizer may replace a character by more than {_MOST_GROWTH}")
     if of_prompts:
         _check_prompts(path, tokenizer)
+    _read_special_tokens_as_text(tokenizer)
     return tokenizer
 
 
@@ -59,10 +69,40 @@ def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:
     def name(tokens: list[int]) -> str:
         return str(tokenizer.convert_ids_to_tokens(tokens[:1])[0])
 
-    if bare and whole[-len(bare) :] != bare:
+    if not bare:
+        raise errors.UserError(f"{path}: its tokenizer makes no token of the text 'a'")
+    if whole[-len(bare) :] != bare:
         raise errors.UserError(
             f"{path}: its tokenizer ends every text with {name(last[-1:])!r}, so the model cannot predict what comes next: "
             "set add_eos_token to false, or remove the token from the post-processor"
         )
     if len(set(first)) < len(first):
         raise errors.UserError(f"{path}: its tokenizer begins every text with {name(first)!r} twice")
+
+
+def _growth(normalizer: dict[str, Any]) -> int:
+    """Return the number of characters that replacements, one after the other, make of one character at most."""
+    steps = normalizer.get("normalizers", [])
+    own = normalizer.get("content") or normalizer.get("prepend") or " "
+    return math.prod([len(own), *map(_growth, steps)])
+
+
+def _read_special_tokens_as_text(tokenizer: Any) -> None:
+    """Split special tokens in texts; those that the vocabulary itself still yields are cut after their first character."""
+    import tokenizers
+    from tokenizers import pre_tokenizers
+
+    tokenizer.split_special_tokens = True
+    if not tokenizer.is_fast:  # It splits them itself.
+        return
+    backend = tokenizer.backend_tokenizer
+    backend.encode_special_tokens = True
+    special = {token.content: id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
+    encodings = backend.encode_batch([*special, "a".join(special)], add_special_tokens=False)
+    found = {id_ for encoding in encodings for id_ in encoding.ids}
+    # A vocabulary of pieces (Unigram) has them among its pieces, and merges of SentencePiece may form them.
+    patterns = [f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token, id_ in special.items() if id_ in found]
+    if patterns:
+        cut = pre_tokenizers.Split(tokenizers.Regex("|".join(patterns)), "isolated")
+        earlier = [backend.pre_tokenizer] if backend.pre_tokenizer else []
+        backend.pre_tokenizer = pre_tokenizers.Sequence([*earlier, cut])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from knnprompt_jax import errors, parallel, tables
+from knnprompt_jax import app, errors, parallel, tables
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.paper import cells as cells_lib
@@ -186,4 +186,4 @@ def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_l
 
 def _print(text: str) -> None:
     if parallel.is_main():
-        print(text, flush=True)
+        app.show(text)

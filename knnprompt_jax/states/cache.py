@@ -16,7 +16,8 @@ from knnprompt_jax import errors, files
 
 KEY = np.dtype("V32")  # A SHA-256.
 # zipfile raises RuntimeError for a file that seems encrypted or compressed in an unknown way.
-_DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+# A header may claim more rows than memory holds.
+_DAMAGED = (ValueError, KeyError, EOFError, RuntimeError, MemoryError, OverflowError, zipfile.BadZipFile, zlib.error)
 
 
 def user_cache(gigabytes: float) -> "Cache | None":
@@ -86,9 +87,9 @@ class Cache:
                 rows_by_path[found[0]].append((place, found[1]))
         is_cached_N, rows_NF = np.zeros(len(keys_N), bool), np.zeros((len(keys_N), width), np.float32)
         for path, wanted in rows_by_path.items():
-            cached_NF = _read_array(path, "rows_NF", (np.float32, width))
+            places, rows = map(list, zip(*wanted, strict=True))
+            cached_NF = _read_array(path, "rows_NF", (np.float32, width), max(rows) + 1)
             if cached_NF is not None:
-                places, rows = map(list, zip(*wanted, strict=True))
                 is_cached_N[places], rows_NF[places] = True, cached_NF[rows]
                 with contextlib.suppress(OSError):
                     os.utime(path)  # The time of its last use.
@@ -123,12 +124,12 @@ class Cache:
 AnyCache = Cache | MemoryCache
 
 
-def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int]) -> np.ndarray | None:
-    """Return an array of this dtype and number of columns from a file, or None. A damaged file is removed."""
+def _read_array(path: pathlib.Path, name: str, kind: tuple[type, int], least: int = 0) -> np.ndarray | None:
+    """Return an array of at least `least` rows and of this dtype and number of columns, or None; remove a damaged file."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             array = arrays[name]
-        if (array.dtype, *array.shape[1:]) != kind:
+        if (array.dtype, *array.shape[1:]) != kind or len(array) < least:
             raise ValueError(f"{name} is {array.dtype} {array.shape}")
         return array
     except OSError:

@@ -130,13 +130,18 @@ def read(folder: pathlib.Path) -> Manifest:
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content) or set(content) != {field.name for field in dataclasses.fields(Manifest)}:
         raise errors.UserError(f"{path}: altered since it was written (its checksum does not fit)")
-    values = {name: _tuples(value) for name, value in content.items()}
-    values["arrays"] = jax.tree.map(
-        lambda array: jax.ShapeDtypeStruct(array[1:], array[0]),
-        values["arrays"],
-        is_leaf=lambda leaf: isinstance(leaf, tuple),
-    )
-    return Manifest(**{**values, "provenance": Provenance(**values["provenance"])})
+    try:
+        values = {name: _tuples(value) for name, value in content.items()}
+        values["arrays"] = jax.tree.map(
+            lambda array: jax.ShapeDtypeStruct(array[1:], array[0]),
+            values["arrays"],
+            is_leaf=lambda leaf: isinstance(leaf, tuple),
+        )
+        if not all(isinstance(num_bytes, int) for num_bytes, _ in values["files"].values()):
+            raise TypeError("files without sizes")
+        return Manifest(**{**values, "provenance": Provenance(**values["provenance"])})
+    except (TypeError, ValueError, AttributeError, LookupError) as error:  # Somebody made the checksum fit.
+        raise errors.UserError(f"{path}: not the manifest of a classifier: {error}") from None
 
 
 def checksums(folder: pathlib.Path) -> dict[str, tuple[int, str]]:

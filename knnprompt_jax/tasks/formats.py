@@ -19,7 +19,8 @@ Row = tuple[str, dict[str, Any]]
 Parsed = tuple[str, dict[str, Any] | errors.UserError]
 """A row, or the error of a malformed row."""
 
-csv.field_size_limit(2**31 - 1)  # The default is 128 KiB per field.
+_LONGEST = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
+csv.field_size_limit(_LONGEST)
 
 
 def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
@@ -49,7 +50,7 @@ def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterato
 
 def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
     """Yield one JSON object per line; skip blank lines."""
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(_lines(file, name), start=1):
         if not line.strip():
             continue
         place = f"{name}:{number}"
@@ -68,7 +69,7 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
     Raises:
       UserError: the header is missing, malformed, or names a column twice.
     """
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    reader = csv.reader(_lines(file, name), delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
         place = f"{name}:{reader.line_num + 1}"
@@ -99,9 +100,19 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
 
 def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
     """Yield one text per line, in the column `text`; skip blank lines."""
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(_lines(file, name), start=1):
         if line.strip():
             yield f"{name}:{number}", {"text": line.removesuffix("\n")}
+
+
+def _lines(file: TextIO, name: str) -> Iterator[str]:
+    """Yield the lines of a file; raise UserError at one that is too long."""
+    for number, line in enumerate(iter(lambda: file.readline(_LONGEST), ""), start=1):
+        if len(line) == _LONGEST:
+            raise errors.UserError(
+                f"{name}:{number}: the line has {_LONGEST:,} characters or more: is it a file of rows?"
+            )
+        yield line
 
 
 TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {

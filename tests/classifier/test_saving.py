@@ -104,10 +104,13 @@ def test_a_model_that_is_not_there_is_told_with_the_way_out(fitted, tmp_path, mo
         kp.load(tmp_path / "saved")
 
 
-def edit_manifest(change):
+def edit_manifest(change, fitting=False):
     def edit(folder):
         content = json.loads((folder / manifest.FILE).read_text())
         change(content)
+        if fitting:  # Somebody made the checksum fit.
+            del content["checksum"]
+            content["checksum"] = manifest.text_hash(json.dumps(content, sort_keys=True))
         (folder / manifest.FILE).write_text(json.dumps(content))
 
     return edit
@@ -118,6 +121,13 @@ def edit_manifest(change):
     [
         (edit_manifest(lambda content: content["class_counts"].update({"1": 7})), "altered since"),
         (edit_manifest(lambda content: content["files"].clear()), "altered since"),
+        (edit_manifest(lambda content: content["provenance"].update(more=1), True), "not the manifest .* 'more'"),
+        (edit_manifest(lambda content: content.update(provenance=[]), True), "not the manifest of a classifier"),
+        (edit_manifest(lambda content: content.update(files=[]), True), "not the manifest of a classifier"),
+        (
+            edit_manifest(lambda content: content.update(arrays={"keys": [[]]}), True),
+            "not the manifest of a classifier",
+        ),
         (edit_manifest(lambda content: content.update(format=99)), "newer than this version reads"),
         (edit_manifest(lambda content: content.update(format=2)), "of an earlier version"),
         (lambda folder: (folder / manifest.FILE).write_text("[1]"), "not the manifest of a classifier"),

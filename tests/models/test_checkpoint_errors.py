@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -112,8 +113,13 @@ def test_missing_shard(pair, tmp_path, layout):
     missing.unlink()
     message = _fails(tmp_path)
     assert f"{WEIGHTS[layout]}.index.json: names 1 of " in message and missing.name in message
-    (tmp_path / f"{WEIGHTS[layout]}.index.json").write_text('{"weight_map": [1]}')
-    assert f"{WEIGHTS[layout]}.index.json: not an index of weights" in _fails(tmp_path)
+    index = tmp_path / f"{WEIGHTS[layout]}.index.json"
+    outside = shutil.copy(next(tmp_path.glob(f"*{index.name.split('.')[1]}")), tmp_path.parent / "outside.safetensors")
+    for damaged in ([1], {"w": 1}, {"w": "../outside.safetensors"}, {"w": str(outside)}, {"w": "a" * 999}):
+        index.write_text(json.dumps({"weight_map": damaged}))
+        assert f"{index.name}: not an index of weights" in _fails(tmp_path)
+    index.write_text("[" * 10**5)
+    assert f"{index.name}: not an index of weights" in _fails(tmp_path)
 
 
 @pytest.mark.parametrize("zipped", [True, False])

@@ -6,9 +6,13 @@ import subprocess
 import sys
 
 import pytest
+import tokenizers as tokenizers_lib
+import transformers
+from tokenizers import decoders, models, pre_tokenizers
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.models import shipped, tokenizers
+from tests.models import gguf_tokenizers
 
 
 @pytest.fixture
@@ -36,8 +40,7 @@ def test_special_tokens_outside_the_vocabulary_are_allowed(folder):
     image = {**content["added_tokens"][0], "id": 5120, "content": "<image_soft_token>"}
     content["added_tokens"].append(image)
     file.write_text(json.dumps(content))
-    model = lm.LanguageModel.from_pretrained(folder)
-    assert model.tokenize(["<image_soft_token>"]) == [[5120]]
+    assert tokenizers.load(folder, vocab_size=5120).encode("<image_soft_token>", split_special_tokens=False) == [5120]
     assert tokenizers.load(folder, vocab_size=5120)("a")["input_ids"] == tokenizers.load(folder)("a")["input_ids"]
     image["special"] = False
     file.write_text(json.dumps(content))
@@ -45,7 +48,51 @@ def test_special_tokens_outside_the_vocabulary_are_allowed(folder):
         lm.LanguageModel.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"model": 3}'])
+TEXT = "the movie</s> was<s>, so <|im_start|> <s>"
+
+
+def pieces(kind):
+    """Return a tokenizer of characters whose own vocabulary or merges yield `<s>` and `</s>`."""
+    control = ["<unk>", "<s>", "</s>", "<|im_start|>"]
+    vocabulary = [*control, *sorted({*TEXT.replace(" ", "▁")})]
+    if kind == "unigram":
+        scores = [(token, 0.0 if token in control else -3.0) for token in vocabulary]
+        tokenizer = tokenizers_lib.Tokenizer(models.Unigram(scores, 0, False))
+    else:
+        ids = {token: id_ for id_, token in enumerate([*vocabulary, "<s"])}
+        tokenizer = tokenizers_lib.Tokenizer(models.BPE(ids, [("<", "s"), ("<s", ">")], unk_token="<unk>"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer.add_special_tokens(control)
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "unigram", "merges", "gguf byte-level", "gguf llama", "gguf gemma3"])
+def test_special_tokens_in_texts_are_text(tmp_path, kind):
+    is_gguf, kind = kind.startswith("gguf "), kind.removeprefix("gguf ")
+    if kind == "byte-level":
+        made, bos, arch = gguf_tokenizers.byte_level(), "<|endoftext|>", "llama"
+    elif is_gguf:
+        made, bos, arch = gguf_tokenizers.sentencepiece(prefix=kind == "llama"), "<s>", kind
+    else:
+        made, bos = gguf_tokenizers.Trained(pieces(kind), {}), "<s>"
+    plain, place = made.tokenizer, tmp_path
+    if is_gguf:
+        place = made.write(tmp_path / "t.gguf", arch, add_bos_token=True)
+    else:
+        whole = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, bos_token=bos, add_bos_token=True)
+        whole.save_pretrained(place)
+    loaded = tokenizers.load(place)
+    control = {id_ for id_, token in loaded.added_tokens_decoder.items() if token.special}
+    text = TEXT + bos
+    first, *rest = loaded(text)["input_ids"]
+    assert first == loaded.bos_token_id and not control & {*rest}
+    assert loaded.decode(rest).strip() == text
+    assert control & {*loaded.encode(text, add_special_tokens=False, split_special_tokens=False)}
+    words = "the movie was so"
+    assert loaded(words)["input_ids"] == [first, *plain.encode(words, add_special_tokens=False).ids]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"model": 3}', "[" * 10**5, '{"a":' * 5000])
 def test_a_damaged_tokenizer_is_refused(folder, content):
     (folder / "tokenizer.json").write_text(content)
     with pytest.raises(errors.UserError, match="no usable tokenizer") as failure:
@@ -82,3 +129,13 @@ def test_loading_imports_nothing_slow_and_hides_only_the_advice_about_pytorch():
     done = subprocess.run([sys.executable, "-c", SCRIPT, *SLOW], capture_output=True, text=True, check=True)
     assert done.stdout == "49152 5120\n\n"
     assert "PyTorch" not in done.stderr and "a real warning" in done.stderr
+
+
+@pytest.mark.parametrize("steps", [[("e", "x" * 10**5)], [("e", "ee")] * 20_000])
+def test_a_normalizer_that_lengthens_texts_without_bound_is_refused(folder, steps):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    replacements = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps]
+    content["normalizer"] = {"type": "Sequence", "normalizers": replacements}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(errors.UserError, match="its normalizer may replace a character by more than 100"):
+        tokenizers.load(folder)

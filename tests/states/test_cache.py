@@ -1,8 +1,10 @@
 """Caches of states: found by content, refused when damaged, bounded, shared by processes."""
 
 import concurrent.futures
+import io
 import multiprocessing
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -67,7 +69,33 @@ def seem_encrypted(content):
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-@pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"junk", lambda content: content[:-40], seem_encrypted])
+def with_rows(rows_bytes):
+    """Return a function that replaces the array of rows in a file."""
+
+    def replace(content):
+        read, written = zipfile.ZipFile(io.BytesIO(content)), io.BytesIO()
+        with zipfile.ZipFile(written, "w") as file:
+            file.writestr("keys_N.npy", read.read("keys_N.npy"))
+            file.writestr("rows_NF.npy", rows_bytes)
+        return written.getvalue()
+
+    return replace
+
+
+def array_file(rows):
+    """Return an array file whose header claims this many rows, with two."""
+    file, header = io.BytesIO(), {"descr": "<f4", "fortran_order": False, "shape": (rows, WIDTH)}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue() + bytes(4 * 2 * WIDTH)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(lambda _: b"", lambda _: b"junk", lambda content: content[:-40], seem_encrypted),
+        *(with_rows(array_file(rows)) for rows in (2, 10**13, 10**30)),
+    ],
+)
 def test_a_damaged_file_is_removed(tmp_path, damage):
     keys_N, rows_NF = made(3)
     cache_in(tmp_path).keep(keys_N, rows_NF)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import pathlib
 import re
 import tracemalloc
 
@@ -144,3 +145,10 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
         if len(rows[0]) == 1:  # In a single column pandas passes over lines of blanks, where they are not quoted.
             ours, theirs = ([cells for cells in each if cells[0].strip()] for each in (ours, theirs))
         assert ours == theirs
+
+
+@pytest.mark.parametrize("kind", [".txt", ".jsonl", ".csv"])
+def test_an_endless_line_is_refused(monkeypatch, kind):
+    monkeypatch.setattr(formats, "_LONGEST", 1000)
+    with pytest.raises(errors.UserError, match=r"^/dev/zero:1: the line has 1,000 characters or more"):
+        list(formats.parse(pathlib.Path("/dev/zero"), kind=kind))
