@@ -11,7 +11,9 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifier import evidence, trials
-from knnprompt_jax.runs import comparison, fitting
+from knnprompt_jax.evaluation import job as evaluation
+from knnprompt_jax.report import anchors, look
+from knnprompt_jax.runs import comparison, fitting, tuning
 from knnprompt_jax.store.store import StoreOptions
 from tests.runs.conftest import choosing
 
@@ -138,6 +140,44 @@ def test_all_rows_of_a_table_are_used(table, seed):
     assert "followed by billing team or outage" in text
 
 
+def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeypatch):
+    """Its encoding and label column are saved; rows without a body count, one without a label is left out, ids are kept."""
+    monkeypatch.chdir(tmp_path)
+    texts = [f"caf\u00e9 {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}" for i in range(12)]
+    rows = [
+        (f"T-{i}", text, "" if i % 3 else "see above", "low", ("pay", "Pay ")[i % 2]) for i, text in enumerate(texts)
+    ]
+    header, path = ("ticket_id", "title", "body", "priority", "team"), tmp_path / "train.csv"
+    lines = "".join(",".join(row) + "\n" for row in [header, *rows, ("T-12", "no label", "", "low", "")])
+    path.write_text(lines, encoding="latin-1")
+    job = settings(path, encoding="latin-1", on_bad="skip", text_columns=("title", "body", "priority"), rule="knn", k=1)
+    text = fitting.summarize(fitting.run(job))
+    assert (
+        "columns in the prompt: title, body, priority (distinct values: 1); left out: ticket_id; --text_columns="
+        in text
+    )
+    assert "train.csv: 1 of 13 rows are left out, the first: " in caplog.text
+    assert "different classes: 'pay' (6 rows), 'Pay ' (6 rows)" in caplog.text
+    store = {"store": str(tmp_path / "mine")}
+    (tmp_path / "test.csv").write_text("".join(lines.splitlines(keepends=True)[:4]), encoding="latin-1")
+    done = evaluation.run(evaluation.EvaluationSettings(**store, input="test.csv"))
+    assert done.measures.overall["rows"] == 3 and done.examples[0].fields["title"] == texts[0]
+    assert (
+        "3 of 3 rows have the text of a row of the classifier, which flatters it; the first: test.csv:2" in caplog.text
+    )
+    (tmp_path / "more.csv").write_text(f"team,title,body,priority\nnew,{texts[1]},,low\n", encoding="latin-1")
+    tuning.run(tuning.TuningSettings(**store, k=(1,), apply=True))
+    fitting.run(fitting.FitSettings(**store, append="more.csv"))
+    assert (
+        "1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'new', row 1"
+        in caplog.text
+    )
+    classifier = kp.load(tmp_path / "mine")
+    assert {number: one.ids for number, one in classifier.anchors_.items()}[11] == {"ticket_id": "T-11"}
+    suggestions = anchors.suggestions_csv(look.read(classifier)).splitlines()
+    assert suggestions[0] == "id,ticket_id,text,label,suggested,why" and any(",T-" in line for line in suggestions[1:])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -146,9 +186,12 @@ def test_all_rows_of_a_table_are_used(table, seed):
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
         (
             {"label_column": "kind"},
-            "train.csv: row 0: has no label 'kind', only ticket_id, message, day, team: name the column",
+            "train.csv:2: has no label 'kind', only ticket_id, message, day, team: name the column of the labels (--label_column=)",
         ),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
+        ({"task": "mr", "text_columns": ("day",)}, "--text_columns: has no effect with --task=mr"),
+        ({"restore_dropped": True}, "--restore_dropped: has no effect with --train_file"),
+        ({"revision": "main"}, "--revision=main: has no effect with tiny, which is not on the Hub"),
         ({"k": 7, "demo_shots": 1}, "k=7: there are 6 anchors"),
         ({"rule": "knn", "penalty": 1.0}, "--penalty: has no effect with --rule=knn"),
         ({"centroid": "arithmetic"}, "--centroid: has no effect without --rule=knn"),
