@@ -83,12 +83,9 @@ def build(anchors: ClassifiedAnchors, points: int) -> list[Section]:
     confusion = outcomes.confusion(anchors.labels, anchors.confusion_CC, caption)
     reliability = outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N)
     suspects = (
-        f"Anchors for which the other anchors clearly predict another label. {SUGGESTIONS} beside this page lists all of them: "
-        "review its column suggested, then pass the file to knnprompt fit --relabel=."
+        f"Anchors whose label the others contradict. Review {SUGGESTIONS} beside this page, then use fit --relabel=."
     )
-    places = (
-        "Anchors with similar next-token distributions lie together. Read those that lie among another label's anchors."
-    )
+    places = "Anchors with similar next-token distributions lie together. Read those among another label's anchors."
     classes = "Each anchor by its label and by its prediction from the other anchors."
     calibration = "Whether predictions with a probability of p % are right in p % of the cases."
     misleading = "Anchors that are often near texts of other classes: they are typical of no class, or mislabelled."

@@ -98,8 +98,10 @@ def _new_rows(settings: "FitSettings", saved: saving.Saved) -> list[Example]:
     task.with_labels(row.label for row in rows)  # Raises on a label that is the word of another.
     matches = defects.matches(rows, (*saved.content.demonstrations, *saved.content.anchors))
     if found := [(row.source, row.label, known.row, known.label) for row, known in matches if row.label != known.label]:
-        message = "%d rows to append contradict a row of the classifier with the same text: %s is %r, row %d is %r"
-        logging.warning(message, len(found), *found[0])
+        message = (
+            "%d of %d rows to append contradict a row of the classifier with the same text: %s is %r, row %d is %r"
+        )
+        logging.warning(message, len(found), len(rows), *found[0])
     return rows
 
 

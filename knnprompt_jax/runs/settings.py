@@ -118,9 +118,7 @@ class DrawOptions(TaskOptions):
 class FileOptions(options_lib.Options):
     """The encoding of files of rows, and what becomes of bad rows."""
 
-    encoding: str | None = options_lib.option(
-        None, "Encoding of files of rows, by default that of a saved classifier's train file, or utf-8.", needed=True
-    )
+    encoding: str | None = options_lib.option(None, "Encoding of rows; by default that of fit, or utf-8.", needed=True)
     on_bad: str = options_lib.option(sources.STOP, "What to do at a bad row.", choices=sources.ON_BAD)
 
     def source(self, saved: saving.Saved | None = None) -> dict[str, Any]:
@@ -136,9 +134,7 @@ class FileOptions(options_lib.Options):
 class LabelledFileOptions(FileOptions):
     """The columns of files of labelled rows."""
 
-    label_column: str | None = options_lib.option(
-        None, "The column of the labels, by default that of a saved classifier's train file, or label.", needed=True
-    )
+    label_column: str | None = options_lib.option(None, "Label column; by default that of fit, or label.", needed=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,8 +147,8 @@ class RowOptions(LabelledFileOptions):
     )
     empty: str | None = options_lib.option(
         None,
-        "Rows with an empty text: read them, without the lines of the template that are empty (allow), leave them out (skip), or "
-        f"stop (error). By default allow for task {OWN}, otherwise error.",
+        "Rows with an empty text: read them without the empty lines of the template (allow), leave them out (skip), or stop "
+        f"(error). By default allow for task {OWN}, otherwise error.",
         choices=EMPTY,
     )
     hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.")
@@ -165,9 +161,7 @@ class RowOptions(LabelledFileOptions):
 class SharedSettings(ReadingOptions, RowOptions):
     """The options of every job that runs methods on the rows of tasks."""
 
-    split: str | None = options_lib.option(
-        None, f"The split whose rows are classified; by default {SPLIT}.", needed=True
-    )
+    split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", needed=True)
     drop_duplicates: bool = options_lib.option(
         False, "Leave out train rows that repeat or contradict another, or that are among the rows to classify."
     )

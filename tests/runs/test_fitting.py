@@ -145,37 +145,35 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
     monkeypatch.chdir(tmp_path)
     texts = [f"caf\u00e9 {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}" for i in range(12)]
     rows = [
-        (f"T-{i}", text, "" if i % 3 else "see above", "low", ("pay", "Pay ")[i % 2]) for i, text in enumerate(texts)
+        (f"T-{i}", each, "" if i % 3 else "see above", "low", ("pay", "Pay ")[i % 2]) for i, each in enumerate(texts)
     ]
-    header, path = ("ticket_id", "title", "body", "priority", "team"), tmp_path / "train.csv"
-    lines = "".join(",".join(row) + "\n" for row in [header, *rows, ("T-12", "no label", "", "low", "")])
-    path.write_text(lines, encoding="latin-1")
-    job = settings(path, encoding="latin-1", on_bad="skip", text_columns=("title", "body", "priority"), rule="knn", k=1)
-    text = fitting.summarize(fitting.run(job))
-    assert (
-        "columns in the prompt: title, body, priority (distinct values: 1); left out: ticket_id; --text_columns="
-        in text
-    )
-    assert "train.csv: 1 of 13 rows are left out, the first: " in caplog.text
-    assert "different classes: 'pay' (6 rows), 'Pay ' (6 rows)" in caplog.text
+    lines = [
+        ",".join(row) + "\n"
+        for row in [("ticket_id", "title", "body", "priority", "team"), *rows, ("T-12", *"ab", "", "")]
+    ]
+    (tmp_path / "train.csv").write_text("".join(lines), encoding="latin-1")
+    (tmp_path / "test.csv").write_text("".join(lines[:4]), encoding="latin-1")
+    (tmp_path / "more.csv").write_text(f"team,title,body,priority\nnew,{texts[1]},,low\n", encoding="latin-1")
+    fixed = {"rule": "knn", "k": 1, "demo_shots": 0, "text_columns": ("title", "body", "priority")}
+    text = fitting.summarize(fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed)))
+    assert "columns in the prompt: title, body, priority (distinct values: 1); left out: ticket_id; --text_colu" in text
     store = {"store": str(tmp_path / "mine")}
-    (tmp_path / "test.csv").write_text("".join(lines.splitlines(keepends=True)[:4]), encoding="latin-1")
     done = evaluation.run(evaluation.EvaluationSettings(**store, input="test.csv"))
     assert done.measures.overall["rows"] == 3 and done.examples[0].fields["title"] == texts[0]
-    assert (
-        "3 of 3 rows have the text of a row of the classifier, which flatters it; the first: test.csv:2" in caplog.text
-    )
-    (tmp_path / "more.csv").write_text(f"team,title,body,priority\nnew,{texts[1]},,low\n", encoding="latin-1")
     tuning.run(tuning.TuningSettings(**store, k=(1,), apply=True))
     fitting.run(fitting.FitSettings(**store, append="more.csv"))
-    assert (
-        "1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'new', row 1"
-        in caplog.text
-    )
+    for message in (
+        "train.csv: 1 of 13 rows are left out, the first: ",
+        "different classes: 'pay' (6 rows), 'Pay ' (6 rows)",
+        "3 of 3 rows have the text of a row of the classifier, which flatters it; the first: test.csv:2",
+        "1 of 1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'new', row 1 is 'Pay '",
+        "reading latin-1, as the train file was",
+    ):
+        assert message in caplog.text
     classifier = kp.load(tmp_path / "mine")
-    assert {number: one.ids for number, one in classifier.anchors_.items()}[11] == {"ticket_id": "T-11"}
-    suggestions = anchors.suggestions_csv(look.read(classifier)).splitlines()
-    assert suggestions[0] == "id,ticket_id,text,label,suggested,why" and any(",T-" in line for line in suggestions[1:])
+    assert classifier.anchors_[11].ids == {"ticket_id": "T-11"}
+    header, *suggestions = anchors.suggestions_csv(look.read(classifier)).splitlines()
+    assert header == "id,ticket_id,text,label,suggested,why" and any(",T-" in line for line in suggestions)
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,6 @@ def test_lines_of_empty_fields_are_left_out_except_the_last(template, title, pro
         assert task.render(example) == prompt
 
 
-def test_a_field_may_have_a_newline_in_its_name():
-    rows = [{"a\nb": "", "body": "b"}, {"a\nb": "c", "body": "d"}]
-    task = Task.infer(rows, ["x", "y"], template="{a\nb}\n{body}\nLabel:")
-    assert [task.render(row) for row in inputs.queries(task, rows)] == ["b\nLabel:", "c\nd\nLabel:"]
-
-
 def test_labels_that_would_become_one_word_stay_as_they_are():
     assert Task.infer(["a", "b"], ["x_y", "x y"]).label_words == ("x y", "x_y")
 

@@ -128,13 +128,6 @@ def test_empty_cells_of_a_table(tmp_path, options, expected, caplog):
     assert f"messy.csv: {5 - len(rows)} of 5 rows are left out, the first: {path}:" in caplog.text
 
 
-def test_a_table_of_bad_rows_alone_is_refused(tmp_path):
-    path = tmp_path / "messy.csv"
-    path.write_text("text,label\na,\n,x\n")
-    with pytest.raises(errors.UserError, match="messy.csv:2: the label is missing"):
-        sources.load_table(str(path), on_bad="skip")
-
-
 def test_dropped_rows_go_back_to_their_lines(tmp_path):
     rows = [{"sentence": word, "label": "0"} for word in "abcdefg"]
     kept = [row for line, row in enumerate(rows) if line not in (0, 3, 6)]
