@@ -1,6 +1,7 @@
 """The classifier in scikit-learn's own hands."""
 
 import multiprocessing
+import weakref
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_a_task_that_is_not_given_is_inferred_by_each_fit(model, rows):
     classifier = kp.KNNPrompting(model, demo_shots=0).fit(X[:20], ["a", "b"] * 10)
     assert classifier.task == kp.Task.infer(X[:20], ["a", "b"] * 10)
     assert base.clone(classifier).task is None
-    assert classifier.fit(X[:30], y[:30]).score(X[:30], y[:30]) > 0.9, "other labels"
+    assert classifier.fit(X[:30], y[:30]).classes_.tolist() == sorted(set(y[:30])), "other labels"
     assert base.clone(classifier.set_params(task=classifier.task.with_labels(["9"]))).task.labels[-1] == "9"
 
 
@@ -76,6 +77,6 @@ def test_weights_of_rows_are_refused(unfitted, rows):
 def test_processes_that_load_the_model_again_report_it(model, monkeypatch):
     """As those of `cross_val_score(n_jobs=2)`."""
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a process")
-    monkeypatch.setattr(language_model, "_LIVE", ())
+    monkeypatch.setattr(language_model, "_LIVE", weakref.WeakSet())
     with pytest.warns(UserWarning, match="this process loads the model tiny too: with n_jobs=1 all fits share one"):
         kp.LanguageModel.by_reference(*model._reference)
