@@ -1,7 +1,7 @@
 """Draws the anchors of a saved classifier: a map, confusion, calibration, and the labels that are probably wrong.
 
 python experiments/look.py --store=my_classifier --output=look
-python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv    # after you checked the table
+knnprompt fit --store=my_classifier --relabel=look/suggestions.csv    # after you checked the table
 """
 
 from knnprompt_jax import app

@@ -15,6 +15,7 @@ COMMANDS = {  # Each command's file, in the order of a user's work.
     "fit": "fit",
     "evaluate": "evaluate",
     "predict": "predict",
+    "explain": "explain",
     "look": "look",
     "tune": "tune",
     "run": "knn_prompting",

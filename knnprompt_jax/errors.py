@@ -16,6 +16,10 @@ class UserError(ValueError):
         super().__init__(shortened(message))
 
 
+class EmptyCell(UserError):
+    """A row's text or label is missing."""
+
+
 def shortened(message: str) -> str:
     """Return the message, printable, with the middle of words of at least 400 characters left out."""
     return re.sub(rf"\S{{{_LONGEST},}}", lambda word: f"{word[0][:100]}…{word[0][-50:]}", printable(message))

@@ -33,7 +33,7 @@ _installed: list[Any] = []  # Keeps the handlers that C calls alive.
 
 
 def start(auto: bool, address: str, num_processes: int, process_id: int) -> None:
-    """Join the processes of a run before anything else touches a device; do nothing without `auto` and an address.
+    """Join the processes of a run before anything else touches a device; do nothing if no option is given.
 
     Args:
         auto: take everything else from the scheduler (Slurm, Open MPI, TPU).
@@ -42,7 +42,7 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
     Raises:
         UserError: the options contradict each other, or the other processes cannot be reached.
     """
-    if not auto and not address:
+    if not (auto or address or num_processes or process_id):
         return
     if not auto and (":" not in address or not 0 <= process_id < num_processes):
         raise errors.UserError(

@@ -2,12 +2,15 @@
 
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from knnprompt_jax import console
+from tests import commands, test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -33,13 +36,15 @@ def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
     assert start(tmp_path).stdout == done.stdout
 
 
-def test_a_commands_help_names_the_command(tmp_path):
-    printed = start(tmp_path, "report", "--help").stdout
-    assert (
-        printed.startswith("Draws the records")
-        and "\nknnprompt report --records=results --format=markdown\n" in printed
-    )
-    assert "  --records=results\n      Folder of records" in printed
+@pytest.mark.parametrize("command", console.COMMANDS)
+def test_every_example_of_a_help_text_is_accepted(command):
+    """The work that it begins is that of the documents' commands, which `test_docs` runs."""
+    described = commands.run(f"knnprompt {command} --help").partition("\n  --")[0]
+    examples = re.findall(r"^(?:.*\| )?knnprompt (\w+)(.*?)(?: \|.*)?$", described, re.MULTILINE)
+    assert examples
+    for name, rest in examples:
+        status, printed, _ = test_options_all.begin(console.COMMANDS[name], *shlex.split(rest, comments=True))
+        assert status is None, printed
 
 
 @pytest.mark.parametrize(

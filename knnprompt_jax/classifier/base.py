@@ -40,8 +40,10 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
       searched_: the store that is searched: `store_`, or the class means.
       states_: the states of the anchors' prompts, in the store's order, in host memory; None if only a store was given.
       choice_: the chosen rule and the reasons for it; `rule_` is the rule in use.
+      source_: the encoding and label column of the file that the rows came from, if it was one.
     """
 
+    source_: Mapping[str, str] = {}
     options_kind: type[Any]
     changeable: tuple[str, ...]  # Settings of the rule that may change after `fit`.
     distance: str
@@ -59,13 +61,15 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         """Give `help` and editors the names and defaults of all options."""
         super().__init_subclass__()
         kinds, fields = inspect.Parameter, dataclasses.fields(cls.options_kind)
-        given = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in ("model", "task")]
+        given = [kinds("model", kinds.POSITIONAL_OR_KEYWORD), kinds("task", kinds.POSITIONAL_OR_KEYWORD, default=None)]
         options = [kinds(field.name, kinds.KEYWORD_ONLY, default=field.default) for field in fields]
         cls.__signature__ = inspect.Signature([*given, *options])  # type: ignore[attr-defined]
 
-    def __init__(self, model: lm_lib.LanguageModel, task: Task, **options: Any):
-        """`options` are the fields of `options.PublishedOptions` or `options.AutoOptions`."""
-        self.model, self.task = model, task
+    task: Task
+
+    def __init__(self, model: lm_lib.LanguageModel, task: Task | None = None, **options: Any):
+        """`options` are the fields of `options.PublishedOptions` or `options.AutoOptions`; without a task, `fit` infers it."""
+        self.model, self.task = model, task  # type: ignore[assignment]  # Until `fit`.
         for name, value in vars(self.options_kind(**options)).items():
             setattr(self, name, value)
 
@@ -98,6 +102,11 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
             return self.distance
         return self.choice_.rule.distance if hasattr(self, "choice_") else ""
 
+    @property
+    def infers_task(self) -> bool:
+        """Whether `fit` infers the task, because none was given."""
+        return self.task is None or self.task is getattr(self, "inferred_task_", None)
+
     @abc.abstractmethod
     def choose(
         self,
@@ -124,23 +133,28 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         options = SearchOptions(min(self.rule_.k, len(self.store_) - 1), self.rule_.distance)
         return self.decide(evidence.neighbours(self.store_, options, self.device_states()))
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
         """Choose what is not given, draw the demonstrations, and read all other rows as anchors.
 
         Args:
           X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
           y: their labels, as the task writes them; integers and booleans stand for the same as strings.
+          sample_weight: not supported; scikit-learn's tools pass None.
 
         Raises:
-          UserError: a row without its fields, an unknown label, an invalid option, or fewer than k anchors.
+          UserError: a row without its fields, an unknown label, an invalid option, sample weights, or fewer than k anchors.
         """
+        if sample_weight is not None:
+            raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
         y = list(y)
+        if self.infers_task:
+            self.task = self.inferred_task_ = Task.infer(X, y)
         examples = inputs.labelled(self.task, X, y)
         draws = trials.draws(self, examples)
         choice = self.choose(draws)
         demonstrations, anchors = draws[choice.rule.demo_shots]
         states, labels_C = self.read(anchors, demonstrations), inputs.classes_like(self.task, y)
-        return self.fit_states(states, demonstrations, anchors, choice, len(examples), labels_C)
+        return self.fit_states(states, demonstrations, anchors, choice, len(y), labels_C)
 
     def fit_states(
         self,
@@ -254,7 +268,8 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         store, states = self._store_for(task), self.read(examples)
         store = store.append(states, inputs.classes_of(task, examples), [example.row for example in examples])
         every = on_host(self.kept_states(), states)
-        return self._change(store, [*self.anchors_.values(), *examples], every, task, len(examples))
+        more = examples[-1].row + 1 - self.num_rows_
+        return self._change(store, [*self.anchors_.values(), *examples], every, task, more)
 
     def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
         """Give anchors other labels, also of new classes; no prompt is read.
@@ -344,7 +359,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy that shares the model."""
-        return type(self)(**self.get_params(deep=False))
+        return type(self)(**self.get_params(deep=False) | ({"task": None} if self.infers_task else {}))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return what a pickle holds: the files that `save` writes, and the name of the model."""

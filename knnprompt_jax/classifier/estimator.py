@@ -122,4 +122,5 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any
 def _following(classifier: AutoClassifier, fitted: base.Classifier, choice: choosing.Choice) -> AutoClassifier:
     """Fit the classifier to the anchors of another by a choice."""
     anchors, kept = list(fitted.anchors_.values()), (fitted.num_rows_, fitted.labels_)
+    classifier.source_ = fitted.source_
     return classifier.fit_states(fitted.device_states(), fitted.demonstrations_, anchors, choice, *kept)

@@ -10,7 +10,7 @@ import numpy as np
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import sources
-from knnprompt_jax.tasks.task import Example, Task, label_string, rows_of
+from knnprompt_jax.tasks.task import SKIP, Example, Task, label_string, rows_of
 
 UNIFORM = "uniform"
 
@@ -54,15 +54,20 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     """Return labelled examples, numbered from `first`.
 
     Raises:
-      UserError: as `queries`; an unknown label; X and y of different lengths.
+      UserError: as `queries`; a missing or unknown label; X and y of different lengths.
     """
-    examples, labels = queries(task, X), list(y)
-    if len(examples) != len(labels):
-        raise errors.UserError(f"X has {len(examples)} rows, y {len(labels)} labels: each row needs one")
-    return [
-        Example(example.fields, sources.label_of(task, example.source, label), first + index, example.source)
-        for index, (example, label) in enumerate(zip(examples, labels, strict=True))
-    ]
+    rows, labels, examples = rows_of(X, task.fields), list(y), []
+    if len(rows) != len(labels):
+        raise errors.UserError(f"X has {len(rows)} rows, y {len(labels)} labels: each row needs one")
+    for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
+        place = f"row {index}"
+        try:
+            fields = sources.fields_of(task, place, row)
+            examples.append(Example(fields, sources.label_of(task, place, label), first + index, place))
+        except errors.EmptyCell:
+            if task.empty != SKIP:
+                raise
+    return examples
 
 
 def label_strings(labels: Iterable[Any]) -> list[str]:

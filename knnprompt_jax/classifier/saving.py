@@ -44,6 +44,7 @@ class Content:
       kind: the name of its class.
       labels: the labels as in y, in class order.
       num_rows: the number of rows given so far.
+      source: the encoding and label column of the file that the rows came from, if it was one.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Content:
     demonstrations: tuple[Example, ...]
     anchors: tuple[Example, ...]
     choice: choosing.Choice | None = None
+    source: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(
@@ -69,6 +71,7 @@ class Content:
             tuple(demonstrations),
             tuple(anchors),
             getattr(classifier, "choice_", None),
+            classifier.source_,
         )
 
     @classmethod
@@ -87,14 +90,16 @@ class Content:
                     sources.label_of(task, place, row["label"]),
                     sources.fields_of(task, place, row["fields"]),
                 )
-                rows.append(Example(fields, label, int(row["id"]), place, content=str(row.get("content", ""))))
+                other, content = dict(row.get("other", {})), str(row.get("content", ""))
+                rows.append(Example(fields, label, int(row["id"]), place, other, content))
         labels, num_rows, count = (described[name] for name in ("labels", "num_rows", "num_demonstrations"))
         if [str(label) for label in labels] != list(task.labels):
             raise ValueError("the labels are not the task's")
         if not isinstance(num_rows, int) or any(row.row >= num_rows for row in rows):
             raise ValueError(f"num_rows={num_rows!r}")
         choice = choosing.Choice.from_dict(described["choice"])
-        kept = (tuple(rows[:count]), tuple(rows[count:]), choice)
+        source = {name: str(value) for name, value in described.get("source", {}).items()}
+        kept = (tuple(rows[:count]), tuple(rows[count:]), choice, source)
         return cls(described["class"], task, described["parameters"], labels, num_rows, *kept)
 
     def files(self) -> dict[str, str]:
@@ -107,14 +112,17 @@ class Content:
             "num_rows": self.num_rows,
             "num_demonstrations": len(self.demonstrations),
             "choice": self.choice and dataclasses.asdict(self.choice),
+            "source": dict(self.source),
         }
         rows = []
         for example in (*self.demonstrations, *self.anchors):
             row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
-            rows.append(row | ({"content": example.content} if example.content else {}))
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            more = {"other": example.ids, "content": example.content}
+            rows.append(row | {name: value for name, value in more.items() if value})
+        lines = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+        lines = lines.encode("utf-8", "backslashreplace").decode()  # Ids may hold lone surrogates.
         text = json.dumps(described, indent=1, ensure_ascii=False, default=_plain)
-        return {CLASSIFIER: text, ROWS: "".join(lines)}
+        return {CLASSIFIER: text, ROWS: lines}
 
     def is_same(self, other: "Content") -> bool:
         """Return whether both have the same files, apart from what is chosen."""
@@ -141,6 +149,7 @@ class Saved:
             raise errors.UserError(f"{self.folder}: its options are not {', '.join(names)}")
         made = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
         self.check(model.identity, content.task, made.label_ids())
+        made.source_ = content.source
         kept = (content.demonstrations, content.anchors, content.choice, content.num_rows, np.array(content.labels))
         return made.use_store(self.load(model, options), *kept, self.states(model))
 

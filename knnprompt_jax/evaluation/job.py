@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from knnprompt_jax import files, options, parallel, states
 from knnprompt_jax.classifier import estimator, saving
@@ -14,7 +15,7 @@ from knnprompt_jax.evaluation import measures, sections
 from knnprompt_jax.prediction import batches
 from knnprompt_jax.report import page
 from knnprompt_jax.runs import settings as settings_lib
-from knnprompt_jax.tasks import sources
+from knnprompt_jax.tasks import defects, sources
 from knnprompt_jax.tasks.task import Example
 
 
@@ -32,11 +33,11 @@ class EvaluationSettings(settings_lib.LabelledFileOptions, settings_lib.SavedOpt
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The measures of a classifier, the rows in their order, and the path of the page."""
+    """The measures of a classifier, the rows in their order, and the path of the page or why there is none."""
 
     measures: measures.Measures
     examples: Sequence[Example]
-    page: pathlib.Path
+    page: pathlib.Path | str
 
 
 def run(settings: EvaluationSettings) -> Evaluation:
@@ -45,11 +46,13 @@ def run(settings: EvaluationSettings) -> Evaluation:
     Raises:
       UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
     """
-    saved, output = saving.read(pathlib.Path(settings.store)), page.folder(settings.output)
+    saved, output = saving.read(pathlib.Path(settings.store)), page.folder(settings.output, needs_page=False)
     task = saved.content.task
-    examples = sources.load_rows(
-        task, "evaluation", path=settings.input, encoding=settings.encoding, label_column=settings.label_column
-    )
+    source = settings.source(saved)
+    examples = sources.load_rows(task, "evaluation", path=settings.input, on_bad=settings.on_bad, **source)
+    if found := defects.matches(examples, (*saved.content.demonstrations, *saved.content.anchors)):
+        message = "%d of %d rows have the text of a row of the classifier, which flatters it; the first: %s"
+        logging.warning(message, len(found), len(examples), found[0][0].source)
     model = saved.load_model(parallel.make_mesh(0, settings.mesh_model))
     classifier = estimator.restore(saved, model)
     measured = measure(classifier, examples)
@@ -64,9 +67,10 @@ def run(settings: EvaluationSettings) -> Evaluation:
         f"and {len(classifier.demonstrations_)} demonstrations."
     )
     title = f"{saved.folder.name} on {pathlib.Path(settings.input).name}"
-    return Evaluation(
-        measured, examples, page.write(page.Page(title, text, sections.build(measured, examples, task)), output)
-    )
+    if reason := page.lacking():
+        return Evaluation(measured, examples, f"none, {reason}")
+    drawn = page.Page(title, text, sections.build(measured, examples, task))
+    return Evaluation(measured, examples, page.write(drawn, output))
 
 
 def measure(classifier: Classifier, examples: Sequence[Example]) -> measures.Measures:

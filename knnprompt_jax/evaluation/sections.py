@@ -27,22 +27,13 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
     calibration = "Whether predictions with probability p are right in a share p of the cases."
     coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
     mistakes = "Most probable first: a label may be wrong, or a class may lack anchors."
-    by_class, by_share, wrong = (
-        _classes(measured, labels),
-        _coverage(measured),
-        _mistakes(measured, examples, task, labels),
-    )
+    classes, by_share = "Rows by their label and their prediction.", _coverage(measured)
+    wrong = _mistakes(measured, examples, task, labels)
     return [
         Section("summary", "Summary", "All rows together.", listings=(_summary(measured),)),
-        Section(
-            "classes",
-            "Confusion",
-            "Rows by their label and their prediction.",
-            listings=(by_class,),
-            matrices=(confusion,),
-        ),
+        Section("classes", "Confusion matrix", classes, listings=(_classes(measured, labels),), matrices=(confusion,)),
         Section("calibration", "Calibration", calibration, figures=(reliability,)),
-        Section("coverage", "Coverage", coverage, listings=(by_share,), figures=(risk,)),
+        Section("coverage", "Accuracy against coverage", coverage, listings=(by_share,), figures=(risk,)),
         Section("mistakes", "Mistakes", mistakes, listings=(wrong,)),
     ]
 
@@ -61,21 +52,15 @@ def _summary(measured: Measures) -> Listing:
     loss = "Mean −log of the probability of the true class, in nats."
     if overall["impossible_rows"]:
         loss += f" {overall['impossible_rows']:,} rows had probability 0 and count as 36 each."
+    interval = f"Wilson's {100 * CONFIDENCE:.0f} % interval: {low:.1f} to {high:.1f} %."
+    error = f"{100 * overall['expected_calibration_error']:.1f} points"
     rows = (
-        (
-            "Accuracy",
-            _percent(overall["accuracy"]),
-            f"Wilson's {100 * CONFIDENCE:.0f} % interval: {low:.1f} to {high:.1f} %.",
-        ),
+        ("Accuracy", _percent(overall["accuracy"]), interval),
         ("Most common class", _percent(overall["commonest_class"]), "The accuracy of always predicting it."),
         ("Macro F1", _percent(overall["macro_f1"]), "Mean F1 of all classes that occur, as label or as prediction."),
         ("Log loss", f"{overall['log_loss']:.3f}", loss),
         ("Brier score", f"{overall['brier_score']:.3f}", "Mean squared error of the probabilities: 0 to 2."),
-        (
-            "Expected calibration error",
-            f"{100 * overall['expected_calibration_error']:.1f} points",
-            "Mean difference between probability and accuracy, in ten bins.",
-        ),
+        ("Expected calibration error", error, "Mean difference between probability and accuracy, in ten bins."),
     )
     return Listing(f"Measured on {overall['rows']:,} rows.", ("Measure", "Value", "Meaning"), rows)
 
@@ -85,11 +70,8 @@ def _classes(measured: Measures, labels: Sequence[str]) -> Listing:
         (label, f"{each.rows:,}", *map(_percent, (each.precision, each.recall, each.f1)))
         for label, each in zip(labels, measured.per_class.itertuples(), strict=True)
     )
-    return Listing(
-        "Recall: share of the class's rows; precision: share of its predictions; F1: their harmonic mean.",
-        ("Label", "Rows", "Precision", "Recall", "F1"),
-        rows,
-    )
+    caption = "Recall: share of the class's rows; precision: share of its predictions; F1: their harmonic mean."
+    return Listing(caption, ("Label", "Rows", "Precision", "Recall", "F1"), rows)
 
 
 def _coverage(measured: Measures) -> Listing:
@@ -97,9 +79,8 @@ def _coverage(measured: Measures) -> Listing:
         (_percent(point.coverage), f"{point.probability:.2f}", _percent(point.accuracy))
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
-    return Listing(
-        "Rows of equal probability count together.", ("Rows answered", "Probability at least", "Accuracy"), rows
-    )
+    headers = ("Rows answered", "Probability at least", "Accuracy")
+    return Listing("Rows of equal probability count together.", headers, rows)
 
 
 def _risk(measured: Measures) -> drawing.Figure:
@@ -117,14 +98,10 @@ def _mistakes(measured: Measures, examples: Sequence[Example], task: Task, label
     wrong_Q, p_Q = measured.y_Q != measured.predicted_Q, measured.confidence_Q
     order = [at for at in np.argsort(-p_Q, kind="stable").tolist() if wrong_Q[at]][:_MOST]
     rows = tuple(
-        (
-            examples[at].source,
-            task.retrieval_text(examples[at]),
-            labels[measured.y_Q[at]],
-            labels[measured.predicted_Q[at]],
-            f"{p_Q[at]:.2f}",
+        (row.source, task.retrieval_text(row), labels[true], labels[predicted], f"{p:.2f}")
+        for row, true, predicted, p in (
+            (examples[at], measured.y_Q[at], measured.predicted_Q[at], p_Q[at]) for at in order
         )
-        for at in order
     )
     count = int(wrong_Q.sum())
     shown = f"{len(rows)} of {count:,} mistakes" if count > len(rows) else f"{count:,} mistakes"

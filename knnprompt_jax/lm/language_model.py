@@ -1,9 +1,11 @@
 """A frozen language model: a decoder, its tokenizer and its passes over prompts."""
 
 import functools
+import multiprocessing
 import os
 import pathlib
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -117,6 +119,8 @@ class LanguageModel:
         for model in list(_LIVE):
             if model.mesh.size == 1 and model._reference == asked:
                 return model
+        if multiprocessing.parent_process():
+            warnings.warn(f"this process loads the model {name} too: with n_jobs=1 all fits share one", stacklevel=2)
         model = cls.from_pretrained(name, dtype, step_tokens=step_tokens, deterministic=deterministic)
         if model.fingerprint != fingerprint:
             raise errors.UserError(

@@ -77,7 +77,7 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
 def check(problem: method.Problem, retriever: str = "") -> None:
     """Raise UserError without demonstrations to select, with shared label tokens, or without the library for BM25."""
     if retriever == BM25 and importlib.util.find_spec("rank_bm25") is None:
-        raise errors.UserError("it needs rank_bm25: pip install -e '.[methods]'")
+        raise errors.UserError("it needs rank_bm25: pip install 'knnprompt_jax[methods]'")
     method.label_words_differ(problem)
     if problem.split.demo_shots < 1:
         raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")

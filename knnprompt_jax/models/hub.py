@@ -40,6 +40,8 @@ def resolve(
     """
     local = _find_local(name_or_path)
     if local is not None:
+        if revision:
+            raise errors.UserError(f"--revision={revision}: has no effect with {name_or_path}, which is not on the Hub")
         return local
     name, file = _split(name_or_path)
     selection = _Selection(file, config_only, weights)

@@ -36,7 +36,6 @@ class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
         needed=True,
     )
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
-    on_bad: str = options.option("stop", "What to do at a bad row.", choices=("stop", "skip"))
     characters: int = options.option(0, "Characters of text per batch; 0: what suits the model.", least=0)
 
     def __post_init__(self) -> None:
@@ -76,10 +75,9 @@ def run(settings: PredictionSettings) -> Summary:
       UserError: no such classifier, input or model; an output that exists, cannot be written or is written by another process; a
         bad row, once the rows before it are written.
     """
-    saved, skip_bad = saving.read(pathlib.Path(settings.store)), settings.on_bad == "skip"
-    read = functools.partial(
-        rows.read, saved.content.task, settings.input, settings.format, settings.encoding, skip_bad
-    )
+    saved = saving.read(pathlib.Path(settings.store))
+    encoding = settings.source(saved)["encoding"]
+    read = functools.partial(rows.read, saved.content.task, settings.input, settings.format, encoding, settings.on_bad)
     if settings.output == rows.STANDARD:
         return _label(settings, saved, read())
     plan = {"store": saved.digest, "output_format": settings.kind}

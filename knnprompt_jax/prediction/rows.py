@@ -1,5 +1,6 @@
 """Rows of a file or of standard input as examples without labels, one at a time."""
 
+import json
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -16,12 +17,12 @@ Row = Example | errors.UserError
 """An example without a label, or the error of a bad row."""
 
 
-def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", skip_bad: bool = False) -> Iterator[Row]:
+def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad: str = sources.STOP) -> Iterator[Row]:
     """Yield the rows, numbered from 0, and the error of a bad row in its place; `-` is standard input.
 
     Args:
       kind: one of `KINDS`; by default the ending of the file's name.
-      skip_bad: log bad rows and leave them out.
+      on_bad: "skip" logs bad rows and leaves them out.
 
     Raises:
       UserError: with file and line: a file that cannot be read or decoded, or a missing column.
@@ -38,12 +39,23 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", skip_ba
                 raise columns
             row = Example(sources.fields_of(task, place, columns), "", index, place, other=columns)
         except errors.UserError as error:
-            if skip_bad:
+            if sources.is_skipped(error, task, on_bad):
                 logging.warning("left out: %s", error)
             else:
                 yield error
         else:
             yield row
+
+
+def of_text(task: Task, text: str) -> dict[str, str]:
+    """Return the fields in a text: all of it, or a JSON object if there are several fields; raise UserError if it is none."""
+    if len(task.fields) == 1:
+        return sources.fields_of(task, "--text", {task.fields[0]: text})
+    try:
+        row = {**dict.fromkeys(task.fields, ""), **json.loads(text)}
+    except (ValueError, TypeError, RecursionError):
+        raise errors.UserError(f"--text: give a JSON object with the fields {listed(task.fields)}") from None
+    return sources.fields_of(task, "--text", row)
 
 
 def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:

@@ -38,6 +38,16 @@ def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def renamed(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
+    """Return names of columns, with `input_` in front of those that are taken."""
+    free: list[str] = []
+    for name in names:
+        while name in {*free, *taken}:
+            name = f"input_{name}"
+        free.append(name)
+    return tuple(free)
+
+
 @dataclasses.dataclass(frozen=True)
 class Format:
     """The form in which predictions are written.
@@ -62,13 +72,7 @@ class Format:
     @functools.cached_property
     def kept_as(self) -> tuple[str, ...]:
         """The output names of the kept columns, which must not clash with our own."""
-        names: list[str] = []
-        ours = {*_OURS, "probabilities", *self.probability_columns}
-        for name in self.kept:
-            while name in {*names, *ours}:
-                name = f"input_{name}"
-            names.append(name)
-        return tuple(names)
+        return renamed(self.kept, (*_OURS, "probabilities", *self.probability_columns))
 
     def header(self) -> bytes:
         """Return the header of the output."""

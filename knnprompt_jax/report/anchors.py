@@ -6,14 +6,17 @@ Classes are indices. `near_Nk` holds the nearest other anchors of each anchor, n
 import collections
 import dataclasses
 import functools
-import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn import metrics
 
 from knnprompt_jax import tables
+from knnprompt_jax.prediction import writing
 from knnprompt_jax.runs import corrections
+from knnprompt_jax.tasks import defects
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +28,7 @@ class ClassifiedAnchors:
       shares_NC: each class's probability if `has_probabilities`, else its share of the votes of the `k` nearest anchors.
       hidden_NE: the states that place the anchors on a map.
       unit: the unit of the distances.
+      user_ids: the columns of the train file that are named like ids, for each anchor; empty if there are none.
     """
 
     labels: tuple[str, ...]
@@ -40,6 +44,7 @@ class ClassifiedAnchors:
     k: int
     unit: str
     has_probabilities: bool = False
+    user_ids: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def accuracy(self) -> float:
@@ -58,8 +63,7 @@ class ClassifiedAnchors:
     @functools.cached_property
     def plain_texts(self) -> np.ndarray:
         """The texts [N] without differences of case, blanks and Unicode forms."""
-        plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in self.texts]
-        return np.array(plain, object)
+        return np.array(list(map(defects.plain, self.texts)), object)
 
 
 def votes(y_N: np.ndarray, near_Nk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -116,9 +120,12 @@ def suggestions_csv(anchors: ClassifiedAnchors) -> str:
             if others := [other for other in members if anchors.y_N[other] != anchors.y_N[at]]:
                 label = anchors.names[anchors.y_N[others[0]]]
                 reasons[at].append(f"anchor {anchors.ids[others[0]]} is the same text, labelled {label!r}")
-    rows = []
+    rows, names = [], tuple(dict.fromkeys(name for ids in anchors.user_ids for name in ids))
     for at, why in reasons.items():
+        own = [str(anchors.user_ids[at].get(name, "")) for name in names]
         cells = anchors.texts[at], anchors.names[anchors.y_N[at]], suggested.get(at, ""), "; ".join(why)
-        rows.append([anchors.ids[at], *map(tables.to_cell, cells)])
-    columns = [corrections.ID, "text", corrections.LABEL, corrections.SUGGESTED, "why"]
-    return pd.DataFrame(rows, columns=columns).to_csv(index=False, lineterminator="\n")
+        rows.append([anchors.ids[at], *map(tables.to_cell, [*own, *cells])])
+    columns = ["text", corrections.LABEL, corrections.SUGGESTED, "why"]
+    kept = writing.renamed(names, (corrections.ID, *columns))
+    table = pd.DataFrame(rows, columns=[corrections.ID, *map(tables.to_cell, kept), *columns])
+    return table.to_csv(index=False, lineterminator="\n")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,27 +18,6 @@ from knnprompt_jax.store import distances, search
 SUGGESTIONS = "suggestions.csv"
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
 _MOST = 20  # Rows of a listing.
-_TITLES = {
-    "map": (
-        "Map",
-        "Anchors with similar next-token distributions lie together. Read those that lie among another label's anchors.",
-    ),
-    "classes": ("Confusion matrix", "Each anchor by its label and by its prediction from the other anchors."),
-    "calibration": ("Calibration", "Whether predictions with a probability of p % are right in p % of the cases."),
-    "misleading": (
-        "Misleading anchors",
-        "Anchors that are often near texts of other classes: they are typical of no class, or mislabelled.",
-    ),
-    "suspects": (
-        "Probably mislabelled",
-        f"Anchors for which the other anchors clearly predict another label. {SUGGESTIONS} beside this page lists all of "
-        "them: review its column suggested, then pass the file to fit --relabel.",
-    ),
-    "duplicates": (
-        "Near-duplicates",
-        "Pairs with almost the same next-token distribution. If their labels differ, one of them may be wrong.",
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +46,7 @@ def run(settings: LookOptions) -> str:
     )
     written = page.write(page.Page(f"Anchors of {pathlib.Path(settings.store).name}", text, sections), output)
     with files.new_file(output / SUGGESTIONS) as unfinished:
-        unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8")
+        unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8", errors="backslashreplace")
     return f"page: {written}\nlabels that may be wrong: {output / SUGGESTIONS}"
 
 
@@ -85,6 +63,7 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
         labels=task.label_words if len(set(task.label_words)) == task.num_classes else task.labels,
         names=task.labels,
         ids=tuple(store.ids_N.tolist()),
+        user_ids=tuple(example.ids for example in examples),
         texts=tuple(task.retrieval_text(example) for example in examples),
         y_N=np.asarray(store.labels_N),
         near_Nk=np.asarray(nearest.indices_Qk),
@@ -100,19 +79,25 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
 
 def build(anchors: ClassifiedAnchors, points: int) -> list[Section]:
     """Return the page's sections; the map shows at most `points` anchors."""
-    confusion_caption = "Anchors by their label (rows) and their prediction from the other anchors (columns)."
-    parts: dict[str, dict[str, Any]] = {
-        "map": {"maps": (_map(anchors, points),)},
-        "classes": {
-            "listings": (_classes(anchors),),
-            "matrices": (outcomes.confusion(anchors.labels, anchors.confusion_CC, confusion_caption),),
-        },
-        "calibration": {"figures": (outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N),)},
-        "misleading": {"listings": (_misleading(anchors),)},
-        "suspects": {"listings": (_suspects(anchors),)},
-        "duplicates": {"listings": (_duplicates(anchors),)},
-    }
-    return [Section(name, *_TITLES[name], **part) for name, part in parts.items()]
+    caption = "Anchors by their label (rows) and their prediction from the other anchors (columns)."
+    confusion = outcomes.confusion(anchors.labels, anchors.confusion_CC, caption)
+    reliability = outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N)
+    suspects = (
+        f"Anchors whose label the others contradict. Review {SUGGESTIONS} beside this page, then use fit --relabel=."
+    )
+    places = "Anchors with similar next-token distributions lie together. Read those among another label's anchors."
+    classes = "Each anchor by its label and by its prediction from the other anchors."
+    calibration = "Whether predictions with a probability of p % are right in p % of the cases."
+    misleading = "Anchors that are often near texts of other classes: they are typical of no class, or mislabelled."
+    duplicates = "Pairs with almost the same next-token distribution. If their labels differ, one of them may be wrong."
+    return [
+        Section("suspects", "Probably mislabelled", suspects, listings=(_suspects(anchors),)),
+        Section("map", "Map", places, maps=(_map(anchors, points),)),
+        Section("classes", "Confusion matrix", classes, listings=(_classes(anchors),), matrices=(confusion,)),
+        Section("calibration", "Calibration", calibration, figures=(reliability,)),
+        Section("misleading", "Misleading anchors", misleading, listings=(_misleading(anchors),)),
+        Section("duplicates", "Near-duplicates", duplicates, listings=(_duplicates(anchors),)),
+    ]
 
 
 def _map(anchors: ClassifiedAnchors, most: int) -> maps.Map:

@@ -69,14 +69,20 @@ class Page:
     sections: Sequence[Section]
 
 
-def folder(output: str) -> pathlib.Path:
+def lacking() -> str:
+    """Return why no page can be drawn: a library is missing. Otherwise return an empty text."""
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    return f"the page needs {', '.join(missing)}: pip install 'knnprompt_jax[report]'" if missing else ""
+
+
+def folder(output: str, needs_page: bool = True) -> pathlib.Path:
     """Return the folder of a new page.
 
     Raises:
-      UserError: the folder is not writable or lies inside a saved classifier, or a library for pages is missing.
+      UserError: the folder is not writable or lies inside a saved classifier, or a library for pages is missing but needed.
     """
-    if missing := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
-        raise errors.UserError(f"the page needs {', '.join(missing)}: pip install -e '.[report]'")
+    if needs_page and (reason := lacking()):
+        raise errors.UserError(reason)
     place = pathlib.Path(output)
     saving.check_outside(place)
     files.check_writable(place, folder=True)

@@ -8,16 +8,16 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from absl import logging
+
 from knnprompt_jax import errors, files, lm, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.runs import corrections, inputs
-from knnprompt_jax.tasks import sources
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.tasks import defects, sources
+from knnprompt_jax.tasks.task import Example, listed
 
 if TYPE_CHECKING:
     from knnprompt_jax.runs.fitting import FitSettings
-
-_MOST_LISTED = 8
 
 
 def run(settings: "FitSettings", folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
@@ -35,7 +35,8 @@ def run(settings: "FitSettings", folder: pathlib.Path) -> tuple[Any, lm.PassStat
         saving.recovered(folder)
         saved = saving.read(folder)
         rows = _new_rows(settings, saved)
-        corrected = corrections.read(settings.relabel, settings.encoding, saved.content) if settings.relabel else None
+        encoding = settings.encoding or "utf-8"  # Suggestions are UTF-8, whatever the train file was.
+        corrected = corrections.read(settings.relabel, encoding, saved.content) if settings.relabel else None
         num_bytes = sum(size for size, _ in saved.manifest.files.values())
         parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
         classifier = estimator.restore(saved, inputs.load_weights(settings, model, mesh))
@@ -89,17 +90,23 @@ def _relabel(classifier: Any, corrected: corrections.Corrections) -> list[str]:
 
 
 def _new_rows(settings: "FitSettings", saved: saving.Saved) -> list[Example]:
-    """Return the rows to append, also of new labels."""
+    """Return the rows to append, also of new labels; log rows that contradict a row of the classifier."""
     if not settings.append:
         return []
-    path, encoding, column = settings.append, settings.encoding, settings.label_column
-    task = saved.content.task.with_labels(sources.labels_in(path, encoding, column))
-    return sources.load_rows(task, "train", path=path, encoding=encoding, label_column=column)
+    task, path, source = saved.content.task, settings.append, settings.source(saved)
+    rows = sources.load_rows(task, "train", path=path, new_labels=True, on_bad=settings.on_bad, **source)
+    task.with_labels(row.label for row in rows)  # Raises on a label that is the word of another.
+    matches = defects.matches(rows, (*saved.content.demonstrations, *saved.content.anchors))
+    if found := [(row.source, row.label, known.row, known.label) for row, known in matches if row.label != known.label]:
+        message = (
+            "%d of %d rows to append contradict a row of the classifier with the same text: %s is %r, row %d is %r"
+        )
+        logging.warning(message, len(found), len(rows), *found[0])
+    return rows
 
 
 def _report_missing(ids: Sequence[int]) -> list[str]:
-    more = f" and {len(ids) - _MOST_LISTED} more" if len(ids) > _MOST_LISTED else ""
-    return [f"anchors removed earlier: {', '.join(map(str, ids[:_MOST_LISTED]))}{more}"] if ids else []
+    return [f"anchors removed earlier: {listed(ids)}"] if ids else []
 
 
 def _with_content(rows: Sequence[Example]) -> Iterator[Example]:

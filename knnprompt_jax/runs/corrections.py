@@ -8,7 +8,7 @@ from typing import Any
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.tasks import formats
-from knnprompt_jax.tasks.task import Task, label_string, listed
+from knnprompt_jax.tasks.task import Task, is_empty, label_string, listed
 
 ID, LABEL, SUGGESTED = "id", "label", "suggested"
 
@@ -79,5 +79,4 @@ def _label(task: Task, place: str, row: Mapping[str, Any], column: str) -> str:
 def _cell(place: str, row: Mapping[str, Any], column: str) -> str:
     if column not in row:
         raise errors.UserError(f"{place}: lacks the column {column!r}; it has {listed(row)}")
-    value = row[column]
-    return "" if value is None else label_string(place, value)
+    return "" if is_empty(row[column]) else label_string(place, row[column])

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,15 @@ from knnprompt_jax.runs import changing, inputs, overview
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.tasks.task import Example, Task, listed
 
 KNN = "knn"
 SEED = 1
 QUERIES = 256  # Of the search that `summarize` describes.
+_REPEATED = 5  # Rows per distinct value from which the summary gives the number of a column's distinct values.
 _CHANGES = ("append", "relabel", "remove_ids")
 _OF_CHANGES = (
-    *("store", *_CHANGES, "label_column", "encoding"),
+    *("store", *_CHANGES, "label_column", "encoding", "on_bad"),
     *("model", "revision", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
 )
 
@@ -144,7 +145,7 @@ def run(settings: FitSettings) -> Result:
         return Result(*changing.run(settings, folder))
     saving.check_outside(pathlib.Path(settings.store), may_replace=True)
     settings, mesh, model = inputs.begin(settings)
-    classifier, draws, num_rows = _draw(settings, model)
+    classifier, draws, num_rows, note = _draw(settings, model)
     contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
     with saving.lock(folder):
         saved = _finished(settings, model, folder, contents)
@@ -169,11 +170,11 @@ def run(settings: FitSettings) -> Result:
             of_anchors = states.read(classifier.model, of_all, cache, title="anchors")
             classifier.fit_states(of_anchors, demonstrations, anchors, choice, num_rows)
             saving.save(classifier, folder, settings.overwrite)
-    return Result(classifier, classifier.model.statistics)
+    return Result(classifier, classifier.model.statistics, note)
 
 
-def _draw(settings: FitSettings, model: inputs.Model) -> tuple[Any, dict[int, trials.Draw], int]:
-    """Return the unfitted classifier, a draw for each candidate number of demonstrations, and the number of train rows."""
+def _draw(settings: FitSettings, model: inputs.Model) -> tuple[Any, dict[int, trials.Draw], int, tuple[str, ...]]:
+    """Return the unfitted classifier, a draw for each candidate number of demonstrations, the number of train rows, and remarks."""
     task, train = inputs.load_train(settings, settings.task or settings_lib.OWN, settings.train_file)
     rows = inputs.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
     _warn(train, rows.train)
@@ -193,20 +194,30 @@ def _draw(settings: FitSettings, model: inputs.Model) -> tuple[Any, dict[int, tr
         most = 0 if largest < 2 else inputs.demo_shots(-1, None, rows, model)
         candidates = trials.candidate_shots(most, rows.train)
     classifier, draws = settings.classifier(model, task, demo_shots), {}
+    classifier.source_ = settings.source()
     for number in candidates:
         split = splits.draw(rows.train, task, shots=shots, demo_shots=number, seed=seed)
         _log(split.warnings)
         draws[number] = split.demonstrations, split.anchors
-        if settings.demo_shots and settings.demo_shots > 0 and len(split.demonstrations) < number * task.num_classes:
-            logging.warning(
-                "--demo_shots=%d: at most half of a class become demonstrations, %d in all",
-                number,
-                len(split.demonstrations),
-            )
-    return classifier, trials.possible(classifier, draws), max(row.row for row in train) + 1
+        shown = len(split.demonstrations)
+        if settings.demo_shots and settings.demo_shots > 0 and shown < number * task.num_classes:
+            logging.warning("--demo_shots=%d: at most half of a class become demonstrations, %d in all", number, shown)
+    remarks = (_describe_columns(task, train),) if settings.task in (None, settings_lib.OWN) else ()
+    return classifier, trials.possible(classifier, draws), max(row.row for row in train) + 1, remarks
 
 
-def _log(warnings: Sequence[str]) -> None:
+def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
+    """Return which columns of a table are the prompt's fields, which of these have few distinct values, and which are left out."""
+    used = []
+    for field in task.fields:
+        texts = [row.fields[field] for row in rows if row.fields[field]]
+        count = len(set(texts))
+        used.append(f"{field} (distinct values: {count})" if count * _REPEATED <= len(texts) else field)
+    left_out = dict.fromkeys(column for row in rows for column in row.other)
+    return f"columns in the prompt: {', '.join(used)}; left out: {listed(left_out)}; --text_columns= chooses others"
+
+
+def _log(warnings: Iterable[str]) -> None:
     for warning in warnings:
         logging.warning(warning)
 
@@ -215,10 +226,9 @@ def _warn(train: Sequence[Example], kept: Sequence[Example]) -> None:
     """Log defects of the rows."""
     if left_out := len(train) - len(kept):
         logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
-    elif found := defects.find(train, ()):
+    elif found := defects.describe(train, ()):
         logging.warning("%s (see --drop_duplicates)", found)
-    if len({row.label for row in kept}) == 1:
-        logging.warning("all train rows have the label %r: every prediction will be", kept[0].label)
+    _log(defects.of_labels(kept))
 
 
 def _finished(

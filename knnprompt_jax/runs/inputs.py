@@ -20,7 +20,7 @@ from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.runs import settings as settings_lib
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import catalogue, defects, sources
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks.task import ALLOW, Example, Task
 
 Settings = TypeVar("Settings", bound=settings_lib.ReadingOptions)
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
@@ -197,16 +197,21 @@ def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> 
     Raises:
       UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
-    if name == settings_lib.OWN and path:
-        task = sources.infer(path, settings.encoding, settings.label_column, settings.text_columns)
-    elif name == settings_lib.OWN:
+    if settings.text_columns and name != settings_lib.OWN:
+        raise errors.UserError(
+            f"--text_columns: has no effect with --task={name}, which names its fields; leave it out"
+        )
+    if settings.restore_dropped and path:
+        raise errors.UserError("--restore_dropped: has no effect with --train_file, only with --data_dir; leave it out")
+    if name == settings_lib.OWN and not path:
         raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
-    else:
-        task = catalogue.get(name)
-    rows = sources.load_rows(
-        task, "train", path=path or None, restore_dropped=settings.restore_dropped, **_source(settings, name)
-    )
-    return task, rows
+    if name == settings_lib.OWN and not (settings.data_dir or settings.hub):
+        empty = settings.empty or ALLOW
+        return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.source())
+    task = catalogue.get(name)
+    task = dataclasses.replace(task, empty=settings.empty or task.empty)
+    place = _place(settings, name, path)
+    return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **place)
 
 
 def load_rows(
@@ -220,8 +225,8 @@ def load_rows(
       UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
     task, train = load_train(settings, name, train_file)
-    evaluation = sources.load_rows(task, settings.split, path=eval_file or None, **_source(settings, name))
-    if found := defects.find(train, evaluation):
+    evaluation = sources.load_rows(task, settings.split or settings_lib.SPLIT, **_place(settings, name, eval_file))
+    if found := defects.describe(train, evaluation):
         logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
     train = defects.remove(train, evaluation) if settings.drop_duplicates else train
     return Rows(task, train, evaluation[: count or None])
@@ -254,11 +259,12 @@ def demo_shots(asked: int, shots: int | None, rows: Rows, model: Model) -> int:
     return most if most < per_class else max(shot for shot in statistics.DEMO_SHOTS if shot < per_class)
 
 
-def _source(settings: settings_lib.RowOptions, name: str) -> dict[str, Any]:
-    """Return the arguments of `sources.load_rows` that say where the rows of a task are."""
+def _place(settings: settings_lib.RowOptions, name: str, path: str) -> dict[str, Any]:
+    """Return the arguments of `sources.load_rows` that say where the rows of a task are, and how they are read."""
     return {
         "data_dir": settings.data_dir or None,
-        "encoding": settings.encoding,
-        "label_column": settings.label_column,
+        "path": path or None,
         "hub_source": catalogue.hub_source(name) if settings.hub else None,
+        "on_bad": settings.on_bad,
+        **settings.source(),
     }

@@ -102,8 +102,9 @@ def compute_of(settings: settings_lib.ReadingOptions) -> dict[str, Any]:
 
 def source_of(settings: settings_lib.SharedSettings) -> dict[str, Any]:
     """Return the options that rows and model came from, for `Run.source`."""
-    names = ("split", "rows", "drop_duplicates", "restore_dropped", "hub", "revision", "context")
-    return {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+    names = ("rows", "drop_duplicates", "restore_dropped", "hub", "revision", "context")
+    given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
+    return {"split": settings.split or settings_lib.SPLIT, **given}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,9 @@ A default of None means "not given". `inputs.resolved` fills in the model, dtype
 
 import dataclasses
 import pathlib
+from typing import Any
+
+from absl import logging
 
 from knnprompt_jax import errors
 from knnprompt_jax import options as options_lib
@@ -14,13 +17,15 @@ from knnprompt_jax.methods import registry
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import shipped
 from knnprompt_jax.store.store import StoreOptions
-from knnprompt_jax.tasks import catalogue
+from knnprompt_jax.tasks import catalogue, sources
+from knnprompt_jax.tasks.task import EMPTY
 
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file."
 OWN = "own"
 TASK_HELP = (
     f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: the columns of train_file."
 )
+SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
 
@@ -111,16 +116,25 @@ class DrawOptions(TaskOptions):
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions(options_lib.Options):
-    """The encoding of files of rows."""
+    """The encoding of files of rows, and what becomes of bad rows."""
 
-    encoding: str = options_lib.option("utf-8", "Encoding of files of rows.", needed=True)
+    encoding: str | None = options_lib.option(None, "Encoding of rows; by default that of fit, or utf-8.", needed=True)
+    on_bad: str = options_lib.option(sources.STOP, "What to do at a bad row.", choices=sources.ON_BAD)
+
+    def source(self, saved: saving.Saved | None = None) -> dict[str, Any]:
+        """Return the encoding and the column of the labels: the given ones, a saved classifier's, or the defaults."""
+        known, source = saved.content.source if saved else {}, {"encoding": "utf-8", "label_column": "label"}
+        source = {name: getattr(self, name, None) or known.get(name, default) for name, default in source.items()}
+        if not self.encoding and source["encoding"] != "utf-8":
+            logging.warning("reading %s, as the train file was; --encoding= names another encoding", source["encoding"])
+        return source
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledFileOptions(FileOptions):
     """The columns of files of labelled rows."""
 
-    label_column: str = options_lib.option("label", "The column of the labels.", needed=True)
+    label_column: str | None = options_lib.option(None, "Label column; by default that of fit, or label.", needed=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +144,12 @@ class RowOptions(LabelledFileOptions):
     data_dir: str = options_lib.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
     text_columns: tuple[str, ...] = options_lib.option(
         (), f"The columns of texts, for task {OWN}; by default all columns of texts except ids, numbers and dates."
+    )
+    empty: str | None = options_lib.option(
+        None,
+        "Rows with an empty text: read them without the empty lines of the template (allow), leave them out (skip), or stop "
+        f"(error). By default allow for task {OWN}, otherwise error.",
+        choices=EMPTY,
     )
     hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.")
     restore_dropped: bool = options_lib.option(
@@ -141,7 +161,7 @@ class RowOptions(LabelledFileOptions):
 class SharedSettings(ReadingOptions, RowOptions):
     """The options of every job that runs methods on the rows of tasks."""
 
-    split: str = options_lib.option("dev_subsample", "The split whose rows are classified.", needed=True)
+    split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", needed=True)
     context: int = options_lib.option(
         0,
         "The most tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
@@ -181,6 +201,8 @@ class JobSettings(DrawOptions, SharedSettings):
         super().__post_init__()
         if bool(self.train_file) != bool(self.eval_file):
             raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        if self.split and self.eval_file:
+            raise errors.UserError(f"--split={self.split}: has no effect with --eval_file; leave it out")
         given = {"seeds": self.seeds is not None, "shots": self.shots is not None, "demo_shots": self.demo_shots != -1}
         given["context"] = bool(self.context)
         for name in (name for name, is_given in given.items() if is_given and self.store):

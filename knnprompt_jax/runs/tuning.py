@@ -19,7 +19,7 @@ from knnprompt_jax.tasks.task import Example, Task
 
 # Options that `fit` has too. The printed command names those that are not its defaults.
 _SHARED = (
-    *("label_column", "text_columns", "encoding", "revision"),
+    *("label_column", "text_columns", "encoding", "empty", "on_bad", "revision"),
     *("dtype", "deterministic", "truncation", "label_token"),
 )
 

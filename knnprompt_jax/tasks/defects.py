@@ -1,53 +1,27 @@
-"""Defects of the published data: test texts in train, repeated texts, repeated texts with conflicting labels."""
+"""Defects of rows: test texts in train, repeated texts, texts with conflicting labels, labels that are probably the same."""
 
 import collections
-import dataclasses
-from collections.abc import Iterable, Sequence
+import contextlib
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax.tasks.task import Example
-
-
-@dataclasses.dataclass(frozen=True)
-class Defects:
-    """Counts over exact texts (all fields of a row, without the label).
-
-    Attributes:
-      num_eval: rows of the evaluation split.
-      eval_in_train: rows of the evaluation split whose text is also in train.
-      repeated: train rows that repeat the text of an earlier one.
-      conflicting: train texts with more than one label.
-    """
-
-    num_eval: int
-    eval_in_train: int
-    repeated: int
-    conflicting: int
-
-    def __bool__(self) -> bool:
-        return bool(self.eval_in_train or self.repeated or self.conflicting)
-
-    def __str__(self) -> str:
-        counted = (
-            (self.eval_in_train, f"of {self.num_eval} evaluation texts also occur in train"),
-            (self.repeated, "train row repeats a text" if self.repeated == 1 else "train rows repeat a text"),
-            (self.conflicting, f"text{' has' if self.conflicting == 1 else 's have'} conflicting labels"),
-        )
-        return "; ".join(f"{count} {what}" for count, what in counted if count)
+from knnprompt_jax.tasks.task import Example, listed
 
 
-def find(train: Sequence[Example], evaluation: Sequence[Example]) -> Defects:
-    """Count the defects of a train split and an evaluation split.
+def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
+    """Count the defects of a train split and an evaluation split, over exact texts without labels; "" if there are none.
 
     In the published files of MPQA 56 of 256 dev_subsample texts occur in train, 1,871 train rows repeat a text, and 73 texts have
     conflicting labels.
     """
     labels = _labels_by_text(train)
-    return Defects(
-        num_eval=len(evaluation),
-        eval_in_train=sum(_text(example) in labels for example in evaluation),
-        repeated=len(train) - len(labels),
-        conflicting=sum(len(names) > 1 for names in labels.values()),
+    repeated, conflicting = len(train) - len(labels), sum(len(names) > 1 for names in labels.values())
+    counted = (
+        (sum(_text(row) in labels for row in evaluation), f"of {len(evaluation)} evaluation texts also occur in train"),
+        (repeated, "train row repeats a text" if repeated == 1 else "train rows repeat a text"),
+        (conflicting, f"text{' has' if conflicting == 1 else 's have'} conflicting labels"),
     )
+    return "; ".join(f"{count} {what}" for count, what in counted if count)
 
 
 def remove(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
@@ -61,6 +35,38 @@ def remove(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exam
             kept.append(example)
         seen.add(text)
     return kept
+
+
+def of_labels(rows: Sequence[Example]) -> Iterator[str]:
+    """Yield warnings about the labels of train rows: a single class, classes with one row, labels that are probably the same."""
+    counts, same = collections.Counter(row.label for row in rows), collections.defaultdict(list)
+    if len(counts) == 1:
+        yield f"all train rows have the label {rows[0].label!r}: every prediction will be"
+    elif single := [repr(label) for label, count in counts.items() if count == 1]:
+        yield f"labels with a single train row: {listed(single)}"
+    for label in counts:
+        same[_plain_label(label)].append(label)
+    for labels in same.values():
+        if len(labels) > 1:
+            alike = ", ".join(f"{label!r} ({counts[label]} rows)" for label in labels)
+            yield f"labels that differ only in case, spaces, number format or Unicode form are different classes: {alike}"
+
+
+def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Example, Example]]:
+    """Return each row whose text is that of a known example, with this example."""
+    by_text = {_text(example): example for example in known}
+    return [(row, by_text[_text(row)]) for row in rows if _text(row) in by_text]
+
+
+def plain(text: str) -> str:
+    """Return the text without differences of case, white space and Unicode forms."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _plain_label(label: str) -> str:
+    with contextlib.suppress(ValueError):
+        return str(float(plain(label)))
+    return plain(label)
 
 
 def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from absl import logging
+
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import catalogue, formats, hub
 from knnprompt_jax.tasks.hub import HubSource
-from knnprompt_jax.tasks.task import Example, Task, label_string, listed
+from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task, is_empty, label_string, listed
 
+STOP = "stop"
+ON_BAD = (STOP, SKIP)
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -25,6 +29,8 @@ def load_rows(
     hub_source: HubSource | None = None,
     restore_dropped: bool = False,
     label_column: str = "label",
+    on_bad: str = STOP,
+    new_labels: bool = False,
 ) -> list[Example]:
     """Load one split of a task from one place; without a place, the demo task comes from the package.
 
@@ -37,38 +43,63 @@ def load_rows(
       hub_source: a dataset on the Hub, for example from `catalogue.hub_source`.
       restore_dropped: add the rows of `train_dropped.jsonl`, which completes the published train file.
       label_column: the name of the label column in files.
+      on_bad: "stop" at a bad row, or "skip" it: a warning counts the rows that are left out.
+      new_labels: accept labels that the task does not have.
 
     Raises:
       UserError: with file and line, if a file is missing, empty or malformed, or a row has a missing, empty or non-string text
         or a missing or unknown label.
     """
+    rows: list[formats.Parsed]
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: --data_dir, --train_file with --eval_file, or --hub")
     if hub_source is not None:
-        where, rows = hub_source.dataset, hub.read(hub_source, split)
+        where, rows = hub_source.dataset, [*hub.read(hub_source, split)]
     elif path is not None:
-        where, rows = path, list(formats.read(pathlib.Path(path), encoding))
+        where, rows = path, list(formats.parse(pathlib.Path(path), encoding))
     else:
         folder = _task_folder(task, data_dir)
-        where, rows = f"{folder / split}.jsonl", read_split(folder, split, restore_dropped)
-    if not rows:
-        raise errors.UserError(f"{where}: no rows")
-    return [to_example(task, place, row, index, label_column) for index, (place, row) in enumerate(rows)]
+        where, rows = f"{folder / split}.jsonl", [*read_split(folder, split, restore_dropped)]
+    examples: list[Example] = []
+    bad: list[errors.UserError] = []
+    for index, (place, row) in enumerate(rows):
+        try:
+            if isinstance(row, errors.UserError):
+                raise row
+            examples.append(_example(task, place, row, index, label_column, new_labels))
+        except errors.UserError as error:
+            if not is_skipped(error, task, on_bad):
+                advice = "; --on_bad=skip leaves such rows out" if isinstance(error, errors.EmptyCell) else ""
+                raise errors.UserError(f"{error}{advice}") from None
+            bad.append(error)
+    if not examples:
+        raise bad[0] if bad else errors.UserError(f"{where}: no rows")
+    if bad:
+        logging.warning("%s: %d of %d rows are left out, the first: %s", where, len(bad), len(rows), bad[0])
+    return examples
 
 
-def infer(path: str, encoding: str = "utf-8", label_column: str = "label", fields: Sequence[str] = ()) -> Task:
-    """Return the task inferred from a file's columns, like `Task.infer`; raise UserError with the file if that fails."""
-    rows = [row for _, row in formats.read(pathlib.Path(path), encoding)]
+def load_table(
+    path: str, fields: Sequence[str] = (), empty: str = ALLOW, *, label_column: str = "label", **options: Any
+) -> tuple[Task, list[Example]]:
+    """Return the task inferred from a table, like `Task.infer`, and its rows; `options` are those of `load_rows`."""
+    parsed = formats.parse(pathlib.Path(path), options.get("encoding", "utf-8"))
+    texts = [{**row, label_column: 0} for _, row in parsed if isinstance(row, dict)]
     try:
-        return Task.infer(rows, label=label_column, fields=fields or None)
+        draft = Task.infer(texts, label=label_column, fields=fields or None, empty=empty)
     except errors.UserError as error:
         raise errors.UserError(f"{path}: {error}") from None
+    rows = load_rows(draft, "train", path=path, label_column=label_column, new_labels=True, **options)
+    known, labels = (
+        [row.fields for row in rows],
+        [row.label for row in rows],
+    )  # Without those of rows that are left out.
+    return Task.infer(known, labels, label=label_column, fields=draft.fields, empty=empty), rows
 
 
-def labels_in(path: str, encoding: str = "utf-8", label_column: str = "label") -> set[str]:
-    """Return the labels in a file; raise UserError with file and line if a label is neither a text nor a whole number."""
-    rows = formats.read(pathlib.Path(path), encoding)
-    return {label_string(place, row[label_column]) for place, row in rows if label_column in row}
+def is_skipped(error: errors.UserError, task: Task, on_bad: str) -> bool:
+    """Return whether the row with this error is left out."""
+    return on_bad == SKIP or (task.empty == SKIP and isinstance(error, errors.EmptyCell))
 
 
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:
@@ -120,19 +151,15 @@ def _content(folder: Traversable) -> str:
     return ", ".join(sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ()) or "nothing"
 
 
-def to_example(task: Task, place: str, row: Mapping[str, Any], index: int, label_column: str = "label") -> Example:
-    """Return the labelled example in a row of columns.
-
-    Raises:
-      UserError: with the place, if a text is missing, empty or not a string, or the label is missing or unknown.
-    """
+def _example(task: Task, place: str, row: dict[str, Any], index: int, label_column: str, new_labels: bool) -> Example:
+    """Return the labelled example in a row of columns; raise UserError with the place."""
     fields = fields_of(task, place, row)
     if label_column not in row:
         advice = "name the column of the labels (--label_column=), or choose another split"
         raise errors.UserError(f"{place}: has no label {label_column!r}, only {listed(row)}: {advice}")
     return Example(
         fields=fields,
-        label=label_of(task, place, row[label_column]),
+        label=label_string(place, row[label_column]) if new_labels else label_of(task, place, row[label_column]),
         row=index,
         source=place,
         other={key: value for key, value in row.items() if key not in task.fields and key != label_column},
@@ -140,20 +167,28 @@ def to_example(task: Task, place: str, row: Mapping[str, Any], index: int, label
 
 
 def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the task's texts in a row; raise UserError with the place if one is missing, empty or not a string."""
+    """Return the task's texts in a row.
+
+    Raises:
+      UserError: with the place, if a text is missing, not a string, or empty where the task does not allow it.
+    """
+    texts = {}
     for field in task.fields:
         if field not in row:
             raise errors.UserError(f"{place}: lacks the field {field!r}; it has {listed(row)}")
-        text = row[field]
+        text = "" if is_empty(row[field]) else row[field]
         if not isinstance(text, str):
             raise errors.UserError(f"{place}: field {field!r} is a {type(text).__name__}, not a string")
-        if not text.strip():
-            raise errors.UserError(f"{place}: field {field!r} is empty")
+        if not text and (task.empty != ALLOW or len(task.fields) == 1):
+            raise errors.EmptyCell(f"{place}: field {field!r} is empty")
+        texts[field] = str(text)
         if surrogate := _SURROGATE.search(text):
             raise errors.UserError(
                 f"{place}: field {field!r} holds half a character (U+{ord(surrogate[0]):04X}, a lone surrogate) at {surrogate.start()}"
             )
-    return {field: str(row[field]) for field in task.fields}
+    if not any(texts.values()):
+        raise errors.EmptyCell(f"{place}: all fields are empty: {listed(task.fields)}")
+    return texts
 
 
 def label_of(task: Task, place: str, label: Any) -> str:

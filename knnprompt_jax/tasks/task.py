@@ -12,7 +12,9 @@ from typing import Any
 
 from knnprompt_jax import errors
 
+ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
 _LISTED = 50
+_NEWLINE = re.compile(r"\n(?![^{}]*})")  # Not within the name of a field.
 _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 
 
@@ -39,6 +41,11 @@ class Example:
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     content: str = dataclasses.field(default="", compare=False)
 
+    @property
+    def ids(self) -> dict[str, Any]:
+        """The other columns that are named like ids (`is_named_as_identifier`)."""
+        return {column: value for column, value in self.other.items() if is_named_as_identifier(column)}
+
     def __hash__(self) -> int:
         return hash((tuple(sorted(self.fields.items())), self.label))
 
@@ -55,6 +62,8 @@ class Task:
       labels: the label strings of the rows; their order is the class order.
       label_words: the verbalizer, one word per label, in the same order.
       retrieval_template: the text by which similar examples are searched; by default the fields joined by blanks.
+      empty: what becomes of rows with an empty field: an error, or they are left out of files and of `fit` (skip), or they
+        are read (allow), without the lines of the template whose fields are all empty. A row needs at least one text.
 
     Raises:
       UserError: the declaration contradicts itself.
@@ -66,8 +75,11 @@ class Task:
     labels: tuple[str, ...]
     label_words: tuple[str, ...]
     retrieval_template: str = ""
+    empty: str = ERROR
 
     def __post_init__(self) -> None:
+        if self.empty not in EMPTY:
+            raise self._error(f"empty={self.empty!r}: choose from {', '.join(EMPTY)}")
         for attribute in ("name", "fields", "template", "labels", "label_words"):
             if not getattr(self, attribute):
                 raise self._error(f"{attribute} is empty")
@@ -100,6 +112,7 @@ class Task:
         fields: Sequence[str] | None = None,
         template: str = "",
         name: str = "own",
+        empty: str = ALLOW,
     ) -> "Task":
         """Return a task inferred from rows: its fields are the columns of texts, its label words are the labels.
 
@@ -108,18 +121,23 @@ class Task:
           y: the labels; by default the column `label` of X.
           label: the name of the label, in X and in the template.
           fields: the columns to use; by default all columns of texts except the label and identifiers (`is_identifier`).
+            A column of texts may have empty cells.
           template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:
-          UserError: a column is missing, no column holds texts, or a label is neither a text nor a whole number.
+          UserError: a column or label is missing, no column holds texts, or a label is neither a text nor a whole number.
         """
         rows = rows_of(X, fields or ("text",))
         if not rows:
             raise errors.UserError(f"task {name!r}: X is empty: at least one row is needed")
         if fields is None:
             fields = [column for column in rows[0] if column != label or y is not None]
-            fields = [column for column in fields if all(isinstance(row.get(column), str) for row in rows)]
-            texts = [column for column in fields if not is_identifier(column, [row[column] for row in rows])]
+            missing = object()  # No text, unlike an empty cell.
+            cells = {column: [row.get(column, missing) for row in rows] for column in fields}
+            fields = [
+                column for column in fields if all(isinstance(cell, str) or is_empty(cell) for cell in cells[column])
+            ]
+            texts = [column for column in fields if not is_identifier(column, cells[column])]
             fields = texts or fields
         if y is None:
             for index, row in enumerate(rows):
@@ -137,6 +155,7 @@ class Task:
             template=template or f"{''.join(lines)}{label[:1].upper()}{label[1:]}:",
             labels=tuple(labels),
             label_words=_words(labels),
+            empty=empty,
         )
 
     def with_labels(self, names: Iterable[str]) -> "Task":
@@ -194,8 +213,17 @@ class Task:
 
     def render(self, example: Example, label: str | None = None) -> str:
         """Return the query text of an example or, given a label string, its labelled text, ending in a newline."""
-        query = self.template.format_map(example.fields)
+        query = self._template_for(example.fields).format_map(example.fields)
         return query if label is None else f"{query} {self.label_words[self.class_index(label)]}\n"
+
+    def _template_for(self, fields: Mapping[str, str]) -> str:
+        """Return the template; if empty fields are allowed, without lines whose fields are all empty. The last line stays."""
+        if self.empty != ALLOW or all(map(str.strip, fields.values())):
+            return self.template
+        *lines, last = _NEWLINE.split(self.template)
+        used = [[fields[part[1]] for part in string.Formatter().parse(line) if part[1]] for line in lines]
+        kept = [line for line, texts in zip(lines, used, strict=True) if not texts or "".join(texts).strip()]
+        return "\n".join([*kept, last])
 
     def retrieval_text(self, example: Example) -> str:
         """Return the text that sentence encoders and BM25 compare."""
@@ -214,7 +242,7 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
         return X.to_dict("records")
     rows = list(X)
     for index, row in enumerate(rows):
-        if isinstance(row, str):
+        if isinstance(row, str) or is_empty(row):
             if len(fields) > 1:
                 raise errors.UserError(
                     f"row {index}: a text alone, but the task has the fields {', '.join(fields)}: give rows"
@@ -227,6 +255,8 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
 
 def label_string(place: str, label: Any) -> str:
     """Return a label as a string, given a string, whole number or truth value; raise UserError on anything else."""
+    if is_empty(label):
+        raise errors.EmptyCell(f"{place}: the label is missing")
     if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
         return str(bool(label))
     if isinstance(label, numbers.Integral):
@@ -234,6 +264,14 @@ def label_string(place: str, label: Any) -> str:
     if not isinstance(label, str):
         raise errors.UserError(f"{place}: label {label!r} is a {type(label).__name__}, not a text or a whole number")
     return str(label)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a cell has no value: None, NaN, pandas's NA or NaT, or white space."""
+    if isinstance(value, str):
+        return not value.strip()
+    is_nan = isinstance(value, numbers.Real) and value != value
+    return value is None or bool(is_nan) or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _label_order(label: str) -> tuple[bool, int, str]:
@@ -247,9 +285,9 @@ def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(words if len({*words, *used}) == len(words) + len(used) else labels)
 
 
-def is_identifier(column: str, values: Iterable[str]) -> bool:
+def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates: single words, each with a digit or in a column named like an id."""
-    words = [value for value in values if value.strip()]
+    words = [value for value in values if not is_empty(value)]
     named = is_named_as_identifier(column)
     return all(not re.search(r"\s", word.strip()) and (named or re.search(r"\d", word)) for word in words)
 

@@ -113,7 +113,7 @@ def test_classes_that_share_a_token_are_refused_where_tokens_are_compared(model)
         ([1, 2], ["no"], "2 ids, 1 labels"),
         ([1, 2, 1], ["no", "no", "yes"], "id 1 is given 2 times"),
         ([1], [1.5], "label 0: label 1.5 is a float"),
-        ([1], [" "], "non-empty"),
+        ([1], [" "], "label 0: the label is missing"),
     ],
 )
 def test_mistakes_change_nothing(changed, ids, labels, message):

@@ -1,5 +1,8 @@
 """The classifier in scikit-learn's own hands."""
 
+import multiprocessing
+import weakref
+
 import numpy as np
 import pytest
 from sklearn import base, metrics, model_selection, utils
@@ -7,6 +10,7 @@ from sklearn.utils import validation
 
 import knnprompt_jax as kp
 from knnprompt_jax import states
+from knnprompt_jax.lm import language_model
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +58,25 @@ def test_scorers_read_probabilities_in_the_order_of_sorted_labels(model, rows):
     by_name = dict(zip(classifier.classes_, classifier.predict_proba(X).T, strict=True))
     own = np.array([by_name[names[label]][row] for row, label in enumerate(y)])
     assert loss == pytest.approx(-np.log(np.clip(own, np.finfo(np.float32).eps, 1)).mean(), rel=1e-3)
+
+
+def test_a_task_that_is_not_given_is_inferred_by_each_fit(model, rows):
+    X, y = rows
+    classifier = kp.KNNPrompting(model, demo_shots=0).fit(X[:20], ["a", "b"] * 10)
+    assert classifier.task == kp.Task.infer(X[:20], ["a", "b"] * 10)
+    assert base.clone(classifier).task is None
+    assert classifier.fit(X[:30], y[:30]).classes_.tolist() == sorted(set(y[:30])), "other labels"
+    assert base.clone(classifier.set_params(task=classifier.task.with_labels(["9"]))).task.labels[-1] == "9"
+
+
+def test_weights_of_rows_are_refused(unfitted, rows):
+    with pytest.raises(kp.UserError, match="sample_weight: not supported"):
+        base.clone(unfitted).fit(*rows, sample_weight=np.ones(len(rows[0])))
+
+
+def test_processes_that_load_the_model_again_report_it(model, monkeypatch):
+    """As those of `cross_val_score(n_jobs=2)`."""
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a process")
+    monkeypatch.setattr(language_model, "_LIVE", weakref.WeakSet())
+    with pytest.warns(UserWarning, match="this process loads the model tiny too: with n_jobs=1 all fits share one"):
+        kp.LanguageModel.by_reference(*model._reference)

@@ -1,5 +1,6 @@
 """Rows of every format come one at a time, bad ones in their place."""
 
+import dataclasses
 import io
 import sys
 
@@ -46,7 +47,7 @@ def test_what_would_make_every_row_bad_is_an_error(tmp_path, kind, task, content
     path = tmp_path / f"rows.{kind}"
     path.write_text(content)
     with pytest.raises(errors.UserError, match=f"rows.{kind}: {message}"):
-        texts(task, str(path), skip_bad=True)
+        texts(task, str(path), on_bad="skip")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_bad_rows_are_named_and_passed(tmp_path, caplog, kind, content, message)
     path.write_text(content)
     first, bad, last = texts(ONE, str(path))
     assert bad.startswith(f"{path}:{message}") and (first, last) == ("a", "c")
-    assert [row.row for row in rows.read(ONE, str(path), skip_bad=True)] == [0, 2]
+    assert [row.row for row in rows.read(ONE, str(path), on_bad="skip")] == [0, 2]
     assert f"left out: {bad}" in caplog.text
 
 
@@ -81,3 +82,29 @@ def test_unreadable_inputs(monkeypatch, arguments, message):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\n" + b"x" * 9000 + b"\n\xff\n")))
     with pytest.raises(errors.UserError, match=message):
         list(rows.read(ONE, *arguments))
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "expected"),
+    [
+        (ONE, "a, b", {"sentence": "a, b"}),
+        (ONE, " ", "--text: field 'sentence' is empty"),
+        (TWO, '{"first": "a", "second": "b", "x": 1}', {"first": "a", "second": "b"}),
+        (TWO, '{"first": "a"}', "--text: field 'second' is empty"),
+        (dataclasses.replace(TWO, empty="allow"), '{"first": "a"}', {"first": "a", "second": ""}),
+        (TWO, "a", "--text: give a JSON object with the fields first, second"),
+    ],
+)
+def test_a_single_text(task, text, expected):
+    if isinstance(expected, dict):
+        assert rows.of_text(task, text) == expected
+    else:
+        with pytest.raises(errors.UserError, match=expected):
+            rows.of_text(task, text)
+
+
+@pytest.mark.parametrize(("empty", "expected"), [("allow", ["a | ", "b | c"]), ("skip", ["b | c"])])
+def test_rows_with_empty_fields(tmp_path, empty, expected):
+    path = tmp_path / "rows.csv"
+    path.write_text("first,second\na,\nb,c\n")
+    assert texts(dataclasses.replace(TWO, empty=empty), str(path)) == expected

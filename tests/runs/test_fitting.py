@@ -11,7 +11,9 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifier import evidence, trials
-from knnprompt_jax.runs import comparison, fitting
+from knnprompt_jax.evaluation import job as evaluation
+from knnprompt_jax.report import anchors, look
+from knnprompt_jax.runs import comparison, fitting, tuning
 from knnprompt_jax.store.store import StoreOptions
 from tests.runs.conftest import choosing
 
@@ -138,6 +140,42 @@ def test_all_rows_of_a_table_are_used(table, seed):
     assert "followed by billing team or outage" in text
 
 
+def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeypatch):
+    """Its encoding and label column are saved; rows without a body count, one without a label is left out, ids are kept."""
+    monkeypatch.chdir(tmp_path)
+    texts = [f"caf\u00e9 {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}" for i in range(12)]
+    rows = [
+        (f"T-{i}", each, "" if i % 3 else "see above", "low", ("pay", "Pay ")[i % 2]) for i, each in enumerate(texts)
+    ]
+    lines = [
+        ",".join(row) + "\n"
+        for row in [("ticket_id", "title", "body", "priority", "team"), *rows, ("T-12", *"ab", "", "")]
+    ]
+    (tmp_path / "train.csv").write_text("".join(lines), encoding="latin-1")
+    (tmp_path / "test.csv").write_text("".join(lines[:4]), encoding="latin-1")
+    (tmp_path / "more.csv").write_text(f"team,title,body,priority\nnew,{texts[1]},,low\n", encoding="latin-1")
+    fixed = {"rule": "knn", "k": 1, "demo_shots": 0, "text_columns": ("title", "body", "priority")}
+    text = fitting.summarize(fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed)))
+    assert "columns in the prompt: title, body, priority (distinct values: 1); left out: ticket_id; --text_colu" in text
+    store = {"store": str(tmp_path / "mine")}
+    done = evaluation.run(evaluation.EvaluationSettings(**store, input="test.csv"))
+    assert done.measures.overall["rows"] == 3 and done.examples[0].fields["title"] == texts[0]
+    tuning.run(tuning.TuningSettings(**store, k=(1,), apply=True))
+    fitting.run(fitting.FitSettings(**store, append="more.csv"))
+    for message in (
+        "train.csv: 1 of 13 rows are left out, the first: ",
+        "different classes: 'pay' (6 rows), 'Pay ' (6 rows)",
+        "3 of 3 rows have the text of a row of the classifier, which flatters it; the first: test.csv:2",
+        "1 of 1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'new', row 1 is 'Pay '",
+        "reading latin-1, as the train file was",
+    ):
+        assert message in caplog.text
+    classifier = kp.load(tmp_path / "mine")
+    assert classifier.anchors_[11].ids == {"ticket_id": "T-11"}
+    header, *suggestions = anchors.suggestions_csv(look.read(classifier)).splitlines()
+    assert header == "id,ticket_id,text,label,suggested,why" and any(",T-" in line for line in suggestions)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -146,9 +184,12 @@ def test_all_rows_of_a_table_are_used(table, seed):
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
         (
             {"label_column": "kind"},
-            "train.csv: row 0: has no label 'kind', only ticket_id, message, day, team: name the column",
+            "train.csv:2: has no label 'kind', only ticket_id, message, day, team: name the column of the labels (--label_column=)",
         ),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
+        ({"task": "mr", "text_columns": ("day",)}, "--text_columns: has no effect with --task=mr"),
+        ({"restore_dropped": True}, "--restore_dropped: has no effect with --train_file"),
+        ({"revision": "main"}, "--revision=main: has no effect with tiny, which is not on the Hub"),
         ({"k": 7, "demo_shots": 1}, "k=7: there are 6 anchors"),
         ({"rule": "knn", "penalty": 1.0}, "--penalty: has no effect with --rule=knn"),
         ({"centroid": "arithmetic"}, "--centroid: has no effect without --rule=knn"),

@@ -5,16 +5,18 @@ import pandas as pd
 import pytest
 
 from knnprompt_jax import errors
+from knnprompt_jax.classifier import inputs
 from knnprompt_jax.tasks.task import Task
 
 COLUMNS = {"id": [3, 1, 2], "title": ["a", "b", "c"], "body text": ["d", "e", "f"], "note": ["x", None, "y"]}
 TABLE = pd.DataFrame({**COLUMNS, "label": ["not_good", "good", "good"]})
 EXPECTED = Task(
     name="own",
-    fields=("title", "body text"),
-    template="Title: {title}\nBody text: {body text}\nLabel:",
+    fields=("title", "body text", "note"),
+    template="Title: {title}\nBody text: {body text}\nNote: {note}\nLabel:",
     labels=("good", "not_good"),
     label_words=("good", "not good"),
+    empty="allow",
 )
 
 
@@ -67,6 +69,23 @@ def test_ids_numbers_and_dates_are_no_fields(column, values, is_text):
     assert Task.infer(alone).fields == (column,)
 
 
+@pytest.mark.parametrize(
+    ("template", "title", "prompt"),
+    [
+        ("", "", "Body: b\nLabel:"),
+        ("", "a", "Title: a\nBody: b\nLabel:"),
+        ("Read:\n{title} {body}\nLabel:", "", "Read:\n b\nLabel:"),
+        ("{{\n}}\n{body}\n{title} is", "", "{\n}\nb\n is"),
+    ],
+)
+def test_lines_of_empty_fields_are_left_out_except_the_last(template, title, prompt):
+    for empty in ("", None, float("nan"), pd.NA, pd.NaT, np.float32("nan")):
+        rows = [{"title": title or empty, "body": "b"}, {"title": "c", "body": "d"}]
+        task = Task.infer(rows, ["x", "y"], template=template)
+        (example, _) = inputs.queries(task, pd.DataFrame(rows))
+        assert task.render(example) == prompt
+
+
 def test_labels_that_would_become_one_word_stay_as_they_are():
     assert Task.infer(["a", "b"], ["x_y", "x y"]).label_words == ("x y", "x_y")
 
@@ -85,7 +104,9 @@ def test_labels_that_would_become_one_word_stay_as_they_are():
         ((TABLE,), {"label": "kind"}, "row 0: has no label 'kind', only id, title"),
         ((["a", "b"], [0.5, 1.5]), {}, "row 0: label 0.5 is a float, not a text or a whole number"),
         (([{"n": 1, "label": "x"}],), {}, "fields is empty"),
-        ((["a"], [""]), {}, "labels must be non-empty strings"),
+        ((["a"], [""]), {}, "row 0: the label is missing"),
+        ((["a", "b"], pd.Series(["x", None])), {}, "row 1: the label is missing"),
+        ((["a"], ["x"]), {"empty": "none"}, "empty='none': choose from allow, skip, error"),
     ],
 )
 def test_what_is_no_task_is_refused(given, options, message):

@@ -88,15 +88,44 @@ def test_labels_may_stand_in_another_column(tmp_path):
     path.write_text("team,no,sentence,label\n1,A-7,a b,x\n0,A-8,c,y\n")
     first, second = sources.load_rows(TASK, "train", path=str(path), label_column="team")
     assert (first.label, first.fields, first.other) == ("1", {"sentence": "a b"}, {"no": "A-7", "label": "x"})
-    task = sources.infer(str(path), label_column="team")
+    task, _ = sources.load_table(str(path), label_column="team")
     assert (task.fields, task.template) == (("sentence", "label"), "Sentence: {sentence}\nLabel: {label}\nTeam:")
-    assert sources.infer(str(path), label_column="team", fields=("label",)).fields == ("label",)
+    assert sources.load_table(str(path), ("label",), label_column="team")[0].fields == ("label",)
     for read in (
         lambda **column: sources.load_rows(TASK, "train", path=str(path), **column),
-        functools.partial(sources.infer, str(path)),
+        functools.partial(sources.load_table, str(path)),
     ):
         with pytest.raises(errors.UserError, match="rows.csv:.* has no label 'kind', only team, .*: name the column"):
             read(label_column="kind")
+
+
+MESSY = "title,body,label\n,it rains,wet\nsun,,dry\nhail,on the roof,\n , ,odd\nfog,in the bay,dry\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "messy.csv:4: the label is missing; --on_bad=skip leaves such rows out"),
+        ({"on_bad": "skip"}, [(0, "Body: it rains\nLabel:"), (1, "Title: sun\nLabel:"), 4]),
+        ({"empty": "skip"}, [4]),
+        ({"empty": "error"}, "messy.csv:2: field 'title' is empty; --on_bad=skip leaves such rows out"),
+        ({"empty": "error", "on_bad": "skip"}, [4]),
+        ({"fields": ("body",), "on_bad": "skip"}, [0, 4]),
+    ],
+)
+def test_empty_cells_of_a_table(tmp_path, options, expected, caplog):
+    """Their lines of the prompt are left out, or the rows are, with their labels."""
+    path = tmp_path / "messy.csv"
+    path.write_text(MESSY)
+    if isinstance(expected, str):
+        with pytest.raises(errors.UserError, match=expected):
+            sources.load_table(str(path), **options)
+        return
+    task, rows = sources.load_table(str(path), **options)
+    prompts = {row.row: task.render(row) for row in rows}
+    assert set(task.labels) == {row.label for row in rows}
+    assert [(row, prompts[row]) if row < 2 and len(expected) == 3 else row for row in prompts] == expected
+    assert f"messy.csv: {5 - len(rows)} of 5 rows are left out, the first: {path}:" in caplog.text
 
 
 def test_dropped_rows_go_back_to_their_lines(tmp_path):
