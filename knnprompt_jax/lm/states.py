@@ -18,12 +18,14 @@ class States:
 
     log p(v) = w_v · h − log Z, where w_v are the rows of the head (`models.head`). A pass leaves its rows split over the
     devices of the mesh; a selection of rows is whole on every device. `deterministic` means that no state depends on the
-    prompts read with it, and requires the same of a store made of these states.
+    prompts read with it, and requires the same of a store made of these states. `layers_NKD` has the outputs (float32) of those
+    blocks that were asked for; None where none were.
     """
 
     hidden_NE: Array
     log_z_N: Array
     deterministic: bool = struct.field(pytree_node=False, default=False)
+    layers_NKD: Array | None = None
 
     def __len__(self) -> int:
         return len(self.log_z_N)
