@@ -197,8 +197,8 @@ class LanguageModel:
         slot_N = slot_N if order is None else slot_N[order]
         rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
         self.statistics.seconds += time.monotonic() - started
-        hidden_NE, log_z_N, layers_NKD = rows
-        return States(hidden_NE, log_z_N, self.deterministic, layers_NKD)
+        hidden_NE, log_z_N, by_layer = rows
+        return States(hidden_NE, log_z_N, self.deterministic, by_layer)
 
     def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None

@@ -40,13 +40,13 @@ def read_prefix(
 
 
 def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Any, ...]:
-    """Return the hidden states [J, E], log-partitions [J] and layers [J, K, D] or None at a step's read positions."""
+    """Return the hidden states [J, E], log-partitions [J] and the layers [J, D] that were asked for, at a step's read positions."""
     with jax.named_scope("suffixes"):
-        hidden_JE, layers_JKD = model.read_suffixes(*step, **options)
+        hidden_JE, layers = model.read_suffixes(*step, **options)
     with jax.named_scope("log_partition"):
         if not sharding.splits_vocabulary(model.config, mesh):  # Then the prompts are.
             hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
-        return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1), layers_JKD
+        return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1), layers
 
 
 @functools.cache  # A program is compiled for each function.

@@ -77,7 +77,8 @@ def run_layer(context: method.Context, settings: Settings) -> method.Prediction:
     texts = dataclasses.replace(problem, evaluation=list(examples.values()))
     prompts = texts.lay_out(problem.split.demonstrations, context.model.context)
     layers = tuple(range(1, context.model.config.num_layers + 1))
-    hidden_NLE = np.asarray(context.read(prompts, "all layers", layers).layers_NKD)
+    by_layer = context.read(prompts, "all layers", layers).layers
+    hidden_NLE = np.stack([np.asarray(by_layer[layer]) for layer in layers], 1)
     row_of = {text: row for row, text in enumerate(examples)}
     anchors_NLE, queries_QLE = (
         hidden_NLE[[row_of[problem.task.render(example)] for example in rows]]

@@ -86,7 +86,7 @@ class Decoder(nnx.Module):
         stable_softmax: bool,
         layers: tuple[int, ...] = (),
         whole_last_block: bool = False,
-    ) -> tuple[Array, Array | None]:
+    ) -> tuple[Array, dict[int, Array]]:
         """Read some tokens of suffixes that are packed into rows.
 
         Each token attends to the prefix and to the tokens that `attention.readable` allows.
@@ -104,29 +104,29 @@ class Decoder(nnx.Module):
                 next to nothing.
 
         Returns:
-            The hidden states [J, E] after the final normalisation, and the outputs [J, K, D] of `layers` or None, all float32.
+            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `layers`, all float32.
         """
+        assert all(1 <= layer <= self.config.num_layers for layer in layers)
         last, mask_BSS, rotations = (
             self.config.num_layers - 1,
             attention.readable(stops_BS),
             self._rotations(positions_BS),
         )
-        places_L = np.full(last + 1, len(layers))  # Outputs at a place beyond the end are dropped.
-        places_L[np.array(layers, int) - 1] = np.arange(len(layers))
 
-        def keep(kept_JKD: Array | None, layer: Array | int, x_JD: Array) -> Array | None:
-            place = jnp.asarray(places_L)[layer]
-            return None if kept_JKD is None else kept_JKD.at[:, place].set(x_JD.astype(jnp.float32), mode="drop")
+        def keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
+            return {
+                own: jnp.where(layer == own - 1, x_JD.astype(jnp.float32), kept_JD) for own, kept_JD in kept.items()
+            }
 
-        def body(carry: tuple[Array, Array | None], layer: Array) -> tuple[tuple[Array, Array | None], None]:
-            x_BSD, kept_JKD = carry
+        def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
+            x_BSD, kept = carry
             attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, stable_softmax)
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
-            return (x_BSD, keep(kept_JKD, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J])), None
+            return (x_BSD, keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J])), None
 
-        kept_JKD = jnp.zeros((len(read_positions_J), len(layers), self.config.width)) if layers else None
-        carry, blocks = (self._embed(tokens_BS, positions_BS), kept_JKD), jnp.arange(last + whole_last_block)
-        (x_BSD, kept_JKD), _ = jax.lax.scan(body, carry, blocks)
+        kept = {layer: jnp.zeros((len(read_positions_J), self.config.width)) for layer in layers}
+        blocks = jnp.arange(last + whole_last_block)
+        (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), blocks)
         x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
         if whole_last_block:
             x_JD = x_1TD[0, read_positions_J]
@@ -139,8 +139,8 @@ class Decoder(nnx.Module):
             tokens_T = jnp.arange(positions_1T.size)
             rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, read_positions_J))
             x_JD = self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J)[0]
-            kept_JKD = keep(kept_JKD, last, x_JD)
-        return self._finish(x_JD), kept_JKD
+            kept = keep(kept, last, x_JD)
+        return self._finish(x_JD), kept
 
     def logits(self, h_NE: Array) -> Array:
         """Return next-token logits [N, V] in float32."""

@@ -84,9 +84,10 @@ def _read_set(
     report: progress.Progress,
 ) -> lm.States:
     """Return the states of one set of prompts. Process 0 alone looks into the cache and writes to it."""
+    layers = tuple(sorted(layers))  # The order of the arrays of `States`.
     stops = model.config.state_width + 1 + model.config.width * np.arange(len(layers) + 1)
     if not prompts.num_prompts:
-        return _placed(model, np.zeros((0, stops[-1]), np.float32), len(layers))
+        return _placed(model, np.zeros((0, stops[-1]), np.float32), layers)
     identity = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
     keys_U, first_U, order_N = np.unique(_keys(prompts, identity), return_index=True, return_inverse=True)
     report(prompts.num_prompts - len(first_U), 0)
@@ -115,16 +116,17 @@ def _read_set(
                 rows_UF[missing[is_new_n], columns] = read_nF[is_new_n, columns]
                 if is_new_n.any() and parallel.is_main():
                     cache.keep(keys[missing[is_new_n]], rows_UF[missing[is_new_n], columns])
-    return _placed(model, rows_UF[order_N], len(layers))
+    return _placed(model, rows_UF[order_N], layers)
 
 
-def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, num_layers: int) -> lm.States:
+def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
     """Return the states that rows in host memory hold, split over the devices by row."""
-    count, width = len(rows_NF), model.config.state_width
-    layers_NKD = rows_NF[:, width + 1 :].reshape(count, num_layers, model.config.width) if num_layers else None
-    by_rows, parts = parallel.by_rows(model.mesh, count).spec, (rows_NF[:, :width], rows_NF[:, width], layers_NKD)
-    hidden_NE, log_z_N, layers_NKD = jax.tree.map(lambda part: parallel.put(part, model.mesh, by_rows), parts)
-    return lm.States(hidden_NE, log_z_N, model.deterministic, layers_NKD)
+    by_rows, width = parallel.by_rows(model.mesh, len(rows_NF)).spec, model.config.state_width
+    hidden_NE, log_z_N, rest_NF = rows_NF[:, :width], rows_NF[:, width], rows_NF[:, width + 1 :]
+    by_layer = dict(zip(layers, np.split(rest_NF, len(layers), 1), strict=True)) if layers else {}
+    parts = hidden_NE, log_z_N, by_layer
+    hidden_NE, log_z_N, by_layer = jax.tree.map(lambda part: parallel.put(part, model.mesh, by_rows), parts)
+    return lm.States(hidden_NE, log_z_N, model.deterministic, by_layer)
 
 
 def _look_up(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

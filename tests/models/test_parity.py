@@ -68,15 +68,13 @@ def test_outputs_of_blocks(pair, whole_last_block):
     model, ours = pair("gpt2")
     prefix, suffixes = TOKENS_BT[0, :11], [TOKENS_BT[0, 11:16], TOKENS_BT[1, :12], TOKENS_BT[2, :1]]
     last = ours.config.num_layers
-    got_JE, got_JKD = _read(ours, prefix, suffixes, False, (last, 1), whole_last_block)
-    for got_E, got_KD, suffix in zip(got_JE, got_JKD, suffixes, strict=True):
+    got_JE, got = _read(ours, prefix, suffixes, False, (last, 1), whole_last_block)
+    for row, suffix in enumerate(suffixes):
         with torch.no_grad():
             whole = torch.as_tensor(np.concatenate([prefix, suffix]))[None]
-            _, first, *_, normalised = (
-                states[0, -1] for states in model(whole, output_hidden_states=True).hidden_states
-            )
-        np.testing.assert_allclose([got_E, ours.final_norm(got_KD[0])], [normalised] * 2, atol=TOLERANCE)
-        np.testing.assert_allclose(got_KD[1], first, atol=TOLERANCE)
+            _, first, *_, normed = (states[0, -1] for states in model(whole, output_hidden_states=True).hidden_states)
+        np.testing.assert_allclose([got_JE[row], ours.final_norm(got[last][row])], [normed] * 2, atol=TOLERANCE)
+        np.testing.assert_allclose(got[1][row], first, atol=TOLERANCE)
 
 
 def _read(
@@ -84,7 +82,7 @@ def _read(
     prefix: np.ndarray,
     suffixes: list[np.ndarray],
     *options: Any,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, dict[int, jax.Array]]:
     """Return states and outputs of blocks at the ends of three suffixes, the first two packed into one row; prefix and rows are padded."""
     tokens_BS, stops_BS, positions_BS = np.zeros((3, 2, 17), np.int32)
     ends = []
@@ -104,6 +102,6 @@ _read_prefix = jax.jit(decoder.Decoder.read_prefix, compiler_options=QUICKLY)
 @functools.partial(jax.jit, static_argnums=1, compiler_options=QUICKLY)
 def _read_suffixes(
     ours: decoder.Decoder, options: tuple[Any, ...], prefix: attention.Prefix, *batch: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, dict[int, jax.Array]]:
     named = dict(zip(("stable_softmax", "layers", "whole_last_block"), options, strict=False))
     return ours.read_suffixes(*batch, prefix=prefix, **named)
