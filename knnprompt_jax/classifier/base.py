@@ -96,6 +96,16 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         return dataclasses.replace(self.choice_.rule, **given)
 
     @property
+    def candidate_layers(self) -> tuple[int, ...]:
+        """The blocks whose outputs a rule may read; a choice is made by states with these layers."""
+        return ()
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The blocks whose outputs the chosen rule reads."""
+        return self.choice_.rule.layers
+
+    @property
     def distance_(self) -> str:
         """The distance in use, or, before `fit`, the given one; empty if it will be chosen."""
         if self.distance != AUTO:
@@ -153,7 +163,8 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         draws = trials.draws(self, examples)
         choice = self.choose(draws)
         demonstrations, anchors = draws[choice.rule.demo_shots]
-        states, labels_C = self.read(anchors, demonstrations), inputs.classes_like(self.task, y)
+        states = self.read(anchors, demonstrations, choice.rule.layers)
+        labels_C = inputs.classes_like(self.task, y)
         return self.fit_states(states, demonstrations, anchors, choice, len(y), labels_C)
 
     def fit_states(
@@ -169,6 +180,9 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         self.check(anchors)
         shots = trials.shots_of(demonstrations)
         self.choice_ = choice or self.choose({shots: (demonstrations, anchors)}, {shots: states})
+        if not set(self.layers) <= set(states.layers):
+            states = self.read(anchors, demonstrations)
+        states = states.with_layers(self.layers)
         ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
         kept, head = (self.store_options, self.choice_.rule.distance), self.model.head
         store = store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
@@ -306,10 +320,15 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         with saving.lock(pathlib.Path(folder)):
             saving.save(self, pathlib.Path(folder), overwrite)
 
-    def read(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> lm_lib.States:
-        """Return the states of the examples' prompts, after the fitted demonstrations or the given ones."""
-        prompts = self.lay_out(examples, demonstrations)
-        return states_lib.read(self.model, prompts, self.states_cache, title="reading", repeated=True)
+    def read(
+        self,
+        examples: Sequence[Example],
+        demonstrations: Sequence[Example] | None = None,
+        layers: tuple[int, ...] | None = None,
+    ) -> lm_lib.States:
+        """Return the states of the examples' prompts; demonstrations and layers are by default those of the fit."""
+        prompts, layers = self.lay_out(examples, demonstrations), self.layers if layers is None else layers
+        return states_lib.read(self.model, prompts, self.states_cache, title="reading", repeated=True, layers=layers)
 
     def lay_out(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> layout.Prompts:
         """Return the examples' prompts; raises UserError as `layout.lay_out`."""
@@ -321,7 +340,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
         # Pad to a power of two, so that calls of about the same size share a compiled program.
-        padded = placement.pad(states, 1 << (max(1, len(states)) - 1).bit_length())
+        padded = placement.pad(states.with_layers(()), 1 << (max(1, len(states)) - 1).bit_length())
         return placement.take(self.searched_.search(padded, self.search_options(k)), slice(0, len(states)))
 
     def search_options(self, k: int) -> SearchOptions:

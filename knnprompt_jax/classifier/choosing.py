@@ -30,22 +30,22 @@ _LEAST = 2e-16  # The least probability of a true class, as in scikit-learn's lo
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Candidate values of each setting. Of equally good rules, the first is chosen."""
+    """Candidate values of each setting; without `layers`, those of the evidence. Of equally good rules, the first is chosen."""
 
     rules: tuple[str, ...] = RULES
     ks: tuple[int, ...] = KS
     distances: tuple[str, ...] = DISTANCES
     weights: tuple[str, ...] = WEIGHTS
     penalties: tuple[float, ...] = PENALTIES
+    layers: tuple[int, ...] = ()
 
     def default(self, num_anchors: int, demo_shots: int) -> Rule:
         """Return the rule for anchors that are too few to choose by."""
         k = min(self.ks, key=lambda k: (k > num_anchors, abs(k - 3)))
         penalty = min(self.penalties, key=lambda penalty: abs(penalty - 1))
         rule = "votes" if "votes" in self.rules else self.rules[0]
-        return Rule(
-            rule, demo_shots, k, self.distances[0], "uniform", 0.0, penalty, 1.0, 3.0 if rule != "votes" else 0.0
-        )
+        layer, probe_count = (0, 0.0) if rule == "votes" else (next(iter(self.layers), 0), 3.0)
+        return Rule(rule, demo_shots, k, self.distances[0], "uniform", 0.0, penalty, layer, 1.0, probe_count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +58,20 @@ class Score:
     log_loss: float
 
     @property
+    def words(self) -> str:
+        """Accuracy and macro F1, in percent."""
+        accuracy, macro_f1, _ = self.cells
+        return f"accuracy {accuracy} %, macro F1 {macro_f1} %"
+
+    @property
     def cells(self) -> list[str]:
         """The cells under `COLUMNS`."""
         accuracy = f"{100 * self.accuracy:.1f} ± {100 * self.standard_error:.1f}"
         return [accuracy, f"{100 * self.macro_f1:.1f}", f"{self.log_loss:.3f}"]
+
+    def is_worse(self, other: "Score") -> bool:
+        """Return whether the other score is better by every metric."""
+        return all(self.loss(metric) > other.loss(metric) for metric in METRICS)
 
     def loss(self, metric: str) -> float:
         """Return the loss by this metric; lower is better."""
@@ -103,9 +113,8 @@ class Choice:
             return f"chosen by earlier anchors: {self.rule.words}; tune chooses anew"
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
-        accuracy, error = 100 * self.estimate.accuracy, 100 * self.estimate.standard_error
         return (
-            f"chosen: {self.rule.words}; expect {accuracy:.1f} ± {error:.1f} % on new texts "
+            f"chosen: {self.rule.words}; expect {self.estimate.words} on new texts "
             f"({self.num_anchors} anchors, {len(self.candidates)} candidates)"
         )
 
@@ -113,8 +122,9 @@ class Choice:
         """Return the best candidate of each kind, best first, and baselines on the same anchors, as a table."""
         leaders: dict[tuple[Any, ...], Candidate] = {}
         for each in sorted(self.candidates, key=lambda each: each.score.loss(self.metric)):
-            rule = each.rule  # The best of each distance for votes, of each penalty for probes, and of blends.
-            kind = {"votes": rule.distance, "probe": rule.penalty}.get(rule.rule)
+            rule = each.rule
+            # The best of each distance for votes, of each penalty and layer for probes, and of blends.
+            kind = {"votes": rule.distance, "probe": (rule.penalty, rule.layer)}.get(rule.rule)
             leaders.setdefault((rule.rule, rule.demo_shots, kind), each)
         rows = [[each.rule.words, *each.score.cells] for each in leaders.values()]
         rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
@@ -197,8 +207,8 @@ def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Ch
     """Choose the best rule for anchors read after one or several numbers of demonstrations, preferred numbers first.
 
     Candidates are compared on the anchors that all sets share. Each rule and set contributes its best candidate. The first of
-    these, in the order of the grid, within two standard errors of the best is chosen. Sets of fewer than `FEWEST` anchors or of
-    a single class are left out.
+    these, in the order of the grid, within two standard errors of the best is chosen, or the best candidate that beats it by every
+    metric. Sets of fewer than `FEWEST` anchors or of a single class are left out.
     """
     first, sets = sets[0], [each for each in sets if len(each) >= FEWEST and len(np.unique(each.y_N)) > 1]
     if not sets:
@@ -229,7 +239,8 @@ def _best(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndarray)
         group = [each for each in trials if (each.rule.rule, each.rule.demo_shots) == (name, evidence.demo_shots)]
         leader = min(group, key=lambda each: each.loss(metric))
         if leader.outcome.is_as_good(best.outcome, metric):
-            return leader, trials
+            better = [each for each in trials if leader.outcome.score.is_worse(each.outcome.score)]
+            return min([leader, *better], key=lambda each: each.loss(metric)), trials
     raise AssertionError("the best is as good as itself")
 
 
@@ -237,11 +248,11 @@ def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) ->
     """Try all candidates on a set. The blend joins the best votes and the best probe."""
     votes = [_try(evidence, common, *each) for each in _votes(evidence, grid)]
     probes = []
-    for penalty in grid.penalties:
-        rule = Rule("probe", evidence.demo_shots, penalty=penalty)
-        probes.append(_try(evidence, common, rule, (evidence.rows.left_out(penalty),)))
+    for layer, penalty in itertools.product(grid.layers or evidence.inputs, grid.penalties):
+        rule = Rule("probe", evidence.demo_shots, penalty=penalty, layer=layer)
+        probes.append(_try(evidence, common, rule, (evidence.rows[layer].left_out(penalty),)))
     voting, probing = (min(each, key=lambda trial: trial.loss(metric)) for each in (votes, probes))
-    both = dataclasses.replace(voting.rule, rule="blend", penalty=probing.rule.penalty)
+    both = dataclasses.replace(voting.rule, rule="blend", penalty=probing.rule.penalty, layer=probing.rule.layer)
     # A probe keeps the best settings of votes so that `kneighbors` still works.
     kept = {name: getattr(voting.rule, name) for name in ("k", "distance", "weights", "bandwidth")}
     of_rule = {
@@ -253,7 +264,7 @@ def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) ->
 
 
 def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndarray, ...]]]:
-    places_N, shares_P = evidence.rows.y_N, evidence.shares_P
+    places_N, shares_P = evidence.places_N, evidence.shares_P
     most = np.isfinite(evidence.nearest_left_out(grid.distances[0])[1]).sum(-1).min()
     ks = [k for k in grid.ks if k <= most] or [max(1, min(grid.ks))]
     for distance, k, weights in itertools.product(grid.distances, ks, grid.weights):
@@ -268,7 +279,7 @@ def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndar
 
 def _try(evidence: Evidence, common: np.ndarray, rule: Rule, scores: tuple[np.ndarray, ...]) -> _Trial:
     """Fit the counts of a rule's scores to all anchors of the set, and classify the common ones."""
-    places_N, shares_P = evidence.rows.y_N, evidence.shares_P
+    places_N, shares_P = evidence.places_N, evidence.shares_P
     counts = rules.fit_counts(scores, places_N, shares_P)
     vote_count, probe_count = {"votes": (*counts, 0.0), "probe": (0.0, *counts)}.get(rule.rule, counts)
     p_NP = rules.probabilities(scores, counts, shares_P)
@@ -296,8 +307,9 @@ def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: in
     by_id = {number: place for place, number in enumerate(evidence.ids_N.tolist())}
     places_n = np.array([by_id[number] for number in ids_n.tolist()])
     others_M = np.setdiff1d(np.arange(len(evidence)), places_n)
-    fitted = rules.Fitted.to(rule, evidence.hidden_NE[others_M], evidence.y_N[others_M], num_classes)
+    inputs_NF = evidence.inputs[rule.layer]
+    fitted = rules.Fitted.to(rule, inputs_NF[others_M], evidence.y_N[others_M], num_classes)
     distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, others_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]
     near = evidence.y_N[others_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)
-    return fitted.probabilities(*near, fitted.probed(evidence.hidden_NE[places_n]))
+    return fitted.probabilities(*near, fitted.probed(inputs_NF[places_n]))

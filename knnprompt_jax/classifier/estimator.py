@@ -17,6 +17,8 @@ from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
 
+LAYER = 0.75  # The place, as a share of all blocks, of the block whose output a probe may read beside the state.
+
 
 class KNNPrompting(base.Classifier):
     """kNN Prompting: the majority label of the k anchors whose next-token distributions are nearest.
@@ -67,8 +69,9 @@ class AutoClassifier(base.Classifier):
 
     def use_store(self, store: store_lib.Store, *arguments: Any, **options: Any) -> Self:
         super().use_store(store, *arguments, **options)
-        hidden_NE = None if self.states_ is None else np.asarray(self.states_.hidden_NE)
-        self.fitted_ = rules.Fitted.to(self.choice_.rule, hidden_NE, store.labels_N, self.task.num_classes)
+        rule = self.choice_.rule
+        inputs_NF = None if self.states_ is None else rules.probe_inputs(self.states_, rule.layer)
+        self.fitted_ = rules.Fitted.to(rule, inputs_NF, store.labels_N, self.task.num_classes)
         return self
 
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -76,11 +79,21 @@ class AutoClassifier(base.Classifier):
         given = self.kept_states() if states is None else states
         y_Q = self.store_.labels_N if states is None else None
         prior_C = None if states is None else inputs.prior(self.options_.class_prior, self.labels_)
-        probed_QP = fitted.probed(np.asarray(given.hidden_NE), y_Q)
+        probed_QP = fitted.probed(rules.probe_inputs(given, fitted.rule.layer), y_Q)
         p_QC = fitted.probabilities(np.asarray(near.labels_Qk), np.asarray(near.distances_Qk), probed_QP, prior_C)
         return p_QC.argmax(-1), p_QC
 
+    @property
+    def candidate_layers(self) -> tuple[int, ...]:
+        num_blocks, layer = self.model.config.num_layers, self.options_.layer
+        if layer == AUTO:
+            return (max(1, round(LAYER * num_blocks)),)
+        if layer > num_blocks:
+            raise errors.UserError(f"layer={layer}: the model has {num_blocks} blocks; choose from 0 to {num_blocks}")
+        return (layer,) if layer else ()
+
     def check(self, anchors: Sequence[Example]) -> None:
+        _ = self.candidate_layers
         inputs.prior(self.options_.class_prior, np.array(self.task.labels))
         super().check(anchors)
 
@@ -89,7 +102,7 @@ class AutoClassifier(base.Classifier):
 
         Given settings are replaced by those of the choice.
         """
-        chosen = ("rule", "k", "distance", "weights", "penalty")
+        chosen = ("rule", "k", "distance", "weights", "penalty", "layer")
         given = {name: getattr(choice.rule, name) for name in chosen if getattr(self, name) != AUTO}
         return _following(AutoClassifier(**{**self.get_params(deep=False), **given}), self, choice)
 

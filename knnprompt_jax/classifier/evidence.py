@@ -25,14 +25,14 @@ class Evidence:
       demo_shots: demonstrations per class.
       ids_N: the anchors' ids, which identify them across numbers of demonstrations.
       y_N: their classes.
-      hidden_NE: their states.
+      inputs: by layer, what a probe reads of each [N, F] (`rules.probe_inputs`).
       distances_NN: by the name of each distance, from every anchor as a text (rows) to every anchor (columns).
     """
 
     demo_shots: int
     ids_N: np.ndarray
     y_N: np.ndarray
-    hidden_NE: np.ndarray
+    inputs: Mapping[int, np.ndarray]
     distances_NN: Mapping[str, np.ndarray]
 
     def __len__(self) -> int:
@@ -42,7 +42,8 @@ class Evidence:
         """Return the evidence of some of the anchors alone."""
         pairs = np.ix_(places_n, places_n)
         between = {name: distances_NN[pairs] for name, distances_NN in self.distances_NN.items()}
-        return Evidence(self.demo_shots, self.ids_N[places_n], self.y_N[places_n], self.hidden_NE[places_n], between)
+        inputs = {layer: inputs_NF[places_n] for layer, inputs_NF in self.inputs.items()}
+        return Evidence(self.demo_shots, self.ids_N[places_n], self.y_N[places_n], inputs, between)
 
     def nearest_left_out(self, distance: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the other anchors of each [N, N], nearest first, and their distances, infinite for those left out."""
@@ -53,15 +54,20 @@ class Evidence:
         return self._nearest[distance]
 
     @functools.cached_property
-    def rows(self) -> rules.ProbeRows:
-        """The rows of a probe; its classes are those that occur, numbered from 0 to P − 1."""
-        present, places_N = np.unique(self.y_N, return_inverse=True)
-        return rules.ProbeRows(self.hidden_NE, places_N, len(present))
+    def places_N(self) -> np.ndarray:
+        """The anchors' classes, numbered from 0 to P − 1 among those that occur."""
+        return np.unique(self.y_N, return_inverse=True)[1]
+
+    @functools.cached_property
+    def rows(self) -> Mapping[int, rules.ProbeRows]:
+        """The rows of a probe by layer."""
+        num_classes = self.places_N.max() + 1
+        return {layer: rules.ProbeRows(inputs, self.places_N, num_classes) for layer, inputs in self.inputs.items()}
 
     @property
     def shares_P(self) -> np.ndarray:
         """The share of each class that occurs."""
-        return np.bincount(self.rows.y_N) / len(self)
+        return np.bincount(self.places_N) / len(self)
 
     @functools.cached_property
     def _nearest(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -99,7 +105,8 @@ def gather(
         near = store.search(states, search.SearchOptions(len(store), name))
         between[name] = np.empty((len(store), len(store)), np.float32)
         np.put_along_axis(between[name], np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
-    return Evidence(demo_shots, np.asarray(ids_N), np.asarray(y_N), np.asarray(states.hidden_NE), between)
+    inputs = {layer: rules.probe_inputs(states, layer) for layer in (0, *states.layers)}
+    return Evidence(demo_shots, np.asarray(ids_N), np.asarray(y_N), inputs, between)
 
 
 def neighbours(

@@ -140,5 +140,18 @@ class AutoOptions(_ClassifierOptions, RuleOptions):
         shares of the anchors. It may be changed after `fit`, as may k and a distance that the store serves.
     """
 
+    layer: int = options.option(
+        AUTO,
+        "Block whose output the probe reads beside the state, from 1; 0: none. auto tries none and the one after three quarters.",
+        least=0,
+        words={AUTO: AUTO},
+    )
     demo_shots: Any = AUTO
     class_prior: Any = None
+
+    def grid(self) -> choosing.Grid:
+        grid = super().grid()
+        if self.layer == AUTO:
+            return grid
+        names = tuple(name for name in grid.rules if name != "votes" or self.rule == name)
+        return dataclasses.replace(grid, rules=names, layers=(self.layer,))

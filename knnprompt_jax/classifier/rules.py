@@ -16,15 +16,15 @@ from typing import Any, Self
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import options
+from knnprompt_jax import lm, options
 from knnprompt_jax.store import distances, kernel
 
 WEIGHTS = ("uniform", "distance")
 RULES = ("probe", "blend", "votes")  # The first is chosen where several are equally good.
 _SETTINGS = {
     "votes": ("k", "distance", "weights"),
-    "probe": ("penalty",),
-    "blend": ("k", "distance", "weights", "penalty"),
+    "probe": ("penalty", "layer"),
+    "blend": ("k", "distance", "weights", "penalty", "layer"),
 }
 _NEWTON_STEPS, _DAMPING, _LEAST_PRIOR = 12, 1e-6, 1e-300
 
@@ -40,6 +40,7 @@ class Rule(options.Options):
     weights: str = options.option("uniform", "Weights of the votes.", choices=WEIGHTS)
     bandwidth: float = options.option(0.0, "Distance over which a vote decays by 1/e; 0: no decay.", least=0)
     penalty: float = options.option(1.0, "Ridge penalty of the probe.", least=0)
+    layer: int = options.option(0, "Block whose output the probe reads beside the state; 0: none.", least=0)
     vote_count: float = options.option(1.0, "Factor of the votes' scores.", least=0)
     probe_count: float = options.option(0.0, "Factor of the probe's scores.", least=0)
 
@@ -47,6 +48,11 @@ class Rule(options.Options):
     def named(self) -> dict[str, Any]:
         """The settings that matter to this rule, as arguments of a classifier, without `demo_shots`."""
         return {name: getattr(self, name) for name in ("rule", *_SETTINGS[self.rule])}
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The blocks whose outputs the rule reads."""
+        return (self.layer,) if self.layer else ()
 
     @property
     def words(self) -> str:
@@ -68,13 +74,13 @@ class Fitted:
     probe: "Probe | None"
 
     @classmethod
-    def to(cls, rule: Rule, hidden_NE: np.ndarray | None, y_N: np.ndarray, num_classes: int) -> Self:
-        """Fit the rule to N anchors of classes `y_N`; `hidden_NE`, their states, are not needed for votes."""
+    def to(cls, rule: Rule, inputs_NF: np.ndarray | None, y_N: np.ndarray, num_classes: int) -> Self:
+        """Fit the rule to N anchors of classes `y_N`; `inputs_NF`, from `probe_inputs`, are not needed for votes."""
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
         probe = None
         if rule.rule != "votes":
-            assert hidden_NE is not None
-            probe = ProbeRows(hidden_NE, y_N, len(present_P)).fit(rule.penalty)
+            assert inputs_NF is not None
+            probe = ProbeRows(inputs_NF, y_N, len(present_P)).fit(rule.penalty)
         return cls(rule, num_classes, present_P, counts_P / len(y_N), probe)
 
     def probed(self, hidden_QE: np.ndarray, y_Q: np.ndarray | None = None) -> np.ndarray | None:
@@ -114,6 +120,12 @@ class Fitted:
         p_QC = np.zeros((len(p_QP), self.num_classes))
         p_QC[:, self.present_P] = p_QP
         return p_QC
+
+
+def probe_inputs(states: lm.States, layer: int) -> np.ndarray:
+    """Return what a probe reads of each text [N, F]: its hidden state, and the output of a block unless `layer` is 0."""
+    hidden_NE = np.asarray(states.hidden_NE)
+    return np.concatenate([hidden_NE, np.asarray(states.layers[layer])], -1) if layer else hidden_NE
 
 
 def vote(

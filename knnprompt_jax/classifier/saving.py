@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CLASSIFIER, ROWS, STATES = "classifier.json", "rows.jsonl", "states"
 _ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
+_LAYER = "layer_{}_ND.npy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,14 +222,18 @@ class Saved:
 
     def states(self, model: lm_lib.LanguageModel) -> lm_lib.States:
         """Return the states of the anchors' prompts, in the order of the rows, mapped from disk."""
+        layers = self.content.choice.rule.layers if self.content.choice else ()
+        names = [*_ARRAYS, *map(_LAYER.format, layers)]
         try:
-            arrays = [np.load(self.folder / STATES / name, mmap_mode="r", allow_pickle=False) for name in _ARRAYS]
+            arrays = [np.load(self.folder / STATES / name, mmap_mode="r", allow_pickle=False) for name in names]
         except (OSError, ValueError, EOFError) as error:
             raise errors.UserError(f"{self.folder}: cannot read its states: {_one_line(error)}") from None
         count = len(self.content.anchors)
-        if [array.shape for array in arrays] != [(count, model.config.state_width), (count,)]:
+        shapes = [(count, model.config.state_width), (count,), *[(count, model.config.width)] * len(layers)]
+        if [array.shape for array in arrays] != shapes:
             raise errors.UserError(f"{self.folder}: its states are not those of its {count} anchors")
-        return dataclasses.replace(lm_lib.States(*arrays), deterministic=model.deterministic)  # type: ignore[type-var]
+        hidden_NE, log_z_N, *of_layers = arrays
+        return lm_lib.States(hidden_NE, log_z_N, model.deterministic, dict(zip(layers, of_layers, strict=True)))
 
 
 def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
@@ -335,7 +340,7 @@ def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> Non
         for name, text in content.files().items():
             (draft / name).write_text(text, encoding="utf-8")
         (draft / STATES).mkdir()
-        for name, array_N in zip(_ARRAYS, jax.tree.leaves(states), strict=True):
+        for name, array_N in zip([*_ARRAYS, *map(_LAYER.format, states.layers)], jax.tree.leaves(states), strict=True):
             with (draft / STATES / name).open("wb") as file:  # `np.save` would lose the system's reason for a refusal.
                 np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array_N))
                 file.write(np.ascontiguousarray(array_N).data)

@@ -111,7 +111,7 @@ def choose(
         kept = sample(anchors, classifier.random_state)
         known = (states or {}).get(shots)
         if known is None:
-            known = classifier.read(kept, demonstrations)
+            known = classifier.read(kept, demonstrations, classifier.candidate_layers)
         elif len(kept) < len(anchors):
             places = {example.row: place for place, example in enumerate(anchors)}
             known = known[np.array([places[example.row] for example in kept])]

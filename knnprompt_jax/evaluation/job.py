@@ -77,7 +77,7 @@ def measure(classifier: Classifier, examples: Sequence[Example]) -> measures.Mea
     """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
     predicted, probabilities = [], []
     for batch in batches.ahead(batches.read(examples, classifier)):
-        read = states.read(classifier.model, batch.prompts, title="rows", repeated=True)
+        read = states.read(classifier.model, batch.prompts, title="rows", repeated=True, layers=classifier.layers)
         predictions = classifier.answer_states(read)
         predicted += predictions.labels.tolist()
         probabilities.append(np.asarray(predictions.probabilities, np.float64))

@@ -16,6 +16,7 @@ import numpy as np
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution, programs
+from knnprompt_jax.lm.states import States
 from knnprompt_jax.models import checkpoints, decoder, identity, registry, sharding, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
@@ -163,25 +164,25 @@ class LanguageModel:
         self,
         prompts: layout.Prompts,
         shape_of: Callable[[layout.PromptGroup], packing.PackShape],
-        output: str = "states",
+        layers: tuple[int, ...] = (),
         order: np.ndarray | None = None,
         progress: progress_lib.Progress | None = None,
-    ) -> Any:
+    ) -> States:
         """Read all prompts. `knnprompt_jax.states` calls this; everybody else calls `states.read`.
 
         Args:
           shape_of: the packing of each group; a deterministic model packs every prompt alone instead.
-          output: a key of `programs.OUTPUTS`: "states" or "layers".
+          layers: the blocks whose outputs are returned, from 1 to the number of blocks.
           order: the prompts whose rows are returned; by default each prompt once, in the order of the prompts.
 
         Returns:
-          Arrays with one row per prompt, split over every device where their number divides.
+          States with one row per prompt, split over every device where their number divides.
 
         Raises:
           UserError: a prompt has a token outside the model's vocabulary, or a distribution is not finite, because weights are
             damaged or overflow.
         """
-        function = programs.OUTPUTS[output][self.deterministic]
+        function = programs.reader(self.deterministic, layers)
         if self.deterministic:
             # Half the tokens per step, so that a few texts do not cost as much as many.
             step_tokens = programs.step_tokens(self.execution.platform) // 2
@@ -193,14 +194,15 @@ class LanguageModel:
             packed = self.execution.pack(group, shape_of(group))
             slots.append(packed.slot_N + num_slots)
             indices.append(group.index)
-            calls = self.execution.run(packed, progress, output, function)
+            calls = self.execution.run(packed, progress, "states", function)
             num_slots += sum(int(np.prod(jax.tree.leaves(call)[0].shape[:2])) for call in calls)
             outputs += calls
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
         slot_N = slot_N if order is None else slot_N[order]
         rows = jax.block_until_ready(programs.select(outputs, slot_N, parallel.by_rows(self.mesh, len(slot_N))))
         self.statistics.seconds += time.monotonic() - started
-        return rows
+        hidden_NE, log_z_N, by_layer = rows
+        return States(hidden_NE, log_z_N, self.deterministic, by_layer)
 
     def score(
         self, continuations: continuations_lib.Continuations, progress: progress_lib.Progress | None = None

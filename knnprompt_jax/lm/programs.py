@@ -39,14 +39,23 @@ def read_prefix(
     return attention.Prefix(k_LHPK, v_LHPK, length)
 
 
-def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Array, Array]:
-    """Return the hidden states [J, E] and log-partitions [J] at a step's read positions."""
+def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> tuple[Any, ...]:
+    """Return the hidden states [J, E], log-partitions [J] and the layers [J, D] that were asked for, at a step's read positions."""
     with jax.named_scope("suffixes"):
-        hidden_JE = model.read_suffixes(*step, **options)
+        hidden_JE, layers = model.read_suffixes(*step, **options)
     with jax.named_scope("log_partition"):
         if not sharding.splits_vocabulary(model.config, mesh):  # Then the prompts are.
             hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
-        return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1)
+        return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1), layers
+
+
+@functools.cache  # A program is compiled for each function.
+def reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
+    """Return `read_suffixes` with the outputs of these blocks.
+
+    The last block of a deterministic model, too, sums over the tokens of each row alone.
+    """
+    return functools.partial(read_suffixes, whole_last_block=deterministic, layers=layers)
 
 
 def score_suffixes(
@@ -56,22 +65,8 @@ def score_suffixes(
     del mesh
     *step, targets_J = step_and_targets
     with jax.named_scope("score"):
-        hidden_JE = model.read_suffixes(*step, **options, whole_last_block=True)
+        hidden_JE, _ = model.read_suffixes(*step, **options, whole_last_block=True)
         return model.head.log_probabilities(hidden_JE, targets_J)
-
-
-def read_layers(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array, **options: Any) -> Array:
-    """Return the hidden states [J, L, D] after every block at a step's read positions."""
-    del mesh
-    return model.read_layers(*step, **options)
-
-
-# The function of a pass by its output. The second one is for deterministic models: their last block, too, sums over the tokens of
-# each row alone.
-OUTPUTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "states": (read_suffixes, functools.partial(read_suffixes, whole_last_block=True)),
-    "layers": (read_layers, read_layers),
-}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "stable_softmax"))

@@ -1,6 +1,6 @@
 """States: the sufficient statistics of next-token distributions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,15 +18,21 @@ class States:
 
     log p(v) = w_v · h − log Z, where w_v are the rows of the head (`models.head`). A pass leaves its rows split over the
     devices of the mesh; a selection of rows is whole on every device. `deterministic` means that no state depends on the
-    prompts read with it, and requires the same of a store made of these states.
+    prompts read with it, and requires the same of a store made of these states. `layers` has the outputs [N, D] (float32) of those
+    blocks that were asked for, counted from 1.
     """
 
     hidden_NE: Array
     log_z_N: Array
     deterministic: bool = struct.field(pytree_node=False, default=False)
+    layers: Mapping[int, Array] = struct.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.log_z_N)
+
+    def with_layers(self, layers: Sequence[int]) -> "States":
+        """Return the states with these of their layers alone."""
+        return self.replace(layers={layer: self.layers[layer] for layer in layers})  # type: ignore[attr-defined]
 
     def __getitem__(self, rows: Any) -> "States":
         return parallel.replicate(jax.tree.map(lambda array: array[rows], self))

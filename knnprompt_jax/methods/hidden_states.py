@@ -76,7 +76,9 @@ def run_layer(context: method.Context, settings: Settings) -> method.Prediction:
     problem, examples = context.problem, _texts(context.problem)
     texts = dataclasses.replace(problem, evaluation=list(examples.values()))
     prompts = texts.lay_out(problem.split.demonstrations, context.model.context)
-    hidden_NLE = context.read_layers(prompts, "all layers")
+    layers = tuple(range(1, context.model.config.num_layers + 1))
+    by_layer = context.read(prompts, "all layers", layers).layers
+    hidden_NLE = np.stack([np.asarray(by_layer[layer]) for layer in layers], 1)
     row_of = {text: row for row, text in enumerate(examples)}
     anchors_NLE, queries_QLE = (
         hidden_NLE[[row_of[problem.task.render(example)] for example in rows]]

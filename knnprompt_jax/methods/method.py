@@ -136,18 +136,14 @@ class Context:
         log_p_NC = representations.label_log_probabilities(self.head, self.states[prompts], self.label_ids)
         return np.asarray(log_p_NC, np.float64)
 
-    def read(self, prompts: layout.Prompts, title: str) -> lm.States:
-        """Return the states of the prompts, in order and replicated over the devices."""
-        return states_lib.read(self.model, prompts, self.cache, title=self._title(title))[:]
+    def read(self, prompts: layout.Prompts, title: str, layers: tuple[int, ...] = ()) -> lm.States:
+        """Return the states and layers of the prompts, in order and replicated over the devices."""
+        return states_lib.read(self.model, prompts, self.cache, title=self._title(title), layers=layers)[:]
 
     def read_each(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
         """Yield the states of each set of prompts, as `read`; all sets share their compiled programs."""
         for states in states_lib.read_each(self.model, sets, self.cache, [self._title(title)] * len(sets)):
             yield states[:]
-
-    def read_layers(self, prompts: layout.Prompts, title: str) -> np.ndarray:
-        """Return the hidden states after every block [N, L, D], in the order of the prompts."""
-        return states_lib.read_layers(self.model, prompts, self.cache, title=self._title(title))
 
     def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:
         """Return log p of every target token, one array per text."""

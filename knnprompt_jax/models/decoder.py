@@ -1,8 +1,5 @@
 """The decoder: embeddings, stacked blocks under one scan, final normalisation, head. Every family is a configuration of it."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,9 +84,10 @@ class Decoder(nnx.Module):
         *,
         prefix: attention.Prefix,
         stable_softmax: bool,
+        layers: tuple[int, ...] = (),
         whole_last_block: bool = False,
-    ) -> Array:
-        """Return hidden states [J, E] (float32) of some tokens of suffixes that are packed into rows.
+    ) -> tuple[Array, dict[int, Array]]:
+        """Read some tokens of suffixes that are packed into rows.
 
         Each token attends to the prefix and to the tokens that `attention.readable` allows.
 
@@ -101,36 +99,48 @@ class Decoder(nnx.Module):
             prefix: the result of `read_prefix`.
             stable_softmax: if false, a state may be NaN where attention logits are very large
                 (see `attention.shared_prefix_attention`).
+            layers: the blocks whose outputs are returned, from 1 to the number of blocks.
             whole_last_block: run the last block on all tokens instead of these J. Where most tokens are read, J tokens alone save
                 next to nothing.
+
+        Returns:
+            The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `layers`, all float32.
         """
-        step, config = (tokens_BS, stops_BS, positions_BS), self.config
-        num_blocks = config.num_layers if whole_last_block else config.num_layers - 1
-        x_BSD, _ = self._scan_suffixes(*step, prefix, stable_softmax, num_blocks, lambda x_BSD: None)
-        if whole_last_block:
-            return self._finish(x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J])
-        last, rotations = num_blocks, self._rotations(positions_BS)
+        assert all(1 <= layer <= self.config.num_layers for layer in layers)
+        last, mask_BSS, rotations = (
+            self.config.num_layers - 1,
+            attention.readable(stops_BS),
+            self._rotations(positions_BS),
+        )
+
+        def keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
+            return {
+                own: jnp.where(layer == own - 1, x_JD.astype(jnp.float32), kept_JD) for own, kept_JD in kept.items()
+            }
+
+        def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
+            x_BSD, kept = carry
+            attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, stable_softmax)
+            x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
+            return (x_BSD, keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J])), None
+
+        kept = {layer: jnp.zeros((len(read_positions_J), self.config.width)) for layer in layers}
+        blocks = jnp.arange(last + whole_last_block)
+        (x_BSD, kept), _ = jax.lax.scan(body, (self._embed(tokens_BS, positions_BS), kept), blocks)
         x_1TD, positions_1T = x_BSD.reshape(1, -1, x_BSD.shape[-1]), positions_BS.reshape(1, -1)
-        mask_1JT = attention.readable_at(read_positions_J, stops_BS)[None]
-        positions_1J = positions_1T[:, read_positions_J]
-        attend = self._after_prefix(last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax, in_order=False)
-        tokens_T = jnp.arange(positions_1T.size)
-        rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, read_positions_J))
-        return self._finish(self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J))[0]
-
-    def read_layers(self, *step: Array, prefix: attention.Prefix, stable_softmax: bool) -> Array:
-        """Return hidden states [J, L, D] (float32) after each of the L blocks, before the final normalisation.
-
-        The arguments are those of `read_suffixes`.
-        """
-        tokens_BS, stops_BS, positions_BS, read_positions_J = step
-
-        def select(x_BSD: Array) -> Array:
-            return x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J].astype(jnp.float32)
-
-        packed, num_layers = (tokens_BS, stops_BS, positions_BS), self.config.num_layers
-        _, x_LJD = self._scan_suffixes(*packed, prefix, stable_softmax, num_layers, select)
-        return jnp.moveaxis(x_LJD, 0, 1)
+        if whole_last_block:
+            x_JD = x_1TD[0, read_positions_J]
+        else:
+            mask_1JT = attention.readable_at(read_positions_J, stops_BS)[None]
+            positions_1J = positions_1T[:, read_positions_J]
+            attend = self._after_prefix(
+                last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax, in_order=False
+            )
+            tokens_T = jnp.arange(positions_1T.size)
+            rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, read_positions_J))
+            x_JD = self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J)[0]
+            kept = keep(kept, last, x_JD)
+        return self._finish(x_JD), kept
 
     def logits(self, h_NE: Array) -> Array:
         """Return next-token logits [N, V] in float32."""
@@ -143,26 +153,6 @@ class Decoder(nnx.Module):
         if self.config.head_bias:
             rows_VE = jnp.concatenate([rows_VE, self.head_bias[...][:, None]], -1)
         return head_lib.Head(rows_VE, self.config.logit_cap)
-
-    def _scan_suffixes(
-        self,
-        tokens_BS: Array,
-        stops_BS: Array,
-        positions_BS: Array,
-        prefix: attention.Prefix,
-        stable_softmax: bool,
-        num_blocks: int,
-        select: Callable[[Array], Any],
-    ) -> tuple[Array, Any]:
-        """Run all tokens through the first blocks. Return the last output [B, S, D], and `select(output)` of each block, stacked."""
-        mask_BSS, rotations = attention.readable(stops_BS), self._rotations(positions_BS)
-
-        def body(x_BSD: Array, layer: Array) -> tuple[Array, Any]:
-            attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, stable_softmax)
-            x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
-            return x_BSD, select(x_BSD)
-
-        return jax.lax.scan(body, self._embed(tokens_BS, positions_BS), jnp.arange(num_blocks))
 
     def _after_prefix(
         self,

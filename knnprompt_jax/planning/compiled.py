@@ -56,7 +56,7 @@ def of_pass(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackSha
             "suffixes": programs.each_step.lower(
                 *(graph, mesh, params, attention.Prefix(kv, kv, array(())), array((steps,), jnp.bool_)),
                 *(tokens, tokens, tokens, reads),
-                function=programs.read_suffixes,
+                function=programs.reader(False, ()),
                 stable_softmax=attention.is_in_kernel(shape.prefix, mesh.devices.flat[0].platform),
             ),
         }

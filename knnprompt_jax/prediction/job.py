@@ -108,7 +108,7 @@ def _label(
     waiting = itertools.chain([first] if first else [], unfinished)
     for batch in batches.ahead(batches.read(waiting, classifier, settings.characters)):
         title = f"rows from {batch.examples[0].row:,}"
-        read = states.read(classifier.model, batch.prompts, title=title, repeated=True)
+        read = states.read(classifier.model, batch.prompts, title=title, repeated=True, layers=classifier.layers)
         predictions = classifier.answer_states(read).abstaining(settings.abstain)
         write(header + form.lines(batch.examples, predictions), batch.examples)
         header = b""

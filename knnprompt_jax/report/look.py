@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax import files, options, parallel
-from knnprompt_jax.classifier import base, estimator, evidence
+from knnprompt_jax.classifier import base, choosing, estimator, evidence
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, outcomes, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
@@ -41,13 +41,20 @@ def run(settings: LookOptions) -> str:
         sections = build(anchors, settings.points)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} after "
-        f"{len(classifier.demonstrations_)} demonstrations. Each anchor is classified by the others, like a new text: "
-        f"{100 * anchors.accuracy:.1f} % are right."
+        f"{len(classifier.demonstrations_)} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(page.Page(f"Anchors of {pathlib.Path(settings.store).name}", text, sections), output)
     with files.new_file(output / SUGGESTIONS) as unfinished:
         unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8", errors="backslashreplace")
     return f"page: {written}\nlabels that may be wrong: {output / SUGGESTIONS}"
+
+
+def _expectation(choice: choosing.Choice, anchors: ClassifiedAnchors) -> str:
+    """Return the estimate for new texts, which `fit` prints too, or else how many anchors the others classify correctly."""
+    if choice.estimate and not choice.is_earlier:
+        return f"Expect {choice.estimate.words} on new texts. The sections below classify each anchor by the others."
+    flatters = ", which flatters a rule chosen by them" if choice.is_earlier and choice.candidates else ""
+    return f"Each anchor is classified by the others: {100 * anchors.accuracy:.1f} % are right{flatters}."
 
 
 def read(classifier: base.Classifier) -> ClassifiedAnchors:

@@ -159,15 +159,15 @@ def run(settings: FitSettings) -> Result:
             classifier = estimator.restore(saved, classifier.model, settings.datastore)
         else:
             cache = classifier.states_cache = states.user_cache(settings.cache_gb) or classifier.states_cache
-            choice, shots = None, next(iter(draws))
+            layers, choice, shots = classifier.candidate_layers, None, next(iter(draws))
             if len(draws) > 1:
                 titles = [f"{number} demonstrations per class" for number in draws]
-                known = dict(zip(draws, states.read_each(classifier.model, prompts, cache, titles=titles), strict=True))
-                choice = classifier.choose(sampled, known)
+                read = states.read_each(classifier.model, prompts, cache, titles, layers=layers)
+                choice = classifier.choose(sampled, dict(zip(draws, read, strict=True)))
                 shots = choice.rule.demo_shots
             demonstrations, anchors = draws[shots]
             of_all = classifier.lay_out(anchors, demonstrations)
-            of_anchors = states.read(classifier.model, of_all, cache, title="anchors")
+            of_anchors = states.read(classifier.model, of_all, cache, title="anchors", layers=layers)
             classifier.fit_states(of_anchors, demonstrations, anchors, choice, num_rows)
             saving.save(classifier, folder, settings.overwrite)
     return Result(classifier, classifier.model.statistics, note)
@@ -257,7 +257,8 @@ def _check_room(
     """Raise UserError if the folder cannot be written, or the disk has no room for the anchors and their states."""
     config = model.config
     anchor_bytes = store_lib.anchor_bytes(settings.datastore, classifier.distance_, config, classifier.task.num_classes)
-    num_bytes = num_anchors * (anchor_bytes + 4 * (config.state_width + 1))
+    floats = config.state_width + 1 + config.width * len(classifier.candidate_layers)
+    num_bytes = num_anchors * (anchor_bytes + 4 * floats)
     parallel.call_in_main(functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes))
 
 

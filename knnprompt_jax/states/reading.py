@@ -1,8 +1,9 @@
 """Read prompts with a language model: each distinct prompt once, none that a cache holds, in durable chunks.
 
-A cache holds rows of float32 numbers by key. The key of a prompt is the SHA-256 of its tokens, the files of the model, its
-dtype and its deterministic mode. An interrupted job is started again with the same prompts and finds its finished chunks in
-the cache; chunks are packed by themselves, so that it ends with the same bits as an uninterrupted job.
+A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each of its layers that was asked
+for. The key of a state is the SHA-256 of the prompt's tokens, the files of the model, its dtype and its deterministic mode.
+An interrupted job is started again with the same prompts and finds its finished chunks in the cache; chunks are packed by
+themselves, so that it ends with the same bits as an uninterrupted job.
 
 In names of arrays, N counts prompts and U distinct prompts.
 """
@@ -10,7 +11,6 @@ In names of arrays, N counts prompts and U distinct prompts.
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -32,6 +32,7 @@ def read(
     *,
     title: str = "",
     repeated: bool = False,
+    layers: tuple[int, ...] = (),
 ) -> lm.States:
     """Return the states of all prompts, in order, their rows split over every device.
 
@@ -40,11 +41,12 @@ def read(
       title: the title of the progress bar.
       repeated: more calls with the same demonstrations follow. The prefix then stays in device memory, and calls of about
         the same size share their compiled programs, at the cost of a few percent of padding.
+      layers: the blocks, from 1, whose outputs are returned too; the pass computes all blocks in any case.
 
     Raises:
       UserError: a distribution is not finite, because weights are damaged or overflow.
     """
-    [states] = read_each(model, [prompts], cache, [title], repeated)
+    [states] = read_each(model, [prompts], cache, [title], repeated, layers)
     return states
 
 
@@ -54,45 +56,20 @@ def read_each(
     cache: cache_lib.AnyCache | None = None,
     titles: Sequence[str] = (),
     repeated: bool = False,
+    layers: tuple[int, ...] = (),
 ) -> Iterator[lm.States]:
     """Yield the states of each set of prompts; all sets share one packing and its compiled programs.
 
     `titles` has one title per set. The other arguments are those of `read`.
     """
-    for rows in _read_each(model, sets, cache, "states", titles or [""] * len(sets), repeated):
-        if isinstance(rows, np.ndarray):
-            by_rows = parallel.by_rows(model.mesh, len(rows)).spec
-            rows = [parallel.put(part, model.mesh, by_rows) for part in (rows[:, :-1], rows[:, -1])]
-        hidden_NE, log_z_N = rows
-        yield lm.States(hidden_NE, log_z_N, deterministic=model.deterministic)
-
-
-def read_layers(
-    model: lm.LanguageModel, prompts: layout.Prompts, cache: cache_lib.AnyCache | None = None, *, title: str = ""
-) -> np.ndarray:
-    """Return the hidden states [N, L, D] (float32, on the host) after each of L blocks, in the order of the prompts."""
-    [rows] = _read_each(model, [prompts], cache, "layers", [title], repeated=False)
-    layers_NLD = rows if isinstance(rows, np.ndarray) else np.asarray(parallel.replicate(rows))
-    return layers_NLD.reshape(len(layers_NLD), model.config.num_layers, model.config.width)
-
-
-def _read_each(
-    model: lm.LanguageModel,
-    sets: Sequence[layout.Prompts],
-    cache: cache_lib.AnyCache | None,
-    output: str,
-    titles: Sequence[str],
-    repeated: bool,
-) -> Iterator[Any]:
-    """Yield the rows of each set: arrays on the devices without a cache, or one array on the host with a cache."""
     if repeated:
         sets = [_after_demonstrations(prompts) for prompts in sets]
     shape_of = _common_shapes(model) if repeated else _fitted_shapes(model, sets)
     try:
-        for prompts, title in zip(sets, titles, strict=True):
+        for prompts, title in zip(sets, titles or [""] * len(sets), strict=True):
             model.statistics.requested_tokens += prompts.num_tokens
             with progress.bar(prompts.num_prompts, title) as report:
-                yield _read_set(model, prompts, shape_of, cache, output, report)
+                yield _read_set(model, prompts, shape_of, cache, layers, report)
     finally:
         if not repeated:
             model.execution.free_prefix()
@@ -103,30 +80,53 @@ def _read_set(
     prompts: layout.Prompts,
     shape_of: _ShapeOf,
     cache: cache_lib.AnyCache | None,
-    output: str,
+    layers: tuple[int, ...],
     report: progress.Progress,
-) -> Any:
-    """Return the rows of one set of prompts. Process 0 alone looks into the cache and writes to it."""
+) -> lm.States:
+    """Return the states of one set of prompts. Process 0 alone looks into the cache and writes to it."""
+    layers = tuple(sorted(layers))  # The order of the arrays of `States`.
+    stops = model.config.state_width + 1 + model.config.width * np.arange(len(layers) + 1)
     if not prompts.num_prompts:
-        return np.zeros((0, _width(model, output)), np.float32)
-    identity = f"{FORMAT} {output} {model.fingerprint} {model.dtype} {model.deterministic}"
+        return _placed(model, np.zeros((0, stops[-1]), np.float32), layers)
+    identity = f"{FORMAT} states {model.fingerprint} {model.dtype} {model.deterministic}"
     keys_U, first_U, order_N = np.unique(_keys(prompts, identity), return_index=True, return_inverse=True)
     report(prompts.num_prompts - len(first_U), 0)
     if not cache or not model.fingerprint:
-        return model.run_pass(_select(prompts, first_U), shape_of, output, order_N, report)
-    is_cached_U, rows_UF = _look_up(cache, keys_U, _width(model, output))
-    report(int(is_cached_U.sum()), 0)
+        return model.run_pass(_select(prompts, first_U), shape_of, layers, order_N, report)
+    # Each part of a row has a key of its own: other jobs find it, whatever other layers they ask for.
+    parts = [(keys_U, slice(0, stops[0]))]
+    for layer, start, stop in zip(layers, stops[:-1], stops[1:], strict=True):
+        parts.append((_keys_of_layer(keys_U, layer), slice(start, stop)))
+    rows_UF, is_cached_PU = np.zeros((len(keys_U), stops[-1]), np.float32), []
+    for keys, columns in parts:
+        is_cached_U, rows_UF[:, columns] = _look_up(cache, keys, columns.stop - columns.start)
+        is_cached_PU.append(is_cached_U)
+    is_whole_U = np.all(is_cached_PU, 0)
+    report(int(is_whole_U.sum()), 0)
     for chunk in _chunks(model, prompts, first_U, cache.is_durable):
-        missing = chunk[~is_cached_U[chunk]]
+        missing = chunk[~is_whole_U[chunk]]
         if missing.size:
             part = _select(prompts, first_U[missing])
             fits = len(missing) == len(first_U)
-            arrays = model.run_pass(part, shape_of if fits else _with_room(shape_of), output, progress=report)
-            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(arrays))]
-            rows_UF[missing] = np.concatenate([leaf.reshape(len(missing), -1) for leaf in leaves], -1)
-            if parallel.is_main():
-                cache.keep(keys_U[missing], rows_UF[missing])
-    return rows_UF[order_N]
+            states = model.run_pass(part, shape_of if fits else _with_room(shape_of), layers, progress=report)
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(states))]
+            read_nF = np.concatenate([leaf.reshape(len(missing), -1) for leaf in leaves], -1)
+            for (keys, columns), is_cached_U in zip(parts, is_cached_PU, strict=True):
+                is_new_n = ~is_cached_U[missing]
+                rows_UF[missing[is_new_n], columns] = read_nF[is_new_n, columns]
+                if is_new_n.any() and parallel.is_main():
+                    cache.keep(keys[missing[is_new_n]], rows_UF[missing[is_new_n], columns])
+    return _placed(model, rows_UF[order_N], layers)
+
+
+def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
+    """Return the states that rows in host memory hold, split over the devices by row."""
+    by_rows, width = parallel.by_rows(model.mesh, len(rows_NF)).spec, model.config.state_width
+    hidden_NE, log_z_N, rest_NF = rows_NF[:, :width], rows_NF[:, width], rows_NF[:, width + 1 :]
+    by_layer = dict(zip(layers, np.split(rest_NF, len(layers), 1), strict=True)) if layers else {}
+    parts = hidden_NE, log_z_N, by_layer
+    hidden_NE, log_z_N, by_layer = jax.tree.map(lambda part: parallel.put(part, model.mesh, by_rows), parts)
+    return lm.States(hidden_NE, log_z_N, model.deterministic, by_layer)
 
 
 def _look_up(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -149,6 +149,11 @@ def _keys(prompts: layout.Prompts, identity: str) -> np.ndarray:
             digest.update(np.asarray(suffix, np.int32).tobytes())
             keys_N[index] = digest.digest()
     return keys_N
+
+
+def _keys_of_layer(keys_U: np.ndarray, layer: int) -> np.ndarray:
+    """Return the keys [U] of a layer of prompts with these keys."""
+    return np.array([hashlib.sha256(key.tobytes() + str(layer).encode()).digest() for key in keys_U], cache_lib.KEY)
 
 
 def _chunks(
@@ -233,13 +238,6 @@ def _after_demonstrations(prompts: layout.Prompts) -> layout.Prompts:
         is_wide_N = np.array([len(suffix) > packing.ROW_WIDTH for suffix in suffixes])
         groups += [whole.take(np.flatnonzero(is_wide_N == wide)) for wide in (False, True) if (is_wide_N == wide).any()]
     return dataclasses.replace(prompts, groups=tuple(groups))
-
-
-def _width(model: lm.LanguageModel, output: str) -> int:
-    """Return the number of floats per prompt of an output."""
-    if output == "layers":
-        return model.config.num_layers * model.config.width
-    return model.config.state_width + 1
 
 
 def _next_power(number: int) -> int:

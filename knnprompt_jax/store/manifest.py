@@ -15,7 +15,7 @@ import jax
 
 from knnprompt_jax import errors
 
-FORMAT = 6
+FORMAT = 7
 FILE = "manifest.json"
 REBUILD = "build it again, with knnprompt fit or KNNPrompting.fit and save"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")

@@ -23,7 +23,7 @@ def language_model(model, step_tokens=256):
 def states_of(model, prompts, shape=None):
     """Run the pass with one packing for all groups."""
     shape = shape or packing.choose_shape(prompts.groups, model.step_tokens)
-    return lm.States(*model.run_pass(prompts, lambda group: shape))
+    return model.run_pass(prompts, lambda group: shape)
 
 
 def make_prompts(prefix_length=61, lengths=(1, 2, 13, 37) * 11, num_truncated=5, seed=0):

@@ -1,6 +1,7 @@
 """Decoders give the numbers of `transformers`' PyTorch models: over whole prompts, and with a prefix read once."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,30 +59,31 @@ def test_suffixes_after_a_prefix(pair, shape, prefix_length, stable_softmax):
     prefix, suffixes = TOKENS_BT[0, :prefix_length], [TOKENS_BT[0, 11:16], TOKENS_BT[1, :12], TOKENS_BT[2, :1]]
     wholes = [np.concatenate([prefix, suffix])[None] for suffix in suffixes]
     want_JV = np.stack([torch_models.log_probabilities(model, whole)[0, -1] for whole in wholes])
-    got_JE = _read(ours, prefix, suffixes, "read_suffixes", stable_softmax)
+    got_JE, _ = _read(ours, prefix, suffixes, stable_softmax)
     assert np.abs(jax.nn.log_softmax(ours.logits(got_JE)) - want_JV).max() < TOLERANCE
 
 
-def test_states_after_every_block(pair):
+@pytest.mark.parametrize("whole_last_block", [False, True])
+def test_outputs_of_blocks(pair, whole_last_block):
     model, ours = pair("gpt2")
     prefix, suffixes = TOKENS_BT[0, :11], [TOKENS_BT[0, 11:16], TOKENS_BT[1, :12], TOKENS_BT[2, :1]]
-    got_JLD = _read(ours, prefix, suffixes, "read_layers")
-    for got_LD, suffix in zip(got_JLD, suffixes, strict=True):
+    last = ours.config.num_layers
+    got_JE, got = _read(ours, prefix, suffixes, False, (last, 1), whole_last_block)
+    for row, suffix in enumerate(suffixes):
         with torch.no_grad():
             whole = torch.as_tensor(np.concatenate([prefix, suffix]))[None]
-            _, *blocks, last = model(whole, output_hidden_states=True).hidden_states
-        want_LD = np.stack([*(states[0, -1] for states in blocks), last[0, -1]])  # The last is normalised.
-        np.testing.assert_allclose([*got_LD[:-1], ours.final_norm(got_LD[-1])], want_LD, atol=TOLERANCE)
+            _, first, *_, normed = (states[0, -1] for states in model(whole, output_hidden_states=True).hidden_states)
+        np.testing.assert_allclose([got_JE[row], ours.final_norm(got[last][row])], [normed] * 2, atol=TOLERANCE)
+        np.testing.assert_allclose(got[1][row], first, atol=TOLERANCE)
 
 
 def _read(
     ours: decoder.Decoder,
     prefix: np.ndarray,
     suffixes: list[np.ndarray],
-    method: str = "read_suffixes",
-    stable_softmax: bool = False,
-) -> jax.Array:
-    """Return states at the ends of three suffixes, the first two packed into one row; prefix and rows are padded."""
+    *options: Any,
+) -> tuple[jax.Array, dict[int, jax.Array]]:
+    """Return states and outputs of blocks at the ends of three suffixes, the first two packed into one row; prefix and rows are padded."""
     tokens_BS, stops_BS, positions_BS = np.zeros((3, 2, 17), np.int32)
     ends = []
     for row, column, suffix in [(0, 0, suffixes[0]), (0, 5, suffixes[1]), (1, 0, suffixes[2])]:
@@ -91,14 +93,15 @@ def _read(
         ends.append(row * 17 + column + len(suffix) - 1)
     padded_P = np.pad(prefix, (0, 2 * bool(len(prefix)))).astype(np.int32)
     known = _read_prefix(ours, padded_P, len(prefix))
-    return _read_suffixes(ours, method, stable_softmax, known, tokens_BS, stops_BS, positions_BS, np.asarray(ends))
+    return _read_suffixes(ours, options, known, tokens_BS, stops_BS, positions_BS, np.asarray(ends))
 
 
 _read_prefix = jax.jit(decoder.Decoder.read_prefix, compiler_options=QUICKLY)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2), compiler_options=QUICKLY)
+@functools.partial(jax.jit, static_argnums=1, compiler_options=QUICKLY)
 def _read_suffixes(
-    ours: decoder.Decoder, method: str, stable_softmax: bool, prefix: attention.Prefix, *batch: jax.Array
-) -> jax.Array:
-    return getattr(ours, method)(*batch, prefix=prefix, stable_softmax=stable_softmax)
+    ours: decoder.Decoder, options: tuple[Any, ...], prefix: attention.Prefix, *batch: jax.Array
+) -> tuple[jax.Array, dict[int, jax.Array]]:
+    named = dict(zip(("stable_softmax", "layers", "whole_last_block"), options, strict=False))
+    return ours.read_suffixes(*batch, prefix=prefix, **named)

@@ -77,4 +77,4 @@ def language_model(model: decoder.Decoder, mesh: jax.sharding.Mesh) -> lm.Langua
 def read(model: lm.LanguageModel, prompts: layout.Prompts) -> lm.States:
     """Read all groups in one packing shape."""
     shape = packing.choose_shape(prompts.groups, model.step_tokens, model.mesh.shape[parallel.DATA])
-    return lm.States(*model.run_pass(prompts, lambda group: shape), model.deterministic)
+    return model.run_pass(prompts, lambda group: shape)

@@ -73,7 +73,7 @@ def test_a_step_costs_what_xla_counts(shape):
     def step(state, prefix, tokens, reads):
         model_of_state = nnx.merge(nnx.graphdef(model), state)
         kv = attention.Prefix(prefix, prefix, jnp.int32(packed.prefix))
-        hidden = model_of_state.read_suffixes(tokens, tokens, tokens, reads, prefix=kv, stable_softmax=True)
+        hidden, _ = model_of_state.read_suffixes(tokens, tokens, tokens, reads, prefix=kv, stable_softmax=True)
         return model_of_state.logits(hidden)
 
     analysis = jax.jit(step).lower(nnx.state(model), prefix, tokens, reads).cost_analysis()

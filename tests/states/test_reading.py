@@ -80,8 +80,8 @@ def test_another_model_finds_nothing(tmp_path):
         vars(model).update(changes)
         states.read(model, prompts_of(TOKENS), cache)
         assert model.statistics.prompts == len(TOKENS), changes
-        states.read_layers(model, prompts_of(TOKENS[:1]), cache)
-        assert model.statistics.prompts == len(TOKENS) + 1, "another output"
+        states.read(model, prompts_of(TOKENS[:1]), cache, layers=(1,))
+        assert model.statistics.prompts == len(TOKENS) + 1, "a layer that was not asked for"
         states.read(model, prompts_of([[6, 7], [8]], (5,)), cache)
         assert model.statistics.prompts == len(TOKENS) + 1, "the cut of the prefix must not matter"
 
@@ -93,15 +93,21 @@ def test_a_model_without_files_is_not_cached(tmp_path):
     assert not (tmp_path / "states").exists()
 
 
-def test_layers_end_in_the_state(model, tmp_path):
-    cache = states.Cache(tmp_path, 2**20)
-    layers_NLD = states.read_layers(model, killed.make_prompts(13), cache)
-    assert layers_NLD.shape == (13, 2, 30)
-    last = model.execution.decoder.final_norm(layers_NLD[:, -1])
-    np.testing.assert_allclose(last, states.read(model, killed.make_prompts(13)).hidden_NE, atol=2e-5)
-    before = model.statistics.prompts
-    np.testing.assert_array_equal(states.read_layers(model, killed.make_prompts(13), cache), layers_NLD)
-    assert model.statistics.prompts == before
+@pytest.mark.parametrize("cached", [False, True])
+def test_layers_come_with_the_states(model, tmp_path, cached):
+    """Later readings find each layer and the states, whatever was asked for with them; no row is kept twice."""
+    cache, prompts = states.Cache(tmp_path, 2**20) if cached else None, killed.make_prompts(13)
+    plain = states.read(model, prompts, cache)
+    for layers, num_read in (((2,), 13), ((1, 2), 13), ((2, 1), 0), ((), 0)):
+        before = model.statistics.prompts
+        got = states.read(model, prompts, cache, layers=layers)
+        assert model.statistics.prompts - before == (num_read if cached else 13)
+        check_close((got.hidden_NE, got.log_z_N), (plain.hidden_NE, plain.log_z_N))
+        assert set(got.layers) == set(layers)
+        if layers:
+            last = model.execution.decoder.final_norm(got.layers[2])
+            np.testing.assert_allclose(last, plain.hidden_NE, atol=2e-5)
+    assert len(list(tmp_path.iterdir())) == (3 if cached else 0)
 
 
 def test_chunks_and_one_pass_agree(model, whole):
