@@ -8,8 +8,10 @@ import sys
 import joblib
 import numpy as np
 import pytest
+from joblib.externals import cloudpickle
 
 import knnprompt_jax as kp
+from knnprompt_jax.lm import language_model
 
 
 def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkeypatch):
@@ -22,9 +24,10 @@ def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkey
     np.testing.assert_array_equal(loaded.kneighbors(rows[0][67:])[1], fitted.kneighbors(rows[0][67:])[1])
 
 
-def test_another_process_loads_the_model_by_its_name(fitted, rows, tmp_path):
+@pytest.mark.parametrize("pickler", [pickle, cloudpickle])
+def test_another_process_loads_the_model_by_its_name(fitted, rows, tmp_path, pickler):
     path = tmp_path / "mine.pickle"
-    path.write_bytes(pickle.dumps(fitted))
+    path.write_bytes(pickler.dumps(fitted))
     assert path.stat().st_size < fitted.model.head.rows_VE.nbytes
     code = f"import pickle; print(pickle.load(open({str(path)!r}, 'rb')).predict({rows[0][67:70]!r}).tolist())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -42,7 +45,7 @@ def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
 def test_other_weights_are_refused(model):
     message = rf"^tiny: the files of this model have changed .* \(fingerprint {model.fingerprint[:8]}, was 0{{8}}\)$"
     with pytest.raises(kp.UserError, match=message):
-        kp.LanguageModel.by_reference("tiny", "0" * 64, "float32", model.step_tokens, False)
+        language_model.by_reference("tiny", "0" * 64, "float32", model.step_tokens, False)
 
 
 def test_a_model_without_a_name_is_refused(small_decoder):
