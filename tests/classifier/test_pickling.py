@@ -8,7 +8,6 @@ import sys
 import joblib
 import numpy as np
 import pytest
-from joblib.externals import cloudpickle
 
 import knnprompt_jax as kp
 from knnprompt_jax.lm import language_model
@@ -24,10 +23,9 @@ def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkey
     np.testing.assert_array_equal(loaded.kneighbors(rows[0][67:])[1], fitted.kneighbors(rows[0][67:])[1])
 
 
-@pytest.mark.parametrize("pickler", [pickle, cloudpickle])
-def test_another_process_loads_the_model_by_its_name(fitted, rows, tmp_path, pickler):
+def test_another_process_loads_the_model_by_its_name(fitted, rows, tmp_path):
     path = tmp_path / "mine.pickle"
-    path.write_bytes(pickler.dumps(fitted))
+    path.write_bytes(pickle.dumps(fitted))
     assert path.stat().st_size < fitted.model.head.rows_VE.nbytes
     code = f"import pickle; print(pickle.load(open({str(path)!r}, 'rb')).predict({rows[0][67:70]!r}).tolist())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
