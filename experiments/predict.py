@@ -8,7 +8,7 @@ Rerun the same command to resume after an interruption.
 
 import sys
 
-from knnprompt_jax import app
+from knnprompt_jax import app, parallel
 from knnprompt_jax.prediction import job, rows
 
 FLAGS = app.Flags(job.PredictionSettings)
@@ -18,7 +18,8 @@ def main() -> None:
     done = job.run(FLAGS.value)
     stream = sys.stderr if FLAGS.value.output == rows.STANDARD else sys.stdout
     earlier = f" after {done.earlier} earlier" if done.earlier else ""
-    print(f"{done.rows} rows{earlier}, {done.rows / max(1e-9, done.seconds):.1f} rows/s", file=stream)
+    if parallel.is_main():
+        print(f"{done.rows} rows{earlier}, {done.rows / max(1e-9, done.seconds):.1f} rows/s", file=stream)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Axis types are Auto: the compiler places everything else.
 import contextlib
 import ctypes
 import os
+import pickle
 import re
 import signal
 import sys
@@ -25,7 +26,6 @@ from knnprompt_jax import errors
 DATA, MODEL = AXES = ("data", "model")
 HEARTBEAT_TIMEOUT = 40  # Seconds without a heartbeat after which a process counts as dead and the others stop.
 SHUTDOWN_TIMEOUT = 30  # Seconds to wait for the other processes at the end.
-_MESSAGE = 4096  # Bytes of an error message that process 0 sends to the others.
 # Errors of collective operations contain one of these when a participating process is gone.
 _SIGNS = re.compile("Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|heartbeat|Connection (closed|reset)")
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
@@ -108,27 +108,35 @@ def from_main(array: np.ndarray) -> np.ndarray:
     return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array
 
 
-def call_in_main(function: Callable[[], Any]) -> None:
-    """Call `function` in process 0, and raise its UserError in every process."""
-    message = ""
+def call_in_main(function: Callable[[], Any]) -> Any:
+    """Call `function` in process 0; return its result, or raise its UserError or OSError, in every process."""
+    result = error = None
     if is_main():
         try:
-            function()
-        except errors.UserError as error:
-            message = str(error)
+            result = function()
+        except (errors.UserError, OSError) as raised:
+            error = raised
     if jax.process_count() > 1:
-        text = np.frombuffer(message.encode("utf-8", "backslashreplace")[:_MESSAGE].ljust(_MESSAGE), np.uint8)
-        message = from_main(text).tobytes().decode("utf-8", "ignore").rstrip()
-    if message:
-        raise errors.UserError(message)
+        content = np.frombuffer(pickle.dumps((result, error)), np.uint8)  # The processes of a run trust each other.
+        num_bytes = int(from_main(np.array(content.size)))
+        # Each size compiles a program, so there are few. Pickle ignores what follows the end.
+        filled_up = np.resize(content, 1 << (num_bytes - 1).bit_length())
+        result, error = pickle.loads(from_main(filled_up).tobytes())
+    if error:
+        raise error
+    return result
 
 
 @contextlib.contextmanager
-def by_main(context: contextlib.AbstractContextManager) -> Iterator[None]:
-    """Enter `context` (for example a lock) in process 0, and raise its UserError in every process."""
+def by_main(context: contextlib.AbstractContextManager) -> Iterator[Any]:
+    """Enter `context` (for example a lock) in process 0, and raise its UserError in every process.
+
+    Yields what `context` yields; in the other processes None.
+    """
     with contextlib.ExitStack() as stack:
-        call_in_main(lambda: stack.enter_context(context))
-        yield
+        entered = []
+        call_in_main(lambda: entered.append(stack.enter_context(context)))
+        yield entered[0] if entered else None
 
 
 def make_mesh(data: int = 0, model: int = 1) -> Mesh:

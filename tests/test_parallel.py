@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -15,7 +16,11 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import files
+from knnprompt_jax import errors, files, parallel
+from knnprompt_jax.prediction import job as prediction
+from knnprompt_jax.runs import comparison, fitting
+from knnprompt_jax.runs import settings as runs_settings
+from knnprompt_jax.tasks import catalogue, sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -130,6 +135,35 @@ def test_two_processes_predict_what_one_does(tmp_path):
         assert ours["predicted"] == theirs["predicted"] and len(set(ours["predicted"])) > 1
 
 
+def test_two_processes_label_what_one_does(tmp_path):
+    """The first process alone has the input and writes. Both are killed, then start again."""
+    task = catalogue.get("demo")
+    train = sources.load_rows(task, "train")[:12]
+    classifier = kp.KNNPrompting(kp.demo_model("tiny"), task, demo_shots=1)
+    classifier.fit([row.fields for row in train], [row.label for row in train]).save(tmp_path / "store")
+    texts = [f"line {number**2} of many" for number in range(307)]
+    (tmp_path / "rows.txt").write_text("\n".join(texts))
+    options = [f"--store={tmp_path}/store", f"--output={tmp_path}/out.jsonl", "--characters=600"]
+    for status in (-signal.SIGKILL, 0):
+        joined = distributed_options()
+        processes = [
+            start(
+                1, "experiments/predict.py", *options, f"--input={path}", *joined, f"--distributed.process_id={number}"
+            )
+            for number, path in enumerate((tmp_path / "rows.txt", "nowhere.txt"))
+        ]
+        while status and not (tmp_path / ".out.jsonl.progress").exists() and processes[0].poll() is None:
+            time.sleep(0.01)
+        for process in processes if status else ():
+            process.kill()
+        outputs = [process.communicate() for process in processes]
+        assert [process.returncode for process in processes] == [status, status], outputs
+    assert re.search(r"\d rows after \d+ earlier", outputs[0][0]) and "earlier" not in outputs[1][0]
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [record["row"] for record in records] == list(range(307))
+    assert [record["label"] for record in records] == classifier.predict(texts).tolist()
+
+
 @pytest.mark.parametrize(
     ("victim", "state"),
     [(0, "idle"), (1, "busy"), *(pytest.param(*case, marks=pytest.mark.long) for case in ((0, "busy"), (1, "idle")))],
@@ -163,7 +197,27 @@ def test_an_error_of_the_first_process_ends_all(tmp_path):
     assert [process.returncode for process in processes] == [0, 0], outputs
     for output, _ in outputs:
         assert f"{tmp_path}/held: another process is writing to it" in output
-        assert "within the free one" in output
+        assert "within the free one" in output and "0 for all" in output and "held.nowhere'" in output
+
+
+@pytest.mark.parametrize(
+    ("run", "options"),
+    [
+        (prediction.run, prediction.PredictionSettings(store="x", input="a.csv", output="b.csv")),
+        (comparison.run, runs_settings.JobSettings(store="x")),
+        (fitting.run, fitting.FitSettings(store="x", append="a.csv")),
+    ],
+)
+def test_processes_join_before_they_read_a_classifier(run, options, monkeypatch):
+    """Reading asks which process this is; JAX joins none after that."""
+    monkeypatch.setattr(jax, "process_index", None)
+
+    def start(**options):
+        raise errors.UserError("joined")
+
+    monkeypatch.setattr(parallel, "start", start)
+    with pytest.raises(errors.UserError, match="joined"):
+        run(options)
 
 
 def start(devices: int, program: str, *arguments: str) -> subprocess.Popen:

@@ -262,20 +262,23 @@ def read(folder: pathlib.Path) -> Saved:
     """Read a saved classifier without its model and arrays, and check every file.
 
     Raises:
-      UserError: there is none, a file is missing or altered, or another version wrote it.
+      UserError: there is none, a file is missing or altered, another version wrote it, or process 0 reads another one.
     """
     folder = absolute(folder)
     parallel.call_in_main(functools.partial(_recover_for_readers, folder))
     manifest = manifest_lib.read(folder)
     manifest_lib.check_files(folder, manifest)
     try:
-        return Saved(folder, Content.read(folder), manifest)
+        saved = Saved(folder, Content.read(folder), manifest)
     except errors.UserError:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise errors.UserError(
             f"{folder}: not a saved classifier: {type(error).__name__}: {_one_line(error)}"
         ) from None
+    if parallel.call_in_main(lambda: saved.digest) != saved.digest:
+        raise errors.UserError(f"{folder}: not the classifier of process 0: give every process the same folder")
+    return saved
 
 
 def check_outside(output: pathlib.Path, may_replace: bool = False) -> None:

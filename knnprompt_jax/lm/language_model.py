@@ -107,36 +107,13 @@ class LanguageModel:
         model = checkpoints.load(path, config, jax_dtype, sharding.placement(config, mesh))
         return cls(model, tokenizer, name, fingerprint, step_tokens, mesh, deterministic)
 
-    @classmethod
-    def by_reference(
-        cls, name: str, fingerprint: str, dtype: str, step_tokens: int, deterministic: bool
-    ) -> "LanguageModel":
-        """Return the model that a pickle names, on one device; it is loaded unless this process has it already.
-
-        Raises:
-          UserError: it cannot be loaded, or its files have changed.
-        """
-        asked = (name, fingerprint, dtype, step_tokens, deterministic)
-        for model in list(_LIVE):
-            if model.mesh.size == 1 and model._reference == asked:
-                return model
-        if multiprocessing.parent_process():
-            warnings.warn(f"this process loads the model {name} too: with n_jobs=1 all fits share one", stacklevel=2)
-        model = cls.from_pretrained(name, dtype, step_tokens=step_tokens, deterministic=deterministic)
-        if model.fingerprint != fingerprint:
-            raise errors.UserError(
-                f"{name}: the files of this model have changed since it was pickled "
-                f"(fingerprint {model.fingerprint[:8]}, was {fingerprint[:8]})"
-            )
-        return model
-
     def __reduce__(self) -> Any:
         """Pickle the name of the model without its weights."""
         if not self.fingerprint:
             raise errors.UserError(
                 "a model that was not loaded by from_pretrained cannot be pickled: nothing names its weights"
             )
-        return type(self).by_reference, self._reference
+        return by_reference, self._reference
 
     @property
     def _reference(self) -> tuple[str, str, str, int, bool]:
@@ -234,3 +211,26 @@ class LanguageModel:
         self.execution.free_prefix()
         self.statistics.seconds += time.monotonic() - started
         return scores
+
+
+def by_reference(name: str, fingerprint: str, dtype: str, step_tokens: int, deterministic: bool) -> LanguageModel:
+    """Return the model that a pickle names, on one device; it is loaded unless this process has it already.
+
+    It is no method, because cloudpickle, which Ray and Spark use, would copy the code of a method instead of naming it.
+
+    Raises:
+      UserError: it cannot be loaded, or its files have changed.
+    """
+    asked = (name, fingerprint, dtype, step_tokens, deterministic)
+    for model in list(_LIVE):
+        if model.mesh.size == 1 and model._reference == asked:
+            return model
+    if multiprocessing.parent_process():
+        warnings.warn(f"this process loads the model {name} too: with n_jobs=1 all fits share one", stacklevel=2)
+    model = LanguageModel.from_pretrained(name, dtype, step_tokens=step_tokens, deterministic=deterministic)
+    if model.fingerprint != fingerprint:
+        raise errors.UserError(
+            f"{name}: the files of this model have changed since it was pickled "
+            f"(fingerprint {model.fingerprint[:8]}, was {fingerprint[:8]})"
+        )
+    return model

@@ -16,6 +16,7 @@ from knnprompt_jax.paper import draws, experiments
 from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
+from knnprompt_jax.store import store as store_lib
 
 _COLUMNS = ("model", "tasks", "passes", "distinct prompts", "tokens, about", "PFLOP, about", "records", "finished")
 
@@ -27,7 +28,8 @@ def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
       UserError: anything that cannot work, before anything runs; or a check of the records that fails.
     """
     settings = inputs.resolved(settings)
-    inputs.join(settings.distributed, settings.datastore)
+    inputs.join(settings.distributed)
+    store_lib.check_processes(settings.datastore)
     experiment = experiments.get(settings.experiment)
     if experiment.count:  # It counts tokens and needs no language model.
         text = f"{len(settings.tasks)} tasks to count tokens of, no language model"

@@ -1,18 +1,21 @@
 """Label a file of rows with a saved classifier; an interrupted run can be resumed."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import os
 import pathlib
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from knnprompt_jax import errors, options, parallel, states
 from knnprompt_jax.classifier import estimator, saving
+from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import batches, outputs, rows, writing
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
 
 
@@ -37,6 +40,7 @@ class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
     )
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
     characters: int = options.option(0, "Characters of text per batch; 0: what suits the model.", least=0)
+    distributed: settings_lib.DistributedOptions = options.group(settings_lib.DistributedOptions)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +65,7 @@ class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Rows labelled by this run and by earlier ones, and this run's seconds without loading the model."""
+    """Rows labelled by this run and (0 except in process 0) by earlier ones; this run's seconds without loading the model."""
 
     rows: int
     earlier: int
@@ -71,53 +75,48 @@ class Summary:
 def run(settings: PredictionSettings) -> Summary:
     """Label all rows, or those that an interrupted run has left. Memory does not grow with their number.
 
+    Process 0 alone reads the input and writes the output. Every process reads its share of each batch's prompts.
+
     Raises:
       UserError: no such classifier, input or model; an output that exists, cannot be written or is written by another process; a
         bad row, once the rows before it are written.
     """
+    inputs.join(settings.distributed)
     saved = saving.read(pathlib.Path(settings.store))
-    encoding = settings.source(saved)["encoding"]
-    read = functools.partial(rows.read, saved.content.task, settings.input, settings.format, encoding, settings.on_bad)
-    if settings.output == rows.STANDARD:
-        return _label(settings, saved, read())
-    plan = {"store": saved.digest, "output_format": settings.kind}
-    plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
-    with outputs.to_file(pathlib.Path(settings.output), plan, settings.overwrite) as output:
-        summary = _label(settings, saved, output.unfinished(read, settings.input), output)
-        output.finish()
-    return summary
-
-
-def _label(
-    settings: PredictionSettings,
-    saved: saving.Saved,
-    unfinished: Iterator[rows.Row],
-    output: outputs.FileOutput | None = None,
-) -> Summary:
-    """Label the remaining rows; write to standard output if there is no other output."""
-    first, earlier = next(unfinished, None), output.num_rows if output else 0
-    if isinstance(first, errors.UserError):
-        raise first
-    kept = writing.kept(settings.keep, first.other) if first else ()
-    if output:
-        kept = output.kept = output.kept if output.num_bytes else kept
-    classifier = estimator.restore(saved, saved.load_model(parallel.make_mesh(0, settings.mesh_model)))
-    form = writing.Format(settings.kind, tuple(classifier.classes_.tolist()), settings.probabilities, kept)
-    write, started, count = output.write if output else _print, time.monotonic(), 0
-    header = b"" if output and output.num_bytes else form.header()
-    waiting = itertools.chain([first] if first else [], unfinished)
-    for batch in batches.ahead(batches.read(waiting, classifier, settings.characters)):
-        title = f"rows from {batch.examples[0].row:,}"
-        read = states.read(classifier.model, batch.prompts, title=title, repeated=True, layers=classifier.layers)
-        predictions = classifier.answer_states(read).abstaining(settings.abstain)
-        write(header + form.lines(batch.examples, predictions), batch.examples)
-        header = b""
-        count += len(batch.examples)
-    if header:  # There were no rows.
-        write(header, ())
+    store_lib.check_processes(saved.store_options)
+    mesh = parallel.make_mesh(0, settings.mesh_model)
+    with parallel.by_main(_opened(settings, saved)) as opened:
+        remaining, output = opened or ((), outputs.Output())
+        classifier = estimator.restore(saved, saved.load_model(mesh))
+        form = writing.Format(settings.kind, tuple(classifier.classes_.tolist()), settings.probabilities, output.kept)
+        output.header = form.header()
+        started, count, earlier = time.monotonic(), 0, output.num_rows
+        waiting = batches.ahead(batches.read(remaining, classifier, settings.characters))
+        while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
+            title = f"rows from {batch.examples[0].row:,}"
+            read = states.read(classifier.model, batch.prompts, title=title, repeated=True, layers=classifier.layers)
+            predictions = classifier.answer_states(read).abstaining(settings.abstain)
+            parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))
+            count += len(batch.examples)
+        parallel.call_in_main(output.finish)
     return Summary(count, earlier, time.monotonic() - started)
 
 
-def _print(content: bytes, examples: Sequence[Example]) -> None:
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+@contextlib.contextmanager
+def _opened(settings: PredictionSettings, saved: saving.Saved) -> Iterator[tuple[Iterable[rows.Row], outputs.Output]]:
+    """Lock the output and read the first row; yield the remaining rows and the output."""
+    encoding = settings.source(saved)["encoding"]
+    read = functools.partial(rows.read, saved.content.task, settings.input, settings.format, encoding, settings.on_bad)
+    plan = {"store": saved.digest, "output_format": settings.kind}
+    plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
+    with outputs.opened(settings.output, plan, settings.overwrite) as output:
+        remaining = output.unfinished(read, settings.input)
+        if isinstance(first := next(remaining, None), errors.UserError):
+            raise first
+        if not output.num_bytes:
+            output.kept = writing.kept(settings.keep, first.other) if first else ()
+        yield itertools.chain([first] if first else [], remaining), output
+
+
+def _write(output: outputs.Output, form: writing.Format, examples: Sequence[Example], predictions: Predictions) -> None:
+    output.write(form.lines(examples, predictions), examples)

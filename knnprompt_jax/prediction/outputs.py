@@ -1,4 +1,4 @@
-"""The output file of predictions: it appears when it is complete, and an interrupted run resumes."""
+"""The output of predictions: standard output, or a file that appears when it is complete, and an interrupted run resumes."""
 
 import contextlib
 import hashlib
@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,18 +16,44 @@ from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example
 
 
-class FileOutput:
-    """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` notes how much of it is finished.
+class Output:
+    """Standard output.
 
     Attributes:
       num_rows: rows of the input that are finished, bad ones among them included.
       num_bytes: finished bytes of the output.
-      kept: the columns of the input that are copied; set with the first batch.
+      kept: the columns of the input that are copied; set before the first batch.
+      header: the first bytes of the output; set before the first batch.
     """
 
-    num_rows: int
-    num_bytes: int
-    kept: tuple[str, ...]
+    num_rows: int = 0
+    num_bytes: int = 0
+    kept: tuple[str, ...] = ()
+    header: bytes = b""
+
+    def unfinished(self, read: Callable[[], Iterator[rows.Row]], source: str) -> Iterator[rows.Row]:
+        """Return the rows that no earlier run has finished."""
+        return read()
+
+    def write(self, content: bytes, examples: Sequence[Example]) -> None:
+        """Append the predictions of a batch; the header comes before the first."""
+        content = content if self.num_bytes else self.header + content
+        self.num_bytes += len(content)
+        self.append(content, examples)
+
+    def append(self, content: bytes, examples: Sequence[Example]) -> None:
+        """Append bytes, the last ones of the output's `num_bytes`."""
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+
+    def finish(self) -> None:
+        """End the output."""
+        if not self.num_bytes:  # There were no rows.
+            self.write(b"", ())
+
+
+class FileOutput(Output):
+    """A file. While it is written, `.<name>.writing` grows, and `.<name>.progress` notes how much of it is finished."""
 
     def __init__(self, path: pathlib.Path, plan: dict[str, Any], overwrite: bool = False):
         """Begin or resume the file at `path`, which the caller has locked.
@@ -78,8 +105,8 @@ class FileOutput:
         self._begin()
         return read()
 
-    def write(self, content: bytes, examples: Sequence[Example]) -> None:
-        """Append the predictions of a batch, durably, and note them as finished."""
+    def append(self, content: bytes, examples: Sequence[Example]) -> None:
+        """Append bytes, durably, and note them as finished."""
         with files.refusals(self.path), self._draft.open("ab") as file:
             file.write(content)
             file.flush()
@@ -87,7 +114,6 @@ class FileOutput:
         for example in examples:
             self._digest.update(splits.row_content(example))
             self.num_rows = example.row + 1
-        self.num_bytes += len(content)
         note = {"plan": self.plan, "rows": self.num_rows, "checksum": self._digest.hexdigest()}
         note |= {"bytes": self.num_bytes, "kept": self.kept}
         with files.new_file(self._progress) as draft:
@@ -95,8 +121,8 @@ class FileOutput:
 
     def finish(self) -> None:
         """Put the complete file in its place."""
+        super().finish()
         with files.refusals(self.path):
-            self._draft.touch()  # There may have been no rows.
             files.finish_file(self.path)
             self._progress.unlink(missing_ok=True)
 
@@ -134,8 +160,15 @@ class FileOutput:
 
 
 @contextlib.contextmanager
-def to_file(path: pathlib.Path, plan: dict[str, Any], overwrite: bool = False) -> Iterator[FileOutput]:
-    """Lock and return the output at `path`; raise UserError if another process writes to it, or it cannot be written."""
-    files.check_writable(path)
-    with files.lock(path):
-        yield FileOutput(path, plan, overwrite)
+def opened(path: str, plan: dict[str, Any], overwrite: bool = False) -> Iterator[Output]:
+    """Lock and yield the output, a file or - for standard output.
+
+    Raises:
+      UserError: another process writes to the file, it cannot be written, or as `FileOutput`.
+    """
+    if path == rows.STANDARD:
+        yield Output()
+        return
+    files.check_writable(pathlib.Path(path))
+    with files.lock(pathlib.Path(path)):
+        yield FileOutput(pathlib.Path(path), plan, overwrite)

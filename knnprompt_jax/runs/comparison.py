@@ -24,6 +24,7 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
     Raises:
       UserError: anything that cannot work, before anything is written.
     """
+    inputs.join(settings.distributed)
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
     settings, mesh, model = inputs.begin(settings, saved)
     rows = inputs.load_rows(settings, settings.task, settings.train_file, settings.eval_file)

@@ -140,6 +140,7 @@ def run(settings: FitSettings) -> Result:
     Raises:
       UserError: anything that cannot work, including another process that writes to the folder, which stays as it is.
     """
+    inputs.join(settings.distributed)
     folder = saving.absolute(pathlib.Path(settings.store))
     if settings.is_change:
         return Result(*changing.run(settings, folder))

@@ -121,26 +121,24 @@ def resolved(settings: Settings, saved: saving.Saved | None = None) -> Settings:
     return dataclasses.replace(settings, **values)
 
 
-def join(distributed: settings_lib.DistributedOptions, datastore: store_lib.StoreOptions) -> None:
-    """Join the processes of the run, before anything else uses a device.
-
-    Raises:
-      UserError: the processes cannot be joined, or several would search host memory.
-    """
+def join(distributed: settings_lib.DistributedOptions) -> None:
+    """Join the processes of the run, before anything else uses a device; raise UserError if they cannot be joined."""
     parallel.start(**dataclasses.asdict(distributed))
-    store_lib.check_processes(datastore)
 
 
 def begin(
     settings: Any, saved: saving.Saved | None = None, datastore: store_lib.StoreOptions | None = None
 ) -> tuple[Any, Mesh, Model]:
-    """Join the processes; return the settings with defaults filled in, the mesh, and a model that it can split.
+    """Return the settings with defaults filled in, the mesh, and a model that it can split.
 
     Args:
       datastore: the store's options; by default those of the settings.
+
+    Raises:
+      UserError: there is no such model or mesh, or several processes would search host memory.
     """
     settings = resolved(settings, saved)
-    join(settings.distributed, datastore or settings.datastore)
+    store_lib.check_processes(datastore or settings.datastore)
     mesh = make_mesh(settings, [settings.model])
     model = load_model(settings.model, settings.revision, context=getattr(settings, "context", 0))
     sharding.check(model.config, mesh)

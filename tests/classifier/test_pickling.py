@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
+from knnprompt_jax.lm import language_model
 
 
 def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkeypatch):
@@ -42,7 +43,7 @@ def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
 def test_other_weights_are_refused(model):
     message = rf"^tiny: the files of this model have changed .* \(fingerprint {model.fingerprint[:8]}, was 0{{8}}\)$"
     with pytest.raises(kp.UserError, match=message):
-        kp.LanguageModel.by_reference("tiny", "0" * 64, "float32", model.step_tokens, False)
+        language_model.by_reference("tiny", "0" * 64, "float32", model.step_tokens, False)
 
 
 def test_a_model_without_a_name_is_refused(small_decoder):

@@ -20,7 +20,7 @@ NAME = "out.jsonl"
 
 def predict(folder, batches=3, line=b"a prediction\n"):
     """Write predictions as the job does, without a model."""
-    with outputs.to_file(folder / NAME, {"store": "s"}) as output:
+    with outputs.opened(str(folder / NAME), {"store": "s"}) as output:
         for number in range(output.num_rows, batches):
             output.write(b"%d %s" % (number, line), [Example({}, "", number)])
         output.finish()
@@ -61,7 +61,7 @@ def test_a_full_disk_loses_nothing(disk, tmp_path):
     assert str(folder) in str(caught.value) and "No space left on device" in str(caught.value)
     assert not (folder / NAME).exists()
     disk("remount,size=512k")
-    with outputs.to_file(folder / NAME, {"store": "s"}) as output:
+    with outputs.opened(str(folder / NAME), {"store": "s"}) as output:
         assert output.num_rows > 2
     predict(folder, 13, line)
     assert predicted(folder) == b"".join(b"%d %s" % (number, line) for number in range(13))

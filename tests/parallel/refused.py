@@ -1,4 +1,7 @@
-"""Run one of two processes, `refused.py ADDRESS LOCKED_PATH PROCESS`: print the error about a path that a third one locks."""
+"""Run one of two processes, `refused.py ADDRESS LOCKED_PATH PROCESS`: print what process 0 alone finds out.
+
+A third process has locked the path.
+"""
 
 import pathlib
 import sys
@@ -15,4 +18,9 @@ if __name__ == "__main__":
         print(error)
     with parallel.by_main(files.lock(pathlib.Path(held).with_name("free"))):
         print("within the free one")
+    print(parallel.call_in_main(lambda: (process, "x" * 5000))[0], "for all")
+    try:
+        parallel.call_in_main(pathlib.Path(f"{held}.nowhere").stat)
+    except FileNotFoundError as error:
+        print(error)
     parallel.wait_for_all("end")

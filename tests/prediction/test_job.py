@@ -69,8 +69,8 @@ def test_predictions_are_the_classifiers(classifier, rows, store, table, tmp_pat
 def test_a_killed_run_goes_on_to_the_same_bytes(store, table, tmp_path):
     whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
     job.run(settings(store, table, whole))
-    code = f"from knnprompt_jax.prediction import job; job.run(job.{settings(store, table, killed)})"
-    process = start(["-c", code])
+    places = (f"--store={store}", f"--input={table}", f"--output={killed}")
+    process = start(["experiments/predict.py"], *places, "--characters=1500")
     progress = tmp_path / ".killed.csv.progress"
     while not progress.exists() and process.poll() is None:
         time.sleep(0.01)

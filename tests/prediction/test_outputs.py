@@ -86,10 +86,10 @@ def test_damaged_runs_are_refused(path, note):
 
 
 def test_a_run_that_died_when_everything_was_finished(path):
-    with outputs.to_file(path, PLAN) as output:
+    with outputs.opened(str(path), PLAN) as output:
         output.write(b"one\n", ROWS[:3])
         note = (path.parent / ".out.jsonl.progress").read_bytes()
-        with pytest.raises(errors.UserError, match="another process is writing to it"), outputs.to_file(path, PLAN):
+        with pytest.raises(errors.UserError, match="another process is writing to it"), outputs.opened(str(path), PLAN):
             pass
         output.finish()
     (path.parent / ".out.jsonl.progress").write_bytes(note)

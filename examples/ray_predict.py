@@ -1,0 +1,37 @@
+"""Labels a table with a saved classifier on Ray Data.
+
+python examples/ray_predict.py my_classifier rows.csv labels    # writes the folder labels/ of CSV files
+
+Each worker loads the model once. Ray redoes the batches of a lost worker.
+"""
+
+import sys
+from typing import Any
+
+import pandas as pd
+import ray
+
+import knnprompt_jax as kp
+
+
+class Worker:
+    """A process with a copy of the classifier."""
+
+    def __init__(self, classifier: Any):
+        self.classifier = classifier  # Ray has pickled it: a model's name and fingerprint stand for its weights.
+
+    def __call__(self, table: pd.DataFrame) -> pd.DataFrame:
+        answer = self.classifier.answer(table)
+        return table.assign(label=answer.labels, probability=answer.probabilities.max(-1))
+
+
+def label(rows: ray.data.Dataset, classifier: Any, worker: type = Worker, **options: Any) -> ray.data.Dataset:
+    """Return the rows with their labels and probabilities; `options` are those of `map_batches`, for example num_gpus=1."""
+    # Half a CPU for each of two workers leaves one for the table, even on a machine of two.
+    options = {"compute": ray.data.ActorPoolStrategy(size=2), "num_cpus": 0.5, "batch_size": 256, **options}
+    return rows.map_batches(worker, batch_format="pandas", fn_constructor_args=(classifier,), **options)
+
+
+if __name__ == "__main__":
+    folder, table, output = sys.argv[1:]
+    label(ray.data.read_csv(table), kp.load(folder)).write_csv(output)
