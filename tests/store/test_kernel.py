@@ -32,8 +32,9 @@ def definition(name, queries, keys):
 
 def search(queries, keys, name, k, labels=None, **options):
     labels = np.arange(len(keys)) if labels is None else labels
-    arrays = (jnp.asarray(array) for array in (queries, keys, labels))
-    return kernel.search(*arrays, kernel.Options(k, distances.get(name), **options))
+    queries, keys, labels = (jnp.asarray(array) for array in (queries, keys, labels))
+    distance = distances.get(name)
+    return kernel.search(jax.vmap(distance.ask)(queries), keys, labels, kernel.Options(k, distance, **options))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,8 @@ def test_compiled_memory_is_within_the_plan(distance, tile_bytes, dtype):
         vector, offset = jax.ShapeDtypeStruct((count, 503), dtype), jax.ShapeDtypeStruct((count,), jnp.float32)
         return distances.Affine(vector, offset) if distance is distances.AFFINE else vector
 
-    queries, keys, options = shaped(300, jnp.float32), shaped(4099, dtype), kernel.Options(3, distance, tile_bytes)
+    queries, keys = jax.eval_shape(jax.vmap(distance.ask), shaped(300, jnp.float32)), shaped(4099, dtype)
+    options = kernel.Options(3, distance, tile_bytes)
     compiled = kernel.search_on.lower(queries, keys, jax.ShapeDtypeStruct((4099,), jnp.int32), options).compile()
     planned = kernel.plan_tiles(queries, keys, options).nbytes
     assert planned <= tile_bytes
@@ -140,8 +142,8 @@ def test_compiled_memory_is_within_the_plan(distance, tile_bytes, dtype):
 
 
 def test_too_little_memory_is_refused():
-    with pytest.raises(errors.UserError, match="search memory of 999 bytes: at least .* are needed"):
-        search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "forward", 3, tile_bytes=999)
+    with pytest.raises(errors.UserError, match="search memory of 799 bytes: at least .* are needed"):
+        search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "forward", 3, tile_bytes=799)
 
 
 def test_approximate_search_is_exact_off_tpu(monkeypatch):
