@@ -5,7 +5,6 @@ that search by Euclidean distance also have the number that makes all anchors eq
 """
 
 import functools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,22 +70,20 @@ def _measure(
     options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
     references = store.codec.references(store.anchors.keys, distance)
     keys = _affine(store.codec.measured_by(distance).prepare(references))
-    peers = _Peers(keys, settings.k) if store.nbytes <= MAX_PEER_BYTES else None
-    heads_rows = head.rows_VE if distance.mean_row == "query" or isinstance(store.codec, codec.Dense) else None
+    rows_VE = head.rows_VE if distance.mean_row == "query" or isinstance(store.codec, codec.Dense) else None
     for count in settings.queries:
         states, plan = _states(head, count, 2), store.plan(count, options)
         queries = store.codec.queries(states, distance)
         vectors_QW = _affine(queries).vector
-        project = functools.partial(_project, heads_rows, states.hidden_NE, kind == "factored")
-        product = functools.partial(_product, keys.vector, vectors_QW)
         work: Work = {
             "from_states": functools.partial(store.search, states, options),
             "from_keys": functools.partial(kernel.search, queries, references, store.anchors.labels_N, plan.kernel),
-            "product": product,
-            "products": functools.partial(_both, project, product),
+            "product": functools.partial(_product, keys.vector, vectors_QW),
+            "head": functools.partial(_project, rows_VE, states.hidden_NE, kind == "factored"),
         }
-        work |= peers.work(np.asarray(vectors_QW)) if peers else {}
-        seconds = timing.medians({name: _turn(each) for name, each in work.items()}, settings.repetitions)
+        work |= _peers(keys, vectors_QW, settings.k) if store.nbytes <= MAX_PEER_BYTES else {}
+        turns = {name: timing.stopwatch(each) for name, each in work.items()}
+        seconds = timing.medians(turns, settings.repetitions, processes.SETTLE_SECONDS)
         found = work["from_keys"]().indices_Qk
         yield {
             "store": kind,
@@ -95,7 +92,7 @@ def _measure(
             "mb": store.nbytes / 1e6,
             "mb_in_search": plan.nbytes / 1e6,
             "from_states": count / seconds["from_states"],
-            "share_of_products": seconds["products"] / seconds["from_states"],
+            "share_of_products": (seconds["head"] + seconds["product"]) / seconds["from_states"],
             "from_keys": count / seconds["from_keys"],
             "share_of_product": seconds["product"] / seconds["from_keys"],
             **{name: count / seconds[name] if name in seconds else "-" for name in PEERS},
@@ -106,38 +103,28 @@ def _measure(
         }
 
 
-class _Peers:
-    """Other libraries with the same anchors."""
-
-    def __init__(self, keys: distances.Affine, k: int):
-        self.k, self.keys_NW = k, np.column_stack([keys.vector, -keys.offset]).astype(np.float32)
-        squares_N = (self.keys_NW**2).sum(-1)
-        long_NW = np.column_stack([self.keys_NW, np.sqrt(squares_N.max() - squares_N)])
-        self.nearest = sklearn.neighbors.NearestNeighbors(n_neighbors=k, algorithm="brute").fit(long_NW)
-        if faiss:
-            self.indices = faiss.IndexFlatIP(self.keys_NW.shape[1]), faiss.IndexFlatL2(long_NW.shape[1])
-            self.indices[0].add(self.keys_NW)
-            self.indices[1].add(long_NW)
-
-    def work(self, queries_QW: np.ndarray) -> Work:
-        """Return the search of each library, from the queries' vectors to the places of the nearest anchors."""
-        queries_QW = np.column_stack([queries_QW, np.ones(len(queries_QW), np.float32)])
-        long_QW, k = np.column_stack([queries_QW, np.zeros(len(queries_QW), np.float32)]), self.k
-        work: Work = {
-            "numpy": lambda: np.argpartition(queries_QW @ self.keys_NW.T, -k)[:, -k:],
-            "sklearn": lambda: self.nearest.kneighbors(long_QW)[1],
-        }
-        if torch:
-            queries, keys = torch.from_numpy(queries_QW), torch.from_numpy(self.keys_NW)
-            work["torch"] = lambda: torch.topk(queries @ keys.T, k).indices.numpy()
-        if faiss:
-            work["faiss_ip"] = lambda: self.indices[0].search(queries_QW, k)[1]
-            work["faiss_l2"] = lambda: self.indices[1].search(long_QW, k)[1]
-        return work
-
-
-def _both(*works: Callable[[], Any]) -> list[Any]:
-    return [work() for work in works]
+def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:
+    """Return the search of each other library, from vectors to the places of the nearest anchors."""
+    keys_NW = np.column_stack([keys.vector, -keys.offset]).astype(np.float32)
+    queries_QW = np.column_stack([vectors_QW, np.ones(len(vectors_QW), np.float32)]).astype(np.float32)
+    squares_N = (keys_NW**2).sum(-1)
+    long_NW = np.column_stack([keys_NW, np.sqrt(squares_N.max() - squares_N)])
+    long_QW = np.column_stack([queries_QW, np.zeros(len(queries_QW), np.float32)])
+    nearest = sklearn.neighbors.NearestNeighbors(n_neighbors=k, algorithm="brute").fit(long_NW)
+    work: Work = {
+        "numpy": lambda: np.argpartition(queries_QW @ keys_NW.T, -k)[:, -k:],
+        "sklearn": lambda: nearest.kneighbors(long_QW)[1],
+    }
+    if torch:
+        queries, anchors = torch.from_numpy(queries_QW), torch.from_numpy(keys_NW)
+        work["torch"] = lambda: torch.topk(queries @ anchors.T, k).indices.numpy()
+    if faiss:
+        by_product, by_l2 = faiss.IndexFlatIP(keys_NW.shape[1]), faiss.IndexFlatL2(long_NW.shape[1])
+        by_product.add(keys_NW)
+        by_l2.add(long_NW)
+        work["faiss_ip"] = lambda: by_product.search(queries_QW, k)[1]
+        work["faiss_l2"] = lambda: by_l2.search(long_QW, k)[1]
+    return work
 
 
 def _affine(rows: Any) -> distances.Affine:
@@ -147,16 +134,6 @@ def _affine(rows: Any) -> distances.Affine:
 
 def _recall(found_Qk: Any, others_Qk: np.ndarray) -> float:
     return float(np.mean([np.isin(*pair) for pair in zip(np.asarray(found_Qk), others_Qk, strict=True)]))
-
-
-def _turn(work: Callable[[], Any]) -> timing.Turn:
-    measure = timing.stopwatch(work)
-
-    def turn() -> float:
-        time.sleep(processes.SETTLE_SECONDS)
-        return measure()
-
-    return turn
 
 
 def _store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store_lib.Store:

@@ -136,8 +136,7 @@ class Codec(codec.Codec):
     def log_probabilities(self, keys: Keys, distance: distances.Distance) -> Array:
         if distance.reads_label_words:
             return self.references(keys, distance)
-        rows = placement.ROWS_OF_LOGITS
-        return placement.map_rows(_log_probabilities, self.frame, keys, rows_per_tile=rows)
+        return placement.map_rows(_log_probabilities, self.frame, keys, tile=placement.ROWS_OF_LOGITS)
 
 
 def _keeps_mean_rows(built_for: str) -> bool:

@@ -48,8 +48,8 @@ class Options:
         tile_bytes: bounds the working memory on each device.
         approximate_recall: find each neighbour with at least this probability, by `jax.lax.approx_max_k`: fast on TPUs, while other
             devices sort and stay exact.
-        cached_bytes: bounds the keys and distances of each of several tiles. Anchors are cut into tiles for this bound alone
-            only if their keys, which are copied, are at most twice as large as their distances.
+        cached_bytes: bounds the anchors of a tile with their distances, unless their keys are over twice as large as these: a
+            tile of several copies its keys.
         deterministic: give all tiles one size, so that a distance does not depend on the number of queries or anchors. The
             queries and each device's keys must be multiples of that size.
     """
@@ -101,7 +101,7 @@ def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Queries and anchors per tile, and the working bytes of a search beside the keys, two copies of the queries, and the result."""
+    """Queries and anchors per tile, and the working bytes of a search beside the keys, the queries and the result."""
 
     queries: int
     anchors: int
@@ -126,12 +126,13 @@ def plan_tiles(queries: Any, keys: Any, options: Options) -> Tiles:
     query_bytes = rows_per_tile * _QUERY_COPIES * float32
     anchor_bytes = float32 * (options.distance.copies + (stored < float32)) + rows_per_tile * _DISTANCE_COPIES * 4
     room = tile_bytes - query_bytes
-    limit = room if stored > 2 * anchor_bytes else min(room, options.cached_bytes)
-    if num_anchors * anchor_bytes <= limit and not deterministic:
+    if stored <= 2 * anchor_bytes and not deterministic:
+        room = min(room, options.cached_bytes)
+    if num_anchors * anchor_bytes <= room and not deterministic:
         return Tiles(rows_per_tile, num_anchors, query_bytes + num_anchors * anchor_bytes)
     anchor_bytes += stored
     fewest = placement.TILE if deterministic else 1
-    anchors_per_tile = min(fewest if deterministic else num_anchors, min(room, options.cached_bytes) // anchor_bytes)
+    anchors_per_tile = min(fewest if deterministic else num_anchors, room // anchor_bytes)
     if anchors_per_tile > GROUP:
         anchors_per_tile -= anchors_per_tile % GROUP
     if anchors_per_tile < fewest:

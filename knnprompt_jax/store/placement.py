@@ -108,17 +108,13 @@ def stream(anchors: Anchors, count: int) -> Iterator[tuple[int, Anchors]]:
         yield start, current
 
 
-def map_rows(
-    function: Callable[..., Any], shared: Any, rows: Any, *options: Any, rows_per_tile: int = ROWS_PER_TILE
-) -> Any:
+def map_rows(function: Callable[..., Any], shared: Any, rows: Any, *options: Any, tile: int = ROWS_PER_TILE) -> Any:
     """Return `function(shared, row, *options)` for every row, tile by tile, in float32 products; options are static.
 
     Rows that are split over a mesh are processed where they lie, and so is the result; `shared` is copied to each device.
     """
     mesh, axes = split_over(rows)
-    return _map_rows(
-        shared, rows, function=function, options=options, rows_per_tile=rows_per_tile, mesh=mesh, axes=axes
-    )
+    return _map_rows(shared, rows, function=function, options=options, tile=tile, mesh=mesh, axes=axes)
 
 
 def split_over(rows: Any) -> tuple[Mesh | None, Any]:
@@ -130,19 +126,12 @@ def split_over(rows: Any) -> tuple[Mesh | None, Any]:
     return None, None
 
 
-@functools.partial(jax.jit, static_argnames=("function", "options", "rows_per_tile", "mesh", "axes"))
+@functools.partial(jax.jit, static_argnames=("function", "options", "tile", "mesh", "axes"))
 def _map_rows(
-    shared: Any,
-    rows: Any,
-    *,
-    function: Callable[..., Any],
-    options: tuple,
-    rows_per_tile: int,
-    mesh: Mesh | None,
-    axes: Any,
+    shared: Any, rows: Any, *, function: Callable[..., Any], options: tuple, tile: int, mesh: Mesh | None, axes: Any
 ) -> Any:
     def run(shared: Any, rows: Any) -> Any:
-        batch_size = min(rows_per_tile, max(1, num_rows(rows)))
+        batch_size = min(tile, max(1, num_rows(rows)))
         return jax.lax.map(lambda row: function(shared, row, *options), rows, batch_size=batch_size)
 
     if mesh is not None:

@@ -28,8 +28,8 @@ def represent(
     - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": not renormalised;
     - "hidden": the hidden state [E] after the last normalisation.
     """
-    options, rows = (representation, tuple(label_ids), then), placement.ROWS_OF_LOGITS
-    return placement.map_rows(_represent, head, states, *options, rows_per_tile=rows)
+    options = representation, tuple(label_ids), then
+    return placement.map_rows(_represent, head, states, *options, tile=placement.ROWS_OF_LOGITS)
 
 
 def of_label_words(logp_NC: Array, representation: str) -> Array:
