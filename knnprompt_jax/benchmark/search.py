@@ -34,7 +34,7 @@ except ImportError:
 Array = jax.Array
 Work = dict[str, Callable[[], Any]]
 NUM_CLASSES = 2
-DISTINCT = 16384
+DISTINCT = 4096
 LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, like those of trained models.
 PEERS = ("numpy", "torch", "faiss_ip", "faiss_l2", "sklearn")
 MAX_PEER_BYTES = 10**9  # The peers copy larger stores too often for the memory of a usual machine.

@@ -138,7 +138,9 @@ class Dense(Codec):
         return DenseKeys(values_NV.astype(self.key_dtype))
 
     def queries(self, states: lm.States, distance: distances.Distance) -> Array:
-        return representations.represent(self.head, states, distance.representation, self.label_ids, distance.ask)
+        return representations.represent(
+            self.head, states, distance.representation, self.label_ids, distance.prepare_query
+        )
 
     def working_bytes(self, num_queries: int) -> int:
         return 3 * 4 * placement.ROWS_OF_LOGITS * len(self.head)

@@ -38,8 +38,8 @@ class Distance:
         unit: the unit of its values.
         representation: what is compared, as in `representations.represent`.
         measure: maps a prepared query and prepared anchors to distances [N].
-        ask: prepares a query [W] for `measure`, before the search.
-        prepare: prepares keys [N, W] of a tile of anchors for `measure`; called once per tile.
+        prepare: maps keys [N, W] of a tile of anchors to the argument of `measure`; called once per tile.
+        prepare_query: maps a query [W] to the argument of `measure`, before the search.
         copies: the number of arrays as large as the keys that `prepare` makes; a search plans its memory with it.
         direction: the direction of a KL divergence, one of `DIRECTIONS`; empty for other distances.
         mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head.
@@ -54,8 +54,8 @@ class Distance:
     unit: str
     representation: str
     measure: Callable[[Any, Any], Array]
-    ask: Callable[[Any], Any] = lambda query: query
     prepare: Callable[[Any], Any] = lambda keys: keys
+    prepare_query: Callable[[Any], Any] = lambda query: query
     copies: int = 0
     direction: str = ""
     mean_row: str = ""
@@ -110,8 +110,8 @@ _FORWARD = Distance(
     "nats",
     "distribution",
     _inner_product,
-    ask=_expectations,
     prepare=_logarithms,
+    prepare_query=_expectations,
     direction="forward",
     mean_row="query",
     terms=lambda logp_W, logk_NW: np.exp(logp_W) * (logp_W - logk_NW),
@@ -123,8 +123,8 @@ _RELEASED = Distance(
     "nats",
     "distribution",
     _inner_product,
-    ask=_logarithms,
     prepare=_expectations,
+    prepare_query=_logarithms,
     copies=1,
     direction="released",
     mean_row="anchor",

@@ -111,7 +111,7 @@ class Codec(codec.Codec):
         keys = placement.map_rows(_state_key, self.frame, states)
         if distance.mean_row == "anchor":
             return distances.Affine(keys.hidden_NE, keys.log_z_N)
-        return jax.vmap(distance.ask)(self.references(keys, distance))
+        return jax.vmap(distance.prepare_query)(self.references(keys, distance))
 
     def references(self, keys: Keys, distance: distances.Distance) -> Any:
         if distance.mean_row == "query":

@@ -1,4 +1,4 @@
-"""The search kernel: distances of a query to all anchors, the k smallest, their vote. Written for one query and vmapped.
+"""The search kernel: distances of queries to all anchors, the k smallest, their vote.
 
 A `distances.Distance` compares keys and queries.
 Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest anchor).
@@ -26,7 +26,7 @@ from knnprompt_jax.store import distances, placement
 Array = jax.Array
 QUERIES_PER_TILE = 256
 TILE_BYTES = 512 * 2**20
-GROUP = 64
+GROUP = 64  # Anchors of which only the nearest is sorted at first.
 _QUERY_COPIES, _DISTANCE_COPIES = 1, 3  # XLA's copies of a tile's queries and distances, at most.
 
 
@@ -167,18 +167,18 @@ def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Opti
         tied, first = jax.lax.optimization_barrier(((keys, labels_N), first))
         start, (keys_n, labels_n) = _tile(tied, first, num_anchors, tiles.anchors)
         prepared_n = distance.prepare(jax.tree.map(lambda array: array.astype(jnp.float32), keys_n))
-        hidden_n = (start + jnp.arange(tiles.anchors) < first) | (labels_n < 0)
+        skipped_n = (start + jnp.arange(tiles.anchors) < first) | (labels_n < 0)
 
-        def ask(merged: Neighbours, first: Array) -> tuple[Neighbours, None]:
+        def answer(merged: Neighbours, first: Array) -> tuple[Neighbours, None]:
             begin, (queries_q, best_q) = _tile((queries, best), first, num_queries, tiles.queries)
             distances_nq = jax.vmap(distance.measure, (0, None), 1)(queries_q, prepared_n)
-            nearness_nq = jnp.where(hidden_n[:, None], -jnp.inf, -distances_nq)
+            nearness_nq = jnp.where(skipped_n[:, None], -jnp.inf, -distances_nq)
             nearness_qk, places_qk = _nearest(nearness_nq, min(k, tiles.anchors), options.approximate_recall)
             near = merge([best_q, Neighbours(-nearness_qk, start + places_qk, labels_n[places_qk])], k)
             put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=begin, axis=0)
             return jax.tree.map(put, merged, near), None
 
-        return jax.lax.scan(ask, best, jnp.arange(0, num_queries, tiles.queries))
+        return jax.lax.scan(answer, best, jnp.arange(0, num_queries, tiles.queries))
 
     with jax.named_scope("search"), jax.default_matmul_precision("highest"):
         shape = (num_queries, k)

@@ -10,7 +10,7 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, kernel, placement
 
-CPU_CACHED_BYTES = 24 * 2**20
+CPU_CACHED_BYTES = 24 * 2**20  # Larger arrays get fresh pages from the system at each step.
 
 
 @dataclasses.dataclass(frozen=True)
