@@ -1,7 +1,7 @@
-"""Searching a store: queries per second and bytes, beside other libraries.
+"""Searching a store: queries per second and bytes, beside the bare matrix products and other libraries.
 
-Every library computes with the same number of float32 numbers per anchor: JAX and NumPy the bare matrix product, FAISS and scikit-learn an
-exact search by inner product and by Euclidean distance.
+Every library has the same anchors and queries. Those that search by inner product have the anchors' offsets as one more number; those
+that search by Euclidean distance also have the number that makes all anchors equally long.
 """
 
 import functools
@@ -14,11 +14,11 @@ import numpy as np
 import sklearn.neighbors
 
 from knnprompt_jax import errors, lm
+from knnprompt_jax.benchmark import processes, timing
 from knnprompt_jax.benchmark import settings as settings_lib
-from knnprompt_jax.benchmark import timing
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.planning import workload
-from knnprompt_jax.store import distances, kernel
+from knnprompt_jax.store import codec, distances, kernel, placement
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -26,10 +26,18 @@ try:
     import faiss
 except ImportError:
     faiss = None  # type: ignore[assignment]
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
 
 Array = jax.Array
+Work = dict[str, Callable[[], Any]]
 NUM_CLASSES = 2
+DISTINCT = 4096
 LOGIT_SCALE = 2.0  # Standard deviation in nats: peaked distributions, like those of trained models.
+PEERS = ("numpy", "torch", "faiss_ip", "faiss_l2", "sklearn")
+MAX_PEER_BYTES = 10**9  # The peers copy larger stores too often for the memory of a usual machine.
 
 
 def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> dict[str, Any]:
@@ -57,44 +65,94 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
 def _measure(
     settings: settings_lib.BenchmarkSettings, head: head_lib.Head, kind: str, anchors: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each number of queries: bytes, queries per second, and the share of the bare product's speed."""
-    classes = np.arange(anchors) % NUM_CLASSES
-    states = _states(head, anchors, 1)
-    store = store_lib.build(
-        store_lib.StoreOptions(kind=kind), settings.distance, head, states, classes, range(NUM_CLASSES)
-    )
+    """Yield a row for each number of queries: bytes, queries per second, shares of the bare products' speed, and the peers' recall."""
+    store = _store(head, kind, settings.distance, anchors)
     options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
     references = store.codec.references(store.anchors.keys, distance)
-    how = kernel.Options(options.k, store.codec.measured_by(distance))
-    leaves = jax.tree.leaves(references)
-    width = max(leaf.shape[-1] for leaf in leaves if leaf.ndim > 1)
-    numbers_NW = _numbers(anchors, width)
-    nearest = sklearn.neighbors.NearestNeighbors(n_neighbors=options.k, algorithm="brute").fit(numbers_NW)
-    if faiss:
-        index = faiss.IndexFlatIP(width)
-        index.add(numbers_NW)
+    keys = _affine(store.codec.measured_by(distance).prepare(references))
+    rows_VE = head.rows_VE if distance.mean_row == "query" or isinstance(store.codec, codec.Dense) else None
     for count in settings.queries:
-        states, numbers_QW = _states(head, count, 2), _numbers(count, width)
-        keys = store.codec.queries(states, distance)
-        work: dict[str, Callable[[], Any]] = {
+        states, plan = _states(head, count, 2), store.plan(count, options)
+        queries = store.codec.queries(states, distance)
+        vectors_QW = _affine(queries).vector
+        work: Work = {
             "from_states": functools.partial(store.search, states, options),
-            "from_keys": functools.partial(kernel.search, keys, references, store.anchors.labels_N, how),
-            "product": functools.partial(_product, jnp.asarray(numbers_NW), jnp.asarray(numbers_QW)),
-            "numpy": functools.partial(np.matmul, numbers_NW, numbers_QW.T),
-            "sklearn": functools.partial(nearest.kneighbors, numbers_QW),
+            "from_keys": functools.partial(kernel.search, queries, references, store.anchors.labels_N, plan.kernel),
+            "product": functools.partial(_product, keys.vector, vectors_QW),
+            "head": functools.partial(_project, rows_VE, states.hidden_NE, kind == "factored"),
         }
-        if faiss:
-            work["faiss"] = functools.partial(index.search, numbers_QW, options.k)
-        seconds = timing.medians({name: timing.stopwatch(each) for name, each in work.items()}, settings.repetitions)
+        work |= _peers(keys, vectors_QW, settings.k) if store.nbytes <= MAX_PEER_BYTES else {}
+        turns = {name: timing.stopwatch(each) for name, each in work.items()}
+        seconds = timing.medians(turns, settings.repetitions, processes.SETTLE_SECONDS)
+        found = work["from_keys"]().indices_Qk
         yield {
             "store": kind,
             "anchors": anchors,
             "queries": count,
             "mb": store.nbytes / 1e6,
-            "mb_in_search": store.plan(count, options).nbytes / 1e6,
-            **{name: count / value for name, value in seconds.items()},
+            "mb_in_search": plan.nbytes / 1e6,
+            "from_states": count / seconds["from_states"],
+            "share_of_products": (seconds["head"] + seconds["product"]) / seconds["from_states"],
+            "from_keys": count / seconds["from_keys"],
             "share_of_product": seconds["product"] / seconds["from_keys"],
+            **{name: count / seconds[name] if name in seconds else "-" for name in PEERS},
+            **{
+                f"recall_by_{means}": min((_recall(found, work[name]()) for name in names if name in work), default="-")
+                for means, names in (("product", PEERS[:3]), ("l2", PEERS[3:]))
+            },
         }
+
+
+def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:
+    """Return the search of each other library, from vectors to the places of the nearest anchors."""
+    keys_NW = np.column_stack([keys.vector, -keys.offset]).astype(np.float32)
+    queries_QW = np.column_stack([vectors_QW, np.ones(len(vectors_QW), np.float32)]).astype(np.float32)
+    squares_N = (keys_NW**2).sum(-1)
+    long_NW = np.column_stack([keys_NW, np.sqrt(squares_N.max() - squares_N)])
+    long_QW = np.column_stack([queries_QW, np.zeros(len(queries_QW), np.float32)])
+    nearest = sklearn.neighbors.NearestNeighbors(n_neighbors=k, algorithm="brute").fit(long_NW)
+    work: Work = {
+        "numpy": lambda: np.argpartition(queries_QW @ keys_NW.T, -k)[:, -k:],
+        "sklearn": lambda: nearest.kneighbors(long_QW)[1],
+    }
+    if torch:
+        queries, anchors = torch.from_numpy(queries_QW), torch.from_numpy(keys_NW)
+        work["torch"] = lambda: torch.topk(queries @ anchors.T, k).indices.numpy()
+    if faiss:
+        by_product, by_l2 = faiss.IndexFlatIP(keys_NW.shape[1]), faiss.IndexFlatL2(long_NW.shape[1])
+        by_product.add(keys_NW)
+        by_l2.add(long_NW)
+        work["faiss_ip"] = lambda: by_product.search(queries_QW, k)[1]
+        work["faiss_l2"] = lambda: by_l2.search(long_QW, k)[1]
+    return work
+
+
+def _affine(rows: Any) -> distances.Affine:
+    """Return the vectors and offsets whose inner products rank like the distances; rows without an offset are of a Euclidean one."""
+    return rows if isinstance(rows, distances.Affine) else distances.Affine(rows, (rows**2).sum(-1) / 2)
+
+
+def _recall(found_Qk: Any, others_Qk: np.ndarray) -> float:
+    return float(np.mean([np.isin(*pair) for pair in zip(np.asarray(found_Qk), others_Qk, strict=True)]))
+
+
+def _store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store_lib.Store:
+    """Return a store of random anchors; those beyond `DISTINCT` repeat the others' keys with small differences, to be made quickly."""
+    distinct = min(anchors, DISTINCT)
+    classes, options = np.arange(anchors) % NUM_CLASSES, store_lib.StoreOptions(kind=kind)
+    states = _states(head, distinct, 1)
+    store = store_lib.build(options, distance, head, states, classes[:distinct], range(NUM_CLASSES))
+    if anchors == distinct:
+        return store
+    scale_N = 1 + 1e-3 * jax.random.normal(jax.random.key(3), (anchors,))
+
+    def repeat(leaf: Array) -> Array:
+        return (jnp.resize(leaf, (anchors, *leaf.shape[1:])).T * scale_N).T
+
+    keys = jax.tree.map(repeat, store.anchors.keys)
+    return store_lib.Store.placed(
+        store.codec, placement.Anchors(keys, classes.astype(np.int32)), np.arange(anchors), None, options
+    )
 
 
 def _states(head: head_lib.Head, count: int, seed: int) -> lm.States:
@@ -108,10 +166,14 @@ def _log_partitions(head: head_lib.Head, hidden_NE: Array) -> Array:
 
 
 @jax.jit
-def _product(numbers_NW: Array, numbers_QW: Array) -> Array:
-    return jnp.matmul(numbers_NW, numbers_QW.T, precision="highest")
+def _product(keys_NW: Array, queries_QW: Array) -> Array:
+    return jnp.einsum("nw,qw->nq", keys_NW, queries_QW, precision="highest")
 
 
-def _numbers(rows: int, width: int) -> np.ndarray:
-    """Return random numbers [rows, width], repeated: for timing they serve like fresh ones and are made quickly."""
-    return np.resize(np.random.default_rng(0).standard_normal(2**20, np.float32), (rows, width))
+@functools.partial(jax.jit, static_argnames="back")
+def _project(rows_VE: Array | None, hidden_QE: Array, back: bool) -> Array | None:
+    """Return the head's products that a search from states cannot do without: logits, or what they weight (`back`)."""
+    if rows_VE is None:
+        return None
+    logits_VQ = jax.lax.optimization_barrier(_product(rows_VE, hidden_QE))
+    return jnp.einsum("vq,ve->qe", logits_VQ, rows_VE, precision="highest") if back else logits_VQ

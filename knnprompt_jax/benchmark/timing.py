@@ -27,12 +27,18 @@ def stopwatch(work: Callable[[], Any]) -> Turn:
     return turn
 
 
-def medians(turns: Mapping[str, Turn], repetitions: int) -> dict[str, float]:
-    """Return the median seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds."""
+def medians(turns: Mapping[str, Turn], repetitions: int, pause: float = 0.0) -> dict[str, float]:
+    """Return the median seconds of each contender: after an untimed turn, each has one turn in each of `repetitions` rounds.
+
+    A pause of some seconds before each turn lets the threads of the library before it come to rest.
+    """
     for turn in turns.values():
         turn()  # Compiles, and touches the memory.
-    rounds = [{name: turn() for name, turn in turns.items()} for _ in range(repetitions)]
-    return {name: statistics.median(seconds[name] for seconds in rounds) for name in turns}
+    seconds: dict[str, list[float]] = {name: [] for name in turns}
+    for name, turn in [*turns.items()] * repetitions:
+        time.sleep(pause)
+        seconds[name].append(turn())
+    return {name: statistics.median(each) for name, each in seconds.items()}
 
 
 def peak_bytes() -> tuple[int, str]:

@@ -86,6 +86,10 @@ class Codec(abc.ABC):
     def references(self, keys: Any, distance: distances.Distance) -> Any:
         """Return the keys of `kernel.search`."""
 
+    @abc.abstractmethod
+    def working_bytes(self, num_queries: int) -> int:
+        """Return an upper bound on the memory of `queries` beside its argument, its result and the head."""
+
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
         """Return the distance of `kernel.search`: this one, or `distances.AFFINE` in its place."""
         return distance
@@ -134,7 +138,12 @@ class Dense(Codec):
         return DenseKeys(values_NV.astype(self.key_dtype))
 
     def queries(self, states: lm.States, distance: distances.Distance) -> Array:
-        return representations.represent(self.head, states, distance.representation, self.label_ids)
+        return representations.represent(
+            self.head, states, distance.representation, self.label_ids, distance.prepare_query
+        )
+
+    def working_bytes(self, num_queries: int) -> int:
+        return 3 * 4 * placement.ROWS_OF_LOGITS * len(self.head)
 
     def references(self, keys: DenseKeys, distance: distances.Distance) -> Array:
         if distance.representation == _kept(self.built_for):

@@ -32,6 +32,7 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import codec, distances, placement, representations
 
 Array = jax.Array
+TILE = 2048  # Tokens of the vocabulary whose logits exist at a time.
 
 
 @struct.dataclass
@@ -92,21 +93,25 @@ class Codec(codec.Codec):
         centred = head_lib.Head(head.rows_VE.astype(jnp.float32) - constants["shift_E"])
         return cls(centred, tuple(label_ids), constants, **options)
 
+    def working_bytes(self, num_queries: int) -> int:
+        rows, width = min(placement.ROWS_PER_TILE, max(1, num_queries)), self.head.rows_VE.shape[1]
+        tokens = min(TILE, len(self.head))
+        return 4 * (2 * rows * tokens + tokens * width + 4 * rows * width)
+
     @property
     def frame(self) -> Frame:
         return Frame(self.head.rows_VE, **self.constants)
 
     def encode(self, states: lm.States) -> Keys:
-        with_mean_rows = _keeps_mean_rows(self.built_for)
-        return placement.map_rows(_encode, self.frame, states.hidden_NE, self.key_dtype, with_mean_rows)
+        return placement.map_rows(_encode, self.frame, states, self.key_dtype, _keeps_mean_rows(self.built_for))
 
     def queries(self, states: lm.States, distance: distances.Distance) -> Any:
         if distance.mean_row == "query":
-            return placement.map_rows(_mean_row_query, self.frame, states.hidden_NE)
+            return placement.map_rows(_mean_row_query, self.frame, states)
         keys = placement.map_rows(_state_key, self.frame, states)
         if distance.mean_row == "anchor":
             return distances.Affine(keys.hidden_NE, keys.log_z_N)
-        return self.references(keys, distance)
+        return jax.vmap(distance.prepare_query)(self.references(keys, distance))
 
     def references(self, keys: Keys, distance: distances.Distance) -> Any:
         if distance.mean_row == "query":
@@ -131,7 +136,7 @@ class Codec(codec.Codec):
     def log_probabilities(self, keys: Keys, distance: distances.Distance) -> Array:
         if distance.reads_label_words:
             return self.references(keys, distance)
-        return placement.map_rows(_log_probabilities, self.frame, keys)
+        return placement.map_rows(_log_probabilities, self.frame, keys, tile=placement.ROWS_OF_LOGITS)
 
 
 def _keeps_mean_rows(built_for: str) -> bool:
@@ -150,17 +155,30 @@ def _constants(head_VE: Array, centre_E: Array) -> dict[str, Array]:
         return {"shift_E": shift_E, "centre_E": centre_E, "log_z": log_z, "log_p_V": log_p_V}
 
 
-def _moments(frame: Frame, hidden_E: Array) -> tuple[Array, Array]:
-    """Return the log-partition of a state relative to the centre, and its gradient, the mean row of the head."""
-    logits_V = frame.log_p_V + frame.head_VE @ hidden_E
-    log_z = jax.nn.logsumexp(logits_V)
-    p_V = jnp.exp(logits_V - log_z)
-    return log_z, (p_V / p_V.sum()) @ frame.head_VE
+def _moments(frame: Frame, key: Keys) -> tuple[Array, Array]:
+    """Return the log-partition of a state relative to the centre, and its gradient, the mean row of the head.
+
+    The key's log-partition is an estimate that keeps exponentials in range.
+    """
+    vocabulary = len(frame.log_p_V)
+    tile = min(TILE, vocabulary)
+
+    def visit(sums: tuple[Array, Array], first: Array) -> tuple[tuple[Array, Array], None]:
+        start = jnp.minimum(first, vocabulary - tile)  # The last tile overlaps the one before.
+        rows_tE, log_p_t = (jax.lax.dynamic_slice_in_dim(each, start, tile) for each in (frame.head_VE, frame.log_p_V))
+        p_t = jnp.exp(log_p_t + rows_tE @ key.hidden_NE - key.log_z_N)
+        p_t = jnp.where(start + jnp.arange(tile) < first, 0, p_t)
+        return (sums[0] + p_t.sum(), sums[1] + p_t @ rows_tE), None
+
+    none = jnp.zeros_like(key.log_z_N), jnp.zeros_like(key.hidden_NE)
+    (total, sum_E), _ = jax.lax.scan(visit, none, jnp.arange(0, vocabulary, tile))
+    return key.log_z_N + jnp.log(total), sum_E / total
 
 
-def _encode(frame: Frame, hidden_E: Array, key_dtype: str, with_mean_row: bool) -> Keys:
-    hidden_E = _rounded(hidden_E - frame.centre_E, key_dtype)
-    log_z, mean_row_E = _moments(frame, hidden_E)
+def _encode(frame: Frame, state: lm.States, key_dtype: str, with_mean_row: bool) -> Keys:
+    key = _state_key(frame, state)
+    hidden_E = _rounded(key.hidden_NE, key_dtype)
+    log_z, mean_row_E = _moments(frame, Keys(hidden_E, key.log_z_N))
     if not with_mean_row:
         return Keys(hidden_E.astype(key_dtype), log_z)
     mean_row_E = _rounded(mean_row_E, key_dtype)
@@ -173,10 +191,10 @@ def _rounded(x_E: Array, dtype: str) -> Array:
     return jax.lax.reduce_precision(x_E, info.nexp, info.nmant)
 
 
-def _mean_row_query(frame: Frame, hidden_E: Array) -> distances.Affine:
-    hidden_E = hidden_E - frame.centre_E
-    log_z, mean_row_E = _moments(frame, hidden_E)
-    return distances.Affine(mean_row_E, mean_row_E @ hidden_E - log_z)
+def _mean_row_query(frame: Frame, state: lm.States) -> distances.Affine:
+    key = _state_key(frame, state)
+    log_z, mean_row_E = _moments(frame, key)
+    return distances.Affine(mean_row_E, mean_row_E @ key.hidden_NE - log_z)
 
 
 def _state_key(frame: Frame, state: lm.States) -> Keys:

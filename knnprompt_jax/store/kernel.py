@@ -1,4 +1,4 @@
-"""The search kernel: distances of a query to all anchors, the k smallest, their vote. Written for one query and vmapped.
+"""The search kernel: distances of queries to all anchors, the k smallest, their vote.
 
 A `distances.Distance` compares keys and queries.
 Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest anchor).
@@ -26,7 +26,8 @@ from knnprompt_jax.store import distances, placement
 Array = jax.Array
 QUERIES_PER_TILE = 256
 TILE_BYTES = 512 * 2**20
-_QUERY_COPIES, _DISTANCE_COPIES = 3, 3  # XLA's copies of a tile's queries and distances, at most.
+GROUP = 64  # Anchors of which only the nearest is sorted at first.
+_QUERY_COPIES, _DISTANCE_COPIES = 1, 3  # XLA's copies of a tile's queries and distances, at most.
 
 
 @struct.dataclass
@@ -47,6 +48,8 @@ class Options:
         tile_bytes: bounds the working memory on each device.
         approximate_recall: find each neighbour with at least this probability, by `jax.lax.approx_max_k`: fast on TPUs, while other
             devices sort and stay exact.
+        cached_bytes: bounds the anchors of a tile with their distances, unless their keys are over twice as large as these: a
+            tile of several copies its keys.
         deterministic: give all tiles one size, so that a distance does not depend on the number of queries or anchors. The
             queries and each device's keys must be multiples of that size.
     """
@@ -55,6 +58,7 @@ class Options:
     distance: distances.Distance
     tile_bytes: int = TILE_BYTES
     approximate_recall: float | None = None
+    cached_bytes: int = TILE_BYTES
     deterministic: bool = False
 
 
@@ -97,7 +101,7 @@ def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Queries and anchors per tile, and the working bytes of a search beside the keys, two copies of the queries, and the result."""
+    """Queries and anchors per tile, and the working bytes of a search beside the keys, the queries and the result."""
 
     queries: int
     anchors: int
@@ -121,11 +125,16 @@ def plan_tiles(queries: Any, keys: Any, options: Options) -> Tiles:
     rows_per_tile = max(1, min(QUERIES_PER_TILE, num_queries, affordable))
     query_bytes = rows_per_tile * _QUERY_COPIES * float32
     anchor_bytes = float32 * (options.distance.copies + (stored < float32)) + rows_per_tile * _DISTANCE_COPIES * 4
-    if (whole := query_bytes + num_anchors * anchor_bytes) <= tile_bytes and not deterministic:
-        return Tiles(rows_per_tile, num_anchors, whole)
+    room = tile_bytes - query_bytes
+    if stored <= 2 * anchor_bytes and not deterministic:
+        room = min(room, options.cached_bytes)
+    if num_anchors * anchor_bytes <= room and not deterministic:
+        return Tiles(rows_per_tile, num_anchors, query_bytes + num_anchors * anchor_bytes)
     anchor_bytes += stored
     fewest = placement.TILE if deterministic else 1
-    anchors_per_tile = min(fewest if deterministic else num_anchors, (tile_bytes - query_bytes) // anchor_bytes)
+    anchors_per_tile = min(fewest if deterministic else num_anchors, room // anchor_bytes)
+    if anchors_per_tile > GROUP:
+        anchors_per_tile -= anchors_per_tile % GROUP
     if anchors_per_tile < fewest:
         least = query_bytes + fewest * anchor_bytes
         raise errors.UserError(
@@ -151,28 +160,52 @@ def majority(labels_Qk: Array, *, num_classes: int, tie_break: str = "lowest") -
 
 def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
     tiles, num_anchors, distance = plan_tiles(queries, keys, options), len(labels_N), options.distance
-    k, top = min(options.k, num_anchors), jax.lax.top_k
-    if options.approximate_recall is not None:
-        top = functools.partial(jax.lax.approx_max_k, recall_target=options.approximate_recall)
+    num_queries, k = placement.num_rows(queries), min(options.k, num_anchors)
 
     def visit(best: Neighbours, first: Array) -> tuple[Neighbours, None]:
-        start = jnp.minimum(first, num_anchors - tiles.anchors)  # The last tile overlaps the one before.
         # The barrier ties the keys to this step: the compiler would widen 16-bit keys before the loop, all at once.
-        tied, start = jax.lax.optimization_barrier(((keys, labels_N), start))
-        cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=tiles.anchors)
-        keys_n, labels_n = jax.tree.map(cut, tied)
+        tied, first = jax.lax.optimization_barrier(((keys, labels_N), first))
+        start, (keys_n, labels_n) = _tile(tied, first, num_anchors, tiles.anchors)
         prepared_n = distance.prepare(jax.tree.map(lambda array: array.astype(jnp.float32), keys_n))
-        seen_n = start + jnp.arange(tiles.anchors) < first
+        skipped_n = (start + jnp.arange(tiles.anchors) < first) | (labels_n < 0)
 
-        def nearest(query_and_best: tuple[Any, Neighbours]) -> Neighbours:
-            query, best = query_and_best
-            nearness_n = jnp.where(seen_n | (labels_n < 0), -jnp.inf, -distance.measure(query, prepared_n))
-            nearness_k, places_k = top(nearness_n, min(k, tiles.anchors))
-            return merge([best, Neighbours(-nearness_k, start + places_k, labels_n[places_k])], k)
+        def answer(merged: Neighbours, first: Array) -> tuple[Neighbours, None]:
+            begin, (queries_q, best_q) = _tile((queries, best), first, num_queries, tiles.queries)
+            distances_nq = jax.vmap(distance.measure, (0, None), 1)(queries_q, prepared_n)
+            nearness_nq = jnp.where(skipped_n[:, None], -jnp.inf, -distances_nq)
+            nearness_qk, places_qk = _nearest(nearness_nq, min(k, tiles.anchors), options.approximate_recall)
+            near = merge([best_q, Neighbours(-nearness_qk, start + places_qk, labels_n[places_qk])], k)
+            put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=begin, axis=0)
+            return jax.tree.map(put, merged, near), None
 
-        return jax.lax.map(nearest, (queries, best), batch_size=tiles.queries), None
+        return jax.lax.scan(answer, best, jnp.arange(0, num_queries, tiles.queries))
 
     with jax.named_scope("search"), jax.default_matmul_precision("highest"):
-        shape = (placement.num_rows(queries), k)
+        shape = (num_queries, k)
         none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
-        return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, tiles.anchors))[0]
+        return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, tiles.anchors))[0] if num_queries else none
+
+
+def _tile(tree: Any, first: Array, num_rows: int, size: int) -> tuple[Array, Any]:
+    """Return the first row of a tile, and its rows of all arrays; the last tile overlaps the one before."""
+    start = jnp.minimum(first, num_rows - size)
+    return start, jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, start, size), tree)
+
+
+def _nearest(nearness_nq: Array, k: int, recall: float | None) -> tuple[Array, Array]:
+    """Return the k largest numbers of each query and their places, [q, k]; equal numbers in the order of their places.
+
+    The k largest lie in the k groups of rows whose maxima are largest. So only one number per group is sorted.
+    """
+    num_groups = -(-len(nearness_nq) // GROUP)
+    if recall is not None:
+        return jax.lax.approx_max_k(nearness_nq.T, k, recall_target=recall)
+    if num_groups < 2 * k:
+        return jax.lax.top_k(nearness_nq.T, k)
+    missing = num_groups * GROUP - len(nearness_nq)
+    nearness_gGq = jnp.pad(nearness_nq, ((0, missing), (0, 0)), constant_values=-jnp.inf)
+    nearness_gGq = nearness_gGq.reshape(num_groups, GROUP, -1)
+    groups_qk = jnp.sort(jax.lax.top_k(nearness_gGq.max(1).T, k)[1])
+    nearness_qkG = nearness_gGq[groups_qk, :, jnp.arange(len(groups_qk))[:, None]]
+    nearness_qk, places_qk = jax.lax.top_k(nearness_qkG.reshape(len(groups_qk), -1), k)
+    return nearness_qk, jnp.take_along_axis(groups_qk, places_qk // GROUP, -1) * GROUP + places_qk % GROUP

@@ -20,7 +20,8 @@ from knnprompt_jax import parallel
 Array = jax.Array
 PADDING = -1
 TILE = 256  # Anchors per tile of a deterministic store.
-ROWS_PER_TILE = 64
+ROWS_PER_TILE = 256  # Rows that a function is mapped over at a time,
+ROWS_OF_LOGITS = 64  # and where each of them has the logits of all tokens.
 
 
 @struct.dataclass
@@ -107,18 +108,13 @@ def stream(anchors: Anchors, count: int) -> Iterator[tuple[int, Anchors]]:
         yield start, current
 
 
-def map_rows(function: Callable[..., Any], shared: Any, rows: Any, *options: Any) -> Any:
+def map_rows(function: Callable[..., Any], shared: Any, rows: Any, *options: Any, tile: int = ROWS_PER_TILE) -> Any:
     """Return `function(shared, row, *options)` for every row, tile by tile, in float32 products; options are static.
 
     Rows that are split over a mesh are processed where they lie, and so is the result; `shared` is copied to each device.
     """
     mesh, axes = split_over(rows)
-    return _map_rows(shared, rows, function=function, options=options, mesh=mesh, axes=axes)
-
-
-def working_bytes(num_tokens: int) -> int:
-    """Return an upper bound on the memory of a mapped function that computes logits of all tokens: three copies per tile."""
-    return 3 * 4 * ROWS_PER_TILE * num_tokens
+    return _map_rows(shared, rows, function=function, options=options, tile=tile, mesh=mesh, axes=axes)
 
 
 def split_over(rows: Any) -> tuple[Mesh | None, Any]:
@@ -130,12 +126,12 @@ def split_over(rows: Any) -> tuple[Mesh | None, Any]:
     return None, None
 
 
-@functools.partial(jax.jit, static_argnames=("function", "options", "mesh", "axes"))
+@functools.partial(jax.jit, static_argnames=("function", "options", "tile", "mesh", "axes"))
 def _map_rows(
-    shared: Any, rows: Any, *, function: Callable[..., Any], options: tuple, mesh: Mesh | None, axes: Any
+    shared: Any, rows: Any, *, function: Callable[..., Any], options: tuple, tile: int, mesh: Mesh | None, axes: Any
 ) -> Any:
     def run(shared: Any, rows: Any) -> Any:
-        batch_size = min(ROWS_PER_TILE, max(1, num_rows(rows)))
+        batch_size = min(tile, max(1, num_rows(rows)))
         return jax.lax.map(lambda row: function(shared, row, *options), rows, batch_size=batch_size)
 
     if mesh is not None:

@@ -1,6 +1,7 @@
 """Representations that distances compare: functions of a prompt's state and the head."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +15,21 @@ OF_LABEL_WORDS = ("partial", "partial_raw")
 NORMALISED = ("distribution", "partial")
 
 
-def represent(head: head_lib.Head, states: lm.States, representation: str, label_ids: Sequence[int]) -> Array:
-    """Return one row per prompt, float32.
+def represent(
+    head: head_lib.Head,
+    states: lm.States,
+    representation: str,
+    label_ids: Sequence[int],
+    then: Callable[[Array], Any] = lambda row: row,
+) -> Any:
+    """Return `then(row)` of one row per prompt, float32.
 
     - "distribution": log-probabilities of all V tokens, the paper's method;
     - "partial": log-probabilities of the C label words, renormalised over them; "partial_raw": not renormalised;
     - "hidden": the hidden state [E] after the last normalisation.
     """
-    if representation == "distribution":
-        return log_probabilities(head, states)
-    if representation == "hidden":
-        return states.hidden_NE
-    return of_label_words(label_log_probabilities(head, states, label_ids), representation)
+    options = representation, tuple(label_ids), then
+    return placement.map_rows(_represent, head, states, *options, tile=placement.ROWS_OF_LOGITS)
 
 
 def of_label_words(logp_NC: Array, representation: str) -> Array:
@@ -35,12 +39,22 @@ def of_label_words(logp_NC: Array, representation: str) -> Array:
 
 def log_probabilities(head: head_lib.Head, states: lm.States) -> Array:
     """Return log p [N, V] in nats, normalised to float32's last digit; only the result has size N · V."""
-    return placement.map_rows(_log_probabilities, head, states)
+    return represent(head, states, "distribution", ())
 
 
 def label_log_probabilities(head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> Array:
     """Return log p of the label words, [N, C] in nats."""
     return placement.map_rows(_label_log_probabilities, head, states, tuple(label_ids))
+
+
+def _represent(
+    head: head_lib.Head, state: lm.States, representation: str, label_ids: tuple[int, ...], then: Callable[[Array], Any]
+) -> Any:
+    if representation == "distribution":
+        return then(_log_probabilities(head, state))
+    if representation == "hidden":
+        return then(state.hidden_NE)
+    return then(of_label_words(_label_log_probabilities(head, state, label_ids), representation))
 
 
 def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:

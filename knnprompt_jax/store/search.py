@@ -10,6 +10,8 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, kernel, placement
 
+CPU_CACHED_BYTES = 24 * 2**20  # Larger arrays get fresh pages from the system at each step.
+
 
 @dataclasses.dataclass(frozen=True)
 class SearchOptions:
@@ -54,7 +56,7 @@ def make_plan(
     distance, shards = distances.get(options.distance), mesh.size if mesh else 1
     query, key = _shapes(codec, anchors, distance)
     query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
-    left = memory - placement.working_bytes(len(codec.head))
+    left = memory - codec.working_bytes(num_queries)
     block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
     if codec.deterministic:  # Whole tiles of queries, and whole tiles of rows on each device.
         block = placement.filled_up(placement.ROWS_PER_TILE * shards, None, kernel.QUERIES_PER_TILE)
@@ -69,7 +71,9 @@ def make_plan(
         )
     sizes = _resized(query, block), _resized(key, searched)
     measured_by, recall = codec.measured_by(distance), options.approximate_recall
-    how = kernel.Options(options.k, measured_by, left, recall, codec.deterministic)
+    platform = mesh.devices.flat[0].platform if mesh else jax.default_backend()
+    cached = CPU_CACHED_BYTES if platform == "cpu" else left
+    how = kernel.Options(options.k, measured_by, left, recall, cached, codec.deterministic)
     tiles = kernel.plan_tiles(*sizes, how)
     return SearchPlan(block, transfer, tiles.anchors, how, memory - left + tiles.nbytes)
 

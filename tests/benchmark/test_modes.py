@@ -45,10 +45,13 @@ def test_search(small, tmp_path, distance):
     rows = record["search"]["queries_per_second"]
     shapes = [(row["store"], row["anchors"], row["queries"]) for row in rows]
     assert shapes == [("dense", 1024, 5), ("factored", 1024, 5)]
-    timed = ["from_states", "from_keys", "product", "numpy", "sklearn"]
+    timed = ["from_states", "from_keys", "share_of_product", "share_of_products", "numpy", "sklearn"]
     for row in rows:
         assert row["mb_in_search"] > 0 and all(row[name] > 0 for name in timed)
-        assert ("faiss" in row) == (importlib.util.find_spec("faiss") is not None)
+        peers = {"torch": ["torch"], "faiss": ["faiss_ip", "faiss_l2"]}
+        for library, names in peers.items():
+            assert all((row[name] == "-") == (importlib.util.find_spec(library) is None) for name in names)
+        assert row["recall_by_product"] > 0.99 and 0 <= row["recall_by_l2"] <= 1
     if distance == "forward":
         assert [round(1e6 * row["mb"]) for row in rows] == [1024 * (4 * 5120 + 4), 1024 * (4 * 257 + 4)]
     assert "from states" in text and distance in text

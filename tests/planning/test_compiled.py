@@ -67,7 +67,8 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors():
     pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
     rng, width, anchors = np.random.default_rng(0), 1600, 2**20
     head = head_lib.Head(jnp.asarray(rng.normal(size=(211, width)), jnp.float32), None)
-    states = lm.States(jnp.asarray(rng.normal(size=(8, width)), jnp.float32), jnp.zeros(8))
+    hidden_NE = jnp.asarray(rng.normal(size=(8, width)), jnp.float32)
+    states = lm.States(hidden_NE, jax.nn.logsumexp(head.logits(hidden_NE), -1))
     store = store_lib.build(store_lib.StoreOptions(kind="factored"), "forward", head, states, np.arange(8) % 2, (0, 1))
     distance, mesh = distances.get("forward"), compiled.mesh_of(targets.get("v5e:2x4").devices(), 8, 1)
     keys, queries = store.codec.references(store.anchors.keys, distance), store.codec.queries(states, distance)
@@ -84,4 +85,10 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors():
         abstract(store.anchors.labels_N, anchors, split[1]),
         *(kernel.Options(3, store.codec.measured_by(distance)), mesh, parallel.AXES),
     )
-    assert lowered.compile().memory_analysis().temp_size_in_bytes < anchors // 8 * width * 4
+    program, shard = lowered.compile(), anchors // 8
+    memory, cost = program.memory_analysis(), program.cost_analysis()
+    assert memory.temp_size_in_bytes < kernel.TILE_BYTES < shard * width * 4
+    assert cost["flops"] == pytest.approx(2 * 256 * shard * width, rel=0.05)
+    assert cost["bytes accessed"] < 4 * shard * (
+        width + 16 * 256
+    )  # The keys once, and several passes over the distances.

@@ -32,8 +32,11 @@ def definition(name, queries, keys):
 
 def search(queries, keys, name, k, labels=None, **options):
     labels = np.arange(len(keys)) if labels is None else labels
-    arrays = (jnp.asarray(array) for array in (queries, keys, labels))
-    return kernel.search(*arrays, kernel.Options(k, distances.get(name), **options))
+    queries, keys, labels = (jnp.asarray(array) for array in (queries, keys, labels))
+    distance = distances.get(name)
+    return kernel.search(
+        jax.vmap(distance.prepare_query)(queries), keys, labels, kernel.Options(k, distance, **options)
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,15 +70,18 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("num_queries, tile_bytes", [(1, 800), (kernel.QUERIES_PER_TILE + 1, kernel.TILE_BYTES)])
+@pytest.mark.parametrize(
+    "num_queries, num_anchors, k, tile_bytes",
+    [(1, 37, 37, 800), (kernel.QUERIES_PER_TILE + 1, 37, 37, kernel.TILE_BYTES), (2, 1009, 5, kernel.TILE_BYTES)],
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_distances_take_the_lower_index(name, num_queries, tile_bytes):
-    """37 anchors of three kinds, of which 1 is nearest, then 2, then 0: those of a kind come out in order of index."""
+def test_equal_distances_take_the_lower_index(name, num_queries, num_anchors, k, tile_bytes):
+    """Anchors of three kinds, of which 1 is nearest, then 2, then 0: those of a kind come out in order of index."""
     query, kinds = EXACT[name]
-    kind_N = np.random.default_rng(3).integers(0, 3, 37)
-    got = search(np.repeat(query, num_queries, 0), kinds[kind_N], name, 37, tile_bytes=tile_bytes)
+    kind_N = np.random.default_rng(3).integers(0, 3, num_anchors)
+    got = search(np.repeat(query, num_queries, 0), kinds[kind_N], name, k, tile_bytes=tile_bytes)
     np.testing.assert_array_equal(definition(name, query, kinds)[0].argsort(), [1, 2, 0])
-    expected = np.concatenate([np.flatnonzero(kind_N == kind) for kind in (1, 2, 0)])
+    expected = np.concatenate([np.flatnonzero(kind_N == kind) for kind in (1, 2, 0)])[:k]
     np.testing.assert_array_equal(got.indices_Qk, np.tile(expected, (num_queries, 1)))
 
 
@@ -131,7 +137,8 @@ def test_compiled_memory_is_within_the_plan(distance, tile_bytes, dtype):
         vector, offset = jax.ShapeDtypeStruct((count, 503), dtype), jax.ShapeDtypeStruct((count,), jnp.float32)
         return distances.Affine(vector, offset) if distance is distances.AFFINE else vector
 
-    queries, keys, options = shaped(300, jnp.float32), shaped(4099, dtype), kernel.Options(3, distance, tile_bytes)
+    queries, keys = jax.eval_shape(jax.vmap(distance.prepare_query), shaped(300, jnp.float32)), shaped(4099, dtype)
+    options = kernel.Options(3, distance, tile_bytes)
     compiled = kernel.search_on.lower(queries, keys, jax.ShapeDtypeStruct((4099,), jnp.int32), options).compile()
     planned = kernel.plan_tiles(queries, keys, options).nbytes
     assert planned <= tile_bytes
@@ -140,8 +147,8 @@ def test_compiled_memory_is_within_the_plan(distance, tile_bytes, dtype):
 
 
 def test_too_little_memory_is_refused():
-    with pytest.raises(errors.UserError, match="search memory of 999 bytes: at least .* are needed"):
-        search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "forward", 3, tile_bytes=999)
+    with pytest.raises(errors.UserError, match="search memory of 799 bytes: at least .* are needed"):
+        search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "forward", 3, tile_bytes=799)
 
 
 def test_approximate_search_is_exact_off_tpu(monkeypatch):

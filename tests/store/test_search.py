@@ -55,10 +55,10 @@ def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
     events, put, kernel_search = [], jax.device_put, kernel.search
     monkeypatch.setattr(jax, "device_put", lambda tree: events.append("put") or put(tree))
     monkeypatch.setattr(kernel, "search", lambda *args, **kw: events.append("search") or kernel_search(*args, **kw))
-    small = with_memory(world.build("factored", "forward"), 3.73)
+    small = with_memory(world.build("factored", "forward"), 1.73)
     plan = small.plan(len(world.queries), search.SearchOptions(3))
     assert plan.anchors_per_transfer < len(small) / 3
-    small.search(world.queries[: plan.queries_per_block], search.SearchOptions(3))
+    small.search(world.queries, search.SearchOptions(3))
     assert "".join(event[0] for event in events).startswith("ppspsps")
 
 
