@@ -10,6 +10,7 @@ from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import names, published, results
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import inputs
+from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.store import distances
 
 _AXES = {  # The axis that an option lists values of.
@@ -63,7 +64,7 @@ def facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
 
 def _of_record(record: Record, shipped: settings_lib.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
-    expected = inputs.resolved(shipped).to_dict()
+    expected = {**inputs.resolved(shipped).to_dict(), **run_lib.source_of(shipped)}
     values = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
     if record.method in registry.METHODS:
         draw = draws.Draw(record.seed, record.shots, record.demo_shots)

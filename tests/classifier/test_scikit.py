@@ -79,4 +79,4 @@ def test_processes_that_load_the_model_again_report_it(model, monkeypatch):
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a process")
     monkeypatch.setattr(language_model, "_LIVE", weakref.WeakSet())
     with pytest.warns(UserWarning, match="this process loads the model tiny too: with n_jobs=1 all fits share one"):
-        kp.LanguageModel.by_reference(*model._reference)
+        language_model.by_reference(*model._reference)

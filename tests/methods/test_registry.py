@@ -33,7 +33,7 @@ def test_every_method_applies_where_label_words_are_tokens(problem):
 
 @pytest.mark.parametrize("names", [["icl", "knnn"], ["all", "icl"], []])
 def test_unknown_method(problem, names):
-    with pytest.raises(errors.UserError, match="method.*choose from icl, .*linear_probe_log_p, or all"):
+    with pytest.raises(errors.UserError, match="method.*choose from icl, .*encoder_knn, or all"):
         registry.select(names, problem)
 
 
@@ -42,7 +42,7 @@ def test_label_words_of_several_tokens(problem):
     with pytest.raises(errors.UserError, match="'linc' does not apply: the label word 'a' .* has 2 tokens") as error:
         registry.select(["icl", "linc"], several)
     message = str(error.value)
-    assert "label_token='first'" in message and message.endswith("linear_probe, linear_probe_log_p")
+    assert "label_token='first'" in message and message.endswith("encoder_probe, encoder_knn")
     assert "methods that do: icl, icl_multi_token, knn" in message and "proca" not in message
     chosen, left_out = registry.select(["all"], several)
     assert set(left_out) == CALIBRATIONS | BY_NAME and len(chosen) + len(left_out) == len(registry.METHODS)

@@ -84,7 +84,7 @@ def test_local_files_and_shipped_models_come_before_the_hub(server, tmp_path, mo
     for name in ("./b.gguf", "b.gguf", "a/b/c:other.gguf"):
         assert message(name) == f"no such file: {name}"
     assert message("a" * 300).startswith("model 'aaaa") and "File name too long" in message("a" * 300)
-    assert message("") == "model='': choose smollm2, tiny, a folder, a file or a Hub name"
+    assert message("") == "model='': choose smollm2, gemma-3-270m, tiny, a folder, a file or a Hub name"
     assert message("notes.txt") == "no such folder or .gguf file: notes.txt"
     assert not server.requests
 
