@@ -6,8 +6,8 @@ docs/paper.md lists the names, what each grid runs, and what it costs.
 
 from typing import Any
 
-from knnprompt_jax.paper import experiments
+from knnprompt_jax.settings import grids
 
 
 def get_config(name: str = "few_shot") -> dict[str, Any]:
-    return experiments.get(name).config()
+    return grids.config(name)

@@ -9,13 +9,15 @@ PyTorch shares the device: on a GPU, set XLA_PYTHON_CLIENT_PREALLOCATE=false to 
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.benchmark import job, settings
-from knnprompt_jax.planning import report
+from knnprompt_jax.settings import planning
 
-FLAGS = app.Flags(settings.BenchmarkSettings)
+FLAGS = app.Flags(planning.BenchmarkSettings)
 
 
 def main() -> None:
+    from knnprompt_jax.benchmark import job
+    from knnprompt_jax.planning import report
+
     result = job.run(FLAGS.value)
     app.show(report.render(result))
     app.show(f"\nrecord: {report.write(FLAGS.value.output, 'benchmark', FLAGS.value, result)}")

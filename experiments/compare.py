@@ -8,13 +8,16 @@ Each record is written when its run ends; --resume continues after an interrupti
 `experiments/report.py --format=text` prints tables of the records of several commands.
 """
 
-from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import comparison, overview, settings
+from knnprompt_jax import app
+from knnprompt_jax.settings import shared
 
-FLAGS = app.Flags(settings.JobSettings)
+FLAGS = app.Flags(shared.ComparisonSettings)
 
 
 def main() -> None:
+    from knnprompt_jax import parallel
+    from knnprompt_jax.runs import comparison, overview
+
     records = comparison.run(FLAGS.value)
     if parallel.is_main():
         app.show(overview.describe_comparison(records))

@@ -5,12 +5,14 @@ python experiments/evaluate.py --store=my_classifier --input=test.csv --label_co
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.evaluation import job
+from knnprompt_jax.settings import commands
 
-FLAGS = app.Flags(job.EvaluationSettings)
+FLAGS = app.Flags(commands.EvaluationSettings)
 
 
 def main() -> None:
+    from knnprompt_jax.evaluation import job
+
     app.show(job.summarize(job.run(FLAGS.value)))
 
 

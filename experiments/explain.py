@@ -4,28 +4,19 @@ python experiments/explain.py --store=my_classifier --text="I was charged twice"
 python experiments/explain.py --store=my_classifier --text='{"title": "Invoice", "body": "I was charged twice"}'
 """
 
-import dataclasses
 import pathlib
 
-from knnprompt_jax import app, options, parallel
-from knnprompt_jax.classifier import estimator, saving
-from knnprompt_jax.prediction import rows
-from knnprompt_jax.runs import settings
+from knnprompt_jax import app
+from knnprompt_jax.settings import commands
 
-
-@dataclasses.dataclass(frozen=True)
-class ExplanationSettings(settings.SavedOptions):
-    """The classifier and the text."""
-
-    text: str = options.option(
-        "", "The text, or a JSON object with the fields if the classifier has several.", needed=True
-    )
-
-
-FLAGS = app.Flags(ExplanationSettings)
+FLAGS = app.Flags(commands.ExplanationSettings)
 
 
 def main() -> None:
+    from knnprompt_jax import parallel
+    from knnprompt_jax.classifier import estimator, saving
+    from knnprompt_jax.prediction import rows
+
     saved = saving.read(pathlib.Path(FLAGS.value.store))
     row = rows.of_text(saved.content.task, FLAGS.value.text)
     classifier = estimator.restore(saved, saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh_model)))

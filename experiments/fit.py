@@ -7,13 +7,16 @@ python experiments/fit.py --store=my_classifier --append=more.csv
 python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv --remove_ids=3,17
 """
 
-from knnprompt_jax import app, parallel
-from knnprompt_jax.runs import fitting
+from knnprompt_jax import app
+from knnprompt_jax.settings import commands
 
-FLAGS = app.Flags(fitting.FitSettings)
+FLAGS = app.Flags(commands.FitSettings)
 
 
 def main() -> None:
+    from knnprompt_jax import parallel
+    from knnprompt_jax.runs import fitting
+
     result = fitting.run(FLAGS.value)
     if parallel.is_main():
         app.show(fitting.summarize(result))

@@ -5,25 +5,16 @@ python experiments/knn_prompting.py --model=gpt2-xl --task=trec --data_dir=data 
 python experiments/knn_prompting.py --options.knn.k=5 --options.knn.distance=released
 """
 
-import dataclasses
+from knnprompt_jax import app
+from knnprompt_jax.settings import shared
 
-from knnprompt_jax import app, options, parallel
-from knnprompt_jax.runs import comparison, overview, settings
-
-
-@dataclasses.dataclass(frozen=True)
-class MainSettings(settings.JobSettings):
-    """The options of a comparison, with two methods by default."""
-
-    methods: str = options.option(
-        "icl,knn", "Names separated by commas (docs/methods.md lists them), or all that apply."
-    )
-
-
-FLAGS = app.Flags(MainSettings)
+FLAGS = app.Flags(shared.MainSettings)
 
 
 def main() -> None:
+    from knnprompt_jax import parallel
+    from knnprompt_jax.runs import comparison, overview
+
     records = comparison.run(FLAGS.value)
     if parallel.is_main():
         app.show(overview.describe_comparison(records))

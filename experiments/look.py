@@ -5,12 +5,14 @@ knnprompt fit --store=my_classifier --relabel=look/suggestions.csv    # after yo
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.report import look
+from knnprompt_jax.settings import commands
 
-FLAGS = app.Flags(look.LookOptions)
+FLAGS = app.Flags(commands.LookSettings)
 
 
 def main() -> None:
+    from knnprompt_jax.report import look
+
     app.show(look.run(FLAGS.value))
 
 

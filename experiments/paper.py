@@ -9,15 +9,15 @@ Rerun the same command to resume after an interruption: finished runs are not re
 from absl import flags
 
 from knnprompt_jax import app
-from knnprompt_jax.paper import experiments, grid
+from knnprompt_jax.settings import grids
 
-FLAGS = app.Flags(
-    lambda config: experiments.get(config.get("experiment", "")).settings, config="configs/paper.py:few_shot"
-)
+FLAGS = app.Flags(lambda config: grids.kind(config.get("experiment", "")), config="configs/paper.py:few_shot")
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "Print the plan and its cost, and run nothing.")
 
 
 def main() -> None:
+    from knnprompt_jax.paper import grid
+
     grid.run(FLAGS.value, DRY_RUN.value)
 
 

@@ -7,15 +7,17 @@ python experiments/plan.py --model=Qwen/Qwen3-32B --topology=h100:8 --compile=Fa
 No weights are read or downloaded. Plans for TPUs need their compiler: pip install 'knnprompt_jax[tpu]', 213 MB.
 """
 
-import jax
-
 from knnprompt_jax import app
-from knnprompt_jax.planning import job, report, settings
+from knnprompt_jax.settings import planning
 
-FLAGS = app.Flags(settings.PlanSettings)
+FLAGS = app.Flags(planning.PlanSettings)
 
 
 def main() -> None:
+    import jax
+
+    from knnprompt_jax.planning import job, report
+
     jax.config.update("jax_platforms", "cpu")  # Planning occupies no accelerator.
     result = job.run(FLAGS.value)
     app.show(report.render(result))

@@ -8,15 +8,18 @@ Rerun the same command to resume after an interruption.
 
 import sys
 
-from knnprompt_jax import app, parallel
-from knnprompt_jax.prediction import job, rows
+from knnprompt_jax import app
+from knnprompt_jax.settings import commands
 
-FLAGS = app.Flags(job.PredictionSettings)
+FLAGS = app.Flags(commands.PredictionSettings)
 
 
 def main() -> None:
+    from knnprompt_jax import parallel
+    from knnprompt_jax.prediction import job
+
     done = job.run(FLAGS.value)
-    stream = sys.stderr if FLAGS.value.output == rows.STANDARD else sys.stdout
+    stream = sys.stderr if FLAGS.value.output == commands.STANDARD else sys.stdout
     earlier = f" after {done.earlier} earlier" if done.earlier else ""
     if parallel.is_main():
         print(f"{done.rows} rows{earlier}, {done.rows / max(1e-9, done.seconds):.1f} rows/s", file=stream)

@@ -6,12 +6,14 @@ python experiments/report.py --records=results --format=markdown
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.paper import page
+from knnprompt_jax.settings import grids
 
-FLAGS = app.Flags(page.ReportSettings)
+FLAGS = app.Flags(grids.ReportSettings)
 
 
 def main() -> None:
+    from knnprompt_jax.paper import page
+
     app.show(page.run(FLAGS.value))
 
 

@@ -8,12 +8,14 @@ Each train row that is no demonstration is classified by all others.
 """
 
 from knnprompt_jax import app
-from knnprompt_jax.runs import tuning
+from knnprompt_jax.settings import commands
 
-FLAGS = app.Flags(tuning.TuningSettings)
+FLAGS = app.Flags(commands.TuningSettings)
 
 
 def main() -> None:
+    from knnprompt_jax.runs import tuning
+
     app.show(tuning.summarize(tuning.run(FLAGS.value)))
 
 

@@ -44,8 +44,7 @@ def demo_model(name: str = "smollm2", **options: Any) -> "LanguageModel":
     Raises:
         UserError: another name, or the package that has the model is not installed.
     """
-    from knnprompt_jax import lm
-    from knnprompt_jax.models import shipped
+    from knnprompt_jax import lm, shipped
 
     shipped.locate(name)
     return lm.LanguageModel.from_pretrained(name, **options)

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M | re.S))
 STEP = re.compile(
     r"^`(?P<file>[\w./]+)`:\n\n```\w+\n(?P<text>.*?)^```$"
-    r"|^In `(?P<changed>[\w./]+)`, (?P<tick>`+)(?P<old>.+?)(?P=tick) becomes (?P=tick)(?P<new>.+?)(?P=tick)\.$"
+    r"|^```diff\n(?P<diff>.*?)^```$"
     r"|^```bash\n(?P<commands>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -25,6 +25,14 @@ DONE = {
     "A model family": "1543714304",
     "A table of the paper": "page: report",
 }
+
+
+def change(root, file, hunk):
+    """Replace the lines of a hunk that stand after " " or "-", which the file has once, by those after " " or "+"."""
+    old, new = ("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] != other) for other in "+-")
+    before = (root / file).read_text(encoding="utf-8")
+    assert before.count(old) == 1, (file, old)
+    (root / file).write_text(before.replace(old, new), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +49,9 @@ def outputs(tmp_path_factory):
         for step in STEP.finditer(section):
             if step["file"]:
                 (copy / step["file"]).write_text(step["text"], encoding="utf-8")
-            elif step["changed"]:
-                path = copy / step["changed"]
-                before = path.read_text(encoding="utf-8")
-                assert before.count(step["old"]) == 1, (step["changed"], step["old"])
-                path.write_text(before.replace(step["old"], step["new"]), encoding="utf-8")
+            elif step["diff"]:
+                for hunk in step["diff"].removeprefix("--- ").split("\n--- "):
+                    change(copy, *hunk.split("\n", 1))
             else:
                 commands[name] += step["commands"].splitlines()
     done = subprocess.run(

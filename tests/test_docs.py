@@ -6,8 +6,7 @@ import re
 import pytest
 import yaml
 
-from knnprompt_jax import console, options
-from knnprompt_jax.models import shipped
+from knnprompt_jax import console, options, shipped
 from tests import commands, test_options_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

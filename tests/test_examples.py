@@ -12,6 +12,7 @@ import pytest
 import knnprompt_jax as kp
 from examples import pandas_udf
 from knnprompt_jax.prediction import job
+from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import catalogue, sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -33,7 +34,7 @@ def predicted(fitted, tmp_path_factory):
     fitted.save(folder / "store")
     TABLE.to_csv(folder / "rows.csv", index=False)
     places = {name: str(folder / path) for name, path in (("store", "store"), ("input", "rows.csv"))}
-    job.run(job.PredictionSettings(**places, output=str(folder / "out.jsonl")))
+    job.run(commands.PredictionSettings(**places, output=str(folder / "out.jsonl")))
     records = map(json.loads, (folder / "out.jsonl").read_text().splitlines())
     return {record["row"]: record["label"] for record in records}
 

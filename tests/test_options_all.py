@@ -25,7 +25,7 @@ from knnprompt_jax.evaluation import job as evaluation
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.report import look
 from knnprompt_jax.runs import comparison, fitting, tuning
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.tasks import catalogue
 
 BINARIES = sorted((pathlib.Path(__file__).resolve().parents[1] / "experiments").glob("*.py"))
@@ -149,13 +149,13 @@ class Loaded(Exception):
 
 TINY = {"model": "tiny", "output": "out", "store": "saved"}
 JOBS = {
-    "compare": (settings_lib.JobSettings, comparison.run, TINY | {"store": ""}),
-    "fit": (fitting.FitSettings, fitting.run, TINY | {"store": "new", "task": "demo"}),
-    "append": (fitting.FitSettings, fitting.run, TINY | {"append": "rows.csv"}),
-    "tune": (tuning.TuningSettings, tuning.run, TINY | {"store": ""}),
-    "predict": (prediction.PredictionSettings, prediction.run, {"store": "saved", "input": "rows.csv", "output": "out.csv"}),
-    "evaluate": (evaluation.EvaluationSettings, evaluation.run, {"store": "saved", "input": "rows.csv", "output": "page"}),
-    "look": (look.LookOptions, look.run, {"store": "saved", "output": "page"}),
+    "compare": (shared.ComparisonSettings, comparison.run, TINY | {"store": ""}),
+    "fit": (commands.FitSettings, fitting.run, TINY | {"store": "new", "task": "demo"}),
+    "append": (commands.FitSettings, fitting.run, TINY | {"append": "rows.csv"}),
+    "tune": (commands.TuningSettings, tuning.run, TINY | {"store": ""}),
+    "predict": (commands.PredictionSettings, prediction.run, {"store": "saved", "input": "rows.csv", "output": "out.csv"}),
+    "evaluate": (commands.EvaluationSettings, evaluation.run, {"store": "saved", "input": "rows.csv", "output": "page"}),
+    "look": (commands.LookSettings, look.run, {"store": "saved", "output": "page"}),
 }  # fmt: skip
 # These need a Hub or other processes.
 LEFT_OUT = {"model", "revision", "hub", "methods", "distributed.auto", "distributed.address"}

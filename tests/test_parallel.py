@@ -19,7 +19,7 @@ import knnprompt_jax as kp
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.runs import comparison, fitting
-from knnprompt_jax.runs import settings as runs_settings
+from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.tasks import catalogue, sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -203,9 +203,9 @@ def test_an_error_of_the_first_process_ends_all(tmp_path):
 @pytest.mark.parametrize(
     ("run", "options"),
     [
-        (prediction.run, prediction.PredictionSettings(store="x", input="a.csv", output="b.csv")),
-        (comparison.run, runs_settings.JobSettings(store="x")),
-        (fitting.run, fitting.FitSettings(store="x", append="a.csv")),
+        (prediction.run, commands.PredictionSettings(store="x", input="a.csv", output="b.csv")),
+        (comparison.run, shared.ComparisonSettings(store="x")),
+        (fitting.run, commands.FitSettings(store="x", append="a.csv")),
     ],
 )
 def test_processes_join_before_they_read_a_classifier(run, options, monkeypatch):

@@ -10,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
 
-from knnprompt_jax import lm  # noqa: E402
+from knnprompt_jax import lm, shipped  # noqa: E402
 from knnprompt_jax import states as states_lib  # noqa: E402
-from knnprompt_jax.models import shipped  # noqa: E402
 from knnprompt_jax.prompts import layout  # noqa: E402
-from knnprompt_jax.runs import comparison, settings  # noqa: E402
+from knnprompt_jax.runs import comparison  # noqa: E402
+from knnprompt_jax.settings import shared  # noqa: E402
 from knnprompt_jax.store import representations  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources, splits  # noqa: E402
 
@@ -91,7 +91,7 @@ def test_predictions_equal_those_of_whole_prompts(ours, theirs, train, rows, tmp
 
     files = {"train_file": write(tmp_path / "train.jsonl", train), "eval_file": write(tmp_path / "rows.jsonl", rows)}
     files["output"] = str(tmp_path / "records")
-    icl, knn = comparison.run(settings.JobSettings(methods="icl,knn", shots=4, demo_shots=2, seeds=(1,), **files))
+    icl, knn = comparison.run(shared.ComparisonSettings(methods="icl,knn", shots=4, demo_shots=2, seeds=(1,), **files))
     assert [TASK.labels.index(label) for label in icl.predicted] == logp_QV[:, label_ids].argmax(-1).tolist()
     got_Q = np.array([TASK.labels.index(label) for label in knn.predicted])
     assert got_Q[decided_Q].tolist() == np.array(votes_Q)[decided_Q].tolist()

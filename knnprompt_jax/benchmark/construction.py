@@ -11,12 +11,12 @@ from flax import nnx
 
 from knnprompt_jax import errors, lm, parallel, states
 from knnprompt_jax.benchmark import peers, processes, timing
-from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import checkpoints, decoder, sharding
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.planning import compiled, operations, workload
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import planning as settings_lib
 from knnprompt_jax.store import representations
 
 OURS = "ours"

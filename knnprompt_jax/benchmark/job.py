@@ -9,9 +9,9 @@ import jax
 
 from knnprompt_jax import files
 from knnprompt_jax.benchmark import construction, search
-from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.models import registry
 from knnprompt_jax.planning import workload
+from knnprompt_jax.settings import planning as settings_lib
 
 _MODES = {"construction": construction.run, "search": search.run}
 

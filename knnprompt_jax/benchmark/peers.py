@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.benchmark import timing
 from knnprompt_jax.models import decoder
 from knnprompt_jax.prompts import layout, packing, padding
+from knnprompt_jax.settings import planning as settings_lib
 
 Array = jax.Array
 _PAD_TO = 64  # Prompts are padded to a multiple of this many tokens, because each length is another compilation.

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from knnprompt_jax import errors
 from knnprompt_jax.benchmark import answering, peers
-from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.models import checkpoints, decoder
 from knnprompt_jax.planning import workload
+from knnprompt_jax.settings import planning as settings_lib
 
 SETTLE_SECONDS = 0.3  # Threads of a finished parallel region spin for up to 0.2 s.
 

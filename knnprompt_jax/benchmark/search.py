@@ -15,9 +15,10 @@ import sklearn.neighbors
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.benchmark import processes, timing
-from knnprompt_jax.benchmark import settings as settings_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.planning import workload
+from knnprompt_jax.settings import planning as settings_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import codec, distances, kernel, placement
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
@@ -51,7 +52,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
     for kind in store_lib.KINDS:
-        each = store_lib.anchor_bytes(store_lib.StoreOptions(kind=kind), distance, config, NUM_CLASSES)
+        each = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), distance, config, NUM_CLASSES)
         for anchors in settings.stored:
             if anchors * each <= settings.max_store_gb * 1e9:
                 rows += _measure(settings, head, kind, anchors)
@@ -139,7 +140,7 @@ def _recall(found_Qk: Any, others_Qk: np.ndarray) -> float:
 def _store(head: head_lib.Head, kind: str, distance: str, anchors: int) -> store_lib.Store:
     """Return a store of random anchors; those beyond `DISTINCT` repeat the others' keys with small differences, to be made quickly."""
     distinct = min(anchors, DISTINCT)
-    classes, options = np.arange(anchors) % NUM_CLASSES, store_lib.StoreOptions(kind=kind)
+    classes, options = np.arange(anchors) % NUM_CLASSES, stores.StoreOptions(kind=kind)
     states = _states(head, distinct, 1)
     store = store_lib.build(options, distance, head, states, classes[:distinct], range(NUM_CLASSES))
     if anchors == distinct:

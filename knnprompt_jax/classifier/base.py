@@ -16,9 +16,10 @@ from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, saving, trials
-from knnprompt_jax.classifier.options import AUTO
 from knnprompt_jax.classifier.rules import Rule
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import classifiers, stores
+from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import centroids, distances, kernel, placement
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.search import SearchOptions
@@ -52,7 +53,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
     label_token: str
     approximate_recall: float
     random_state: int
-    store_options: store_lib.StoreOptions
+    store_options: stores.StoreOptions
     centroid: str = "none"
     # A search over k, or repeated predictions of the same texts, read each text once.
     states_cache: states_lib.AnyCache | None = states_lib.MemoryCache(256 * 2**20)
@@ -258,7 +259,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         self._check_fitted()
         return explanation.explain(self, text, num_tokens)
 
-    def tune(self, metric: str = choosing.METRICS[0], ks: Sequence[int] = trials.KS) -> trials.Tuning:
+    def tune(self, metric: str = classifiers.METRICS[0], ks: Sequence[int] = classifiers.TUNED_KS) -> trials.Tuning:
         """Try all rules on the anchors, each classified by the others; no prompt is read. See `trials.tune`."""
         self._check_fitted()
         return trials.tune(self, ks, metric)

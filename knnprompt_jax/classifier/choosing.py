@@ -15,13 +15,14 @@ import numpy as np
 from knnprompt_jax import options, tables
 from knnprompt_jax.classifier import rules
 from knnprompt_jax.classifier.evidence import Evidence
-from knnprompt_jax.classifier.rules import RULES, WEIGHTS, Rule
+from knnprompt_jax.classifier.rules import Rule
+from knnprompt_jax.settings import classifiers
+from knnprompt_jax.settings.classifiers import AUTO, METRICS, RULES, WEIGHTS
 from knnprompt_jax.store import distances
 
 KS = (1, 3, 7, 15, 31)
 DISTANCES = tuple(name for name, each in distances.DISTANCES.items() if each.is_candidate)
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
-METRICS = ("log_loss", "accuracy", "macro_f1")
 FEWEST = 10  # The fewest anchors that a choice is made by.
 COLUMNS = ("accuracy %", "macro F1 %", "log loss")
 _FOLDS = 5
@@ -38,6 +39,18 @@ class Grid:
     weights: tuple[str, ...] = WEIGHTS
     penalties: tuple[float, ...] = PENALTIES
     layers: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, given: classifiers.RuleOptions) -> Self:
+        """Return the candidates that a classifier's options leave."""
+        layer = getattr(given, "layer", AUTO)
+        of_probe = given.penalty != AUTO or layer != AUTO
+        of_votes = {given.k, given.distance, given.weights} != {AUTO}
+        excluded = {"votes": of_probe, "probe": of_votes}
+        names = tuple(name for name in RULES if not excluded.get(name)) if given.rule == AUTO else (given.rule,)
+        settings = {"ks": given.k, "distances": given.distance, "weights": given.weights, "penalties": given.penalty}
+        values: dict[str, Any] = {name: (value,) for name, value in {**settings, "layers": layer}.items()}
+        return cls(names, **{name: value for name, value in values.items() if value != (AUTO,)})
 
     def default(self, num_anchors: int, demo_shots: int) -> Rule:
         """Return the rule for anchors that are too few to choose by."""

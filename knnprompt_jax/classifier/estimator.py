@@ -11,8 +11,9 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import base, choosing, inputs, options, rules, saving, trials
-from knnprompt_jax.classifier.options import AUTO
+from knnprompt_jax.classifier import base, choosing, inputs, rules, saving, trials
+from knnprompt_jax.settings import classifiers
+from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
@@ -24,10 +25,10 @@ class KNNPrompting(base.Classifier):
     """kNN Prompting: the majority label of the k anchors whose next-token distributions are nearest.
 
     Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba` returns
-    shares of the vote. The options are those of `options.PublishedOptions`, the attributes those of `base.Classifier`.
+    shares of the vote. The options are those of `classifiers.PublishedOptions`, the attributes those of `base.Classifier`.
     """
 
-    options_kind = options.PublishedOptions
+    options_kind = classifiers.PublishedOptions
     changeable = ("k", "distance", "weights")
 
     def choose(self, draws: Mapping[int, trials.Draw], states: Any = None, grid: Any = None) -> choosing.Choice:
@@ -49,10 +50,10 @@ class AutoClassifier(base.Classifier):
     """A classifier that chooses by leave-one-out what is not given: votes, a linear probe or a blend, and their settings.
 
     Probabilities are calibrated. `choice_` has all candidates with their scores. The options are those of
-    `options.AutoOptions`, the other attributes those of `base.Classifier`.
+    `classifiers.AutoOptions`, the other attributes those of `base.Classifier`.
     """
 
-    options_kind = options.AutoOptions
+    options_kind = classifiers.AutoOptions
     changeable = ("k", "distance")
 
     def choose(
@@ -62,7 +63,7 @@ class AutoClassifier(base.Classifier):
         grid: choosing.Grid | None = None,
     ) -> choosing.Choice:
         """Choose as in `base.Classifier.choose`. A line on standard error reports the choice."""
-        choice = trials.choose(self, draws, grid or self.options_.grid(), self.options_.metric, states)
+        choice = trials.choose(self, draws, grid or choosing.Grid.of(self.options_), self.options_.metric, states)
         if choice.candidates and parallel.is_main():
             print(choice.line, file=sys.stderr, flush=True)
         return choice

@@ -11,6 +11,7 @@ import numpy as np
 from knnprompt_jax import errors, lm
 from knnprompt_jax.classifier import rules
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import kernel, search
 from knnprompt_jax.store import store as store_lib
 
@@ -94,14 +95,14 @@ def gather(
     names: Iterable[str],
 ) -> Evidence:
     """Measure the distances of these names between all anchors; `states` are replicated on every device."""
-    kind = store_lib.kind_of(store_lib.StoreOptions(), "", head.cap)
-    options, between = store_lib.StoreOptions(kind=kind), {}
-    stores: dict[str, store_lib.Store] = {}
+    kind = store_lib.kind_of(stores.StoreOptions(), "", head.cap)
+    options, between = stores.StoreOptions(kind=kind), {}
+    built: dict[str, store_lib.Store] = {}
     for name in names:
         built_for = "" if name in store_lib.KINDS[kind].serves("") else name
-        if built_for not in stores:
-            stores[built_for] = store_lib.build(options, built_for, head, states, y_N, label_ids)
-        store = stores[built_for]
+        if built_for not in built:
+            built[built_for] = store_lib.build(options, built_for, head, states, y_N, label_ids)
+        store = built[built_for]
         near = store.search(states, search.SearchOptions(len(store), name))
         between[name] = np.empty((len(store), len(store)), np.float32)
         np.put_along_axis(between[name], np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)

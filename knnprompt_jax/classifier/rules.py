@@ -17,10 +17,9 @@ import numpy as np
 from scipy import special
 
 from knnprompt_jax import lm, options
+from knnprompt_jax.settings.classifiers import RULES, WEIGHTS
 from knnprompt_jax.store import distances, kernel
 
-WEIGHTS = ("uniform", "distance")
-RULES = ("probe", "blend", "votes")  # The first is chosen where several are equally good.
 _SETTINGS = {
     "votes": ("k", "distance", "weights"),
     "probe": ("penalty", "layer"),

@@ -23,6 +23,8 @@ from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, inputs
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import stores
+from knnprompt_jax.settings.shared import CLASSIFIER, MANIFEST
 from knnprompt_jax.store import manifest as manifest_lib
 from knnprompt_jax.store import storage
 from knnprompt_jax.store import store as store_lib
@@ -32,7 +34,7 @@ from knnprompt_jax.tasks.task import Example, Task
 if TYPE_CHECKING:
     from knnprompt_jax.classifier.base import Classifier
 
-CLASSIFIER, ROWS, STATES = "classifier.json", "rows.jsonl", "states"
+ROWS, STATES = "rows.jsonl", "states"
 _ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
 _LAYER = "layer_{}_ND.npy"
 
@@ -139,7 +141,7 @@ class Saved:
     content: Content
     manifest: manifest_lib.Manifest
 
-    def classifier(self, kind: Any, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> Any:
+    def classifier(self, kind: Any, model: lm_lib.LanguageModel, options: stores.StoreOptions | None = None) -> Any:
         """Return the classifier, of this class; `options` replace its store's placement and memory.
 
         Raises:
@@ -157,12 +159,12 @@ class Saved:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the whole folder: that of its manifest, which has a checksum of every other file."""
-        return manifest_lib.file_hash(self.folder / manifest_lib.FILE)
+        return manifest_lib.file_hash(self.folder / MANIFEST)
 
     @property
-    def store_options(self) -> store_lib.StoreOptions:
+    def store_options(self) -> stores.StoreOptions:
         """The options that the store was built with; raises UserError on an invalid value."""
-        return options_lib.from_config(store_lib.StoreOptions, self.content.parameters["store_options"])
+        return options_lib.from_config(stores.StoreOptions, self.content.parameters["store_options"])
 
     @property
     def split(self) -> splits.FewShotSplit:
@@ -203,7 +205,7 @@ class Saved:
         except errors.UserError as error:
             raise errors.UserError(f"{self.folder}: cannot load its model; give it as model=: {error}") from None
 
-    def load(self, model: lm_lib.LanguageModel, options: store_lib.StoreOptions | None = None) -> store_lib.Store:
+    def load(self, model: lm_lib.LanguageModel, options: stores.StoreOptions | None = None) -> store_lib.Store:
         """Load the store to the model's devices; `options` replace its placement and memory.
 
         Raises:
@@ -279,19 +281,6 @@ def read(folder: pathlib.Path) -> Saved:
     if parallel.call_in_main(lambda: saved.digest) != saved.digest:
         raise errors.UserError(f"{folder}: not the classifier of process 0: give every process the same folder")
     return saved
-
-
-def check_outside(output: pathlib.Path, may_replace: bool = False) -> None:
-    """Raise UserError if the output is a saved classifier or lies inside one, because writing it would damage that one.
-
-    Args:
-      may_replace: allow a saved classifier at `output` itself, for an output that replaces the whole folder.
-    """
-    place = files.real(output.expanduser())
-    for folder in place.parents if may_replace else (place, *place.parents):
-        if (folder / manifest_lib.FILE).is_file() and (folder / CLASSIFIER).is_file():
-            what = "is a saved classifier" if folder == place else f"lies inside the saved classifier {folder}"
-            raise errors.UserError(f"{output}: {what}; choose a place outside it")
 
 
 def recovered(folder: pathlib.Path) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import choosing, evidence, inputs
-from knnprompt_jax.classifier.options import AUTO
 from knnprompt_jax.prompts import layout, statistics
+from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -20,7 +20,6 @@ from knnprompt_jax.tasks.task import Example, Task
 if TYPE_CHECKING:
     from knnprompt_jax.classifier.base import Classifier
 
-KS = (1, 3, 5, 7, 9, 15, 25, 51)
 _FEW = 2
 _COUNTED = 2 * max(statistics.DEMO_SHOTS)  # Rows of a class that are enough to count how many fit the context.
 

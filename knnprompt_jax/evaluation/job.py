@@ -8,27 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import files, options, parallel, states
+from knnprompt_jax import files, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.evaluation import measures, sections
 from knnprompt_jax.prediction import batches
 from knnprompt_jax.report import page
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects, sources
 from knnprompt_jax.tasks.task import Example
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationSettings(settings_lib.LabelledFileOptions, settings_lib.SavedOptions):
-    """The classifier, and the rows that it is measured on."""
-
-    input: str = options.option("", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True)
-    output: str = options.option("evaluation", "Folder of index.html, measures.json and measures.csv.", needed=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        saving.check_outside(pathlib.Path(self.output))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +28,7 @@ class Evaluation:
     page: pathlib.Path | str
 
 
-def run(settings: EvaluationSettings) -> Evaluation:
+def run(settings: commands.EvaluationSettings) -> Evaluation:
     """Classify the rows and write the measures.
 
     Raises:
@@ -48,7 +36,7 @@ def run(settings: EvaluationSettings) -> Evaluation:
     """
     saved, output = saving.read(pathlib.Path(settings.store)), page.folder(settings.output, needs_page=False)
     task = saved.content.task
-    source = settings.source(saved)
+    source = settings.source(saved.content.source)
     examples = sources.load_rows(task, "evaluation", path=settings.input, on_bad=settings.on_bad, **source)
     if found := defects.matches(examples, (*saved.content.demonstrations, *saved.content.anchors)):
         message = "%d of %d rows have the text of a row of the classifier, which flatters it; the first: %s"

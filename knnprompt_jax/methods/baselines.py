@@ -6,27 +6,19 @@ letters or digits, and runs of neighbouring words. A term that occurs n times in
 Terms that no train row contains are ignored.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors
 from knnprompt_jax.methods import linear_probe, method
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings(options.Options):
-    """Options of the regression on TF-IDF features."""
-
-    inverse_penalty: float = options.option(1.0, "scikit-learn's C, with its default.", least=1e-6)
-    ngrams: int = options.option(2, "Longest run of words that is a term; 1 for single words.", least=1)
-
-
 def predict_proba(
-    settings: Settings, num_classes: int, texts: Sequence[str], y: np.ndarray, queries: Sequence[str]
+    settings: methods.TfidfOptions, num_classes: int, texts: Sequence[str], y: np.ndarray, queries: Sequence[str]
 ) -> np.ndarray:
     """Return class probabilities [Q, C] of queries, from N texts with at least one word and their classes `y` [N].
 
@@ -42,7 +34,7 @@ def bare_texts(task: Task, examples: Sequence[Example]) -> list[str]:
     return [" ".join(example.fields[field] for field in task.fields) for example in examples]
 
 
-def run_tfidf(context: method.Context, settings: Settings) -> method.Prediction:
+def run_tfidf(context: method.Context, settings: methods.TfidfOptions) -> method.Prediction:
     """Fit on demonstrations and anchors and predict the queries."""
     problem = context.problem
     texts, queries = (bare_texts(problem.task, rows) for rows in (problem.train_rows, problem.evaluation))
@@ -69,4 +61,4 @@ def _vectorizer(ngrams: int) -> Any:
     return text.TfidfVectorizer(ngram_range=(1, ngrams), sublinear_tf=True)
 
 
-METHODS = (method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, settings=Settings, check=check_words),)
+METHODS = (method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, check=check_words),)

@@ -5,7 +5,6 @@ shift them by an estimated bias. Prototypical Calibration clusters them. LinC an
 labelled anchors.
 """
 
-import dataclasses
 import functools
 import random
 import warnings
@@ -19,45 +18,12 @@ from scipy import optimize, special
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example
 
 CONTENT_FREE = ("N/A", "", "[MASK]")
 DOMAIN_TEXTS = 20
 Array = jax.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class ContextualSettings(options.Options):
-    """Options of contextual calibration."""
-
-    prior: str = options.option(
-        "balanced",
-        "The prior of the classes: equal, or their shares of the split's train rows.",
-        choices=("balanced", "trainset"),
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class PrototypicalSettings(options.Options):
-    """Options of Prototypical Calibration."""
-
-    restarts: int = options.option(100, "Mixtures to estimate; the one that matches the labels best is kept.", least=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class LincSettings(options.Options):
-    """Options of LinC. The source tunes the learning rate and the epochs per task; the defaults are those for SST2."""
-
-    epochs: int = options.option(15, "Passes over the rows.", least=1)
-    learning_rate: float = options.option(0.015, "Learning rate of the gradient descent.", least=0)
-    rows: int = options.option(100, "Maximum number of anchors to learn from.", least=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class SupervisedSettings(options.Options):
-    """Options of Supervised Calibration."""
-
-    penalty: float = options.option(1.0, "Strength of the pull of slopes to 1 and shifts to 0.", least=1e-6)
 
 
 def content_free_queries(problem: method.Problem) -> list[Example]:
@@ -89,7 +55,7 @@ def log_bias(log_p_NC: np.ndarray) -> np.ndarray:
     return special.log_softmax(special.logsumexp(log_p_NC, axis=0))
 
 
-def contextual(context: method.Context, settings: ContextualSettings) -> method.Prediction:
+def contextual(context: method.Context, settings: methods.ContextualOptions) -> method.Prediction:
     """Divide the probabilities by those after content-free inputs.
 
     Zhao, Wallace, Feng, Klein, Singh: "Calibrate Before Use: Improving Few-Shot Performance of Language Models", ICML 2021,
@@ -121,7 +87,7 @@ def batch(context: method.Context, _: options.Options) -> method.Prediction:
     return _softmax(log_p_QC - log_p_QC.mean(0))
 
 
-def prototypical(context: method.Context, settings: PrototypicalSettings) -> method.Prediction:
+def prototypical(context: method.Context, settings: methods.PrototypicalOptions) -> method.Prediction:
     """Predict the label of the likeliest cluster of a Gaussian mixture over label words' log-probabilities.
 
     Han, Hao, Dong, Sun, Wei: "Prototypical Calibration for Few-shot Learning of Language Models", ICLR 2023, Section 3: one
@@ -158,7 +124,7 @@ def check_prototypical(problem: method.Problem) -> None:
         raise errors.UserError(f"Prototypical Calibration has {rows} anchors and needs {required}: choose more shots")
 
 
-def linc(context: method.Context, settings: LincSettings) -> method.Prediction:
+def linc(context: method.Context, settings: methods.LincOptions) -> method.Prediction:
     """Learn softmax(A p + b) on at most 100 labelled anchors, with p normalised over the label words.
 
     Abbas, Zhou, Ram, Baracaldo, Samulowitz, Salonidis, Chen: "Enhancing In-context Learning via Linear Probe Calibration",
@@ -193,7 +159,7 @@ def _descend(start: tuple[Array, Array], p_TC: Array, y_T: Array, learning_rate:
         return jax.lax.scan(step, start, (p_TC, y_T))[0]
 
 
-def supervised(context: method.Context, settings: SupervisedSettings) -> method.Prediction:
+def supervised(context: method.Context, settings: methods.SupervisedOptions) -> method.Prediction:
     """Learn a slope and a shift per class of the label words' log-probabilities on the anchors.
 
     Gundem, Dong, Zhang, Tarokh, Qi: "Boosting In-Context Learning in LLMs Through the Lens of Classical Supervised Learning",
@@ -243,13 +209,11 @@ METHODS = (
     _contextual(
         "contextual_calibration",
         "Contextual calibration",
-        settings=ContextualSettings,
         printed_as=("Contextual Calibration", "ContextualCalibration w/ Balanced Prior"),
     ),
     _contextual(
         "contextual_calibration_trainset",
         "Contextual calibration, train prior",
-        settings=method.with_defaults(ContextualSettings, prior="trainset"),
         printed_as=("ContextualCalibration w/ Trainset Prior",),
     ),
     _declare("domain_context_calibration", "Domain-context calibration", domain_context, (domain_queries,)),
@@ -259,11 +223,8 @@ METHODS = (
         "Prototypical Calibration",
         prototypical,
         (method.anchors,),
-        settings=PrototypicalSettings,
         check=check_prototypical,
     ),
-    _declare("linc", "LinC", linc, (method.anchors, content_free_queries), settings=LincSettings),
-    _declare(
-        "supervised_calibration", "Supervised Calibration", supervised, (method.anchors,), settings=SupervisedSettings
-    ),
+    _declare("linc", "LinC", linc, (method.anchors, content_free_queries)),
+    _declare("supervised_calibration", "Supervised Calibration", supervised, (method.anchors,)),
 )

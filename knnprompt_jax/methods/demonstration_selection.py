@@ -5,31 +5,17 @@ pool is the whole train sample of the split, demonstrations and anchors. Each qu
 demonstrations, whatever their classes: those with the highest cosine of sentence embeddings or the highest BM25 score.
 """
 
-import dataclasses
 import functools
 import importlib.util
 
 import numpy as np
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors
 from knnprompt_jax.methods import in_context, method
 from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example
-
-BM25 = "bm25"
-ORDERS = ("nearest_first", "nearest_last")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings(options.Options):
-    """Options of the selection. Long prompts lose their first demonstration first."""
-
-    retriever: str = options.option(BM25, "bm25, or a sentence encoder by Hub name or folder.", needed=True)
-    pooling: str = options.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
-    order: str = options.option(
-        "nearest_first", "Whether the demonstration nearest to the query comes first or last.", choices=ORDERS
-    )
 
 
 def nearest(similarities_QN: np.ndarray, count: int, order: str = "nearest_first") -> np.ndarray:
@@ -38,13 +24,13 @@ def nearest(similarities_QN: np.ndarray, count: int, order: str = "nearest_first
     return nearest_Qk[:, ::-1] if order == "nearest_last" else nearest_Qk
 
 
-def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
+def select(problem: method.Problem, settings: methods.RetrievalOptions) -> list[list[Example]]:
     """Return the demonstrations of each query, in the order of the prompt."""
     pool = problem.train_rows
     pool_texts, query_texts = (
         [problem.task.retrieval_text(example) for example in examples] for examples in (pool, problem.evaluation)
     )
-    if settings.retriever == BM25:
+    if settings.retriever == methods.BM25:
         import rank_bm25
 
         # Okapi BM25 of words separated by white space, case matters. An idf below zero becomes ε of the mean idf.
@@ -59,7 +45,7 @@ def select(problem: method.Problem, settings: Settings) -> list[list[Example]]:
     return [[pool[index] for index in row] for row in nearest(similarities_QN, count, settings.order)]
 
 
-def run(context: method.Context, settings: Settings) -> method.Prediction:
+def run(context: method.Context, settings: methods.RetrievalOptions) -> method.Prediction:
     """Select demonstrations and predict by in-context learning."""
     problem = context.problem
     demonstrations = select(problem, settings)
@@ -75,48 +61,50 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
 
 
 def check(problem: method.Problem, retriever: str = "") -> None:
-    """Raise UserError without demonstrations to select, with shared label tokens, or without the library for BM25."""
-    if retriever == BM25 and importlib.util.find_spec("rank_bm25") is None:
+    """Raise UserError without demonstrations to select, with shared label tokens, or without the library for methods.BM25."""
+    if retriever == methods.BM25 and importlib.util.find_spec("rank_bm25") is None:
         raise errors.UserError("it needs rank_bm25: pip install 'knnprompt_jax[methods]'")
     method.label_words_differ(problem)
     if problem.split.demo_shots < 1:
         raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")
 
 
-def prepare(problem: method.Problem, settings: Settings) -> None:
+def prepare(problem: method.Problem, settings: methods.RetrievalOptions) -> None:
     """Raise UserError if the retriever does not exist or cannot be loaded."""
-    if settings.retriever == BM25:
-        check(problem, BM25)
+    if settings.retriever == methods.BM25:
+        check(problem, methods.BM25)
     else:
         encoders.describe(settings.retriever, settings.pooling)
 
 
-def cost(problem: method.Problem, reader: method.Reader, _: Settings) -> method.Cost:
+def cost(problem: method.Problem, reader: method.Reader, _: methods.RetrievalOptions) -> method.Cost:
     """Estimate the cost of a whole prompt per query, about as long as with the split's demonstrations."""
     prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations)
     num_queries, suffixes = len(problem.evaluation), reader.query_tokens(problem.task, problem.evaluation)
     return method.Cost(num_queries, num_queries * min(reader.context, prefix + suffixes // num_queries))
 
 
-def _declare(name: str, printed: str, retriever: str) -> method.Method:
+def _declare(name: str, printed: str) -> method.Method:
+    retriever = methods.METHODS[name]().to_dict()["retriever"]
     return method.Method(
         name,
         f"PromptCompose, {printed}",
         run,
-        settings=method.with_defaults(Settings, retriever=retriever),
         check=functools.partial(check, retriever=retriever),
         prepare=prepare,
         cost=cost,
-        by_name="" if retriever == BM25 else "it needs a sentence encoder: name the method to download or load one",
-        model_name=lambda settings: "" if settings.retriever == BM25 else settings.retriever,
+        by_name=""
+        if retriever == methods.BM25
+        else "it needs a sentence encoder: name the method to download or load one",
+        model_name=lambda settings: "" if settings.retriever == methods.BM25 else settings.retriever,
         printed_as=(printed,),
     )
 
 
 # Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.
 METHODS = (
-    _declare("prompt_compose_bm25", "BM25", BM25),
-    _declare("prompt_compose_sbert", "SBERT", encoders.MINILM),
-    _declare("prompt_compose_simcse", "SimCSE", "princeton-nlp/unsup-simcse-bert-base-uncased"),
-    _declare("prompt_compose_trans_encoder", "Trans-Encoder", "cambridgeltl/trans-encoder-bi-simcse-bert-base"),
+    _declare("prompt_compose_bm25", "BM25"),
+    _declare("prompt_compose_sbert", "SBERT"),
+    _declare("prompt_compose_simcse", "SimCSE"),
+    _declare("prompt_compose_trans_encoder", "Trans-Encoder"),
 )

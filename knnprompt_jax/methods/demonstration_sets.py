@@ -12,45 +12,20 @@ and no method: it reads the labels that it predicts.
 """
 
 import collections
-import dataclasses
 import random
 from collections.abc import Iterator
 
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors
 from knnprompt_jax.methods import demonstration_selection, in_context, method
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import methods
 from knnprompt_jax.store import representations
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.splits import FewShotSplit
 from knnprompt_jax.tasks.task import Example
-
-COMBINATIONS = ("probability", "log_probability", "vote")
-
-
-@dataclasses.dataclass(frozen=True)
-class EnsembleSettings(options.Options):
-    """Options of the ensemble."""
-
-    combination: str = options.option(
-        "probability", "The mean of probabilities, the mean of their logarithms, or a vote.", choices=COMBINATIONS
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class ManyShotSettings(options.Options):
-    """Options of many-shot in-context learning."""
-
-    most: int = options.option(0, "Maximum number of demonstrations, all classes together; 0: as many as fit.", least=0)
-
-
-@dataclasses.dataclass(frozen=True)
-class UpperBoundSettings(options.Options):
-    """Options of the search for the best prompt."""
-
-    num_prompts: int = options.option(1000, "Number of random prompts to try.", least=1)
 
 
 def ensemble_sets(split: FewShotSplit) -> list[list[Example]]:
@@ -82,7 +57,7 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
     return np.eye(log_p_UQC.shape[-1])[log_p_UQC.argmax(-1)].mean(0)
 
 
-def run_ensemble(context: method.Context, settings: EnsembleSettings) -> method.Prediction:
+def run_ensemble(context: method.Context, settings: methods.EnsembleOptions) -> method.Prediction:
     """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
     first, *others = ensemble_sets(context.problem.split)
     sets = [context.problem.lay_out(demonstrations, context.model.context) for demonstrations in others]
@@ -107,7 +82,7 @@ def check_ensemble(problem: method.Problem) -> None:
         raise errors.UserError("there are no anchors for a second set: choose more shots")
 
 
-def many_shot_rows(problem: method.Problem, reader: method.Reader, settings: ManyShotSettings) -> list[Example]:
+def many_shot_rows(problem: method.Problem, reader: method.Reader, settings: methods.ManyShotOptions) -> list[Example]:
     """Return the demonstrations: the split's rows, shuffled with its seed, as many as leave room for the longest query.
 
     Queries that do not fit even alone are ignored.
@@ -123,7 +98,7 @@ def many_shot_rows(problem: method.Problem, reader: method.Reader, settings: Man
     return rows[: int(np.searchsorted(np.cumsum(lengths), room - longest, side="right"))]
 
 
-def run_many_shot(context: method.Context, settings: ManyShotSettings) -> method.Prediction:
+def run_many_shot(context: method.Context, settings: methods.ManyShotOptions) -> method.Prediction:
     """Predict by in-context learning after as many demonstrations as fit."""
     problem, model = context.problem, context.model
     rows = many_shot_rows(problem, method.Reader(problem.lengths, model.context), settings)
@@ -132,7 +107,7 @@ def run_many_shot(context: method.Context, settings: ManyShotSettings) -> method
     return method.Prediction.most_probable(probabilities_QC, f"{len(rows)} demonstrations", [prompts])
 
 
-def cost_many_shot(problem: method.Problem, reader: method.Reader, settings: ManyShotSettings) -> method.Cost:
+def cost_many_shot(problem: method.Problem, reader: method.Reader, settings: methods.ManyShotOptions) -> method.Cost:
     """Estimate the cost of reading the demonstrations once, and all queries."""
     prefix = reader.demonstration_tokens(problem.task, many_shot_rows(problem, reader, settings))
     return method.Cost(len(problem.evaluation), prefix + reader.query_tokens(problem.task, problem.evaluation))
@@ -151,7 +126,7 @@ def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Exam
         yield sample
 
 
-def run_upper_bound(context: method.Context, settings: UpperBoundSettings) -> method.Prediction:
+def run_upper_bound(context: method.Context, settings: methods.UpperBoundOptions) -> method.Prediction:
     """Predict with each prompt and keep the most accurate; ties go to the first."""
     problem, true_Q = context.problem, context.classes(context.problem.evaluation)
     sets = [problem.lay_out(rows, context.model.context) for rows in random_sets(problem, settings.num_prompts)]
@@ -172,7 +147,6 @@ METHODS = (
         "ICL ensemble",
         run_ensemble,
         needs=(method.queries,),
-        settings=EnsembleSettings,
         check=check_ensemble,
         cost=lambda problem, reader, _: reader.cost(problem, problem.split.shots // problem.split.demo_shots - 1),
         printed_as=("ICL Ensemble",),
@@ -181,7 +155,6 @@ METHODS = (
         "icl_many_shot",
         "Many-shot in-context learning",
         run_many_shot,
-        settings=ManyShotSettings,
         check=method.label_words_differ,
         cost=cost_many_shot,
         by_name="it fills the context with demonstrations: name the method to run it",
@@ -190,7 +163,6 @@ METHODS = (
         "demonstration_upper_bound",
         "Demonstration selection, upper bound",
         run_upper_bound,
-        settings=UpperBoundSettings,
         check=demonstration_selection.check,
         cost=lambda problem, reader, settings: reader.cost(problem, settings.num_prompts),
         by_name="it reads the evaluation rows after a thousand prompts: name the method to run it",

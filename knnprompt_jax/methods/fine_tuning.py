@@ -20,40 +20,17 @@ import optax
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import options, parallel
+from knnprompt_jax import parallel
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import bert, identity, layers, registry, tokenizers, training
 from knnprompt_jax.models import checkpoints as weights
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import padding
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
 Array = jax.Array
-_BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 _MULTIPLE = 32
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings(options.Options):
-    """Options of fine-tuning. Weights stay float32."""
-
-    model: str = options.option("", "A Hub name or a folder; empty: the run's language model.")
-    checkpoints: str = options.option("", "Folder for checkpoints, from which training resumes; empty: none.")
-    steps: int = options.option(0, "Optimizer steps; 0: the paper's for the number of shots.", least=0)
-    batch: int = options.option(0, "Rows per step; 0: the paper's for the task.", least=0)
-    learning_rate: float = options.option(1e-5, "Learning rate of the first step; it falls linearly to 0.", least=1e-12)
-    weight_decay: float = options.option(0.01, "AdamW's weight decay; biases and normalisation have none.", least=0)
-    clip: float = options.option(1.0, "Maximum norm of the gradient.", least=1e-12)
-    dropout: float = options.option(0.1, "Share of activations to drop.", least=0, most=0.99)
-    max_length: int = options.option(256, "Maximum tokens of a text; further tokens are dropped.", least=1)
-    dtype: str = options.option("float32", "Dtype of activations.", choices=config_lib.FLOATS)
-    remat: bool = options.option(False, "Recompute activations in the backward pass, to save memory.")
-    checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
-
-    def with_published(self, task_name: str, shots: int) -> "Settings":
-        """Replace steps and batch of 0 by the paper's, the steps for the next larger number of its shots per class."""
-        steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
-        return dataclasses.replace(self, steps=self.steps or steps, batch=self.batch or _BATCH.get(task_name, 16))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +100,7 @@ def make_mesh(batch: int) -> jax.sharding.Mesh:
     return parallel.make_mesh(math.gcd(batch, jax.device_count()), 1)
 
 
-def make_optimizer(config: Settings) -> optax.GradientTransformation:
+def make_optimizer(config: methods.FineTuningOptions) -> optax.GradientTransformation:
     """Return AdamW with clipped gradients and a learning rate that falls linearly to zero, without warm-up."""
     rate = optax.linear_schedule(config.learning_rate, 0.0, config.steps)
     adamw = optax.adamw(rate, weight_decay=config.weight_decay, mask=training.decays)
@@ -144,7 +121,9 @@ def _order(num_rows: int, seed: int, epoch: int) -> np.ndarray:
 class Trainer:
     """Trains a classifier that is replicated over the mesh; the seed sets the order of rows and the dropout."""
 
-    def __init__(self, model: SequenceClassifier, config: Settings, mesh: jax.sharding.Mesh, seed: int = 0):
+    def __init__(
+        self, model: SequenceClassifier, config: methods.FineTuningOptions, mesh: jax.sharding.Mesh, seed: int = 0
+    ):
         self.config, self.mesh, self.seed = config, mesh, seed
         self.num_classes = model.head_kernel.shape[-1]
         self._graph, params = nnx.split(model)
@@ -189,7 +168,9 @@ class Trainer:
         return [parallel.put(array, self.mesh, P(parallel.DATA)) for array in arrays]
 
 
-def _logits(graph: nnx.GraphDef, config: Settings, params: nnx.State, *batch: Array, dropout: layers.Dropout) -> Array:
+def _logits(
+    graph: nnx.GraphDef, config: methods.FineTuningOptions, params: nnx.State, *batch: Array, dropout: layers.Dropout
+) -> Array:
     """Cast the weights to the activations' dtype here, so that gradients and updates stay float32."""
     dtype = config_lib.DTYPES[config.dtype]
     model = nnx.merge(graph, jax.tree.map(lambda leaf: leaf.astype(dtype), params))
@@ -197,13 +178,18 @@ def _logits(graph: nnx.GraphDef, config: Settings, params: nnx.State, *batch: Ar
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _probabilities(graph: nnx.GraphDef, config: Settings, params: nnx.State, *batch: Array) -> Array:
+def _probabilities(graph: nnx.GraphDef, config: methods.FineTuningOptions, params: nnx.State, *batch: Array) -> Array:
     return jax.nn.softmax(_logits(graph, config, params, *batch, dropout=layers.NO_DROPOUT))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=(2, 3))
 def _update(
-    graph: nnx.GraphDef, config: Settings, params: nnx.State, state: optax.OptState, key: Array, *batch: Array
+    graph: nnx.GraphDef,
+    config: methods.FineTuningOptions,
+    params: nnx.State,
+    state: optax.OptState,
+    key: Array,
+    *batch: Array,
 ) -> training.Updated:
     """Take a step on a batch, whose last array holds the classes."""
     *inputs, y_B = batch
@@ -235,13 +221,13 @@ def encode(task: Task, examples: Sequence[Example], tokenizer: Any, max_length: 
     return Texts(tuple(tokens), tuple(types), max_length)
 
 
-def prepare(problem: method.Problem, settings: Settings) -> None:
+def prepare(problem: method.Problem, settings: methods.FineTuningOptions) -> None:
     """Raise UserError if the model does not exist or cannot be loaded."""
     if settings.model:
         registry.describe(settings.model, families=tuple(registry.FAMILIES))
 
 
-def run(context: method.Context, settings: Settings) -> method.Prediction:
+def run(context: method.Context, settings: methods.FineTuningOptions) -> method.Prediction:
     """Fine-tune on demonstrations and anchors and predict the queries."""
     problem, seed, name = context.problem, context.seed, settings.model or context.model.name
     config = settings.with_published(problem.task.name, problem.split.shots)
@@ -270,7 +256,7 @@ def run(context: method.Context, settings: Settings) -> method.Prediction:
     return method.Prediction.most_probable(tuner.predict_proba(queries), note, prompts=len(queries), tokens=tokens)
 
 
-def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
+def cost(problem: method.Problem, reader: method.Reader, settings: methods.FineTuningOptions) -> method.Cost:
     """Estimate the cost of every query once and of the rows of all steps; a step costs about three forward passes."""
     config = settings.with_published(problem.task.name, problem.split.shots)
     num_queries, tokens = len(problem.evaluation), reader.query_tokens(problem.task, problem.evaluation)
@@ -287,18 +273,16 @@ _declare = functools.partial(
     model_name=lambda settings: settings.model,
 )
 METHODS = (
-    _declare("fine_tuning", "Fine-tuning, the run's model", settings=Settings),
+    _declare("fine_tuning", "Fine-tuning, the run's model"),
     _declare(
         "fine_tuning_bert",
         "Fine-tuning, BERT-large",
-        settings=method.with_defaults(Settings, model="google-bert/bert-large-uncased"),
         own_model=True,
         printed_as=("BERT Large FT",),
     ),
     _declare(
         "fine_tuning_gpt2",
         "Fine-tuning, GPT-2 large",
-        settings=method.with_defaults(Settings, model="openai-community/gpt2-large"),
         own_model=True,
         printed_as=("GPT Large FT",),
     ),

@@ -19,17 +19,8 @@ from scipy.spatial import distance
 
 from knnprompt_jax import errors, lm, options
 from knnprompt_jax.methods import linear_probe, method
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example
-
-CLASSIFIERS = ("centroids", "probe")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings(options.Options):
-    """Options of the classifier on the chosen layer."""
-
-    classifier: str = options.option("centroids", "Nearest class mean, or a linear probe.", choices=CLASSIFIERS)
-    inverse_penalty: float = options.option(1000.0, "Inverse penalty of the probe, as in linear_probe.", least=1e-6)
 
 
 def centroid_proba(anchors_NE: np.ndarray, y: np.ndarray, queries_QE: np.ndarray, num_classes: int) -> np.ndarray:
@@ -71,7 +62,7 @@ def choose_layer(hidden_NLE: np.ndarray, y: np.ndarray) -> tuple[int, float]:
     return len(accuracy_L) - 1 - int(np.argmax(accuracy_L[::-1])), max(accuracy_L)
 
 
-def run_layer(context: method.Context, settings: Settings) -> method.Prediction:
+def run_layer(context: method.Context, settings: methods.LayerOptions) -> method.Prediction:
     """Read all layers of anchors and queries, and predict from the chosen layer; each text is read once."""
     problem, examples = context.problem, _texts(context.problem)
     texts = dataclasses.replace(problem, evaluation=list(examples.values()))
@@ -89,7 +80,7 @@ def run_layer(context: method.Context, settings: Settings) -> method.Prediction:
     if settings.classifier == "centroids":
         probabilities_QC = centroid_proba(anchors_NE, context.y, queries_QE, context.num_classes)
     else:
-        probe = linear_probe.Settings(inverse_penalty=settings.inverse_penalty)
+        probe = methods.ProbeOptions(inverse_penalty=settings.inverse_penalty)
         # A probe of hidden states does not read log Z, which inner layers do not have.
         anchors, queries = (lm.States(jnp.asarray(h), jnp.zeros(len(h))) for h in (anchors_NE, queries_QE))
         probabilities_QC = linear_probe.predict_proba(
@@ -99,7 +90,7 @@ def run_layer(context: method.Context, settings: Settings) -> method.Prediction:
     return method.Prediction.most_probable(probabilities_QC, note, [prompts])
 
 
-def cost_layer(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
+def cost_layer(problem: method.Problem, reader: method.Reader, settings: methods.LayerOptions) -> method.Cost:
     """Estimate the cost of reading anchors and queries once more."""
     texts = list(_texts(problem))
     prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations)
@@ -126,8 +117,9 @@ _declare_layer = functools.partial(
 )
 METHODS = (
     method.Method("hidden_centroids", "Hidden Calibration", run_centroids, needs=(method.queries, method.anchors)),
-    _declare_layer("hidden_centroids_layer", "Hidden Calibration, chosen layer", settings=Settings),
+    _declare_layer("hidden_centroids_layer", "Hidden Calibration, chosen layer"),
     _declare_layer(
-        "linear_probe_layer", "Linear probe, chosen layer", settings=method.with_defaults(Settings, classifier="probe")
+        "linear_probe_layer",
+        "Linear probe, chosen layer",
     ),
 )

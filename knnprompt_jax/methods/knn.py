@@ -1,15 +1,14 @@
 """kNN Prompting and its variants (Xu et al., ICLR 2023, Section 3 and its appendices), and the classifier that chooses its settings."""
 
-import dataclasses
 import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from knnprompt_jax import options, parallel
-from knnprompt_jax.classifier import options as knn_options
+from knnprompt_jax import parallel
 from knnprompt_jax.classifier.estimator import AutoClassifier, KNNPrompting
 from knnprompt_jax.methods import method
+from knnprompt_jax.settings import classifiers, methods
 from knnprompt_jax.store import distances
 
 
@@ -23,7 +22,7 @@ def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting
     """Return the classifier on the context's anchors, from their states or from a saved store."""
     problem, split = context.problem, context.problem.split
     chosen = {**settings.to_dict(), **fixed}
-    chosen["k"] = published_k(chosen.get("k", knn_options.KNNOptions.k), problem)
+    chosen["k"] = published_k(chosen.get("k", classifiers.KNNOptions.k), problem)
     chosen |= {"label_token": problem.label_token, "store_options": context.store_options}
     classifier = KNNPrompting(context.model, problem.task, **chosen)
     if context.store is not None:
@@ -49,27 +48,19 @@ def run_chosen(context: method.Context, settings: Any) -> method.Prediction:
     return method.Prediction(classes_Q, p_QC, note=classifier.choice_.line)
 
 
-def _with_distances(base: type[options.Options], names: Sequence[str]) -> type[options.Options]:
-    """Return options with a choice of distances; the first is the default."""
-    choice = options.option(names[0], "Direction of the KL divergence.", choices=names)
-    return dataclasses.make_dataclass("DistanceOptions", [("distance", str, choice)], bases=(base,), frozen=True)
-
-
 def _declare(
     name: str,
     title: str,
-    settings: type[options.Options] = knn_options.VoteOptions,
     fixed: Mapping[str, Any] = types.MappingProxyType({}),
     printed_as: tuple[str, ...] = (),
 ) -> method.Method:
     """Declare a variant; `fixed` are the options that its name sets."""
-    distance = distances.get(fixed.get("distance") or settings().to_dict()["distance"])
+    distance = distances.get(fixed.get("distance") or methods.METHODS[name]().to_dict()["distance"])
     return method.Method(
         name,
         title,
         functools.partial(run, **fixed),
         needs=(method.queries, method.anchors),
-        settings=settings,
         check=method.label_words_differ if distance.reads_label_words else method.refuse_nothing,
         searches=True,
         printed_as=printed_as,
@@ -83,21 +74,16 @@ _declare_chosen = functools.partial(
     by_name="its settings are chosen for each split: name the method to run it",
 )
 _PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
-_partial = _with_distances(knn_options.VoteOptions, ("partial", "partial_released"))
-_raw = _with_distances(knn_options.VoteOptions, ("partial_raw", "partial_raw_released"))
-_centroid = _with_distances(options.Options, distances.DIRECTIONS)
 METHODS = (
-    _declare("knn", "kNN Prompting", knn_options.KNNOptions, printed_as=_PRINTED),
+    _declare("knn", "kNN Prompting", printed_as=_PRINTED),
     _declare("knn_released", "kNN, released KL", fixed={"distance": "released"}, printed_as=_PRINTED),
-    _declare("knn_partial", "kNN, label words", _partial, printed_as=("kNN Prompting (Partial)",)),
-    _declare("knn_partial_raw", "kNN, label words, raw", _raw),
+    _declare("knn_partial", "kNN, label words", printed_as=("kNN Prompting (Partial)",)),
+    _declare("knn_partial_raw", "kNN, label words, raw"),
     _declare(
         "knn_l2", "kNN, L2 of hidden states", fixed={"distance": "hidden"}, printed_as=("Contextual Repr + D_L2",)
     ),
-    _declare("knn_centroid", "Nearest mean distribution", _centroid, {"centroid": "arithmetic"}),
-    _declare("knn_centroid_geometric", "Nearest geometric mean", _centroid, {"centroid": "geometric"}),
-    _declare_chosen("chosen", "kNN Prompting, chosen", settings=knn_options.RuleOptions),
-    _declare_chosen(
-        "knn_chosen", "kNN Prompting, tuned votes", settings=method.with_defaults(knn_options.RuleOptions, rule="votes")
-    ),
+    _declare("knn_centroid", "Nearest mean distribution", fixed={"centroid": "arithmetic"}),
+    _declare("knn_centroid_geometric", "Nearest geometric mean", fixed={"centroid": "geometric"}),
+    _declare_chosen("chosen", "kNN Prompting, chosen"),
+    _declare_chosen("knn_chosen", "kNN Prompting, tuned votes"),
 )

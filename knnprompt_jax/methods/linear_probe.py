@@ -10,7 +10,6 @@ exactly the probe on V, and no array of size N · V is made. Inputs are divided 
 Their mean square norm is then 1, and a penalty means the same for both.
 """
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -18,21 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import errors, lm, options
+from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import head as head_lib
-
-REPRESENTATIONS = ("hidden", "log_probabilities")
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings(options.Options):
-    """Options of the probe. Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states."""
-
-    representation: str = options.option("hidden", "Inputs of the regression.", choices=REPRESENTATIONS)
-    inverse_penalty: float = options.option(
-        1000.0, "scikit-learn's C, on inputs whose mean square norm is 1.", least=1e-6
-    )
+from knnprompt_jax.settings import methods
 
 
 def logistic_regression(
@@ -60,7 +48,12 @@ def logistic_regression(
 
 
 def predict_proba(
-    head: head_lib.Head, num_classes: int, settings: Settings, anchors: lm.States, y: np.ndarray, queries: lm.States
+    head: head_lib.Head,
+    num_classes: int,
+    settings: methods.ProbeOptions,
+    anchors: lm.States,
+    y: np.ndarray,
+    queries: lm.States,
 ) -> np.ndarray:
     """Return class probabilities [Q, C] of queries from anchors of classes `y` [N]."""
     anchors_NE, queries_QE = (_inputs(head, states, settings.representation) for states in (anchors, queries))
@@ -104,7 +97,7 @@ def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.
         return a_VE.T @ a_VE
 
 
-def run(context: method.Context, settings: Settings) -> method.Prediction:
+def run(context: method.Context, settings: methods.ProbeOptions) -> method.Prediction:
     """Fit the probe on the anchors and predict the queries."""
     anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
     return method.Prediction.most_probable(
@@ -128,11 +121,10 @@ _declare = functools.partial(
     prepare=lambda problem, settings: check_linear(problem, settings.representation),
 )
 METHODS = (
-    _declare("linear_probe", "Linear probe, hidden states", settings=Settings),
+    _declare("linear_probe", "Linear probe, hidden states"),
     _declare(
         "linear_probe_log_p",
         "Linear probe, log-probabilities",
-        settings=method.with_defaults(Settings, representation="log_probabilities"),
         check=check_linear,
     ),
 )

@@ -13,6 +13,7 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import continuations, layout
+from knnprompt_jax.settings import methods, stores
 from knnprompt_jax.store import representations
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
@@ -102,7 +103,7 @@ class Context:
     problem: Problem
     model: lm.LanguageModel
     states: Mapping[PromptSet, lm.States]
-    store_options: store_lib.StoreOptions = store_lib.StoreOptions()
+    store_options: stores.StoreOptions = stores.StoreOptions()
     store: store_lib.Store | None = None
     cache: states_lib.AnyCache | None = None
 
@@ -259,7 +260,6 @@ class Method:
       title: its name in tables.
       run: predicts the problem's evaluation rows from a Context and its options.
       needs: the sets of prompts whose states it reads.
-      settings: the declaration of its options.
       check: raises UserError if the method does not apply to a problem.
       prepare: raises UserError if it cannot run on a problem with the given options; called before weights are loaded.
       cost: estimates the cost of its own passes before weights are loaded.
@@ -276,7 +276,6 @@ class Method:
     title: str
     run: Callable[[Context, Any], Prediction]
     needs: tuple[PromptSet, ...] = ()
-    settings: type[options_lib.Options] = options_lib.Options
     check: Callable[[Problem], object] = refuse_nothing
     prepare: Callable[[Problem, Any], None] = refuse_nothing
     cost: Callable[[Problem, Reader, Any], Cost] = lambda problem, reader, settings: Cost(0, 0)
@@ -287,12 +286,7 @@ class Method:
     searches: bool = False
     printed_as: tuple[str, ...] = ()
 
-
-def with_defaults(settings: type[options_lib.Options], **defaults: Any) -> type[options_lib.Options]:
-    """Return the same options with other defaults."""
-    changed = [
-        (field.name, field.type, dataclasses.field(default=defaults[field.name], metadata=field.metadata))
-        for field in dataclasses.fields(settings)
-        if field.name in defaults
-    ]
-    return dataclasses.make_dataclass(settings.__name__, changed, bases=(settings,), frozen=True)
+    @property
+    def settings(self) -> type[options_lib.Options]:
+        """The declaration of its options."""
+        return methods.METHODS[self.name]

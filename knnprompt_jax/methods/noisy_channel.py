@@ -16,12 +16,12 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm, options
+from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import method
 from knnprompt_jax.prompts import continuations, layout
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
-DEMONSTRATIONS = ("concatenated", "ensembled")
 CONTENT_FREE = "N/A"
 SHORT, LONG = 112, 240  # Tokens of a text to classify.
 MARGIN = 16  # A demonstration keeps so many more tokens, and so does a context of a single demonstration.
@@ -131,77 +131,36 @@ def _after(number: int, text: str) -> str:
     return f" {text}" if number else text
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings(options.Options):
-    """Options of the scores. Texts that exceed the context lose tokens on the left."""
-
-    variant: str = options.option(
-        "channel",
-        "channel scores the text after the label, direct the label after the text; direct++ subtracts its score after N/A.",
-        choices=("channel", "direct", "direct++"),
-    )
-    demonstrations: str = options.option(
-        "concatenated",
-        "All demonstrations before the text, or each alone before it with log-scores summed.",
-        choices=DEMONSTRATIONS,
-    )
-    shown: str = options.option(
-        "demonstrations",
-        "The split's demonstrations, or all its train rows, as in the paper's few-shot table.",
-        choices=("demonstrations", "all"),
-    )
-    template: int = options.option(
-        0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows.", least=0, most=4
-    )
-    text_tokens: int = options.option(
-        0,
-        "Maximum tokens of a query; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
-        least=0,
-    )
-    context_tokens: int = options.option(
-        0, "Maximum tokens read and scored; 0: 1,024, or 16 more than text_tokens if ensembled.", least=0
-    )
-
-    @property
-    def templates(self) -> list[int]:
-        return [self.template - 1] if self.template else [0, 1, 2, 3]
-
-    def limits(self, verbalization: Verbalization, context: int) -> tuple[int, int]:
-        """Return the maximum tokens of a query and of a whole context, for a model that reads `context` tokens."""
-        text = self.text_tokens or verbalization.text_tokens
-        published = text + MARGIN if self.demonstrations == "ensembled" else CONTEXT
-        return text, min(context, self.context_tokens or published)
-
-    def contexts(self, problem: method.Problem) -> list[list[Example]]:
-        """Return the demonstrations of each context."""
-        rows = problem.train_rows if self.shown == "all" else list(problem.split.demonstrations)
-        return [[row] for row in rows] if self.demonstrations == "ensembled" and rows else [rows]
-
-
-def scores(context: method.Context, settings: Settings) -> tuple[np.ndarray, continuations.Continuations]:
+def scores(
+    context: method.Context, settings: methods.NoisyChannelOptions
+) -> tuple[np.ndarray, continuations.Continuations]:
     """Return scores [U, Q, C] by U templates, and the texts that were read.
 
     A score is the mean log-probability of the scored tokens, including an end-of-text token, summed over the contexts.
     """
     problem = context.problem
     verbalization = verbalization_of(problem.task)
-    text_tokens, limit = settings.limits(verbalization, context.model.context)
+    text_tokens, limit = limits(settings, verbalization, context.model.context)
     writer = Writer(problem.tokenize, *boundary_tokens(context.model), text_tokens)
     contexts = [
         [(problem.task.retrieval_text(row), problem.task.class_index(row.label)) for row in rows]
-        for rows in settings.contexts(problem)
+        for rows in _contexts(settings, problem)
     ]
     queries = [problem.task.retrieval_text(row) for row in problem.evaluation]
     if settings.variant == "direct++":
         queries.append(CONTENT_FREE)
     write = writer.channel if settings.variant == "channel" else writer.direct
     texts = continuations.lay_out(
-        (write(verbalization.labels(template), rows, queries) for template in settings.templates for rows in contexts),
+        (
+            write(verbalization.labels(template), rows, queries)
+            for template in _templates(settings)
+            for rows in contexts
+        ),
         limit,
     )
     log_p = context.score(texts, f"noisy channel, {settings.variant}")
     means = np.array([tokens.mean(dtype=np.float64) for tokens in log_p])
-    means = means.reshape(len(settings.templates), len(contexts), len(queries), context.num_classes)
+    means = means.reshape(len(_templates(settings)), len(contexts), len(queries), context.num_classes)
     if settings.variant == "direct++":
         means = means[:, :, :-1] - means[:, :, -1:]
     return means.sum(1), texts
@@ -217,7 +176,7 @@ def boundary_tokens(model: lm.LanguageModel) -> tuple[int, int]:
     return (end if start is None else start), (start if end is None else end)
 
 
-def run(context: method.Context, settings: Settings) -> method.Prediction:
+def run(context: method.Context, settings: methods.NoisyChannelOptions) -> method.Prediction:
     """Predict with one template, or with the best of four; probabilities are the softmax of its scores."""
     scores_UQC, texts = scores(context, settings)
     accuracy_U = (scores_UQC.argmax(-1) == context.classes(context.problem.evaluation)).mean(-1)
@@ -247,30 +206,50 @@ def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
     return int(np.mean(accuracy_SU, axis=0).argmax())
 
 
-def cost(problem: method.Problem, reader: method.Reader, settings: Settings) -> method.Cost:
+def cost(problem: method.Problem, reader: method.Reader, settings: methods.NoisyChannelOptions) -> method.Cost:
     """Estimate the cost of each query with each label by each template, after each context."""
-    contexts = settings.contexts(problem)
-    times = len(settings.templates) * problem.task.num_classes
+    contexts = _contexts(settings, problem)
+    times = len(_templates(settings)) * problem.task.num_classes
     prefixes = sum(min(reader.context, reader.demonstration_tokens(problem.task, rows)) for rows in contexts)
     suffixes = reader.query_tokens(problem.task, problem.evaluation)
     return method.Cost(times * len(contexts) * len(problem.evaluation), times * (prefixes + len(contexts) * suffixes))
 
 
+def _templates(settings: methods.NoisyChannelOptions) -> list[int]:
+    return [settings.template - 1] if settings.template else [0, 1, 2, 3]
+
+
+def limits(settings: methods.NoisyChannelOptions, verbalization: Verbalization, context: int) -> tuple[int, int]:
+    """Return the maximum tokens of a query and of a whole context, for a model that reads `context` tokens."""
+    text = settings.text_tokens or verbalization.text_tokens
+    published = text + MARGIN if settings.demonstrations == "ensembled" else CONTEXT
+    return text, min(context, settings.context_tokens or published)
+
+
+def _contexts(settings: methods.NoisyChannelOptions, problem: method.Problem) -> list[list[Example]]:
+    """Return the demonstrations of each context."""
+    rows = problem.train_rows if settings.shown == "all" else list(problem.split.demonstrations)
+    return [[row] for row in rows] if settings.demonstrations == "ensembled" and rows else [rows]
+
+
 _declare = functools.partial(method.Method, run=run, cost=cost, sees="demonstrations")
 METHODS = (
-    _declare("noisy_channel", "Noisy channel", settings=Settings, printed_as=("Noisy Channel", "NoisyChannel")),
     _declare(
-        "noisy_channel_direct", "Noisy channel's direct", settings=method.with_defaults(Settings, variant="direct")
+        "noisy_channel",
+        "Noisy channel",
+        printed_as=("Noisy Channel", "NoisyChannel"),
+    ),
+    _declare(
+        "noisy_channel_direct",
+        "Noisy channel's direct",
     ),
     _declare(
         "noisy_channel_direct_plus",
         "Noisy channel's direct++",
-        settings=method.with_defaults(Settings, variant="direct++"),
     ),
     _declare(
         "noisy_channel_ensemble",
         "Noisy channel, ensembled",
-        settings=method.with_defaults(Settings, demonstrations="ensembled"),
         by_name="it reads every row again after each demonstration alone: name the method to run it",
     ),
 )

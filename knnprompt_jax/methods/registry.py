@@ -1,14 +1,14 @@
-"""The registry of methods. To add a method, write a file that ends in `METHODS` and add the file to `_FILES`."""
+"""The registry of methods. To add a method, write a file that ends in `METHODS`, add the file to `_FILES`, and its
+options to `settings.methods`.
+"""
 
-import dataclasses
-import functools
 import importlib
 from collections.abc import Sequence
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors
 from knnprompt_jax.methods import method
+from knnprompt_jax.settings import methods
 
-ALL = "all"
 _FILES = (
     *("in_context", "knn", "demonstration_sets", "noisy_channel", "demonstration_selection", "fine_tuning"),
     *("baselines", "calibrations", "hidden_states", "linear_probe", "sentence_encoders"),
@@ -19,8 +19,7 @@ METHODS: dict[str, method.Method] = {declared.name: declared for module in _MODU
 
 def get(name: str) -> method.Method:
     """Return the method of this name; raises UserError with the choices if it does not exist."""
-    if name not in METHODS:
-        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)}, or {ALL}")
+    methods.check(name)
     return METHODS[name]
 
 
@@ -31,8 +30,8 @@ def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.M
         UserError: no name, an unknown name, or a method that does not apply to the problem.
     """
     if not names:
-        raise errors.UserError(f"no method: choose from {', '.join(METHODS)}, or {ALL}")
-    if tuple(names) == (ALL,):
+        raise errors.UserError(f"no method: choose from {', '.join(METHODS)}, or {methods.ALL}")
+    if tuple(names) == (methods.ALL,):
         reasons = {name: reason for name in METHODS if (reason := METHODS[name].by_name or _obstacle(name, problem))}
         return [METHODS[name] for name in METHODS if name not in reasons], reasons
     chosen = [get(name) for name in dict.fromkeys(names)]
@@ -41,13 +40,6 @@ def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.M
             applicable = ", ".join(name for name in METHODS if not _obstacle(name, problem))
             raise errors.UserError(f"method {declared.name!r} does not apply: {reason}; methods that do: {applicable}")
     return chosen, {}
-
-
-@functools.cache
-def options_kind() -> type[options.Options]:
-    """Return the declaration of all methods' options: one group per method, by name."""
-    fields = [(name, declared.settings, options.group(declared.settings)) for name, declared in METHODS.items()]
-    return dataclasses.make_dataclass("MethodOptions", fields, bases=(options.Options,), frozen=True)
 
 
 def _obstacle(name: str, problem: method.Problem) -> str:

@@ -5,37 +5,14 @@ spaces, each embedding scaled to length 1. all-MiniLM-L6-v2: Reimers, Gurevych: 
 "MiniLM", NeurIPS 2020.
 """
 
-import dataclasses
 import functools
 
-from knnprompt_jax import options
 from knnprompt_jax.methods import baselines, linear_probe, method
 from knnprompt_jax.models import encoders
+from knnprompt_jax.settings import methods
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings(options.Options):
-    """Options of the baselines on sentence embeddings."""
-
-    encoder: str = options.option(encoders.MINILM, "A sentence encoder by Hub name or folder.", needed=True)
-    pooling: str = options.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
-
-
-@dataclasses.dataclass(frozen=True)
-class RegressionSettings(Settings):
-    """Options of the regression on sentence embeddings."""
-
-    inverse_penalty: float = options.option(1.0, "scikit-learn's C, with its default.", least=1e-6)
-
-
-@dataclasses.dataclass(frozen=True)
-class VoteSettings(Settings):
-    """Options of the vote of the nearest train rows."""
-
-    k: int = options.option(3, "Neighbours that vote.", least=1)
-
-
-def run_regression(context: method.Context, settings: RegressionSettings) -> method.Prediction:
+def run_regression(context: method.Context, settings: methods.EncoderProbeOptions) -> method.Prediction:
     """Fit a regression on the embeddings of demonstrations and anchors, and predict the queries."""
     y = context.classes(context.problem.train_rows)
     train_ND, queries_QD = _embed(context.problem, settings)
@@ -46,7 +23,7 @@ def run_regression(context: method.Context, settings: RegressionSettings) -> met
     )
 
 
-def run_votes(context: method.Context, settings: VoteSettings) -> method.Prediction:
+def run_votes(context: method.Context, settings: methods.EncoderKNNOptions) -> method.Prediction:
     """Predict the majority class of the k train rows with the highest cosine; equal votes go to the lower class."""
     from sklearn import neighbors
 
@@ -57,13 +34,13 @@ def run_votes(context: method.Context, settings: VoteSettings) -> method.Predict
     return method.Prediction(voters.predict(queries_QD))
 
 
-def _embed(problem: method.Problem, settings: Settings) -> list:
+def _embed(problem: method.Problem, settings: methods.EncoderOptions) -> list:
     """Return the embeddings of the train rows [N, D] and of the queries [Q, D]."""
     texts = [baselines.bare_texts(problem.task, rows) for rows in (problem.train_rows, problem.evaluation)]
     return [encoders.embed(settings.encoder, settings.pooling, each) for each in texts]
 
 
-def prepare(problem: method.Problem, settings: Settings) -> None:
+def prepare(problem: method.Problem, settings: methods.EncoderOptions) -> None:
     """Raise UserError if the encoder does not exist or cannot be loaded."""
     del problem
     encoders.describe(settings.encoder, settings.pooling)
@@ -77,6 +54,6 @@ _declare = functools.partial(
     model_name=lambda settings: settings.encoder,
 )
 METHODS = (
-    _declare("encoder_probe", "Sentence encoder, logistic regression", run_regression, settings=RegressionSettings),
-    _declare("encoder_knn", "Sentence encoder, kNN", run_votes, settings=VoteSettings),
+    _declare("encoder_probe", "Sentence encoder, logistic regression", run_regression),
+    _declare("encoder_knn", "Sentence encoder, kNN", run_votes),
 )

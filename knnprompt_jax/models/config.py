@@ -11,7 +11,6 @@ from knnprompt_jax.models import rotary as rotary_lib
 # The dtype of weights and activations: float32 is the reference, bfloat16 is for accelerators. With int8 the kernels of the blocks
 # are int8 with a scale per output channel, and everything else is bfloat16.
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "int8": jnp.int8}
-FLOATS = ("float32", "bfloat16")
 # Where attention and MLP are normalised: their input (each by its own norm, or both by the same), their output, or the sum of output
 # and residual.
 BEFORE, BEFORE_BOTH, OUTPUT, AFTER = ("before", "before_both", "output", "after")

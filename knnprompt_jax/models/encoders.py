@@ -18,7 +18,6 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import padding
 
 Array = jax.Array
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 # Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state and drops it
 # afterwards (Gao, Yao, Chen: "SimCSE", EMNLP 2021, and its README).
 PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert-large-uncased": "cls"}

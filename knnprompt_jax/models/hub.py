@@ -8,8 +8,8 @@ import pathlib
 import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
-from knnprompt_jax import errors, hub_client
-from knnprompt_jax.models import shipped, tensor_files
+from knnprompt_jax import errors, hub_client, shipped
+from knnprompt_jax.models import tensor_files
 
 _CONFIG = "config.json"
 _TIMEOUT_SECONDS = 10.0

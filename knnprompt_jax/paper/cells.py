@@ -9,8 +9,8 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import draws
-from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.runs import inputs
+from knnprompt_jax.settings import grids
 from knnprompt_jax.store import distances
 
 REUSED = "re-uses in-context learning: |D| = m"
@@ -42,7 +42,7 @@ class GridCell:
         """The method that runs."""
         return registry.get("icl") if self.reuses_icl else self.variant or registry.get(self.method)
 
-    def options(self, settings: settings_lib.GridSettings) -> options_lib.Options:
+    def options(self, settings: grids.GridSettings) -> options_lib.Options:
         """Return the method's options: the grid's, with the values of axes and the grid's direction in their place."""
         options = getattr(settings.options, self.declared.name)
         names = {field.name for field in dataclasses.fields(options)}
@@ -53,12 +53,12 @@ class GridCell:
 
 
 def regimes(
-    settings: settings_lib.GridSettings, names: Sequence[str], rows: inputs.Rows, max_demo_shots: int
+    settings: grids.GridSettings, names: Sequence[str], rows: inputs.Rows, max_demo_shots: int
 ) -> Iterator[GridCell]:
     """Yield a cell for each regime, number of shots, method and seed. `max_demo_shots` is M_T."""
     del rows
     for (regime, shots), name, seed in itertools.product(settings.regime_shots, names, settings.seeds):
-        is_few_shot, sees = regime == settings_lib.FEW_SHOT, registry.get(name).sees
+        is_few_shot, sees = regime == grids.FEW_SHOT, registry.get(name).sees
         if sees == "demonstrations":
             demo_shots = drawn_shots = shots if is_few_shot else max_demo_shots
         else:

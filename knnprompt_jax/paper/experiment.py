@@ -12,10 +12,10 @@ from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells as cells_lib
 from knnprompt_jax.paper import provenance
-from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import accuracies, drawing, figures, page, published, results, tables
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import records as records_lib
+from knnprompt_jax.settings import grids
 
 OTHER_ROWS = (
     "At equal seeds, methods without anchors see other rows than kNN Prompting: it draws |D| first, then its anchors from the "
@@ -38,16 +38,14 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper, or several that come from the same runs.
+    """A table or figure of the paper, or several that come from the same runs; `grids.GRIDS` has its options.
 
     Attributes:
       name: its folder of records and its section.
       title: the heading of its section.
       text: a description of the section.
       draw: data → tables and figures.
-      defaults: its options that differ from the defaults of `settings`.
       cells: the cells of one task and model, from the settings, the names of the methods that read the model, the rows and M_T.
-      settings: the declaration of its options.
       matches: the values of its own axes at which a run equals one of the paper's tables of accuracies; None if none does.
       count: replaces runs if no language model is needed: settings → text for the terminal.
       check: a verdict on the finished records.
@@ -57,21 +55,15 @@ class Experiment:
     title: str
     text: str
     draw: Callable[[Data], Drawn]
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     cells: Cells = cells_lib.regimes
-    settings: type[settings_lib.GridSettings] = settings_lib.GridSettings
     matches: Mapping[str, Any] | None = dataclasses.field(default_factory=dict)
     count: Callable[[Any], str] | None = None
     check: Callable[[Sequence[Record]], str] | None = None
 
-    def config(self) -> dict[str, Any]:
-        """Return the values that replace defaults of the options."""
-        return {"experiment": self.name, "restore_dropped": True, **self.defaults}
-
     @functools.cached_property
-    def shipped(self) -> settings_lib.GridSettings:
+    def shipped(self) -> grids.GridSettings:
         """The options that repeat the paper's runs."""
-        return options.from_config(self.settings, self.config())
+        return options.from_config(grids.kind(self.name), grids.config(self.name))
 
     def before_writing(self, folder: pathlib.Path, record: Record, context: method.Context) -> None:
         """Write the files that belong to a record, before the record itself; most experiments have none."""

@@ -13,15 +13,15 @@ from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.paper import cells as cells_lib
 from knnprompt_jax.paper import draws, experiments
-from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
+from knnprompt_jax.settings import grids
 from knnprompt_jax.store import store as store_lib
 
 _COLUMNS = ("model", "tasks", "passes", "distinct prompts", "tokens, about", "PFLOP, about", "records", "finished")
 
 
-def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
+def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     """Print the plan and, unless it is a dry run, run what is left of it. Process 0 prints.
 
     Raises:
@@ -30,7 +30,7 @@ def run(settings: settings_lib.GridSettings, dry_run: bool = False) -> None:
     settings = inputs.resolved(settings)
     inputs.join(settings.distributed)
     store_lib.check_processes(settings.datastore)
-    experiment = experiments.get(settings.experiment)
+    experiment = experiments.EXPERIMENTS[settings.experiment]
     if experiment.count:  # It counts tokens and needs no language model.
         text = f"{len(settings.tasks)} tasks to count tokens of, no language model"
         _print(text if dry_run else experiment.count(settings))
@@ -95,7 +95,7 @@ class Plan:
         return [name, *(f"{number:,}" for number in numbers), f"{flops:,.3g}", f"{len(runs):,}", f"{num_finished:,}"]
 
 
-def plan(settings: settings_lib.GridSettings, weights: bool = True) -> Plan:
+def plan(settings: grids.GridSettings, weights: bool = True) -> Plan:
     """Plan a grid. Runs that differ only in their place in the grid are run once.
 
     Args:
@@ -130,11 +130,11 @@ def plan(settings: settings_lib.GridSettings, weights: bool = True) -> Plan:
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
-def _runs(settings: settings_lib.GridSettings, weights: bool) -> Iterator[tuple[inputs.Model, list[run_lib.Run]]]:
+def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[inputs.Model, list[run_lib.Run]]]:
     """Yield the runs of each model and task, then those of each model that a method trains."""
     rows_of_tasks = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     trained = [name for name in settings.methods if registry.get(name).own_model]
-    experiment, prepared = experiments.get(settings.experiment), set()
+    experiment, prepared = experiments.EXPERIMENTS[settings.experiment], set()
 
     @functools.cache  # Hundreds of cells share a problem.
     def problem_of(model: inputs.Model, rows: inputs.Rows, draw: draws.Draw, share: float | None) -> method.Problem:

@@ -1,12 +1,12 @@
 """The report on a folder of records: the paper's page as HTML, or its tables as text or Markdown."""
 
-import dataclasses
 import pathlib
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.report import drawing, overview, page, tables
 from knnprompt_jax.runs import records as records_lib
+from knnprompt_jax.settings import grids
 
 _TITLE = "kNN Prompting: results beside the paper's"
 _TEXT = (
@@ -16,24 +16,7 @@ _TEXT = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class ReportSettings(options.Options):
-    """The records to report and the form of the report."""
-
-    records: str = options.option(
-        "results", "Folder of records, or folder with a folder of records per experiment.", needed=True
-    )
-    output: str = options.option(
-        "report", "Folder to write index.html and tables/ to, with --format=html.", needed=True
-    )
-    format: str = options.option(
-        "html",
-        "html: a page beside the paper's numbers; text, markdown: tables on the terminal.",
-        choices=("html", "text", "markdown"),
-    )
-
-
-def run(settings: ReportSettings) -> str:
+def run(settings: grids.ReportSettings) -> str:
     """Write the page and return its path, or return the tables; with text or Markdown the records may be of any runs.
 
     Raises:

@@ -6,11 +6,11 @@ import pandas as pd
 
 from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import cells, draws
-from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import names, published, results
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import run as run_lib
+from knnprompt_jax.settings import grids
 from knnprompt_jax.store import distances
 
 _AXES = {  # The axis that an option lists values of.
@@ -23,7 +23,7 @@ _COMPARED = ("truncation", "label_token", "dtype", "deterministic", "batch", "me
 class Differences:
     """Differences between some records and the shipped config: `common` to all of them, and of single cells."""
 
-    def __init__(self, ours: pd.DataFrame, shipped: settings_lib.GridSettings):
+    def __init__(self, ours: pd.DataFrame, shipped: grids.GridSettings):
         self._shipped = shipped
         self._by_record = {id(record): list(_of_record(record, shipped)) for record in ours.record}
         self.common: list[str] = []
@@ -62,7 +62,7 @@ def facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
     return {title: text for title, text in texts.items() if text}
 
 
-def _of_record(record: Record, shipped: settings_lib.GridSettings) -> Iterator[str]:
+def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
     expected = {**inputs.resolved(shipped).to_dict(), **run_lib.source_of(shipped)}
     values = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
@@ -81,13 +81,13 @@ def _of_record(record: Record, shipped: settings_lib.GridSettings) -> Iterator[s
             yield f"{name} = {first} instead of {second}"
 
 
-def _fewer_seeds(records: Iterable[Record], shipped: settings_lib.GridSettings) -> list[str]:
+def _fewer_seeds(records: Iterable[Record], shipped: grids.GridSettings) -> list[str]:
     searched_once = all(results.sees(record.method) == "draws" for record in records)
     expected, ran = 1 if searched_once else len(shipped.seeds), len({record.seed for record in records})
     return [f"{ran} of {expected} seeds"] if 0 < ran < expected else []
 
 
-def _missing(ours: pd.DataFrame, shipped: settings_lib.GridSettings) -> Iterator[str]:
+def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the models, methods, numbers of shots and other values that the config has and no record."""
     for option, axis in _AXES.items():
         wanted = [published.canonical(value) if axis == "model" else value for value in getattr(shipped, option, ())]

@@ -18,7 +18,7 @@ from knnprompt_jax.lm import programs as lm_programs
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import sharding
 from knnprompt_jax.planning import compiled, operations, targets, workload
-from knnprompt_jax.planning import settings as settings_lib
+from knnprompt_jax.settings import planning as settings_lib
 from knnprompt_jax.store import store as store_lib
 
 

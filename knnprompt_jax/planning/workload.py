@@ -9,10 +9,10 @@ from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, hub, registry, tokenizers
 from knnprompt_jax.models.gguf import config as gguf_config
-from knnprompt_jax.planning.settings import WorkloadOptions
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.runs import inputs
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import shared
+from knnprompt_jax.settings.planning import WorkloadOptions
 from knnprompt_jax.tasks import splits
 
 STAND_IN = "smollm2"  # Its tokenizer counts tokens if the model's own is not available.
@@ -75,7 +75,7 @@ def make(settings: WorkloadOptions, subject: Subject, most: int = 0) -> Workload
     model = inputs.Model(
         subject.name, subject.path or pathlib.Path(), subject.config, tokenizer, subject.config.num_positions
     )
-    shots = settings_lib.SHOTS if settings.shots is None else settings.shots or None
+    shots = shared.SHOTS if settings.shots is None else settings.shots or None
     demo_shots = inputs.demo_shots(settings.demo_shots, shots, inputs.Rows(task, train, ()), model)
     split = splits.draw(train, task, shots=shots, demo_shots=demo_shots, seed=settings.seed)
     anchors = split.anchors[: most or None]

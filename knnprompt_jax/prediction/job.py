@@ -4,63 +4,18 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 import pathlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax import errors, options, parallel, states
+from knnprompt_jax import errors, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.prediction import batches, outputs, rows, writing
 from knnprompt_jax.runs import inputs
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
-
-
-@dataclasses.dataclass(frozen=True)
-class PredictionSettings(settings_lib.FileOptions, settings_lib.SavedOptions):
-    """The rows to label, and the output."""
-
-    input: str = options.option("", "File of rows, or - for standard input.", needed=True)
-    output: str = options.option("", "File to write, or - for standard output.", needed=True)
-    format: str = options.option("", f"Format of the input, by default its name's ending: {', '.join(rows.KINDS)}.")
-    output_format: str = options.option(
-        "", f"Format of the output, by default its name's ending: {', '.join(writing.KINDS)}."
-    )
-    probabilities: bool = options.option(False, "Write the probability of every class too.")
-    abstain: float = options.option(
-        0.0, "Leave the label empty where its probability is lower; 0: never.", least=0, most=1
-    )
-    keep: str = options.option(
-        writing.IDS,
-        "Columns of the input to copy: ids (columns named like id or ticket_id), all, none, or names with commas between.",
-        needed=True,
-    )
-    overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
-    characters: int = options.option(0, "Characters of text per batch; 0: what suits the model.", least=0)
-    distributed: settings_lib.DistributedOptions = options.group(settings_lib.DistributedOptions)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.input != rows.STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
-            raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
-        if self.output != rows.STANDARD:
-            saving.check_outside(pathlib.Path(self.output))
-        if self.output_format and self.kind not in writing.KINDS:
-            raise errors.UserError(f"--output_format={self.kind}: choose from {', '.join(writing.KINDS)}")
-        if self.kind not in writing.KINDS:
-            formats = " or ".join(writing.KINDS)
-            raise errors.UserError(
-                f"--output={self.output}: the format is not {formats}; name it with --output_format="
-            )
-
-    @property
-    def kind(self) -> str:
-        """The format of the output."""
-        own = "jsonl" if self.output == rows.STANDARD else pathlib.Path(self.output).suffix[1:]
-        return self.output_format or own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +27,7 @@ class Summary:
     seconds: float
 
 
-def run(settings: PredictionSettings) -> Summary:
+def run(settings: commands.PredictionSettings) -> Summary:
     """Label all rows, or those that an interrupted run has left. Memory does not grow with their number.
 
     Process 0 alone reads the input and writes the output. Every process reads its share of each batch's prompts.
@@ -103,9 +58,11 @@ def run(settings: PredictionSettings) -> Summary:
 
 
 @contextlib.contextmanager
-def _opened(settings: PredictionSettings, saved: saving.Saved) -> Iterator[tuple[Iterable[rows.Row], outputs.Output]]:
+def _opened(
+    settings: commands.PredictionSettings, saved: saving.Saved
+) -> Iterator[tuple[Iterable[rows.Row], outputs.Output]]:
     """Lock the output and read the first row; yield the remaining rows and the output."""
-    encoding = settings.source(saved)["encoding"]
+    encoding = settings.source(saved.content.source)["encoding"]
     read = functools.partial(rows.read, saved.content.task, settings.input, settings.format, encoding, settings.on_bad)
     plan = {"store": saved.digest, "output_format": settings.kind}
     plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}

@@ -12,6 +12,7 @@ from typing import Any
 
 from knnprompt_jax import errors, files
 from knnprompt_jax.prediction import rows
+from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example
 
@@ -97,7 +98,7 @@ class FileOutput(Output):
             self._digest.update(splits.row_content(row))
         if self._digest.hexdigest() == self._checksum:
             return remaining
-        if source == rows.STANDARD or not self._overwrite:
+        if source == commands.STANDARD or not self._overwrite:
             raise errors.UserError(
                 f"{source}: its first {self.num_rows} rows are not those that were labelled already: "
                 "choose another output, or --overwrite it"
@@ -166,7 +167,7 @@ def opened(path: str, plan: dict[str, Any], overwrite: bool = False) -> Iterator
     Raises:
       UserError: another process writes to the file, it cannot be written, or as `FileOutput`.
     """
-    if path == rows.STANDARD:
+    if path == commands.STANDARD:
         yield Output()
         return
     files.check_writable(pathlib.Path(path))

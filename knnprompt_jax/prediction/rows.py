@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from absl import logging
 
 from knnprompt_jax import errors, files
+from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
 from knnprompt_jax.tasks import formats, sources
 from knnprompt_jax.tasks.task import Example, Task, listed
 
-STANDARD = "-"
-KINDS = ("csv", "tsv", "jsonl", "txt", "parquet")
 Row = Example | errors.UserError
 """An example without a label, or the error of a bad row."""
 
@@ -21,7 +20,7 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
     """Yield the rows, numbered from 0, and the error of a bad row in its place; `-` is standard input.
 
     Args:
-      kind: one of `KINDS`; by default the ending of the file's name.
+      kind: one of `INPUT_KINDS`; by default the ending of the file's name.
       on_bad: "skip" logs bad rows and leaves them out.
 
     Raises:
@@ -59,13 +58,13 @@ def of_text(task: Task, text: str) -> dict[str, str]:
 
 
 def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
-    if path == STANDARD and kind not in KINDS[:-1]:
-        raise errors.UserError(f"--format={kind}: for standard input, choose from {', '.join(KINDS[:-1])}")
+    if path == STANDARD and kind not in INPUT_KINDS[:-1]:
+        raise errors.UserError(f"--format={kind}: for standard input, choose from {', '.join(INPUT_KINDS[:-1])}")
     if not kind:
         with files.refusals(pathlib.Path(path)):
             pathlib.Path(path).stat()  # Report a missing file before its missing ending.
-    if kind not in KINDS:
-        raise errors.UserError(f"{path}: --format={kind}: choose from {', '.join(KINDS)}")
+    if kind not in INPUT_KINDS:
+        raise errors.UserError(f"{path}: --format={kind}: choose from {', '.join(INPUT_KINDS)}")
     if path != STANDARD:
         yield from formats.parse(pathlib.Path(path), encoding, f".{kind}")
         return

@@ -13,11 +13,11 @@ import numpy as np
 
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier.inputs import Predictions
+from knnprompt_jax.settings.commands import IDS
 from knnprompt_jax.tasks import task as task_lib
 from knnprompt_jax.tasks.task import Example
 
-KINDS = ("jsonl", "csv")
-IDS, ALL, NONE = "ids", "all", "none"
+ALL, NONE = "all", "none"
 _OURS = ("row", "label", "probability", "neighbours", "distances")
 
 

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
+from knnprompt_jax.settings.classifiers import LABEL_TOKENS, TRUNCATIONS
 from knnprompt_jax.tasks.task import Example, Task
 
 Tokenize = Callable[[list[str]], list[list[int]]]
 """Maps texts to token ids, with the special tokens that the model expects (OPT starts with one, GPT-2 does not)."""
 
-TRUNCATIONS = ("left", "error", "drop")
-LABEL_TOKENS = ("last", "first")
 _SHARED = {"last": "end in", "first": "begin with"}
 _CHECKED_PROMPTS = 8
 

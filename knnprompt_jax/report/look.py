@@ -1,34 +1,24 @@
 """The page of a saved classifier's anchors: each anchor is classified by the others, so that no further text is needed."""
 
-import dataclasses
 import pathlib
 
 import numpy as np
 import pandas as pd
 
-from knnprompt_jax import files, options, parallel
+from knnprompt_jax import files, parallel
 from knnprompt_jax.classifier import base, choosing, estimator, evidence
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, outcomes, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import commands
 from knnprompt_jax.store import distances, search
 
-SUGGESTIONS = "suggestions.csv"
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
 _MOST = 20  # Rows of a listing.
 
 
-@dataclasses.dataclass(frozen=True)
-class LookOptions(settings_lib.SavedOptions):
-    """The classifier to draw, and the folder of its page."""
-
-    output: str = options.option("look", f"Folder to write index.html and {SUGGESTIONS} to.", needed=True)
-    points: int = options.option(1000, "Largest number of anchors on the map.", least=1)
-
-
-def run(settings: LookOptions) -> str:
+def run(settings: commands.LookSettings) -> str:
     """Write the page of a saved classifier and the table of labels that may be wrong; return their paths as text.
 
     Raises:
@@ -44,9 +34,9 @@ def run(settings: LookOptions) -> str:
         f"{len(classifier.demonstrations_)} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(page.Page(f"Anchors of {pathlib.Path(settings.store).name}", text, sections), output)
-    with files.new_file(output / SUGGESTIONS) as unfinished:
+    with files.new_file(output / commands.SUGGESTIONS) as unfinished:
         unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8", errors="backslashreplace")
-    return f"page: {written}\nlabels that may be wrong: {output / SUGGESTIONS}"
+    return f"page: {written}\nlabels that may be wrong: {output / commands.SUGGESTIONS}"
 
 
 def _expectation(choice: choosing.Choice, anchors: ClassifiedAnchors) -> str:
@@ -89,9 +79,7 @@ def build(anchors: ClassifiedAnchors, points: int) -> list[Section]:
     caption = "Anchors by their label (rows) and their prediction from the other anchors (columns)."
     confusion = outcomes.confusion(anchors.labels, anchors.confusion_CC, caption)
     reliability = outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N)
-    suspects = (
-        f"Anchors whose label the others contradict. Review {SUGGESTIONS} beside this page, then use fit --relabel=."
-    )
+    suspects = f"Anchors whose label the others contradict. Review {commands.SUGGESTIONS} beside this page, then use fit --relabel=."
     places = "Anchors with similar next-token distributions lie together. Read those among another label's anchors."
     classes = "Each anchor by its label and by its prediction from the other anchors."
     calibration = "Whether predictions with a probability of p % are right in p % of the cases."

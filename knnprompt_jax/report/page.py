@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from knnprompt_jax import errors, files
-from knnprompt_jax.classifier import saving
 from knnprompt_jax.report import drawing, tables
 from knnprompt_jax.report import maps as maps_lib
 from knnprompt_jax.report.tables import Table
+from knnprompt_jax.settings import shared
 
 _LIBRARIES = ("jinja2", "matplotlib")
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
@@ -84,7 +84,7 @@ def folder(output: str, needs_page: bool = True) -> pathlib.Path:
     if needs_page and (reason := lacking()):
         raise errors.UserError(reason)
     place = pathlib.Path(output)
-    saving.check_outside(place)
+    shared.check_outside(place)
     files.check_writable(place, folder=True)
     return place
 

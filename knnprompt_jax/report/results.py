@@ -8,9 +8,10 @@ import pandas as pd
 
 from knnprompt_jax.methods import noisy_channel, registry
 from knnprompt_jax.runs import records as records_lib
+from knnprompt_jax.settings import grids
 
 Record = records_lib.Record
-FULL, FEW_SHOT = "full", "few-shot"  # Regimes: |D| = M_T, or one demonstration per class.
+FULL, FEW_SHOT = grids.REGIMES
 FILLS_CONTEXT = 0  # The value of axis m for a method whose demonstrations fill the context (M_T).
 BEST_TEMPLATE = "{}, best template of each seed"
 _COLUMNS = (*(field.name for field in dataclasses.fields(Record)), "m", "regime", "record")

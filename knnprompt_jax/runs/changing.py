@@ -6,21 +6,19 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import logging
 
 from knnprompt_jax import errors, files, lm, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.runs import corrections, inputs
+from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects, sources
 from knnprompt_jax.tasks.task import Example, listed
 
-if TYPE_CHECKING:
-    from knnprompt_jax.runs.fitting import FitSettings
 
-
-def run(settings: "FitSettings", folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
+def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
     """Remove, relabel and append anchors; return the classifier, what the model read, and remarks for the user.
 
     Raises:
@@ -89,11 +87,11 @@ def _relabel(classifier: Any, corrected: corrections.Corrections) -> list[str]:
     return [f"anchors relabelled: {len(labels)}", *_report_missing(corrected.missing)]
 
 
-def _new_rows(settings: "FitSettings", saved: saving.Saved) -> list[Example]:
+def _new_rows(settings: commands.FitSettings, saved: saving.Saved) -> list[Example]:
     """Return the rows to append, also of new labels; log rows that contradict a row of the classifier."""
     if not settings.append:
         return []
-    task, path, source = saved.content.task, settings.append, settings.source(saved)
+    task, path, source = saved.content.task, settings.append, settings.source(saved.content.source)
     rows = sources.load_rows(task, "train", path=path, new_labels=True, on_bad=settings.on_bad, **source)
     task.with_labels(row.label for row in rows)  # Raises on a label that is the word of another.
     matches = defects.matches(rows, (*saved.content.demonstrations, *saved.content.anchors))

@@ -11,12 +11,12 @@ from knnprompt_jax.classifier import saving
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
 
 
-def run(settings: settings_lib.JobSettings) -> list[records.Record]:
+def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     """Run every method for every seed and write each record as soon as it is finished.
 
     With `resume`, runs whose records are in the output folder are skipped.
@@ -33,9 +33,9 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
         saved.check(identity, rows.task, truncation=settings.truncation, label_token=settings.label_token)
         drawn = [saved.split]
     else:
-        shots = settings_lib.SHOTS if settings.shots is None else settings.shots or None
+        shots = shared.SHOTS if settings.shots is None else settings.shots or None
         demo_shots = inputs.demo_shots(settings.demo_shots, shots, rows, model)
-        seeds = dict.fromkeys(settings.seeds or settings_lib.SEEDS)
+        seeds = dict.fromkeys(settings.seeds or shared.SEEDS)
         drawn = [splits.draw(rows.train, rows.task, shots=shots, demo_shots=demo_shots, seed=seed) for seed in seeds]
     runs = [run for split in drawn for run in _runs(settings, rows, model, split, saved.digest if saved else "")]
     done = records.finished(pathlib.Path(settings.output), runs) if settings.resume else {}
@@ -48,7 +48,7 @@ def run(settings: settings_lib.JobSettings) -> list[records.Record]:
 
 
 def _runs(
-    settings: settings_lib.JobSettings,
+    settings: shared.ComparisonSettings,
     rows: inputs.Rows,
     model: inputs.Model,
     split: splits.FewShotSplit,

@@ -21,7 +21,7 @@ from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs, records
 from knnprompt_jax.runs import run as run_lib
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import shared
 from knnprompt_jax.store import store as store_lib
 
 LoadStore = Callable[[lm.LanguageModel], store_lib.Store]
@@ -29,7 +29,7 @@ BeforeWriting = Callable[[records.Record, method.Context], None]
 
 
 def run(
-    settings: settings_lib.SharedSettings,
+    settings: shared.SharedSettings,
     passes: Sequence[run_lib.Pass],
     mesh: Mesh,
     *,

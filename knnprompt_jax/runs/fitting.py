@@ -10,117 +10,16 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, files, lm, options, parallel, states, tables
-from knnprompt_jax.classifier import estimator, rules, saving, trials
-from knnprompt_jax.classifier import options as classifier_options
+from knnprompt_jax import errors, files, lm, parallel, states, tables
+from knnprompt_jax.classifier import estimator, saving, trials
 from knnprompt_jax.runs import changing, inputs, overview
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
 from knnprompt_jax.tasks.task import Example, Task, listed
 
-KNN = "knn"
-SEED = 1
 QUERIES = 256  # Of the search that `summarize` describes.
 _REPEATED = 5  # Rows per distinct value from which the summary gives the number of a column's distinct values.
-_CHANGES = ("append", "relabel", "remove_ids")
-_OF_CHANGES = (
-    *("store", *_CHANGES, "label_column", "encoding", "on_bad"),
-    *("model", "revision", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
-)
-
-
-def _declare_options() -> Any:
-    """Return a class of the options of both classifiers, in which None means that an option is not given."""
-    declared: dict[str, dict[str, dataclasses.Field]] = collections.defaultdict(dict)
-    kinds = {"with": classifier_options.PublishedOptions, "without": classifier_options.AutoOptions}
-    for word, kind in kinds.items():
-        for field in dataclasses.fields(kind):
-            if "help" in field.metadata and field.name != "random_state":
-                declared[field.name][f"{word} --rule={KNN}"] = field
-    flags = []
-    for name, by_rule in declared.items():
-        field, defaults = [*by_rule.values()][-1], {rule: each.default for rule, each in by_rule.items()}
-        is_common = len(by_rule) == 2 and len({*defaults.values()}) == 1
-        default = str(field.default) if is_common else ", ".join(f"{value} {rule}" for rule, value in defaults.items())
-        changes = {"help": f"{field.metadata['help']} By default {default}.", "is_optional": True}
-        flags.append((name, field.type, dataclasses.field(default=None, metadata={**field.metadata, **changes})))
-    return dataclasses.make_dataclass("ClassifierOptions", flags, bases=(options.Options,), frozen=True)
-
-
-_ClassifierOptions = _declare_options()
-
-
-@dataclasses.dataclass(frozen=True)
-class FitSettings(_ClassifierOptions, settings_lib.ReadingOptions, settings_lib.RowOptions):  # type: ignore[misc, valid-type]
-    """A classifier to fit, or a change of a saved one. None means that an option is not given."""
-
-    train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
-    store: str = options.option("", "Folder of the classifier.", needed=True)
-    rule: str | None = options.option(
-        None,
-        "knn: the paper's classifier (KNNPrompting). probe, blend, votes: this rule, its other settings chosen by leave-one-out "
-        "(AutoClassifier). By default the rule is chosen too.",
-        choices=(KNN, *rules.RULES),
-    )
-    model: str = options.option(None, f"{settings_lib.MODEL_HELP} By default smollm2.", needed=True)
-    task: str | None = options.option(None, f"{settings_lib.TASK_HELP} By default {settings_lib.OWN}.", needed=True)
-    shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": 0})
-    demo_shots: int | None = options.option(
-        None,
-        "Demonstrations per class among them; -1: as many as the context holds. By default -1 with --rule=knn; otherwise chosen "
-        "among -1 (at most a quarter of the largest class), 2 and 0.",
-        least=-1,
-        words={classifier_options.AUTO: None},
-    )
-    seed: int | None = options.option(None, f"Seed of the draws of rows; by default {SEED}.", least=0)
-    drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
-    overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the folder.")
-    append: str = options.option(
-        "", "Change the saved classifier: add the rows of this file as anchors, new classes too."
-    )
-    relabel: str = options.option(
-        "",
-        "Change the saved classifier: give anchors the labels of this file: suggestions.csv of look, or id and label.",
-    )
-    remove_ids: tuple[int, ...] = options.option(
-        (), "Change the saved classifier: remove the anchors of these ids, which are rows of the train file from 0."
-    )
-    distributed: settings_lib.DistributedOptions = options.group(settings_lib.DistributedOptions)
-    datastore: store_lib.StoreOptions = options.group(store_lib.StoreOptions)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        given = [name for name in _CHANGES if getattr(self, name)]
-        if given:
-            for field in dataclasses.fields(self):
-                name, default = field.name, store_lib.StoreOptions() if field.name == "datastore" else field.default
-                if name not in _OF_CHANGES and getattr(self, name) != default:
-                    raise errors.UserError(f"--{name}: has no effect with --{given[0]}; leave it out, or fit again")
-        elif not self.train_file and self.task in (None, settings_lib.OWN):
-            raise errors.UserError(
-                "--train_file: give a table of rows, or a task that has rows (--task=trec), or a change of a saved classifier "
-                "(--append, --relabel, --remove_ids)"
-            )
-        else:
-            self.classifier()
-
-    @property
-    def is_change(self) -> bool:
-        return any(getattr(self, name) for name in _CHANGES)
-
-    def classifier(self, model: Any = None, task: Any = None, demo_shots: Any = 0) -> Any:
-        """Return the unfitted classifier of these options; raise UserError on an option that it does not have."""
-        kind = estimator.KNNPrompting if self.rule == KNN else estimator.AutoClassifier
-        names = [field.name for field in dataclasses.fields(_ClassifierOptions)]
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        if self.rule == KNN:
-            del given["rule"]
-        if unknown := [name for name in given if name not in kind.option_names()]:
-            without = "with" if self.rule == KNN else "without"
-            raise errors.UserError(f"--{unknown[0]}: has no effect {without} --rule={KNN}; leave it out")
-        seed = SEED if self.seed is None else self.seed
-        return kind(model, task, demo_shots=demo_shots, random_state=seed, store_options=self.datastore, **given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +31,7 @@ class Result:
     notes: tuple[str, ...] = ()
 
 
-def run(settings: FitSettings) -> Result:
+def run(settings: commands.FitSettings) -> Result:
     """Fit and save a classifier, or change the saved one. An interrupted run is resumed from the cache of states.
 
     An anchor's id is its row in the train file, from 0. Ids of appended rows follow the last row's.
@@ -144,7 +43,7 @@ def run(settings: FitSettings) -> Result:
     folder = saving.absolute(pathlib.Path(settings.store))
     if settings.is_change:
         return Result(*changing.run(settings, folder))
-    saving.check_outside(pathlib.Path(settings.store), may_replace=True)
+    shared.check_outside(pathlib.Path(settings.store), may_replace=True)
     settings, mesh, model = inputs.begin(settings)
     classifier, draws, num_rows, note = _draw(settings, model)
     contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
@@ -174,14 +73,16 @@ def run(settings: FitSettings) -> Result:
     return Result(classifier, classifier.model.statistics, note)
 
 
-def _draw(settings: FitSettings, model: inputs.Model) -> tuple[Any, dict[int, trials.Draw], int, tuple[str, ...]]:
+def _draw(
+    settings: commands.FitSettings, model: inputs.Model
+) -> tuple[Any, dict[int, trials.Draw], int, tuple[str, ...]]:
     """Return the unfitted classifier, a draw for each candidate number of demonstrations, the number of train rows, and remarks."""
-    task, train = inputs.load_train(settings, settings.task or settings_lib.OWN, settings.train_file)
+    task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
     rows = inputs.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
     _warn(train, rows.train)
-    shots, seed = settings.shots or None, SEED if settings.seed is None else settings.seed
-    demo_shots: Any = classifier_options.AUTO
-    if settings.demo_shots is not None or settings.rule == KNN:
+    shots, seed = settings.shots or None, commands.SEED if settings.seed is None else settings.seed
+    demo_shots: Any = classifiers.AUTO
+    if settings.demo_shots is not None or settings.rule == commands.KNN:
         requested = -1 if settings.demo_shots is None else settings.demo_shots
         demo_shots = inputs.demo_shots(requested, shots, rows, model)
         candidates = [demo_shots]
@@ -194,7 +95,8 @@ def _draw(settings: FitSettings, model: inputs.Model) -> tuple[Any, dict[int, tr
         largest = max(collections.Counter(row.label for row in rows.train).values())
         most = 0 if largest < 2 else inputs.demo_shots(-1, None, rows, model)
         candidates = trials.candidate_shots(most, rows.train)
-    classifier, draws = settings.classifier(model, task, demo_shots), {}
+    kind: Any = estimator.KNNPrompting if settings.rule == commands.KNN else estimator.AutoClassifier
+    classifier, draws = kind(model, task, demo_shots=demo_shots, **settings.classifier_options()), {}
     classifier.source_ = settings.source()
     for number in candidates:
         split = splits.draw(rows.train, task, shots=shots, demo_shots=number, seed=seed)
@@ -203,7 +105,7 @@ def _draw(settings: FitSettings, model: inputs.Model) -> tuple[Any, dict[int, tr
         shown = len(split.demonstrations)
         if settings.demo_shots and settings.demo_shots > 0 and shown < number * task.num_classes:
             logging.warning("--demo_shots=%d: at most half of a class become demonstrations, %d in all", number, shown)
-    remarks = (_describe_columns(task, train),) if settings.task in (None, settings_lib.OWN) else ()
+    remarks = (_describe_columns(task, train),) if settings.task in (None, shared.OWN) else ()
     return classifier, trials.possible(classifier, draws), max(row.row for row in train) + 1, remarks
 
 
@@ -233,7 +135,7 @@ def _warn(train: Sequence[Example], kept: Sequence[Example]) -> None:
 
 
 def _finished(
-    settings: FitSettings, model: inputs.Model, folder: pathlib.Path, contents: Sequence[saving.Content]
+    settings: commands.FitSettings, model: inputs.Model, folder: pathlib.Path, contents: Sequence[saving.Content]
 ) -> saving.Saved | None:
     """Return the classifier in the folder if it has one of the contents; raise UserError if it must not be replaced."""
     if not saving.recovered(folder):
@@ -253,7 +155,7 @@ def _finished(
 
 
 def _check_room(
-    settings: FitSettings, model: inputs.Model, folder: pathlib.Path, classifier: Any, num_anchors: int
+    settings: commands.FitSettings, model: inputs.Model, folder: pathlib.Path, classifier: Any, num_anchors: int
 ) -> None:
     """Raise UserError if the folder cannot be written, or the disk has no room for the anchors and their states."""
     config = model.config

@@ -11,18 +11,19 @@ import numpy as np
 from absl import logging
 from jax.sharding import Mesh
 
-from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax import errors, lm, parallel, shipped
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hub, identity, registry, sharding, shipped, tokenizers
+from knnprompt_jax.models import hub, identity, registry, sharding, tokenizers
 from knnprompt_jax.prompts import layout, statistics
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import models as models_settings
+from knnprompt_jax.settings import shared, stores
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import catalogue, defects, sources
 from knnprompt_jax.tasks.task import ALLOW, Example, Task
 
-Settings = TypeVar("Settings", bound=settings_lib.ReadingOptions)
+Settings = TypeVar("Settings", bound=shared.ReadingOptions)
 _PUBLISHED_VOCABULARIES = (50257, 50272)  # GPT-2's and OPT's, in whose tokens the paper counted.
 
 
@@ -121,13 +122,13 @@ def resolved(settings: Settings, saved: saving.Saved | None = None) -> Settings:
     return dataclasses.replace(settings, **values)
 
 
-def join(distributed: settings_lib.DistributedOptions) -> None:
+def join(distributed: models_settings.DistributedOptions) -> None:
     """Join the processes of the run, before anything else uses a device; raise UserError if they cannot be joined."""
     parallel.start(**dataclasses.asdict(distributed))
 
 
 def begin(
-    settings: Any, saved: saving.Saved | None = None, datastore: store_lib.StoreOptions | None = None
+    settings: Any, saved: saving.Saved | None = None, datastore: stores.StoreOptions | None = None
 ) -> tuple[Any, Mesh, Model]:
     """Return the settings with defaults filled in, the mesh, and a model that it can split.
 
@@ -145,7 +146,7 @@ def begin(
     return settings, mesh, model
 
 
-def make_mesh(settings: settings_lib.ModelOptions, models: Sequence[str]) -> Mesh:
+def make_mesh(settings: models_settings.ModelOptions, models: Sequence[str]) -> Mesh:
     """Make the mesh of the settings. Where they leave its axis `model` open, it is the smallest that holds all models."""
     size = settings.mesh.model
     if not size:
@@ -179,7 +180,7 @@ def load_model(
     return Model(name, path, config, tokenizer, context or config.num_positions, weights)
 
 
-def load_weights(settings: settings_lib.ReadingOptions, model: Model, mesh: Mesh) -> lm.LanguageModel:
+def load_weights(settings: shared.ReadingOptions, model: Model, mesh: Mesh) -> lm.LanguageModel:
     """Load the weights of a model onto the mesh."""
     files = (model.path, model.config, model.tokenizer, model.name, model.fingerprint)
     loaded = lm.LanguageModel.from_files(
@@ -189,21 +190,21 @@ def load_weights(settings: settings_lib.ReadingOptions, model: Model, mesh: Mesh
     return loaded
 
 
-def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
+def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
     """Load a task and its train rows, from the file at `path` if there is one. The task "own" is made of its columns.
 
     Raises:
       UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
-    if settings.text_columns and name != settings_lib.OWN:
+    if settings.text_columns and name != shared.OWN:
         raise errors.UserError(
             f"--text_columns: has no effect with --task={name}, which names its fields; leave it out"
         )
     if settings.restore_dropped and path:
         raise errors.UserError("--restore_dropped: has no effect with --train_file, only with --data_dir; leave it out")
-    if name == settings_lib.OWN and not path:
+    if name == shared.OWN and not path:
         raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
-    if name == settings_lib.OWN and not (settings.data_dir or settings.hub):
+    if name == shared.OWN and not (settings.data_dir or settings.hub):
         empty = settings.empty or ALLOW
         return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.source())
     task = catalogue.get(name)
@@ -213,7 +214,7 @@ def load_train(settings: settings_lib.RowOptions, name: str, path: str = "") -> 
 
 
 def load_rows(
-    settings: settings_lib.SharedSettings, name: str, train_file: str = "", eval_file: str = "", count: int = 0
+    settings: shared.SharedSettings, name: str, train_file: str = "", eval_file: str = "", count: int = 0
 ) -> Rows:
     """Load a task's train rows and the rows to classify, the first `count` of these if it is not 0.
 
@@ -223,7 +224,7 @@ def load_rows(
       UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
     task, train = load_train(settings, name, train_file)
-    evaluation = sources.load_rows(task, settings.split or settings_lib.SPLIT, **_place(settings, name, eval_file))
+    evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_place(settings, name, eval_file))
     if found := defects.describe(train, evaluation):
         logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
     train = defects.remove(train, evaluation) if settings.drop_duplicates else train
@@ -257,7 +258,7 @@ def demo_shots(asked: int, shots: int | None, rows: Rows, model: Model) -> int:
     return most if most < per_class else max(shot for shot in statistics.DEMO_SHOTS if shot < per_class)
 
 
-def _place(settings: settings_lib.RowOptions, name: str, path: str) -> dict[str, Any]:
+def _place(settings: shared.RowOptions, name: str, path: str) -> dict[str, Any]:
     """Return the arguments of `sources.load_rows` that say where the rows of a task are, and how they are read."""
     return {
         "data_dir": settings.data_dir or None,

@@ -15,7 +15,7 @@ from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import shared, stores
 from knnprompt_jax.states import AnyCache
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
@@ -41,7 +41,7 @@ class Run:
     problem: method_lib.Problem
     model: inputs.Model
     compute: Mapping[str, Any]
-    datastore: store_lib.StoreOptions
+    datastore: stores.StoreOptions
     saved: str = ""
     experiment: str = ""
     cell: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -92,7 +92,7 @@ class Run:
         )
 
 
-def compute_of(settings: settings_lib.ReadingOptions) -> dict[str, Any]:
+def compute_of(settings: shared.ReadingOptions) -> dict[str, Any]:
     """Return how a model runs, for `Run.compute`. Batch and mesh change no result of a deterministic model."""
     compute: dict[str, Any] = {"dtype": settings.dtype, "deterministic": bool(settings.deterministic)}
     if not settings.deterministic:
@@ -100,11 +100,11 @@ def compute_of(settings: settings_lib.ReadingOptions) -> dict[str, Any]:
     return compute
 
 
-def source_of(settings: settings_lib.SharedSettings) -> dict[str, Any]:
+def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
     """Return the options that rows and model came from, for `Run.source`."""
     names = ("rows", "drop_duplicates", "restore_dropped", "hub", "revision", "context")
     given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-    return {"split": settings.split or settings_lib.SPLIT, **given}
+    return {"split": settings.split or shared.SPLIT, **given}
 
 
 @dataclasses.dataclass(frozen=True)

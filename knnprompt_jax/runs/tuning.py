@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors, states
-from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
 from knnprompt_jax.methods import baselines as baseline_methods
 from knnprompt_jax.runs import inputs
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import commands, methods
 from knnprompt_jax.tasks.task import Example, Task
 
 # Options that `fit` has too. The printed command names those that are not its defaults.
@@ -22,42 +21,6 @@ _SHARED = (
     *("label_column", "text_columns", "encoding", "empty", "on_bad", "revision"),
     *("dtype", "deterministic", "truncation", "label_token"),
 )
-
-_OF_ROWS = ("task", "train_file", "demo_shots", "seed")  # Options that a saved classifier replaces.
-_SHOTS = (-1, 2, 0)
-_LISTED_SHOTS = ",".join(map(str, _SHOTS))
-
-
-@dataclasses.dataclass(frozen=True)
-class TuningSettings(settings_lib.TaskOptions, settings_lib.ReadingOptions, settings_lib.RowOptions):
-    """The candidates, and the rows that they are compared on."""
-
-    store: str = options_lib.option(
-        "", "Folder of a saved classifier, whose model, anchors and demonstrations are used: no prompt is read."
-    )
-    apply: bool = options_lib.option(False, "Save the best candidate in that folder.")
-    metric: str = options_lib.option(
-        choosing.METRICS[0], "Metric that candidates are compared by.", choices=choosing.METRICS
-    )
-    demo_shots: tuple[int, ...] | None = options_lib.option(
-        None,
-        f"Demonstrations per class to try, a pass each; -1: as many as the context holds. By default {_LISTED_SHOTS}.",
-        least=-1,
-        needed=True,
-    )
-    k: tuple[int, ...] = options_lib.option(trials.KS, "Numbers of neighbours to try.", least=1, needed=True)
-    seed: int | None = options_lib.option(None, "Seed of the draw of demonstrations; by default 0.", least=0)
-    task: str | None = options_lib.option(None, f"{settings_lib.TASK_HELP} By default demo.", needed=True)  # type: ignore[assignment]
-    train_file: str | None = options_lib.option(None, "Train rows from a CSV, TSV, JSONL or Parquet file instead.")  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.apply and not self.store:
-            raise errors.UserError("--apply: name the folder of a saved classifier with --store")
-        if self.store and (given := [name for name in _OF_ROWS if getattr(self, name) is not None]):
-            raise errors.UserError(
-                f"--{given[0]}: has no effect with --store, whose rows are drawn already; leave it out"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +32,7 @@ class Result:
     is_applied: bool = False
 
 
-def run(settings: TuningSettings) -> Result:
+def run(settings: commands.TuningSettings) -> Result:
     """Compare all candidates and save the best if requested; raise UserError on anything that cannot work."""
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
     if saved and settings.model not in (None, saved.manifest.provenance.model):
@@ -91,7 +54,7 @@ def run(settings: TuningSettings) -> Result:
     auto = estimator.AutoClassifier(
         model,
         task,
-        demo_shots=tuple(None if shots < 0 else shots for shots in settings.demo_shots or _SHOTS),
+        demo_shots=tuple(None if shots < 0 else shots for shots in settings.demo_shots or commands.TUNED_SHOTS),
         metric=settings.metric,
         truncation=settings.truncation,
         label_token=settings.label_token,
@@ -127,14 +90,14 @@ def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Seq
         for fold in np.unique(folds_N):
             out = folds_N == fold
             train = task.num_classes, texts[~out].tolist(), y_N[~out], texts[out].tolist()
-            p_NC[out] = baseline_methods.predict_proba(baseline_methods.Settings(), *train)
+            p_NC[out] = baseline_methods.predict_proba(methods.TfidfOptions(), *train)
         baselines["TF-IDF, logistic regression"] = choosing.Outcome.of(p_NC, y_N).score
     except ValueError:  # No text of the other folds has a word.
         pass
     return dataclasses.replace(tuning, warnings=warnings, baselines=baselines)
 
 
-def _command(settings: TuningSettings, rule: Any) -> str:
+def _command(settings: commands.TuningSettings, rule: Any) -> str:
     """Return the command, or the call, that makes a classifier of the same rows by this rule."""
     named = {**rule.named, "demo_shots": rule.demo_shots, "random_state": settings.seed or 0}
     if not settings.train_file:

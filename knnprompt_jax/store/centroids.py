@@ -6,24 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from knnprompt_jax import errors
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import codec as codec_lib
-from knnprompt_jax.store import distances, placement, representations
+from knnprompt_jax.store import distances, placement
 from knnprompt_jax.store import store as store_lib
 
 Array = jax.Array
-CENTROIDS = ("none", "arithmetic", "geometric")
 _BLOCK = 64  # Anchors whose distributions are in memory at a time.
-
-
-def check(kind: str, distance: str) -> None:
-    """Raise UserError with the choices if there are no such centroids to search by this distance."""
-    averaged = [name for name, each in distances.DISTANCES.items() if each.representation in representations.NORMALISED]
-    if kind != "none" and distance not in averaged:
-        raise errors.UserError(
-            f"centroid={kind!r} needs a distance between distributions: choose distance={', '.join(averaged)}"
-        )
 
 
 def of(store: store_lib.Store, kind: str, head: head_lib.Head, distance: str) -> store_lib.Store:
@@ -33,9 +23,9 @@ def of(store: store_lib.Store, kind: str, head: head_lib.Head, distance: str) ->
     which minimises Σ KL(c ‖ k_i).
 
     Raises:
-        UserError: as `check`.
+        UserError: as `stores.check_centroid`.
     """
-    check(kind, distance)
+    stores.check_centroid(kind, distance)
     if kind == "none":
         return store
     classes = np.unique(store.labels_N)

@@ -14,7 +14,6 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import distances, placement, representations
 
 Array = jax.Array
-KEY_DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Codec(abc.ABC):
         head: the head that gives distributions.
         label_ids: one token per class.
         constants: values computed from the first anchors' states that the head alone cannot give again.
-        key_dtype: one of `KEY_DTYPES`.
+        key_dtype: one of `settings.stores.KEY_DTYPES`.
         built_for: the distance that the keys serve; "" means every distance that the kind can serve.
         deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or anchors.
     """

@@ -17,7 +17,6 @@ from knnprompt_jax import errors
 from knnprompt_jax.store import representations
 
 Array = jax.Array
-DIRECTIONS = ("forward", "released")
 
 
 @struct.dataclass
@@ -41,7 +40,7 @@ class Distance:
         prepare: maps keys [N, W] of a tile of anchors to the argument of `measure`; called once per tile.
         prepare_query: maps a query [W] to the argument of `measure`, before the search.
         copies: the number of arrays as large as the keys that `prepare` makes; a search plans its memory with it.
-        direction: the direction of a KL divergence, one of `DIRECTIONS`; empty for other distances.
+        direction: the direction of a KL divergence, "forward" or "released"; empty for other distances.
         mean_row: the side, "query" or "anchor", that enters the inner product of a factored store as a mean row of the head.
             The remaining side enters as a state (factored.py has the algebra). Empty if the distance is no such product.
         terms: maps log-probabilities of a query [W] and of anchors [N, W] to the terms [N, W] that add up to the distance.

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 
 from knnprompt_jax import errors
+from knnprompt_jax.settings.shared import MANIFEST
 
 FORMAT = 7
-FILE = "manifest.json"
 REBUILD = "build it again, with knnprompt fit or KNNPrompting.fit and save"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
 
@@ -103,7 +103,7 @@ def write(folder: pathlib.Path, manifest: Manifest) -> None:
     shapes = jax.tree.map(lambda array: [str(array.dtype), *array.shape], dict(manifest.arrays))
     content = {**dataclasses.asdict(dataclasses.replace(manifest, arrays={})), "arrays": shapes}
     text = json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=False)
-    (folder / FILE).write_text(text, encoding="utf-8")
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
 def read(folder: pathlib.Path) -> Manifest:
@@ -112,11 +112,11 @@ def read(folder: pathlib.Path) -> Manifest:
     Raises:
         UserError: the manifest is missing, damaged or altered, or another version of this library wrote it.
     """
-    path = folder / FILE
+    path = folder / MANIFEST
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (NotADirectoryError, FileNotFoundError):
-        raise errors.UserError(f"{folder}: not a saved classifier, which is a folder with a {FILE}") from None
+        raise errors.UserError(f"{folder}: not a saved classifier, which is a folder with a {MANIFEST}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise errors.UserError(f"{path}: damaged: {error}") from None
     if not isinstance(content, dict) or not isinstance(version := content.get("format"), int):
@@ -154,7 +154,7 @@ def check_files(folder: pathlib.Path, manifest: Manifest) -> None:
     """Raise UserError unless the folder holds every file of the manifest, unaltered, and no other file."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if (not path.is_dir() or path.is_symlink()) and name != FILE and name not in manifest.files:
+        if (not path.is_dir() or path.is_symlink()) and name != MANIFEST and name not in manifest.files:
             raise errors.UserError(f"{path}: unexpected file in a saved classifier: move it elsewhere")
     for name, (num_bytes, checksum) in manifest.files.items():
         path = folder / name

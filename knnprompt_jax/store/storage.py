@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import placement
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.manifest import Manifest
@@ -37,7 +38,7 @@ def write(folder: pathlib.Path, arrays: Mapping[str, Any]) -> None:
 
 
 def load(
-    folder: pathlib.Path, manifest: Manifest, head: head_lib.Head, mesh: Mesh | None, options: store_lib.StoreOptions
+    folder: pathlib.Path, manifest: Manifest, head: head_lib.Head, mesh: Mesh | None, options: stores.StoreOptions
 ) -> store_lib.Store:
     """Return the saved store on the default device, split by row over a mesh, or in host memory.
 

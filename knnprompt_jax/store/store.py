@@ -14,44 +14,15 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from knnprompt_jax import errors, lm, parallel
-from knnprompt_jax import options as options_lib
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, factored, kernel, placement
 from knnprompt_jax.store import search as search_lib
 
 KINDS: dict[str, type[codec_lib.Codec]] = {"dense": codec_lib.Dense, "factored": factored.Codec}
 _HOST_BLOCK = 1024  # Anchors of a host store that are encoded on the device at a time.
-
-
-@dataclasses.dataclass(frozen=True)
-class StoreOptions(options_lib.Options):
-    """The kind of a store and the place of its anchors."""
-
-    kind: str = options_lib.option(
-        "auto",
-        "factored: E + 1 numbers per anchor for the same KL; dense: V log-probabilities per anchor, as in the paper; "
-        "auto: factored, or dense if the model caps its logits or the distance is no inner product.",
-        choices=("auto", *KINDS),
-    )
-    key_dtype: str = options_lib.option(
-        "float32",
-        "Dtype of anchors; float16 and bfloat16 halve the memory, and 3 % or 11 % of the 3 nearest may change.",
-        choices=codec_lib.KEY_DTYPES,
-    )
-    placement: str = options_lib.option(
-        "device",
-        "Place of anchors: on the device, or in host memory, from which a search streams them.",
-        choices=("device", "host"),
-    )
-    memory_mb: float = options_lib.option(
-        512.0, "Memory of a search on each device beside the anchors, in MB of 2**20 bytes.", least=1
-    )
-
-    @property
-    def on_host(self) -> bool:
-        return self.placement == "host"
 
 
 @dataclasses.dataclass(frozen=True)

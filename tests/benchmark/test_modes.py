@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, states
-from knnprompt_jax.benchmark import construction, job, peers, settings
+from knnprompt_jax.benchmark import construction, job, peers
 from knnprompt_jax.planning import report, workload
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import planning as settings
 from knnprompt_jax.store import representations
 
 

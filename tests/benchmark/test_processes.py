@@ -9,10 +9,11 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.benchmark import answering, construction, peers, processes, settings
+from knnprompt_jax.benchmark import answering, construction, peers, processes
 from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.planning import workload
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import planning as settings
 
 SIZES = {"hidden_size": 48, "num_attention_heads": 6, "num_hidden_layers": 2, "vocab_size": 101}
 GPT2_SIZES = {"n_embd": 48, "n_head": 6, "n_layer": 2, "vocab_size": 101}

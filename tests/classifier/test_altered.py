@@ -8,7 +8,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.store import manifest
+from knnprompt_jax.settings import shared
 from tests.classifier import test_saving
 
 REGIONS = 7  # Of every file, beside its first and last byte.
@@ -24,7 +24,7 @@ def saved(fitted, tmp_path_factory):
 def alterations(path, whole):
     """A flipped bit in every structural region of a file: an even choice, and in the manifest the value of each key."""
     places = {0, len(whole) - 1, *(len(whole) * region // REGIONS for region in range(1, REGIONS))}
-    if path.name == manifest.FILE:
+    if path.name == shared.MANIFEST:
         places |= {whole.index(json.dumps(key).encode()) + len(key) + 5 for key in json.loads(whole)}
     for place in sorted(place for place in places if 0 <= place < len(whole)):
         yield whole[:place] + bytes([whole[place] ^ (1 << place % 7)]) + whole[place + 1 :]
@@ -49,7 +49,7 @@ def test_a_pickle_with_a_fitting_sum_in_any_place_is_not_run(saved, fitted, tmp_
     files, refused = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}, []
     for path in files:
         path.write_bytes(pickle.dumps(Payload()))
-        if path.name != manifest.FILE:
+        if path.name != shared.MANIFEST:
             test_saving.with_fitting_sums(saved)
         try:
             kp.load(saved, fitted.model)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import knnprompt_jax as kp
+from knnprompt_jax.classifier import choosing
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,9 @@ def test_labels_are_those_of_the_highest_probability_or_missing(blend, rows):
 
 
 def test_a_given_setting_is_kept_and_leaves_out_rules_without_it(model, task):
-    votes = kp.AutoClassifier(model, task, k=2).options_.grid()
+    votes = choosing.Grid.of(kp.AutoClassifier(model, task, k=2).options_)
     assert (set(votes.rules), votes.ks) == ({"blend", "votes"}, (2,))
-    probes = kp.AutoClassifier(model, task, penalty=3.0).options_.grid()
+    probes = choosing.Grid.of(kp.AutoClassifier(model, task, penalty=3.0).options_)
     assert (set(probes.rules), probes.penalties) == ({"probe", "blend"}, (3.0,))
 
 

@@ -9,6 +9,7 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import choosing, rules
 from knnprompt_jax.classifier.evidence import Evidence
+from knnprompt_jax.settings import classifiers
 
 
 def evidence(count=71, classes=3, shift=0.0, width=11, demo_shots=0, seed=0, first=0, layers=()):
@@ -53,7 +54,7 @@ def test_the_layer_that_tells_most_is_chosen_unless_another_is_given():
     assert choosing.choose([told], choosing.Grid(layers=(0,))).rule.layer == 0
 
 
-@pytest.mark.parametrize("metric", choosing.METRICS)
+@pytest.mark.parametrize("metric", classifiers.METRICS)
 def test_no_choice_is_worse_than_another_candidate_by_every_metric(metric):
     """Of unequal classes, what always says the most common one can be within two standard errors of the best."""
     for seed in range(7):
@@ -65,7 +66,7 @@ def test_no_choice_is_worse_than_another_candidate_by_every_metric(metric):
         assert f"macro F1 {100 * choice.estimate.macro_f1:.1f} %" in choice.line
 
 
-@pytest.mark.parametrize("metric", choosing.METRICS)
+@pytest.mark.parametrize("metric", classifiers.METRICS)
 def test_where_nothing_is_to_be_learned_the_estimate_says_so(metric):
     scores = [choosing.choose([evidence(seed=seed)], choosing.Grid(), metric) for seed in range(3)]
     assert np.mean([each.estimate.accuracy for each in scores]) < 1 / 3 + 0.08

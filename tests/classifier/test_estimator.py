@@ -7,7 +7,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.settings.stores import StoreOptions
 
 ONE = kp.Task("one", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
 TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"), ("bad", "good"))

@@ -7,7 +7,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import explanation
-from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.tasks.task import Example
 
 CASES = [("factored", "forward"), ("dense", "released"), ("factored", "partial"), ("dense", "partial_raw_released")]

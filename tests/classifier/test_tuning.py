@@ -5,6 +5,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import choosing, evidence
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 
@@ -21,7 +22,7 @@ def whole(model):
 @pytest.mark.parametrize("distance", ["forward", "released", "partial", "hidden"])
 def test_others_are_those_of_a_store_without_the_row(model, whole, distance):
     states = whole.store_.codec.states(whole.store_.unpadded.keys)
-    store = store_lib.build(store_lib.StoreOptions(), distance, model.head, states, LABELS, whole.label_ids())
+    store = store_lib.build(stores.StoreOptions(), distance, model.head, states, LABELS, whole.label_ids())
     for k in (3, 10):
         options = search.SearchOptions(k, distance)
         nearest = evidence.neighbours(store, options)

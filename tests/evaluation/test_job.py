@@ -10,6 +10,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.evaluation import job
 from knnprompt_jax.report import page
+from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import sources
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
@@ -44,7 +45,7 @@ def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
 def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path):
     classifier.save(tmp_path / "mine")
     place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
-    settings = job.EvaluationSettings(**place, label_column="mood")
+    settings = commands.EvaluationSettings(**place, label_column="mood")
     done = job.run(settings)
     content = json.loads((tmp_path / "out" / "measures.json").read_text(encoding="utf-8"))
     assert (content["model"], content["rows"], content["input"]) == ("tiny", 11, str(table))
@@ -61,7 +62,7 @@ def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_p
     monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
     classifier.save(tmp_path / "mine")
     place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
-    printed = job.summarize(job.run(job.EvaluationSettings(**place, label_column="mood")))
+    printed = job.summarize(job.run(commands.EvaluationSettings(**place, label_column="mood")))
     assert printed.endswith("\n\npage: none, the page needs absent_package: pip install 'knnprompt_jax[report]'")
     assert "Accuracy: " in printed and not (tmp_path / "out" / "index.html").exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv"}
@@ -84,5 +85,5 @@ def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, g
     monkeypatch.setattr(saving.Saved, "load_model", None)
     options = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
     with pytest.raises(errors.UserError) as caught:
-        job.run(job.EvaluationSettings(**options))
+        job.run(commands.EvaluationSettings(**options))
     assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -13,8 +13,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="the published procedure runs in PyTorch")
 transformers = pytest.importorskip("transformers")
 
-from knnprompt_jax.models import shipped  # noqa: E402
-from knnprompt_jax.runs import comparison, settings  # noqa: E402
+from knnprompt_jax import shipped  # noqa: E402
+from knnprompt_jax.runs import comparison  # noqa: E402
+from knnprompt_jax.settings import shared  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
 
 SHOTS, EVALUATION_ROWS, SEEDS = 6, 40, (1, 2)
@@ -140,7 +141,7 @@ def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, d
     options = {"task": task, "shots": SHOTS, "demo_shots": DEMO_SHOTS[task], "seeds": SEEDS}
     options["methods"] = "icl,knn_released"
     records = comparison.run(
-        settings.JobSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
+        shared.ComparisonSettings(model=str(folder), data_dir=str(data), output=str(tmp_path / "out"), **options)
     )
     ours = {(record.method, record.seed): record for record in records}
     train, evaluation = (read(data / task / f"{split}.jsonl") for split in ("train", "dev_subsample"))

@@ -13,6 +13,7 @@ from flax import nnx
 from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import fine_tuning, method
 from knnprompt_jax.models import checkpoints, registry
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -27,7 +28,9 @@ TEXTS = fine_tuning.Texts(
     max_length=37,
 )
 Y = np.array([0, 1, 2, 0, 1, 2, 0])
-CONFIG = fine_tuning.Settings(steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5, dropout=0.0, checkpoint_every=2)
+CONFIG = methods.FineTuningOptions(
+    steps=5, batch=3, learning_rate=3e-3, weight_decay=0.5, dropout=0.0, checkpoint_every=2
+)
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +195,10 @@ def test_learns(model, predict, tmp_path):
 
 @pytest.mark.parametrize(("task", "shots", "steps", "batch"), [("mr", 8, 125, 16), ("dbpedia", 256, 250, 4)])
 def test_published_numbers(task, shots, steps, batch):
-    config = fine_tuning.Settings().with_published(task, shots)
+    config = methods.FineTuningOptions().with_published(task, shots)
     assert (config.steps, config.batch, config.learning_rate, config.max_length) == (steps, batch, 1e-5, 256)
     assert (config.weight_decay, config.clip, config.dropout) == (0.01, 1.0, 0.1)
-    chosen = fine_tuning.Settings(steps=3, batch=5)
+    chosen = methods.FineTuningOptions(steps=3, batch=5)
     assert chosen.with_published(task, shots) == chosen
 
 

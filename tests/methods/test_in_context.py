@@ -13,6 +13,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.methods import demonstration_selection, demonstration_sets, in_context, method, registry
 from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
 from tests.methods import whole_texts
@@ -34,7 +35,7 @@ def weather() -> method.Problem:
 
 
 def select(problem: method.Problem, **options: str) -> list[list[Example]]:
-    return demonstration_selection.select(problem, demonstration_selection.Settings(**options))
+    return demonstration_selection.select(problem, methods.RetrievalOptions(**options))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_encoders_choose_by_cosine(weather, monkeypatch):
         assert rows == [weather.train_rows[index] for index in np.argsort(cosine)[::-1][:2]]
 
 
-@pytest.mark.parametrize("order", demonstration_selection.ORDERS)
+@pytest.mark.parametrize("order", methods.ORDERS)
 def test_prediction(weather, predict, order):
     prediction = predict("prompt_compose_bm25", weather, whole_texts.model(), order=order)
     chosen = select(weather, order=order)
@@ -153,7 +154,7 @@ def test_combinations():
     np.testing.assert_allclose(votes_QC, [[0.5, 0, 0.5], [0, 1, 0]])
     assert votes_QC.argmax(-1).tolist() == [0, 1], "the lowest class wins a tie"
     certain_UQC = np.array([[[0.0, -800.0]], [[0.0, -900.0]]])
-    for combination in demonstration_sets.COMBINATIONS:
+    for combination in methods.COMBINATIONS:
         assert np.isfinite(demonstration_sets.combine(certain_UQC, combination)).all()
 
 
@@ -195,12 +196,10 @@ def test_as_many_as_leave_room(monkeypatch, context, most, shown):
     problem = whole_texts.trec(1, 2)
     monkeypatch.setattr(method.Problem, "num_special", 1)
     reader = method.Reader(lambda texts: np.full(len(texts), 10), context)
-    rows = demonstration_sets.many_shot_rows(problem, reader, demonstration_sets.ManyShotSettings(most=most))
+    rows = demonstration_sets.many_shot_rows(problem, reader, methods.ManyShotOptions(most=most))
     # Where a query is too long even alone, the whole context is for demonstrations; here that holds none.
     assert len(rows) == shown
-    every = demonstration_sets.many_shot_rows(
-        problem, method.Reader(reader.lengths, 1000), demonstration_sets.ManyShotSettings()
-    )
+    every = demonstration_sets.many_shot_rows(problem, method.Reader(reader.lengths, 1000), methods.ManyShotOptions())
     assert rows == every[:shown] and sorted(row.row for row in every) == sorted(row.row for row in problem.train_rows)
     assert [row.row for row in every] != [row.row for row in problem.train_rows]
 
@@ -209,7 +208,7 @@ def test_predicts_as_whole_texts_do(predict):
     problem, model = whole_texts.trec(1, 2), whole_texts.model()
     result = predict("icl_many_shot", problem, model)
     shown = demonstration_sets.many_shot_rows(
-        problem, method.Reader(problem.lengths, model.context), demonstration_sets.ManyShotSettings()
+        problem, method.Reader(problem.lengths, model.context), methods.ManyShotOptions()
     )
     assert 0 < len(shown) < 18 and result.note == f"{len(shown)} demonstrations"
     one_more = [*shown, next(row for row in problem.train_rows if row not in shown)]

@@ -6,8 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from knnprompt_jax.classifier.options import TIE_BREAKS, KNNOptions
 from knnprompt_jax.methods import knn, registry
+from knnprompt_jax.settings.classifiers import TIE_BREAKS, KNNOptions
 from knnprompt_jax.store import distances
 
 MARGIN = 1e-4  # Nats, or relative to the median distance if that is shorter; float32 cannot rank smaller differences.

@@ -10,6 +10,7 @@ from scipy import special
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import method, noisy_channel
+from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
@@ -72,13 +73,13 @@ def make_problem(task, demo_shots=2, count=3):
 
 def scores(problem, **options):
     context = method.Context(problem, whole_texts.model(), {})
-    return noisy_channel.scores(context, noisy_channel.Settings(**options))
+    return noisy_channel.scores(context, methods.NoisyChannelOptions(**options))
 
 
 @pytest.mark.parametrize(
     ("variant", "demonstrations", "context"),
     [
-        *(("channel", shown, context) for shown in noisy_channel.DEMONSTRATIONS for context in (0, 67)),
+        *(("channel", shown, context) for shown in methods.DEMONSTRATIONS for context in (0, 67)),
         *(("direct", "concatenated", 67), ("direct++", "concatenated", 0), ("direct++", "ensembled", 67)),
     ],
 )
@@ -152,10 +153,13 @@ def test_templates_of_every_task(name):
 @pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
 def test_published_limits(task, text):
     words = noisy_channel.verbalization_of(catalogue.get(task))
-    assert noisy_channel.Settings().limits(words, 2048) == (text, 1024)
-    assert noisy_channel.Settings(demonstrations="ensembled").limits(words, 1024) == (text, text + 16)
-    assert noisy_channel.Settings(context_tokens=997).limits(words, 1024) == (text, 997)
-    assert noisy_channel.Settings(text_tokens=31).limits(words, 211) == (31, 211)
+    assert noisy_channel.limits(methods.NoisyChannelOptions(), words, 2048) == (text, 1024)
+    assert noisy_channel.limits(methods.NoisyChannelOptions(demonstrations="ensembled"), words, 1024) == (
+        text,
+        text + 16,
+    )
+    assert noisy_channel.limits(methods.NoisyChannelOptions(context_tokens=997), words, 1024) == (text, 997)
+    assert noisy_channel.limits(methods.NoisyChannelOptions(text_tokens=31), words, 211) == (31, 211)
 
 
 def test_special_tokens_are_added_once():

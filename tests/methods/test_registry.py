@@ -9,6 +9,7 @@ import pytest
 
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import calibrations, method, registry
+from knnprompt_jax.settings import methods
 
 CALIBRATIONS = {one.name for one in calibrations.METHODS}
 READ_WORDS = CALIBRATIONS | {"icl", "knn_partial", "knn_partial_raw", "icl_ensemble", "prompt_compose_bm25"}
@@ -94,13 +95,13 @@ def test_declarations():
 def test_every_method_and_option_is_documented():
     text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
-    methods = {cells[0].strip("`"): cells[1:] for cells in rows if len(cells) == 5}
-    assert {name: cells[0] for name, cells in methods.items()} == {
+    described = {cells[0].strip("`"): cells[1:] for cells in rows if len(cells) == 5}
+    assert {name: cells[0] for name, cells in described.items()} == {
         name: declared.title for name, declared in registry.METHODS.items()
     }
-    assert {name for name, cells in methods.items() if cells[1].startswith("**by name**")} == BY_NAME
+    assert {name for name, cells in described.items() if cells[1].startswith("**by name**")} == BY_NAME
     documented = {name for cells in rows if len(cells) == 4 for name in re.findall(r"`(\w+)`", cells[0])}
-    assert documented == {name.split(".")[1] for name, _, _ in options.listed(registry.options_kind())}
+    assert documented == {name.split(".")[1] for name, _, _ in options.listed(methods.MethodOptions)}
 
 
 def test_a_library_that_is_not_installed(problem, monkeypatch):

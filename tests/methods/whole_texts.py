@@ -9,9 +9,9 @@ import numpy as np
 from flax import nnx
 from scipy import special
 
-from knnprompt_jax import lm
+from knnprompt_jax import lm, shipped
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import decoder, registry, shipped, tokenizers
+from knnprompt_jax.models import decoder, registry, tokenizers
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task

@@ -9,7 +9,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from knnprompt_jax.models import shipped
+from knnprompt_jax import shipped
 from tests.models import gguf_writer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)

@@ -5,8 +5,7 @@ import pathlib
 
 import pytest
 
-from knnprompt_jax import errors
-from knnprompt_jax.models import shipped
+from knnprompt_jax import errors, shipped
 from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer
 from tests.models import gguf_tokenizers
 from tests.models.gguf_tokenizers import CONTROL, NORMAL, TEXTS, UNUSED, USER_DEFINED

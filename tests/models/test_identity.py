@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from knnprompt_jax import errors, files
-from knnprompt_jax.models import identity, shipped
+from knnprompt_jax import errors, files, shipped
+from knnprompt_jax.models import identity
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import types
 
 import pytest
 
-from knnprompt_jax import errors
-from knnprompt_jax.models import shipped
+from knnprompt_jax import errors, shipped
 from knnprompt_jax.models.gguf import config as gguf_config
 
 

@@ -10,8 +10,8 @@ import tokenizers as tokenizers_lib
 import transformers
 from tokenizers import decoders, models, pre_tokenizers
 
-from knnprompt_jax import errors, lm
-from knnprompt_jax.models import shipped, tokenizers
+from knnprompt_jax import errors, lm, shipped
+from knnprompt_jax.models import tokenizers
 from tests.models import gguf_tokenizers
 
 
@@ -115,7 +115,8 @@ SCRIPT = """
 import importlib.util, sys
 find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name.split(".")[0] == "torch" else find_spec(name, *rest)
-from knnprompt_jax.models import shipped, tokenizers
+from knnprompt_jax.models import tokenizers
+from knnprompt_jax import shipped
 from knnprompt_jax.prediction import job
 print(*(len(tokenizers.load(shipped.locate(name))) for name in ("smollm2", "tiny")))
 print(*(name for name in sys.argv[1:] if name in sys.modules))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from knnprompt_jax import lm
-from knnprompt_jax.paper import experiments, settings
 from knnprompt_jax.runs import inputs
+from knnprompt_jax.settings import grids
 from knnprompt_jax.tasks.task import Example, Task
 from tests.report.conftest import make_record, page_and_sections, page_path, results  # noqa: F401
 from tests.runs.conftest import own_cache, world  # noqa: F401
 
-_KINDS = {each.settings for each in experiments.EXPERIMENTS.values()} - {settings.GridSettings}
+_KINDS = {grid.kind for grid in grids.GRIDS.values()} - {grids.GridSettings}
 # The options of every table and figure, so that a test may turn a grid of one into a grid of another.
 Settings = dataclasses.make_dataclass("Settings", [], bases=tuple(sorted(_KINDS, key=str)), frozen=True)
 
@@ -36,7 +36,7 @@ def loaded_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> settings.GridSettings:  # noqa: F811
+def grid(world: pathlib.Path, tmp_path: pathlib.Path) -> grids.GridSettings:  # noqa: F811
     """Settings of a robustness grid on the world."""
     return Settings(
         experiment="robustness",

@@ -10,7 +10,7 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.paper import cells
 from knnprompt_jax.paper import grid as grid_lib
 from knnprompt_jax.runs import comparison, inputs, records
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import shared
 from tests.runs.conftest import choosing, world  # noqa: F401
 
 
@@ -43,7 +43,7 @@ def test_records_are_those_of_a_comparison(grid):
         [("icl", seed, most) for seed in (1, 2)] + [("knn", seed, shots) for seed in (1, 2) for shots in (7, 9)]
     )
     options = {"data_dir": grid.data_dir, "task": "mr", "demo_shots": most, "seeds": (1, 2), "methods": "icl,knn"}
-    other = settings_lib.JobSettings(model=grid.models[0], shots=7, output=f"{grid.output}/main", **options)
+    other = shared.ComparisonSettings(model=grid.models[0], shots=7, output=f"{grid.output}/main", **options)
     for theirs in comparison.run(choosing(other, knn={"distance": "released"})):
         ours = found[theirs.method, theirs.seed, most if theirs.method == "icl" else 7]
         assert (ours.predicted, ours.true, ours.accuracy) == (theirs.predicted, theirs.true, theirs.accuracy)

@@ -7,6 +7,7 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments, page
 from knnprompt_jax.runs import records
+from knnprompt_jax.settings import grids
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
 def test_tables_of_experiments_and_of_any_records_are_printed(make_record, tmp_path, folder, form, text):
     made = make_record("few_shot", "trec", "knn", 8, 1, model="tiny", cell={"regime": "few-shot"})
     records.write(tmp_path / ("grid/few_shot" if folder == "grid" else folder), made)
-    printed = page.run(page.ReportSettings(records=str(tmp_path / folder), format=form))
+    printed = page.run(grids.ReportSettings(records=str(tmp_path / folder), format=form))
     assert text in printed and ("| ---: |" in printed) == (form == "markdown")
 
 
@@ -74,7 +75,7 @@ def test_the_same_records_give_the_same_page(make_record, tmp_path):
     for seed in (1, 2):
         made = make_record("few_shot", "trec", "knn", 8, seed, model="tiny", cell={"regime": "few-shot"})
         records.write(tmp_path / "results" / "few_shot", made)
-    settings = page.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page"))
+    settings = grids.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page"))
     path, texts = tmp_path / "page" / "index.html", []
     for _ in range(2):
         assert page.run(settings) == f"page: {path}"
@@ -103,6 +104,6 @@ def test_invalid_results_give_a_one_line_error(make_record, tmp_path, place, con
         (tmp_path / place).unlink()
         records.write((tmp_path / place).parent, make_record("few_shot", "mr", "knn", 8, 1))
     with pytest.raises(errors.UserError, match=message) as raised:
-        page.run(page.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page")))
+        page.run(grids.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page")))
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "page").exists()

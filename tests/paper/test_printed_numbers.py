@@ -55,7 +55,7 @@ def title(printed):
 
 @pytest.mark.parametrize("table", published.TITLES)
 def test_accuracies(shown, paper, table):
-    m = paper[table].get("m", max(experiments.get(table).shipped.shots))
+    m = paper[table].get("m", max(experiments.EXPERIMENTS[table].shipped.shots))
     for row in paper[table]["rows"]:
         named = [title(row["method"]), *([f"{row['m']}"] if "m" in row else [])]
         named += [names.model(published.SIZES[row["model"]])] if row.get("model") else []

@@ -7,7 +7,7 @@ import pytest
 from knnprompt_jax.paper import cells, draws, experiments, provenance
 from knnprompt_jax.report import results
 
-FEW_SHOT = experiments.get("few_shot").shipped
+FEW_SHOT = experiments.EXPERIMENTS["few_shot"].shipped
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from knnprompt_jax import errors, options
-from knnprompt_jax.paper import settings
+from knnprompt_jax.settings import grids
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,6 @@ def test_names_are_read_from_lists_without_repetitions():
         "methods": "knn",
         "shard": "3/8",
     }
-    given = options.from_config(settings.GridSettings, config)
+    given = options.from_config(grids.GridSettings, config)
     assert (given.tasks, given.models, given.methods) == (("mr", "trec"), ("tiny", "gpt2-xl"), ("knn",))
     assert given.shard_numbers == (2, 8)

@@ -8,6 +8,7 @@ import numpy as np
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax import states as states_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 from tests.parallel import small
@@ -26,7 +27,7 @@ def digest(tree: object) -> str:
 
 def near(model: lm.LanguageModel, states: lm.States, kind: str) -> str:
     """Return digests of every query's neighbours; a query alone finds the same as among others."""
-    options = store_lib.StoreOptions(kind)
+    options = stores.StoreOptions(kind)
     store = store_lib.build(options, "", model.head, states[:NUM_ANCHORS], np.arange(NUM_ANCHORS) % 4, small.LABEL_IDS)
     queries = states[NUM_ANCHORS:]
     found = [digest(store.search(queries, search.SearchOptions(5, distance))) for distance in ("forward", "released")]

@@ -16,6 +16,7 @@ from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.methods import in_context
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.prompts import continuations
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement, search
 from knnprompt_jax.store import store as store_lib
 from tests.parallel import saved_stores, small
@@ -101,7 +102,7 @@ def check_stores(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray]
     found = []
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
     for kind in store_lib.KINDS:
-        options, classes_N = store_lib.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4
+        options, classes_N = stores.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4
         store = store_lib.build(options, "", model.head, anchors, classes_N, small.LABEL_IDS)
         share = -(-NUM_ANCHORS // model.mesh.size)
         for array in jax.tree.leaves(store.anchors):
@@ -128,7 +129,7 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
 def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[int]]:
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
     classes_N = np.arange(NUM_ANCHORS) % len(small.LABEL_IDS)
-    store = store_lib.build(store_lib.StoreOptions(), "", model.head, anchors, classes_N, small.LABEL_IDS)
+    store = store_lib.build(stores.StoreOptions(), "", model.head, anchors, classes_N, small.LABEL_IDS)
     nearest = store.search(queries, search.SearchOptions(3)).labels_Qk
     return {
         "icl": in_context.predict_proba(model.head, queries, small.LABEL_IDS).argmax(-1).tolist(),

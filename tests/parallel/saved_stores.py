@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import manifest, search, storage
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
@@ -61,7 +62,7 @@ def check(kind: str, source: str, targets: list[str], folder: pathlib.Path) -> N
     rows_VE = np.random.default_rng(0).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
     head = head_lib.Head(rows_VE)
     states, y = make_states(NUM_ANCHORS, 1), np.arange(NUM_ANCHORS) % 3
-    store = store_lib.build(store_lib.StoreOptions(kind), "", head, states, y, PROVENANCE.label_ids)
+    store = store_lib.build(stores.StoreOptions(kind), "", head, states, y, PROVENANCE.label_ids)
     store = worlds.placed(store, make_mesh(source))
     check_places(store, make_mesh(source))
     written = write(folder, store)
@@ -69,7 +70,7 @@ def check(kind: str, source: str, targets: list[str], folder: pathlib.Path) -> N
     want = store.search(queries, search.SearchOptions(5))
     for target in [*targets, "host"]:
         mesh = None if target == "host" else make_mesh(target)
-        options = store_lib.StoreOptions(placement="host" if target == "host" else "device")
+        options = stores.StoreOptions(placement="host" if target == "host" else "device")
         loaded = storage.load(folder, written, head, mesh, options)
         if target != "host":
             check_places(loaded, mesh)

@@ -6,6 +6,7 @@ from flax import nnx
 
 from knnprompt_jax.methods import fine_tuning
 from knnprompt_jax.models import bert, registry
+from knnprompt_jax.settings import methods
 
 if __name__ == "__main__":
     sizes = {"vocab_size": 53, "hidden_size": 35, "num_hidden_layers": 2, "num_attention_heads": 5}
@@ -16,7 +17,7 @@ if __name__ == "__main__":
     rows = fine_tuning.Texts(tokens, tuple([0] * length for length in lengths), 37)
     for batch_mesh in (1, 6):
         model = fine_tuning.SequenceClassifier(bert.Encoder(config, nnx.Rngs(1)), 3, nnx.Rngs(2))
-        settings = fine_tuning.Settings(steps=2, batch=6, learning_rate=1e-3)
+        settings = methods.FineTuningOptions(steps=2, batch=6, learning_rate=1e-3)
         tuner = fine_tuning.Trainer(model, settings, fine_tuning.make_mesh(batch_mesh))
         losses.append(tuner.train(rows, np.array([0, 1, 2, 1, 0])))
     np.testing.assert_allclose(*losses, rtol=1e-5)

@@ -15,6 +15,7 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models import registry
 from knnprompt_jax.planning import compiled, targets
 from knnprompt_jax.prompts import packing
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement
 from knnprompt_jax.store import store as store_lib
 
@@ -69,7 +70,7 @@ def test_the_search_compiles_for_a_tpu_without_a_copy_of_the_anchors():
     head = head_lib.Head(jnp.asarray(rng.normal(size=(211, width)), jnp.float32), None)
     hidden_NE = jnp.asarray(rng.normal(size=(8, width)), jnp.float32)
     states = lm.States(hidden_NE, jax.nn.logsumexp(head.logits(hidden_NE), -1))
-    store = store_lib.build(store_lib.StoreOptions(kind="factored"), "forward", head, states, np.arange(8) % 2, (0, 1))
+    store = store_lib.build(stores.StoreOptions(kind="factored"), "forward", head, states, np.arange(8) % 2, (0, 1))
     distance, mesh = distances.get("forward"), compiled.mesh_of(targets.get("v5e:2x4").devices(), 8, 1)
     keys, queries = store.codec.references(store.anchors.keys, distance), store.codec.queries(states, distance)
 

@@ -11,7 +11,8 @@ from jax.errors import JaxRuntimeError
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import hub
-from knnprompt_jax.planning import compiled, job, report, settings, targets, workload
+from knnprompt_jax.planning import compiled, job, report, targets, workload
+from knnprompt_jax.settings import planning as settings
 
 OPTIONS = {"model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2, "compile": False}
 UNKNOWN = ["v5e", "v5e:3x5", "h100:", "h100:0", "h100:2x4", "cpu:x", "b200:8"]

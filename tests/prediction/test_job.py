@@ -13,6 +13,7 @@ import pytest
 
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.prediction import job
+from knnprompt_jax.settings import commands
 from tests.prediction.conftest import failure
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -30,7 +31,7 @@ def table(rows, tmp_path):
 
 def settings(store, table, output, **options):
     places = {"store": str(store), "input": str(table), "output": str(output)}
-    return job.PredictionSettings(**places, **{"characters": 1500, **options})
+    return commands.PredictionSettings(**places, **{"characters": 1500, **options})
 
 
 def labels(output):
@@ -132,7 +133,7 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
     ]:
         given = {"store": store, "input": table, "output": tmp_path / "new.jsonl", **options}
         assert message in failure(
-            lambda given=given: job.run(job.PredictionSettings(**{k: str(v) for k, v in given.items()}))
+            lambda given=given: job.run(commands.PredictionSettings(**{k: str(v) for k, v in given.items()}))
         )
 
 

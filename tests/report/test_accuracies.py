@@ -15,7 +15,7 @@ FEW = {"regime": "few-shot"}
 
 def build(records, name="few_shot", axes=("m", "method"), paper=None):
     ours = results.frame(records)
-    paper = experiments.get(name).paper(ours) if paper is None else paper
+    paper = experiments.EXPERIMENTS[name].paper(ours) if paper is None else paper
     return accuracies.build(name, ours, axes, "caption", paper)
 
 

@@ -45,7 +45,7 @@ def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
         for method in ("icl", "knn")
         for m in (2, 8)
     ]
-    paper = experiments.get("few_shot").paper(results.frame(records))
+    paper = experiments.EXPERIMENTS["few_shot"].paper(results.frame(records))
     figure = curves(records, paper[paper.method.isin(["icl", "knn"])])
     titles = ["average over tasks", "SST2", "SUBJ", "MPQA", "CR", "MR", "TREC"]
     for panel, title in zip(figure.panels, titles, strict=True):
@@ -58,7 +58,7 @@ def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
 
 def test_each_model_of_the_paper_has_a_line(make_record):
     """Numbers of two models at the same m must not hide each other."""
-    paper = experiments.get("fine_tuning").paper(results.frame([]))
+    paper = experiments.EXPERIMENTS["fine_tuning"].paper(results.frame([]))
     knn = paper[(paper.method == "knn") & (paper.task == "trec")]
     records = [make_record("fine_tuning", "trec", "knn", m, 1) for m in (32, 128)]
     lines = []

@@ -10,6 +10,7 @@ from knnprompt_jax.classifier import saving
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, look
 from knnprompt_jax.runs import corrections
+from knnprompt_jax.settings import commands
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
 
@@ -33,12 +34,12 @@ def store(classifier, tmp_path_factory):
 
 
 def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
-    printed = look.run(look.LookOptions(store=str(store), output=str(tmp_path / "page")))
+    printed = look.run(commands.LookSettings(store=str(store), output=str(tmp_path / "page")))
     assert f"page: {tmp_path / 'page' / 'index.html'}" in printed
     text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     for name in ("map", "classes", "calibration", "misleading", "suspects", "duplicates"):
         assert f'<section id="{name}">' in text
-    assert "57 anchors of task demo" in text and (tmp_path / "page" / look.SUGGESTIONS).is_file()
+    assert "57 anchors of task demo" in text and (tmp_path / "page" / commands.SUGGESTIONS).is_file()
     assert SCRIPT not in text
     assert text.count("<script") == 2
 
@@ -75,14 +76,14 @@ def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, 
     before = sorted(store.parent.rglob("*"))
     with pytest.raises(errors.UserError, match=message) as raised:
         paths = {"store": str(store.parent / folder), "output": str(store.parent / output)}
-        look.run(look.LookOptions(**paths))
+        look.run(commands.LookSettings(**paths))
     assert "\n" not in str(raised.value)
     assert sorted(store.parent.rglob("*")) == before
 
 
 def test_suggestions_are_read_back(classifier, tmp_path):
     """The row with a wrong label is among them: another anchor has its text, and most of its neighbours the right label."""
-    anchors, path = look.read(classifier), tmp_path / look.SUGGESTIONS
+    anchors, path = look.read(classifier), tmp_path / commands.SUGGESTIONS
     path.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8")
     with path.open(newline="", encoding="utf-8") as file:
         rows = {int(row["id"]): row for row in csv.DictReader(file)}

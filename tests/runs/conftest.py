@@ -9,7 +9,8 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax.models import decoder, registry
-from knnprompt_jax.runs import records, settings
+from knnprompt_jax.runs import records
+from knnprompt_jax.settings import shared
 from tools import pretrain_tiny
 
 WORDS = {"0": ["cold", "grey", "rain", "wind", "storm"], "1": ["warm", "gold", "sun", "calm", "clear"]}
@@ -52,8 +53,8 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
-def job(world, tmp_path) -> settings.JobSettings:
-    return settings.JobSettings(
+def job(world, tmp_path) -> shared.ComparisonSettings:
+    return shared.ComparisonSettings(
         model=str(world / "model"),
         task="mr",
         data_dir=str(world / "data"),

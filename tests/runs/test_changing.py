@@ -10,7 +10,8 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import errors, files, lm
 from knnprompt_jax.runs import fitting
-from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.settings import commands
+from knnprompt_jax.settings.stores import StoreOptions
 
 MORE = "sentence,label\nday 1 was warm gold,1\nday 2 was grey,0\nday 1 was warm gold,1\n"
 
@@ -18,7 +19,7 @@ MORE = "sentence,label\nday 1 was warm gold,1\nday 2 was grey,0\nday 1 was warm 
 @pytest.fixture(scope="module")
 def built(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("changing")
-    job = fitting.FitSettings(
+    job = commands.FitSettings(
         model=str(world / "model"),
         task="mr",
         data_dir=str(world / "data"),
@@ -40,7 +41,7 @@ def job(built, tmp_path):
 
 
 def change(job, **options):
-    return fitting.run(fitting.FitSettings(store=job.store, **options))
+    return fitting.run(commands.FitSettings(store=job.store, **options))
 
 
 def ids(job):
@@ -49,7 +50,7 @@ def ids(job):
 
 def test_an_append_that_is_repeated_adds_each_row_once(job, tmp_path):
     """Deaths in between are tested in `tests.faults.test_stores`."""
-    before, append = ids(job), fitting.FitSettings(store=job.store, append=str(tmp_path / "more.csv"))
+    before, append = ids(job), commands.FitSettings(store=job.store, append=str(tmp_path / "more.csv"))
     fitting.run(append)
     after = ids(job)
     assert len(after) == len(before) + 3, "the file has a row twice"

@@ -14,7 +14,8 @@ from knnprompt_jax.classifier import evidence, trials
 from knnprompt_jax.evaluation import job as evaluation
 from knnprompt_jax.report import anchors, look
 from knnprompt_jax.runs import comparison, fitting, tuning
-from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.settings import commands
+from knnprompt_jax.settings.stores import StoreOptions
 from tests.runs.conftest import choosing
 
 BILLING = ("I was charged twice", "refund me", "the invoice is wrong", "money back", "a fee")
@@ -38,7 +39,7 @@ def table(tmp_path):
 
 def settings(table, **options):
     given = {"train_file": str(table), "label_column": "team", "model": "tiny", "store": str(table.parent / "mine")}
-    return fitting.FitSettings(**{**given, **options})
+    return commands.FitSettings(**{**given, **options})
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,9 @@ def shared(world):
 def built(shared, tmp_path_factory):
     """Published classifiers with a dense and a factored store of the same anchors."""
     folder = tmp_path_factory.mktemp("classifiers")
-    jobs = {kind: fitting.FitSettings(**shared, store=str(folder / kind), datastore=own) for kind, own in KINDS.items()}
+    jobs = {
+        kind: commands.FitSettings(**shared, store=str(folder / kind), datastore=own) for kind, own in KINDS.items()
+    }
     return folder, {kind: fitting.run(job) for kind, job in jobs.items()}
 
 
@@ -106,7 +109,7 @@ def test_no_store_changes_a_prediction(options, knn, store, job, built):
 
 
 def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp_path, monkeypatch):
-    job = fitting.FitSettings(**{**shared, "seed": 3}, store=str(tmp_path / "store"))
+    job = commands.FitSettings(**{**shared, "seed": 3}, store=str(tmp_path / "store"))
     with monkeypatch.context() as patched, pytest.raises(TypeError):
         patched.setattr(kp.KNNPrompting, "fit_states", None)  # Interrupted after the states are read.
         fitting.run(job)
@@ -123,7 +126,7 @@ def test_an_interrupted_fit_resumes_and_a_finished_one_reads_nothing(shared, tmp
 
 
 def test_as_many_demonstrations_as_the_context_holds_by_default(shared, tmp_path):
-    result = fitting.run(fitting.FitSettings(**shared | {"demo_shots": None}, store=str(tmp_path / "store")))
+    result = fitting.run(commands.FitSettings(**shared | {"demo_shots": None}, store=str(tmp_path / "store")))
     assert result.classifier.demo_shots == 2 and len(result.classifier.demonstrations_) == 4
 
 
@@ -160,8 +163,8 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
     store = {"store": str(tmp_path / "mine")}
     done = evaluation.run(evaluation.EvaluationSettings(**store, input="test.csv"))
     assert done.measures.overall["rows"] == 3 and done.examples[0].fields["title"] == texts[0]
-    tuning.run(tuning.TuningSettings(**store, k=(1,), apply=True))
-    fitting.run(fitting.FitSettings(**store, append="more.csv"))
+    tuning.run(commands.TuningSettings(**store, k=(1,), apply=True))
+    fitting.run(commands.FitSettings(**store, append="more.csv"))
     for message in (
         "train.csv: 1 of 13 rows are left out, the first: ",
         "different classes: 'pay' (6 rows), 'Pay ' (6 rows)",

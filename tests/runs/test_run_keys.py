@@ -10,12 +10,10 @@ import safetensors.numpy
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.benchmark import settings as benchmark
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.planning import settings as planning
 from knnprompt_jax.runs import comparison, fitting, inputs, records
 from knnprompt_jax.runs import run as run_lib
-from knnprompt_jax.runs import settings as settings_lib
+from knnprompt_jax.settings import commands, planning, shared
 from knnprompt_jax.tasks import splits
 
 # Options that change no result by themselves. Some act through rows, task or model, which are compared by content.
@@ -35,7 +33,7 @@ def model(world):
 
 @pytest.fixture(scope="module")
 def rows(world):
-    return inputs.load_rows(settings_lib.JobSettings(task="mr", data_dir=str(world / "data")), "mr")
+    return inputs.load_rows(shared.ComparisonSettings(task="mr", data_dir=str(world / "data")), "mr")
 
 
 def run_of(job, rows, model, name="knn", seed=1):
@@ -181,7 +179,7 @@ def store(job, tmp_path):
     """A saved classifier of the paper's rule, on the rows of the job."""
     folder = str(tmp_path / "saved")
     given = {"model": job.model, "task": "mr", "data_dir": job.data_dir, "shots": 9, "demo_shots": 2, "rule": "knn"}
-    fitting.run(fitting.FitSettings(**given, store=folder))
+    fitting.run(commands.FitSettings(**given, store=folder))
     return folder
 
 
@@ -197,7 +195,7 @@ def test_a_changed_classifier_is_compared_anew(job, store, tmp_path):
     anchors = kp.load(store).anchors_
     lines = "".join(f"{number},{1 - int(row.label)}\n" for number, row in anchors.items())
     (tmp_path / "labels.csv").write_text(f"id,label\n{lines}")
-    fitting.run(fitting.FitSettings(store=store, relabel=str(tmp_path / "labels.csv")))
+    fitting.run(commands.FitSettings(store=store, relabel=str(tmp_path / "labels.csv")))
     [second] = comparison.run(job)
     assert second.key != first.key and second.predicted != first.predicted
     assert [record.key for record in comparison.run(job)] == [second.key]
@@ -219,7 +217,7 @@ def test_options_that_differ_from_the_saved_classifier_are_refused(job, store, c
         comparison.run(of_store(job, store, **change))
 
 
-@pytest.mark.parametrize("kind", [settings_lib.JobSettings, planning.PlanSettings, benchmark.BenchmarkSettings])
+@pytest.mark.parametrize("kind", [shared.ComparisonSettings, planning.PlanSettings, planning.BenchmarkSettings])
 def test_outputs_inside_a_saved_classifier_are_refused(kind, store):
     with pytest.raises(errors.UserError, match="saved classifier"):
         kind(output=f"{store}/results")
@@ -229,7 +227,7 @@ def test_a_model_with_any_changed_weight_is_refused(world, job, tmp_path):
     """Change single rows of the token embeddings, which a sample of bytes would miss."""
     folder = shutil.copytree(world / "model", tmp_path / "model")
     given = {"task": "mr", "data_dir": job.data_dir, "shots": 5, "rule": "knn", "store": str(tmp_path / "mine")}
-    fitting.run(fitting.FitSettings(model=str(folder), **given))
+    fitting.run(commands.FitSettings(model=str(folder), **given))
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     name = next(name for name in tensors if "wte" in name)
     tensors[name] = tensors[name].copy()

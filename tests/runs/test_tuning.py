@@ -14,6 +14,7 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import trials
 from knnprompt_jax.runs import fitting, tuning
+from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks.task import Example
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "it snows", "are you"]
@@ -36,7 +37,7 @@ def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same
     with (tmp_path / "train.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("what", "who", "why"), *rows])
     given = {"train_file": str(tmp_path / "train.csv"), "task": "own", "label_column": "who", "text_columns": ("what",)}
-    done = tuning.run(tuning.TuningSettings(model="tiny", **given, demo_shots=(3, 0), k=(1,), seed=7))
+    done = tuning.run(commands.TuningSettings(model="tiny", **given, demo_shots=(3, 0), k=(1,), seed=7))
     assert done.tuning.choice.num_anchors == 24
     summary = tuning.summarize(done)
     assert "TF-IDF, logistic regression" in summary and f"to use it: {done.command}" in summary
@@ -54,11 +55,11 @@ def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same
 
 def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     store = str(tmp_path / "saved")
-    fitting.run(fitting.FitSettings(model="tiny", **files, store=store, demo_shots=0, rule="knn"))
-    done = tuning.run(tuning.TuningSettings(store=store))
+    fitting.run(commands.FitSettings(model="tiny", **files, store=store, demo_shots=0, rule="knn"))
+    done = tuning.run(commands.TuningSettings(store=store))
     assert "k=15, 25, 51 left out: there are 12 other anchors" in tuning.summarize(done)
     assert "--apply" in done.command and not kp.load(store).choice_.candidates
-    applied = tuning.run(tuning.TuningSettings(store=store, apply=True))
+    applied = tuning.run(commands.TuningSettings(store=store, apply=True))
     loaded = kp.load(store)
     assert "saved" in tuning.summarize(applied).splitlines()[-1]
     assert loaded.choice_ == applied.tuning.choice and loaded.rule_ == done.tuning.choice.rule
@@ -76,4 +77,4 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
 )
 def test_bad_settings_are_refused(change, message):
     with pytest.raises(kp.UserError, match=message):
-        tuning.TuningSettings(**change)
+        commands.TuningSettings(**change)

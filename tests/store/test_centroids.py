@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier import options
+from knnprompt_jax.settings import classifiers, stores
 from knnprompt_jax.store import centroids
 from tests.store import worlds
 
 CLASSES = (0, 1, 4)  # Classes 2 and 3 have no anchor.
-KINDS = centroids.CENTROIDS[1:]
+KINDS = stores.CENTROIDS[1:]
 
 
 @pytest.fixture(scope="module")
@@ -67,4 +67,4 @@ def test_no_centroids_leave_the_anchors(world):
 )
 def test_what_cannot_be_averaged_is_refused(kind, distance, message):
     with pytest.raises(errors.UserError, match=message):
-        options.KNNOptions(distance=distance, centroid=kind)
+        classifiers.KNNOptions(distance=distance, centroid=kind)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, representations
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
@@ -59,6 +60,6 @@ def test_terms_add_up_to_the_distance(world, kind, name):
 @pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
 def test_the_size_of_an_anchor_is_known_before_there_is_one(world, key_dtype, built_for):
     store = world.build("auto", built_for, rows=slice(0, 7), key_dtype=key_dtype)
-    options = store_lib.StoreOptions(key_dtype=key_dtype)
+    options = stores.StoreOptions(key_dtype=key_dtype)
     config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH, logit_cap=None)
     assert store_lib.anchor_bytes(options, built_for, config, 5) == store.bytes_per_anchor

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement, search
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
 WORST = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-1}  # Nats, by key_dtype.
-DIRECTIONS = pytest.mark.parametrize("direction", distances.DIRECTIONS)
+DIRECTIONS = pytest.mark.parametrize("direction", stores.DIRECTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +57,18 @@ def test_label_words_and_states_are_read_from_the_same_anchors(world, store, den
 def test_neither_kind_nor_place_changes_a_prediction(decoded, direction):
     """For states of a real pass, where float64 tells the k-th anchor from the next by more than float32 mistakes."""
     sorted_QN = np.sort(worlds.divergences(direction, decoded.logp_QV, decoded.logp_NV))
-    stores = [
+    built = [
         store_lib.build(options, direction, decoded.head, decoded.anchors, decoded.y_N, decoded.label_ids)
         for options in (
-            store_lib.StoreOptions("dense"),
-            store_lib.StoreOptions(),
-            store_lib.StoreOptions(placement="host"),
+            stores.StoreOptions("dense"),
+            stores.StoreOptions(),
+            stores.StoreOptions(placement="host"),
         )
     ]
     for k in (1, 3):
         certain_Q = sorted_QN[:, k] - sorted_QN[:, k - 1] > worlds.MARGIN
         assert certain_Q.mean() > 0.5
-        nearest = [store.search(decoded.queries, search.SearchOptions(k, direction)) for store in stores]
+        nearest = [store.search(decoded.queries, search.SearchOptions(k, direction)) for store in built]
         dense, *factored = [np.asarray(kernel.majority(each.labels_Qk, num_classes=4))[certain_Q] for each in nearest]
         assert len(set(dense.tolist())) > 1
         for predicted in factored:

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.methods import linear_probe, method, registry
+from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import head as head_lib
-from knnprompt_jax.store import distances, placement, representations, search
+from knnprompt_jax.settings import methods, stores
+from knnprompt_jax.store import placement, representations, search
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import catalogue, sources, splits
 from tests.store import worlds
@@ -42,16 +43,16 @@ def test_distributions_are_those_of_float64(cap, shift, dtype, error):
     np.testing.assert_allclose(labels_NC, logp_NV[:, LABEL_IDS] - error, atol=5e-5)
 
 
-@pytest.mark.parametrize("direction", distances.DIRECTIONS)
+@pytest.mark.parametrize("direction", stores.DIRECTIONS)
 def test_a_capped_head_needs_a_dense_store(direction):
     head, states, logp_NV = make(CAP)
     given = direction, head, states[:19], np.arange(19) % 3, LABEL_IDS
-    store = store_lib.build(store_lib.StoreOptions("auto"), *given)
+    store = store_lib.build(stores.StoreOptions("auto"), *given)
     assert store.codec.kind == "dense"
     nearest = store.search(states[19:], search.SearchOptions(5, direction))
     worlds.check_ranks(nearest.indices_Qk, worlds.divergences(direction, logp_NV[19:], logp_NV[:19]))
     with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose kind='dense'"):
-        store_lib.build(store_lib.StoreOptions("factored"), *given)
+        store_lib.build(stores.StoreOptions("factored"), *given)
 
 
 def test_methods_that_need_a_linear_head_are_left_out():
@@ -66,4 +67,4 @@ def test_methods_that_need_a_linear_head_are_left_out():
     with pytest.raises(errors.UserError, match="'linear_probe_log_p' does not apply: .*caps its logits"):
         registry.select(("linear_probe_log_p",), problem)
     with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose representation='hidden'"):
-        registry.get("linear_probe").prepare(problem, linear_probe.Settings(representation="log_probabilities"))
+        registry.get("linear_probe").prepare(problem, methods.ProbeOptions(representation="log_probabilities"))

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax.store import distances, kernel, search
+from knnprompt_jax.settings import stores
+from knnprompt_jax.store import kernel, search
 from tests.store import worlds
 
 
@@ -19,7 +20,7 @@ def with_memory(store, memory_mb, on_host=True):
     return dataclasses.replace(worlds.placed(store, on_host=on_host), memory_mb=memory_mb)
 
 
-@pytest.mark.parametrize("direction", distances.DIRECTIONS)
+@pytest.mark.parametrize("direction", stores.DIRECTIONS)
 @pytest.mark.parametrize("on_host", [False, True])
 def test_little_memory_changes_no_result(world, store, on_host, direction):
     small = with_memory(store, 4.0, on_host)

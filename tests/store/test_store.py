@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
@@ -107,11 +108,11 @@ def test_a_dense_store_keeps_what_its_distance_compares(world, built_for, others
     "distance, logit_cap, kind", [("released", None, "factored"), ("", None, "factored"), ("hidden", 3.0, "dense")]
 )
 def test_the_kind_that_suits(distance, logit_cap, kind):
-    assert store_lib.kind_of(store_lib.StoreOptions(), distance, logit_cap) == kind
+    assert store_lib.kind_of(stores.StoreOptions(), distance, logit_cap) == kind
 
 
 def test_host_memory_is_for_a_single_process(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    store_lib.check_processes(store_lib.StoreOptions())
+    store_lib.check_processes(stores.StoreOptions())
     with pytest.raises(errors.UserError, match="placement='host' is for a single process"):
-        store_lib.check_processes(store_lib.StoreOptions(placement="host"))
+        store_lib.check_processes(stores.StoreOptions(placement="host"))

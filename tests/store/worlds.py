@@ -9,6 +9,7 @@ import numpy as np
 
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import placement
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
@@ -56,7 +57,7 @@ class World:
     def build(self, kind: str, distance: str = "", rows: slice | np.ndarray = slice(None), **options: Any) -> Any:
         """A store of some of the anchors."""
         ids = options.pop("ids", None)
-        store_options = store_lib.StoreOptions(kind, **options)
+        store_options = stores.StoreOptions(kind, **options)
         anchors, labels_N = self.anchors[rows], self.labels_N[rows]
         return store_lib.build(store_options, distance, self.head, anchors, labels_N, LABEL_IDS, ids=ids)
 

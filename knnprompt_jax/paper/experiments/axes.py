@@ -5,24 +5,17 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from knnprompt_jax import options
 from knnprompt_jax.classifier import rules
 from knnprompt_jax.methods import knn, method, registry
 from knnprompt_jax.paper import cells, draws, experiment
-from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import figures
 from knnprompt_jax.runs import inputs
+from knnprompt_jax.settings import grids
 
 
-@dataclasses.dataclass(frozen=True)
-class SplitSettings(settings_lib.GridSettings):
-    """Options of a grid of split sizes; m is the sum of both sizes."""
-
-    demo_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|D|, demonstrations per class.", least=1)
-    anchor_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|A|, anchors per class.", least=1)
-
-
-def _splits(settings: SplitSettings, names: Sequence[str], rows: inputs.Rows, most: int) -> Iterator[cells.GridCell]:
+def _splits(
+    settings: grids.SplitSettings, names: Sequence[str], rows: inputs.Rows, most: int
+) -> Iterator[cells.GridCell]:
     """Yield every |D| and |A| whose sum the context holds."""
     del rows
     for name, seed, demo_shots, anchor_shots in itertools.product(
@@ -44,7 +37,7 @@ _ANY_K = dataclasses.replace(registry.get("knn"), run=_predict_with_any_k)
 
 
 def _every_k(
-    settings: settings_lib.GridSettings, names: Sequence[str], rows: inputs.Rows, most: int
+    settings: grids.GridSettings, names: Sequence[str], rows: inputs.Rows, most: int
 ) -> Iterator[cells.GridCell]:
     """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
     for cell in cells.regimes(settings, names, rows, most):
@@ -55,17 +48,8 @@ def _every_k(
             yield cell
 
 
-@dataclasses.dataclass(frozen=True)
-class ImbalanceSettings(settings_lib.GridSettings):
-    """Options of a grid of skewed draws."""
-
-    shares: tuple[float, ...] = options.option(
-        (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625), "Shares of the rare class.", least=0.001, most=0.5
-    )
-
-
 def _skewed(
-    settings: ImbalanceSettings, names: Sequence[str], rows: inputs.Rows, most: int
+    settings: grids.ImbalanceSettings, names: Sequence[str], rows: inputs.Rows, most: int
 ) -> Iterator[cells.GridCell]:
     """Yield each cell at each share of the rare class in all train rows, demonstrations included."""
     for share, cell in itertools.product(settings.shares, cells.regimes(settings, names, rows, most)):
@@ -83,10 +67,8 @@ EXPERIMENTS = (
             figures.heatmaps,
             "Mean accuracy in % for each split of the train rows; the darker, the better within its panel.",
         ),
-        defaults={"tasks": settings_lib.BINARY_TASKS, "methods": "knn", "seeds": settings_lib.TEN_SEEDS, "shots": ()},
         matches=None,
         cells=_splits,
-        settings=SplitSettings,
     ),
     experiment.Experiment(
         "choice_of_k",
@@ -98,13 +80,6 @@ EXPERIMENTS = (
             "Accuracy against the number of neighbours, for each m.",
             plot=figures.Plot("k", "k, nearest anchors", line="m", log=False),
         ),
-        defaults={
-            "tasks": "sst2,subj,mpqa",
-            "methods": "knn",
-            "shots": (32,),  # The paper does not say m. With |D| = 1, 62 anchors remain.
-            "seeds": settings_lib.TEN_SEEDS,
-            "regime": settings_lib.FEW_SHOT,
-        },
         cells=_every_k,
         matches={"k": 3},
     ),
@@ -119,15 +94,7 @@ EXPERIMENTS = (
             f"{experiment.SPREAD} λ: one class's share of the train rows.",
             plot=figures.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
         ),
-        defaults={
-            "tasks": "mpqa,mr",
-            "methods": "knn,knn_centroid,knn_centroid_geometric",
-            "shots": (1024,),
-            "few_shots": (32,),
-            "seeds": settings_lib.TEN_SEEDS,
-        },
         cells=_skewed,
-        settings=ImbalanceSettings,
         matches={"ratio": 0.5},
     ),
 )

@@ -12,11 +12,11 @@ import numpy as np
 from sklearn import decomposition
 
 from knnprompt_jax import errors, files, lm
-from knnprompt_jax.classifier import options as knn_options
 from knnprompt_jax.methods import in_context, knn, method
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.report import maps, names, page, results
 from knnprompt_jax.report.results import Record
+from knnprompt_jax.settings import classifiers
 from knnprompt_jax.store import representations
 
 NEIGHBOURS = 5
@@ -76,7 +76,7 @@ def _make(record: Record, context: method.Context) -> dict[str, np.ndarray]:
     task, rows = context.problem.task, [*context.problem.split.anchors, *context.problem.evaluation]
     anchors, queries = (context.states[each] for each in (method.anchors, method.queries))
     both = lm.concatenate([anchors, queries])
-    classifier = knn.fitted(context, knn_options.KNNOptions(**record.settings["options"]))
+    classifier = knn.fitted(context, classifiers.KNNOptions(**record.settings["options"]))
     nearest = classifier.search(queries, min(NEIGHBOURS, len(anchors)))
     words = np.array(task.label_words if len(set(task.label_words)) == task.num_classes else task.labels)
     p_NC = in_context.predict_proba(context.head, both, context.label_ids)
@@ -130,7 +130,6 @@ EXPERIMENTS = (
         "Anchors and test rows at the places that the model's states give them, and test rows that kNN Prompting predicts correctly "
         "and in-context learning does not.",
         lambda data: ([], []),
-        defaults={"tasks": "dbpedia,sst2,trec,agnews,mr", "shots": (32,), "seeds": (1,)},
         matches=None,
     ),
 )

@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax.paper import experiment, settings
+from knnprompt_jax.paper import experiment
 from knnprompt_jax.paper.experiments import power_law
 from knnprompt_jax.report import drawing, figures, names, published, results, tables
 from knnprompt_jax.report.results import Score
+from knnprompt_jax.settings import grids
 
 _SMALLEST = "gpt2-large"  # The text gives spreads of this model with 32 shots: 3.83 against 9.14.
 _AXES = ("model", "m", "method")
@@ -25,7 +26,7 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
         dataclasses.replace(
             data, ours=data.ours[data.ours.regime == regime], paper=data.paper[data.paper.regime == regime]
         )
-        for regime in settings.REGIMES
+        for regime in grids.REGIMES
     )
     built = list(experiment.tabulated(*_AXES, caption=f"{experiment.SPREAD} |D| = M_T.")(full)[0])
     if len(few.ours):
@@ -112,13 +113,11 @@ EXPERIMENTS = (
         "Data scaling",
         f"From a few train rows to all that the context leaves out: how error falls with m. With few shots: {experiment.OTHER_ROWS}",
         _draw,
-        defaults={"models": settings.SIX_MODELS, "few_shots": (1, *settings.FEW_SHOTS)},
     ),
     experiment.Experiment(
         "robustness",
         "Robustness",
         "How much the draw of train rows matters.",
         _draw_spreads,
-        defaults={"seeds": settings.TEN_SEEDS},
     ),
 )

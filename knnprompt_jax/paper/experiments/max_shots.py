@@ -9,16 +9,16 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from knnprompt_jax import errors, files, options
+from knnprompt_jax import errors, files
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.models import tokenizers
 from knnprompt_jax.paper import experiment
-from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.report import names, page, published, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.report.tables import Table
 from knnprompt_jax.runs import inputs
+from knnprompt_jax.settings import grids
 
 _NAME = "max_shots"
 _FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_shots", "truncated", "m_t"}
@@ -28,14 +28,6 @@ _OF_CONTEXT = {
     "truncation_percent": "TP for {:,} tokens: prompts cut at so many, %",
     "M_T": "M_T for {:,} tokens",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings(settings_lib.GridSettings):
-    """Options of the counts."""
-
-    contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1, needed=True)
-    tokenizer: str = options.option("", "A folder with a tokenizer. Default: the tokenizer of the first model.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +51,7 @@ class _MaxShots(experiment.Experiment):
         return page.Section(self.name, self.title, self.text, tables=(_table(records),))
 
 
-def _count(settings: Settings) -> str:
+def _count(settings: grids.CountSettings) -> str:
     """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return the table.
 
     Raises:
@@ -112,7 +104,6 @@ EXPERIMENTS = (
         "Task statistics: how many shots a context holds",
         "Counted with the model's tokenizer; no model runs.",
         lambda data: ([], []),
-        settings=Settings,
         count=_count,
     ),
 )

@@ -12,12 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax import options
 from knnprompt_jax.paper import cells, experiment
-from knnprompt_jax.paper import settings as settings_lib
 from knnprompt_jax.report import accuracies, names, published, results, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.runs import inputs
+from knnprompt_jax.settings import grids
 
 _NAME = "prior_reliance"
 _BALANCED = 0.5
@@ -27,19 +26,9 @@ _SUMMARIES = ("average", "drop")
 _METHODS = ("icl", "contextual_calibration", "contextual_calibration_trainset", "noisy_channel", "knn")
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings(settings_lib.GridSettings):
-    """Options of a grid of skewed train and test rows."""
-
-    prior_settings: tuple[str, ...] = options.option(
-        _SETTINGS, "A: rare in train; B: rare in test; C: both.", choices=_SETTINGS
-    )
-    shares: tuple[float, ...] = options.option(
-        (0.125, 0.25, 0.375, 0.5), "Shares of the positive class.", least=0.001, most=0.5
-    )
-
-
-def _cells(settings: Settings, names: Sequence[str], rows: inputs.Rows, most: int) -> Iterator[cells.GridCell]:
+def _cells(
+    settings: grids.PriorSettings, names: Sequence[str], rows: inputs.Rows, most: int
+) -> Iterator[cells.GridCell]:
     for setting, share, cell in itertools.product(
         settings.prior_settings, settings.shares, cells.regimes(settings, names, rows, most)
     ):
@@ -107,15 +96,7 @@ EXPERIMENTS = (
         "Reliance on prior knowledge",
         f"Classes out of balance in the train rows, the test rows or both. {experiment.OTHER_ROWS}",
         _draw,
-        defaults={
-            "tasks": settings_lib.BINARY_TASKS,
-            "methods": ",".join(_METHODS),
-            "shots": (16,),
-            "seeds": settings_lib.TEN_SEEDS,
-            "regime": settings_lib.FEW_SHOT,
-        },
         cells=_cells,
-        settings=Settings,
         matches=None,
     ),
 )

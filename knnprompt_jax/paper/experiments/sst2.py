@@ -69,7 +69,6 @@ EXPERIMENTS = (
         "SST2, seed by seed",
         "The run whose accuracies the README of the paper's released code prints: the gate before all others.",
         _draw,
-        defaults={"tasks": "sst2", "shots": (1024,)},
         matches=None,
         check=check,
     ),

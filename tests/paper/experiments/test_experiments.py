@@ -10,19 +10,20 @@ from knnprompt_jax import errors
 from knnprompt_jax.paper import experiment, experiments
 from knnprompt_jax.paper.experiments import data_scaling
 from knnprompt_jax.report import published, results
+from knnprompt_jax.settings import grids
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-SST2 = experiments.get("sst2")
+SST2 = experiments.EXPERIMENTS["sst2"]
 
 
 def test_an_unknown_name_is_an_error_with_the_choices():
     with pytest.raises(errors.UserError, match="no experiment 'table_7'; choose from sst2, max_shots"):
-        experiments.get("table_7")
+        grids.kind("table_7")
 
 
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
 def test_an_experiment_declares_a_grid_and_is_documented(name, rows):
-    declared = experiments.get(name)
+    declared = experiments.EXPERIMENTS[name]
     settings = declared.shipped
     assert (settings.experiment, settings.direction, settings.restore_dropped) == (name, "released", True)
     few_rows = dataclasses.replace(settings, shots=tuple(min(9, m) for m in settings.shots))
@@ -59,7 +60,7 @@ def test_prior_reliance_is_averaged_over_tasks_as_in_the_paper(make_record):
         for ratio in (0.125, 0.25, 0.375, 0.5)
     ]
     data = experiment.Data("prior_reliance", results.frame(records))
-    (table,), _ = experiments.get("prior_reliance").draw(data)
+    (table,), _ = experiments.EXPERIMENTS["prior_reliance"].draw(data)
     (row,) = (row for row in table.rows if row.headers == ("B", "In-context learning"))
     assert [cell.ours.mean for cell in row.cells] == pytest.approx([48.25, 54.5, 60.75, 67.0, 57.625, -18.75])
     assert [cell.paper.mean for cell in row.cells] == pytest.approx([45.9, 53.4, 60.9, 67.9, 57.04, -22.06])

@@ -9,7 +9,7 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments
 
-MAX_SHOTS = experiments.get("max_shots")
+MAX_SHOTS = experiments.EXPERIMENTS["max_shots"]
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_two_points_with_an_error_give_no_law(accuracies):
 def test_the_papers_law_is_fitted_to_the_same_tasks_and_m(make_record):
     records = [make_record("data_scaling", "trec", "knn", m, 1, cell={"regime": "full"}) for m in (32, 128, 1024)]
     ours = results.frame(records)
-    paper = power_law.knn(experiments.get("data_scaling").paper(ours))
+    paper = power_law.knn(experiments.EXPERIMENTS["data_scaling"].paper(ours))
     (row,) = (row for row in power_law.table(ours, paper[paper.regime == "full"]).rows if row.headers[1] == "TREC")
     law = power_law.fit({32: 64.8, 128: 74.0, 1024: 83.0})
     assert row.headers == ("gpt2-xl (1.5B)", "TREC")

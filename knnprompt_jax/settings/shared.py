@@ -1,26 +1,24 @@
-"""The options of all jobs, declared once. `inputs` reads them at the border; functions below take what they need.
+"""The options of rows, draws and runs that several commands share. `runs.inputs` reads them; functions below take what they need.
 
 A default of None means "not given". `inputs.resolved` fills in the model, dtype and deterministic mode.
 """
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, files, shipped
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import saving
-from knnprompt_jax.classifier.options import PromptOptions
-from knnprompt_jax.methods import registry
-from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import shipped
-from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.settings.classifiers import PromptOptions
+from knnprompt_jax.settings.methods import ALL, MethodOptions
+from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions, ModelOptions
+from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.tasks import catalogue, sources
 from knnprompt_jax.tasks.task import EMPTY
 
-MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file."
 OWN = "own"
 TASK_HELP = (
     f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: the columns of train_file."
@@ -28,42 +26,7 @@ TASK_HELP = (
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
-
-
-@dataclasses.dataclass(frozen=True)
-class MeshOptions(options_lib.Options):
-    """The layout of a job's devices."""
-
-    data: int = options_lib.option(
-        0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0
-    )
-    model: int = options_lib.option(
-        1, "Devices that each copy of the weights is split over; 0: the fewest that hold them and a pass.", least=0
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class DistributedOptions(options_lib.Options):
-    """The processes of a run on several hosts."""
-
-    auto: bool = options_lib.option(False, "Let Slurm, Open MPI or the TPU environment name the processes.")
-    address: str = options_lib.option("", "host:port of process 0, where there is no such environment.")
-    num_processes: int = options_lib.option(0, "The number of processes, with an address.", least=0)
-    process_id: int = options_lib.option(0, "The index of this process, from 0, with an address.", least=0)
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelOptions(options_lib.Options):
-    """The revision of a language model, and how it runs. A dtype that is not given is float32, or a saved classifier's."""
-
-    dtype: str = options_lib.option(
-        None,
-        "float32 (default): the reference; bfloat16: for accelerators; int8: 8-bit kernels, the rest in bfloat16.",
-        choices=config_lib.DTYPES,
-    )
-    batch: int = options_lib.option(0, "Packed tokens per step in each data shard; 0: what suits the device.", least=0)
-    mesh: MeshOptions = options_lib.group(MeshOptions)
-    revision: str = options_lib.option("", "Branch, tag or commit of the model on the Hub.")
+MANIFEST, CLASSIFIER = "manifest.json", "classifier.json"  # The files by which a saved classifier is recognised.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,9 +84,9 @@ class FileOptions(options_lib.Options):
     encoding: str | None = options_lib.option(None, "Encoding of rows; by default that of fit, or utf-8.", needed=True)
     on_bad: str = options_lib.option(sources.STOP, "What to do at a bad row.", choices=sources.ON_BAD)
 
-    def source(self, saved: saving.Saved | None = None) -> dict[str, Any]:
-        """Return the encoding and the column of the labels: the given ones, a saved classifier's, or the defaults."""
-        known, source = saved.content.source if saved else {}, {"encoding": "utf-8", "label_column": "label"}
+    def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the encoding and the column of the labels: the given ones, those `known` of a saved classifier, or the defaults."""
+        known, source = known or {}, {"encoding": "utf-8", "label_column": "label"}
         source = {name: getattr(self, name, None) or known.get(name, default) for name, default in source.items()}
         if not self.encoding and source["encoding"] != "utf-8":
             logging.warning("reading %s, as the train file was; --encoding= names another encoding", source["encoding"])
@@ -173,21 +136,19 @@ class SharedSettings(ReadingOptions, RowOptions):
     output: str = options_lib.option("results", "Folder of the JSON records.", needed=True)
     distributed: DistributedOptions = options_lib.group(DistributedOptions)
     datastore: StoreOptions = options_lib.group(StoreOptions)
-    options: options_lib.Options = options_lib.group(registry.options_kind())
+    options: options_lib.Options = options_lib.group(MethodOptions)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        saving.check_outside(pathlib.Path(self.output))
+        check_outside(pathlib.Path(self.output))
 
 
 @dataclasses.dataclass(frozen=True)
-class JobSettings(DrawOptions, SharedSettings):
+class ComparisonSettings(DrawOptions, SharedSettings):
     """Any set of methods on one task with one model."""
 
     eval_file: str = options_lib.option("", "Rows to classify from a file; train_file is needed too.")
-    methods: str = options_lib.option(
-        registry.ALL, "Names with commas between them (docs/methods.md), or all that apply."
-    )
+    methods: str = options_lib.option(ALL, "Names with commas between them (docs/methods.md), or all that apply.")
     seeds: tuple[int, ...] | None = options_lib.option(
         None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
     )
@@ -211,3 +172,25 @@ class JobSettings(DrawOptions, SharedSettings):
     @property
     def method_names(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.methods.split(",") if name.strip())
+
+
+@dataclasses.dataclass(frozen=True)
+class MainSettings(ComparisonSettings):
+    """The options of a comparison, with two methods by default."""
+
+    methods: str = options_lib.option(
+        "icl,knn", "Names separated by commas (docs/methods.md lists them), or all that apply."
+    )
+
+
+def check_outside(output: pathlib.Path, may_replace: bool = False) -> None:
+    """Raise UserError if the output is a saved classifier or lies inside one, because writing it would damage that one.
+
+    Args:
+      may_replace: allow a saved classifier at `output` itself, for an output that replaces the whole folder.
+    """
+    place = files.real(output.expanduser())
+    for folder in place.parents if may_replace else (place, *place.parents):
+        if (folder / MANIFEST).is_file() and (folder / CLASSIFIER).is_file():
+            what = "is a saved classifier" if folder == place else f"lies inside the saved classifier {folder}"
+            raise errors.UserError(f"{output}: {what}; choose a place outside it")

@@ -4,11 +4,14 @@ import dataclasses
 from typing import Any
 
 from knnprompt_jax import options
-from knnprompt_jax.classifier import choosing, rules
-from knnprompt_jax.prompts import layout
-from knnprompt_jax.store import centroids, distances
-from knnprompt_jax.store.store import StoreOptions
+from knnprompt_jax.settings import stores
 
+TRUNCATIONS = ("left", "error", "drop")
+LABEL_TOKENS = ("last", "first")
+RULES = ("probe", "blend", "votes")  # The first is chosen where several are equally good.
+WEIGHTS = ("uniform", "distance")
+METRICS = ("log_loss", "accuracy", "macro_f1")
+TUNED_KS = (1, 3, 5, 7, 9, 15, 25, 51)
 TIE_BREAKS = ("lowest", "nearest")
 AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
 _DISTANCE_HELP = (
@@ -35,17 +38,17 @@ class VoteOptions(options.Options):
 class KNNOptions(VoteOptions):
     """The vote of `KNNPrompting`."""
 
-    distance: str = options.option("forward", _DISTANCE_HELP, choices=distances.DISTANCES)
+    distance: str = options.option("forward", _DISTANCE_HELP, choices=stores.DISTANCES)
     weights: str = options.option(
-        "uniform", "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.", choices=rules.WEIGHTS
+        "uniform", "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.", choices=WEIGHTS
     )
     centroid: str = options.option(
-        "none", "One anchor per class, its mean, instead of all anchors.", choices=centroids.CENTROIDS
+        "none", "One anchor per class, its mean, instead of all anchors.", choices=stores.CENTROIDS
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        centroids.check(self.centroid, self.distance)
+        stores.check_centroid(self.centroid, self.distance)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,30 +58,16 @@ class RuleOptions(options.Options):
     rule: str = options.option(
         AUTO,
         "votes of the nearest anchors, a linear probe of the states, or a blend of both. auto tries those that use all given settings.",
-        choices=(AUTO, *rules.RULES),
+        choices=(AUTO, *RULES),
     )
     k: int = options.option(AUTO, "Neighbours that vote.", least=1, words={AUTO: AUTO})
-    distance: str = options.option(AUTO, _DISTANCE_HELP, choices=(AUTO, *distances.DISTANCES))
+    distance: str = options.option(AUTO, _DISTANCE_HELP, choices=(AUTO, *stores.DISTANCES))
     weights: str = options.option(
-        AUTO, "Weights of the votes: all equal, or decreasing with the distance.", choices=(AUTO, *rules.WEIGHTS)
+        AUTO, "Weights of the votes: all equal, or decreasing with the distance.", choices=(AUTO, *WEIGHTS)
     )
     penalty: float = options.option(AUTO, "Ridge penalty of the probe.", least=1e-6, words={AUTO: AUTO})
-    metric: str = options.option(
-        choosing.METRICS[0], "Metric that candidates are compared by.", choices=choosing.METRICS
-    )
+    metric: str = options.option(METRICS[0], "Metric that candidates are compared by.", choices=METRICS)
     approximate_recall: float = _RECALL
-
-    def grid(self) -> choosing.Grid:
-        """Return the candidate values of each setting."""
-        grid = choosing.Grid()
-        if self.rule != AUTO:
-            names: tuple[str, ...] = (self.rule,)
-        else:
-            excluded = {"probe": {self.k, self.distance, self.weights} != {AUTO}, "votes": self.penalty != AUTO}
-            names = tuple(name for name in grid.rules if not excluded.get(name))
-        given = {"ks": self.k, "distances": self.distance, "weights": self.weights, "penalties": self.penalty}
-        values: dict[str, Any] = {name: (value,) for name, value in given.items() if value != AUTO}
-        return dataclasses.replace(grid, rules=names, **values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +78,12 @@ class PromptOptions(options.Options):
         "left",
         "Prompts longer than the context: keep their last tokens (left, as published), refuse them (error), or leave out whole "
         "demonstrations (drop).",
-        choices=layout.TRUNCATIONS,
+        choices=TRUNCATIONS,
     )
     label_token: str = options.option(
         "last",
         "Token of a label word that stands for its class: last (released code) or first (paper).",
-        choices=layout.LABEL_TOKENS,
+        choices=LABEL_TOKENS,
     )
 
 
@@ -114,7 +103,7 @@ class _ClassifierOptions(PromptOptions):
         )
     )
     random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
-    store_options: StoreOptions = StoreOptions()
+    store_options: stores.StoreOptions = stores.StoreOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,10 +137,3 @@ class AutoOptions(_ClassifierOptions, RuleOptions):
     )
     demo_shots: Any = AUTO
     class_prior: Any = None
-
-    def grid(self) -> choosing.Grid:
-        grid = super().grid()
-        if self.layer == AUTO:
-            return grid
-        names = tuple(name for name in grid.rules if name != "votes" or self.rule == name)
-        return dataclasses.replace(grid, rules=names, layers=(self.layer,))

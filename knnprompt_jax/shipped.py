@@ -57,7 +57,7 @@ def locate(name: str) -> pathlib.Path:
     if name not in SHIPPED:
         raise errors.UserError(f"no model {name!r} is shipped; choices: {', '.join(SHIPPED)}")
     if name == "tiny":
-        return pathlib.Path(__file__).parents[1] / "demo" / "model"
+        return pathlib.Path(__file__).parent / "demo" / "model"
     packages = _PACKAGES[name]
     found = [_part(package, packages.ending) for package in packages.parts]
     parts = [path for path in found if path]

@@ -1,0 +1,225 @@
+"""The options of the commands on a person's own texts: fit, tune, predict, evaluate, look, explain."""
+
+import collections
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from knnprompt_jax import errors, options
+from knnprompt_jax.settings import classifiers, shared
+from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions
+from knnprompt_jax.settings.stores import StoreOptions
+
+KNN = "knn"
+SEED = 1
+TUNED_SHOTS = (-1, 2, 0)
+STANDARD = "-"  # Standard input or output.
+INPUT_KINDS, OUTPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet"), ("jsonl", "csv")
+IDS = "ids"
+SUGGESTIONS = "suggestions.csv"
+_CHANGES = ("append", "relabel", "remove_ids")
+_OF_CHANGES = (
+    *("store", *_CHANGES, "label_column", "encoding", "on_bad"),
+    *("model", "revision", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
+)
+_OF_ROWS = ("task", "train_file", "demo_shots", "seed")  # Options of tune that a saved classifier replaces.
+
+
+def _declare_options() -> Any:
+    """Return a class of the options of both classifiers, in which None means that an option is not given."""
+    declared: dict[str, dict[str, dataclasses.Field]] = collections.defaultdict(dict)
+    kinds = {"with": classifiers.PublishedOptions, "without": classifiers.AutoOptions}
+    for word, kind in kinds.items():
+        for field in dataclasses.fields(kind):
+            if "help" in field.metadata and field.name != "random_state":
+                declared[field.name][f"{word} --rule={KNN}"] = field
+    flags = []
+    for name, by_rule in declared.items():
+        field, defaults = [*by_rule.values()][-1], {rule: each.default for rule, each in by_rule.items()}
+        is_common = len(by_rule) == 2 and len({*defaults.values()}) == 1
+        default = str(field.default) if is_common else ", ".join(f"{value} {rule}" for rule, value in defaults.items())
+        changes = {"help": f"{field.metadata['help']} By default {default}.", "is_optional": True}
+        flags.append((name, field.type, dataclasses.field(default=None, metadata={**field.metadata, **changes})))
+    return dataclasses.make_dataclass("ClassifierOptions", flags, bases=(options.Options,), frozen=True)
+
+
+_ClassifierOptions = _declare_options()
+
+
+@dataclasses.dataclass(frozen=True)
+class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):  # type: ignore[misc, valid-type]
+    """A classifier to fit, or a change of a saved one. None means that an option is not given."""
+
+    train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
+    store: str = options.option("", "Folder of the classifier.", needed=True)
+    rule: str | None = options.option(
+        None,
+        "knn: the paper's classifier (KNNPrompting). probe, blend, votes: this rule, its other settings chosen by leave-one-out "
+        "(AutoClassifier). By default the rule is chosen too.",
+        choices=(KNN, *classifiers.RULES),
+    )
+    model: str = options.option(None, f"{MODEL_HELP} By default smollm2.", needed=True)
+    task: str | None = options.option(None, f"{shared.TASK_HELP} By default {shared.OWN}.", needed=True)
+    shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": 0})
+    demo_shots: int | None = options.option(
+        None,
+        "Demonstrations per class among them; -1: as many as the context holds. By default -1 with --rule=knn; otherwise chosen "
+        "among -1 (at most a quarter of the largest class), 2 and 0.",
+        least=-1,
+        words={classifiers.AUTO: None},
+    )
+    seed: int | None = options.option(None, f"Seed of the draws of rows; by default {SEED}.", least=0)
+    drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
+    overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the folder.")
+    append: str = options.option(
+        "", "Change the saved classifier: add the rows of this file as anchors, new classes too."
+    )
+    relabel: str = options.option(
+        "",
+        "Change the saved classifier: give anchors the labels of this file: suggestions.csv of look, or id and label.",
+    )
+    remove_ids: tuple[int, ...] = options.option(
+        (), "Change the saved classifier: remove the anchors of these ids, which are rows of the train file from 0."
+    )
+    distributed: DistributedOptions = options.group(DistributedOptions)
+    datastore: StoreOptions = options.group(StoreOptions)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name in _CHANGES if getattr(self, name)]
+        if given:
+            for field in dataclasses.fields(self):
+                name, default = field.name, StoreOptions() if field.name == "datastore" else field.default
+                if name not in _OF_CHANGES and getattr(self, name) != default:
+                    raise errors.UserError(f"--{name}: has no effect with --{given[0]}; leave it out, or fit again")
+        elif not self.train_file and self.task in (None, shared.OWN):
+            raise errors.UserError(
+                "--train_file: give a table of rows, or a task that has rows (--task=trec), or a change of a saved classifier "
+                "(--append, --relabel, --remove_ids)"
+            )
+        else:
+            self.classifier_options()
+
+    @property
+    def is_change(self) -> bool:
+        return any(getattr(self, name) for name in _CHANGES)
+
+    def classifier_options(self) -> dict[str, Any]:
+        """Return the given options of the classifier; raise UserError on one that it does not have."""
+        kind = classifiers.PublishedOptions if self.rule == KNN else classifiers.AutoOptions
+        names = [field.name for field in dataclasses.fields(_ClassifierOptions)]
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.rule == KNN:
+            del given["rule"]
+        if unknown := sorted(set(given) - {field.name for field in dataclasses.fields(kind)}):
+            without = "with" if self.rule == KNN else "without"
+            raise errors.UserError(f"--{unknown[0]}: has no effect {without} --rule={KNN}; leave it out")
+        given |= {"random_state": SEED if self.seed is None else self.seed, "store_options": self.datastore}
+        kind(**given)
+        return given
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOptions):
+    """The candidates, and the rows that they are compared on."""
+
+    store: str = options.option(
+        "", "Folder of a saved classifier, whose model, anchors and demonstrations are used: no prompt is read."
+    )
+    apply: bool = options.option(False, "Save the best candidate in that folder.")
+    metric: str = options.option(
+        classifiers.METRICS[0], "Metric that candidates are compared by.", choices=classifiers.METRICS
+    )
+    demo_shots: tuple[int, ...] | None = options.option(
+        None,
+        f"Demonstrations per class to try, a pass each; -1: as many as the context holds. By default {','.join(map(str, TUNED_SHOTS))}.",
+        least=-1,
+        needed=True,
+    )
+    k: tuple[int, ...] = options.option(classifiers.TUNED_KS, "Numbers of neighbours to try.", least=1, needed=True)
+    seed: int | None = options.option(None, "Seed of the draw of demonstrations; by default 0.", least=0)
+    task: str | None = options.option(None, f"{shared.TASK_HELP} By default demo.", needed=True)  # type: ignore[assignment]
+    train_file: str | None = options.option(None, "Train rows from a CSV, TSV, JSONL or Parquet file instead.")  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.apply and not self.store:
+            raise errors.UserError("--apply: name the folder of a saved classifier with --store")
+        if self.store and (given := [name for name in _OF_ROWS if getattr(self, name) is not None]):
+            raise errors.UserError(
+                f"--{given[0]}: has no effect with --store, whose rows are drawn already; leave it out"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionSettings(shared.FileOptions, shared.SavedOptions):
+    """The rows to label, and the output."""
+
+    input: str = options.option("", "File of rows, or - for standard input.", needed=True)
+    output: str = options.option("", "File to write, or - for standard output.", needed=True)
+    format: str = options.option("", f"Format of the input, by default its name's ending: {', '.join(INPUT_KINDS)}.")
+    output_format: str = options.option(
+        "", f"Format of the output, by default its name's ending: {', '.join(OUTPUT_KINDS)}."
+    )
+    probabilities: bool = options.option(False, "Write the probability of every class too.")
+    abstain: float = options.option(
+        0.0, "Leave the label empty where its probability is lower; 0: never.", least=0, most=1
+    )
+    keep: str = options.option(
+        IDS,
+        "Columns of the input to copy: ids (columns named like id or ticket_id), all, none, or names with commas between.",
+        needed=True,
+    )
+    overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
+    characters: int = options.option(0, "Characters of text per batch; 0: what suits the model.", least=0)
+    distributed: DistributedOptions = options.group(DistributedOptions)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.input != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
+            raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
+        if self.output != STANDARD:
+            shared.check_outside(pathlib.Path(self.output))
+        if self.output_format and self.kind not in OUTPUT_KINDS:
+            raise errors.UserError(f"--output_format={self.kind}: choose from {', '.join(OUTPUT_KINDS)}")
+        if self.kind not in OUTPUT_KINDS:
+            formats = " or ".join(OUTPUT_KINDS)
+            raise errors.UserError(
+                f"--output={self.output}: the format is not {formats}; name it with --output_format="
+            )
+
+    @property
+    def kind(self) -> str:
+        """The format of the output."""
+        own = "jsonl" if self.output == STANDARD else pathlib.Path(self.output).suffix[1:]
+        return self.output_format or own
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationSettings(shared.LabelledFileOptions, shared.SavedOptions):
+    """The classifier, and the rows that it is measured on."""
+
+    input: str = options.option("", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True)
+    output: str = options.option("evaluation", "Folder of index.html, measures.json and measures.csv.", needed=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shared.check_outside(pathlib.Path(self.output))
+
+
+@dataclasses.dataclass(frozen=True)
+class LookSettings(shared.SavedOptions):
+    """The classifier to draw, and the folder of its page."""
+
+    output: str = options.option("look", f"Folder to write index.html and {SUGGESTIONS} to.", needed=True)
+    points: int = options.option(1000, "Largest number of anchors on the map.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExplanationSettings(shared.SavedOptions):
+    """The classifier and the text."""
+
+    text: str = options.option(
+        "", "The text, or a JSON object with the fields if the classifier has several.", needed=True
+    )

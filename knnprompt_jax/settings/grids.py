@@ -1,0 +1,215 @@
+"""The options of paper and report: those that every grid of runs has, and the values of each of the paper's tables and figures."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from knnprompt_jax import errors, options
+from knnprompt_jax.settings import methods, shared
+from knnprompt_jax.settings.stores import DIRECTIONS
+from knnprompt_jax.tasks import catalogue
+
+FULL, FEW_SHOT = REGIMES = ("full", "few-shot")  # |D| = M_T, or one demonstration per class.
+SIX_TASKS = "sst2,subj,mpqa,cr,mr,trec"  # Those with M_T ≥ 8 in 1,024 tokens.
+BINARY_TASKS = "sst2,subj,mpqa,cr,mr"
+SIX_MODELS = "gpt2-large,gpt2-xl,facebook/opt-2.7b,facebook/opt-6.7b,facebook/opt-13b,facebook/opt-30b"
+FEW_SHOTS = (2, 4, 8, 16, 32)
+SHOTS = (32, 64, 128, 256, 512, 1024)
+FIVE_SEEDS, TEN_SEEDS = tuple(range(1, 6)), tuple(range(1, 11))
+
+
+@dataclasses.dataclass(frozen=True)
+class GridSettings(shared.SharedSettings):
+    """The runs of a table or figure, and how they are made.
+
+    Raises:
+      UserError: an unknown task or method, or a shard that does not exist.
+    """
+
+    experiment: str = options.option(
+        "", "The table or figure, which is also its folder of records in the output folder.", needed=True
+    )
+    tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Names with commas between them.", needed=True)
+    models: tuple[str, ...] = options.option(
+        ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny."
+    )
+    methods: tuple[str, ...] = options.option(("icl", "knn"), "Names with commas between them.")
+    shots: tuple[int, ...] = options.option(SHOTS, "Train rows per class, m.", least=1)
+    few_shots: tuple[int, ...] = options.option((), "More numbers of train rows, for the few-shot regime.", least=1)
+    seeds: tuple[int, ...] = options.option(FIVE_SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
+    regime: str = options.option(
+        FULL, "full: |D| = M_T. few-shot: |D| = 1 for methods with anchors, |D| = m for all others.", choices=REGIMES
+    )
+    direction: str = options.option(
+        "released",
+        "The direction of KL divergences. released: KL(anchor ‖ test), which made the published numbers; forward: Eq. 5.",
+        choices=DIRECTIONS,
+    )
+    rows: int = options.option(0, "Classify only the first rows of the split; 0: all.", least=0)
+    shard: str = options.option("1/1", "The part of the passes to run: 3/8 is the third of eight parts.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, get in (("tasks", catalogue.get), ("models", str), ("methods", methods.check)):
+            names = tuple(dict.fromkeys(getattr(self, option)))
+            list(map(get, names))
+            object.__setattr__(self, option, names)
+        self.shard_numbers  # noqa: B018 (raises)
+
+    @property
+    def shard_numbers(self) -> tuple[int, int]:
+        """The index of this shard, from 0, and the number of shards."""
+        numbers = re.fullmatch(r"(\d+)/(\d+)", self.shard)
+        if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
+            raise errors.UserError(f"--shard={self.shard}: write it as i/n with i from 1 to n, as in 3/8")
+        return int(numbers[1]) - 1, int(numbers[2])
+
+    @property
+    def regime_shots(self) -> list[tuple[str, int]]:
+        """Each regime with each of its numbers of shots."""
+        return [(self.regime, shots) for shots in self.shots] + [(FEW_SHOT, shots) for shots in self.few_shots]
+
+
+@dataclasses.dataclass(frozen=True)
+class CountSettings(GridSettings):
+    """Options of the counts."""
+
+    contexts: tuple[int, ...] = options.option((1024, 2048), "Context lengths in tokens.", least=1, needed=True)
+    tokenizer: str = options.option("", "A folder with a tokenizer. Default: the tokenizer of the first model.")
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitSettings(GridSettings):
+    """Options of a grid of split sizes; m is the sum of both sizes."""
+
+    demo_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|D|, demonstrations per class.", least=1)
+    anchor_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|A|, anchors per class.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImbalanceSettings(GridSettings):
+    """Options of a grid of skewed draws."""
+
+    shares: tuple[float, ...] = options.option(
+        (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625), "Shares of the rare class.", least=0.001, most=0.5
+    )
+
+
+PRIOR_SETTINGS = ("A", "B", "C")
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorSettings(GridSettings):
+    """Options of a grid of skewed train and test rows."""
+
+    prior_settings: tuple[str, ...] = options.option(
+        PRIOR_SETTINGS, "A: rare in train; B: rare in test; C: both.", choices=PRIOR_SETTINGS
+    )
+    shares: tuple[float, ...] = options.option(
+        (0.125, 0.25, 0.375, 0.5), "Shares of the positive class.", least=0.001, most=0.5
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportSettings(options.Options):
+    """The records to report and the form of the report."""
+
+    records: str = options.option(
+        "results", "Folder of records, or folder with a folder of records per experiment.", needed=True
+    )
+    output: str = options.option(
+        "report", "Folder to write index.html and tables/ to, with --format=html.", needed=True
+    )
+    format: str = options.option(
+        "html",
+        "html: a page beside the paper's numbers; text, markdown: tables on the terminal.",
+        choices=("html", "text", "markdown"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The declaration of a grid's options, and the values of the paper's runs that differ from its defaults."""
+
+    kind: type[GridSettings] = GridSettings
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+_RETRIEVERS = "prompt_compose_bm25,prompt_compose_sbert,prompt_compose_simcse,prompt_compose_trans_encoder"
+GRIDS = {
+    "sst2": Grid(values={"tasks": "sst2", "shots": (1024,)}),
+    "max_shots": Grid(CountSettings),
+    "few_shot": Grid(
+        values={
+            "tasks": SIX_TASKS,
+            "methods": "icl,contextual_calibration,noisy_channel,knn,knn_partial",
+            "shots": FEW_SHOTS,
+            "seeds": TEN_SEEDS,
+            "regime": FEW_SHOT,
+        }
+    ),
+    "low_resource": Grid(
+        values={
+            "models": SIX_MODELS,
+            "methods": "icl,icl_ensemble,knn,fine_tuning_bert,fine_tuning_gpt2",
+            "shots": (128,),
+        }
+    ),
+    "prompt_compose": Grid(values={"methods": f"icl,{_RETRIEVERS},knn"}),
+    "upper_bound": Grid(values={"tasks": SIX_TASKS, "methods": "icl,demonstration_upper_bound,knn", "shots": (1024,)}),
+    "distance": Grid(values={"methods": "icl,knn_l2,knn", "shots": (32,)}),
+    "whole_vs_partial": Grid(values={"methods": "icl,knn,knn_partial", "shots": (1024,)}),
+    "fine_tuning": Grid(
+        values={"models": "gpt2-large,facebook/opt-30b", "methods": "knn,fine_tuning_bert,fine_tuning_gpt2"}
+    ),
+    "data_scaling": Grid(values={"models": SIX_MODELS, "few_shots": (1, *FEW_SHOTS)}),
+    "robustness": Grid(values={"seeds": TEN_SEEDS}),
+    "prior_reliance": Grid(
+        PriorSettings,
+        {
+            "tasks": BINARY_TASKS,
+            "methods": "icl,contextual_calibration,contextual_calibration_trainset,noisy_channel,knn",
+            "shots": (16,),
+            "seeds": TEN_SEEDS,
+            "regime": FEW_SHOT,
+        },
+    ),
+    "split_strategy": Grid(SplitSettings, {"tasks": BINARY_TASKS, "methods": "knn", "seeds": TEN_SEEDS, "shots": ()}),
+    "choice_of_k": Grid(
+        values={
+            "tasks": "sst2,subj,mpqa",
+            "methods": "knn",
+            "shots": (32,),  # The paper does not say m. With |D| = 1, 62 anchors remain.
+            "seeds": TEN_SEEDS,
+            "regime": FEW_SHOT,
+        }
+    ),
+    "imbalance": Grid(
+        ImbalanceSettings,
+        {
+            "tasks": "mpqa,mr",
+            "methods": "knn,knn_centroid,knn_centroid_geometric",
+            "shots": (1024,),
+            "few_shots": (32,),
+            "seeds": TEN_SEEDS,
+        },
+    ),
+    "case_study": Grid(values={"tasks": "dbpedia,sst2,trec,agnews,mr", "shots": (32,), "seeds": (1,)}),
+}
+
+
+def kind(name: str) -> type[GridSettings]:
+    """Return the declaration of a grid's options; raise UserError with the choices if there is no such grid."""
+    return _get(name).kind
+
+
+def config(name: str) -> dict[str, Any]:
+    """Return the values that repeat the paper's runs; raise UserError like `kind`."""
+    return {"experiment": name, "restore_dropped": True, **_get(name).values}
+
+
+def _get(name: str) -> Grid:
+    if name not in GRIDS:
+        raise errors.UserError(f"no experiment {name!r}; choose from {', '.join(GRIDS)}")
+    return GRIDS[name]

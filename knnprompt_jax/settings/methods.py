@@ -1,0 +1,262 @@
+"""The methods by name, each with its options. The files of `methods/` declare what they do."""
+
+import dataclasses
+from typing import Any
+
+from knnprompt_jax import errors, options
+from knnprompt_jax.settings.classifiers import KNNOptions, RuleOptions, VoteOptions
+from knnprompt_jax.settings.models import FLOATS
+from knnprompt_jax.settings.stores import DIRECTIONS
+
+ALL = "all"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+CLASSIFIERS = ("centroids", "probe")
+DEMONSTRATIONS = ("concatenated", "ensembled")
+BM25 = "bm25"
+ORDERS = ("nearest_first", "nearest_last")
+REPRESENTATIONS = ("hidden", "log_probabilities")
+COMBINATIONS = ("probability", "log_probability", "vote")
+_BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderOptions(options.Options):
+    """Options of the baselines on sentence embeddings."""
+
+    encoder: str = options.option(MINILM, "A sentence encoder by Hub name or folder.", needed=True)
+    pooling: str = options.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderProbeOptions(EncoderOptions):
+    """Options of the regression on sentence embeddings."""
+
+    inverse_penalty: float = options.option(1.0, "scikit-learn's C, with its default.", least=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderKNNOptions(EncoderOptions):
+    """Options of the vote of the nearest train rows."""
+
+    k: int = options.option(3, "Neighbours that vote.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerOptions(options.Options):
+    """Options of the classifier on the chosen layer."""
+
+    classifier: str = options.option("centroids", "Nearest class mean, or a linear probe.", choices=CLASSIFIERS)
+    inverse_penalty: float = options.option(1000.0, "Inverse penalty of the probe, as in linear_probe.", least=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyChannelOptions(options.Options):
+    """Options of the scores. Texts that exceed the context lose tokens on the left."""
+
+    variant: str = options.option(
+        "channel",
+        "channel scores the text after the label, direct the label after the text; direct++ subtracts its score after N/A.",
+        choices=("channel", "direct", "direct++"),
+    )
+    demonstrations: str = options.option(
+        "concatenated",
+        "All demonstrations before the text, or each alone before it with log-scores summed.",
+        choices=DEMONSTRATIONS,
+    )
+    shown: str = options.option(
+        "demonstrations",
+        "The split's demonstrations, or all its train rows, as in the paper's few-shot table.",
+        choices=("demonstrations", "all"),
+    )
+    template: int = options.option(
+        0, "1 to 4; 0 scores all four and keeps the best on the evaluation rows.", least=0, most=4
+    )
+    text_tokens: int = options.option(
+        0,
+        "Maximum tokens of a query; 0: 112, and 240 for CR, SUBJ, AGNews and DBPedia. Demonstrations have 16 more.",
+        least=0,
+    )
+    context_tokens: int = options.option(
+        0, "Maximum tokens read and scored; 0: 1,024, or 16 more than text_tokens if ensembled.", least=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalOptions(options.Options):
+    """Options of the selection. Long prompts lose their first demonstration first."""
+
+    retriever: str = options.option(BM25, "bm25, or a sentence encoder by Hub name or folder.", needed=True)
+    pooling: str = options.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
+    order: str = options.option(
+        "nearest_first", "Whether the demonstration nearest to the query comes first or last.", choices=ORDERS
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ContextualOptions(options.Options):
+    """Options of contextual calibration."""
+
+    prior: str = options.option(
+        "balanced",
+        "The prior of the classes: equal, or their shares of the split's train rows.",
+        choices=("balanced", "trainset"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PrototypicalOptions(options.Options):
+    """Options of Prototypical Calibration."""
+
+    restarts: int = options.option(100, "Mixtures to estimate; the one that matches the labels best is kept.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LincOptions(options.Options):
+    """Options of LinC. The source tunes the learning rate and the epochs per task; the defaults are those for SST2."""
+
+    epochs: int = options.option(15, "Passes over the rows.", least=1)
+    learning_rate: float = options.option(0.015, "Learning rate of the gradient descent.", least=0)
+    rows: int = options.option(100, "Maximum number of anchors to learn from.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SupervisedOptions(options.Options):
+    """Options of Supervised Calibration."""
+
+    penalty: float = options.option(1.0, "Strength of the pull of slopes to 1 and shifts to 0.", least=1e-6)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeOptions(options.Options):
+    """Options of the probe. Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states."""
+
+    representation: str = options.option("hidden", "Inputs of the regression.", choices=REPRESENTATIONS)
+    inverse_penalty: float = options.option(
+        1000.0, "scikit-learn's C, on inputs whose mean square norm is 1.", least=1e-6
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TfidfOptions(options.Options):
+    """Options of the regression on TF-IDF features."""
+
+    inverse_penalty: float = options.option(1.0, "scikit-learn's C, with its default.", least=1e-6)
+    ngrams: int = options.option(2, "Longest run of words that is a term; 1 for single words.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class EnsembleOptions(options.Options):
+    """Options of the ensemble."""
+
+    combination: str = options.option(
+        "probability", "The mean of probabilities, the mean of their logarithms, or a vote.", choices=COMBINATIONS
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyShotOptions(options.Options):
+    """Options of many-shot in-context learning."""
+
+    most: int = options.option(0, "Maximum number of demonstrations, all classes together; 0: as many as fit.", least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class UpperBoundOptions(options.Options):
+    """Options of the search for the best prompt."""
+
+    num_prompts: int = options.option(1000, "Number of random prompts to try.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningOptions(options.Options):
+    """Options of fine-tuning. Weights stay float32."""
+
+    model: str = options.option("", "A Hub name or a folder; empty: the run's language model.")
+    checkpoints: str = options.option("", "Folder for checkpoints, from which training resumes; empty: none.")
+    steps: int = options.option(0, "Optimizer steps; 0: the paper's for the number of shots.", least=0)
+    batch: int = options.option(0, "Rows per step; 0: the paper's for the task.", least=0)
+    learning_rate: float = options.option(1e-5, "Learning rate of the first step; it falls linearly to 0.", least=1e-12)
+    weight_decay: float = options.option(0.01, "AdamW's weight decay; biases and normalisation have none.", least=0)
+    clip: float = options.option(1.0, "Maximum norm of the gradient.", least=1e-12)
+    dropout: float = options.option(0.1, "Share of activations to drop.", least=0, most=0.99)
+    max_length: int = options.option(256, "Maximum tokens of a text; further tokens are dropped.", least=1)
+    dtype: str = options.option("float32", "Dtype of activations.", choices=FLOATS)
+    remat: bool = options.option(False, "Recompute activations in the backward pass, to save memory.")
+    checkpoint_every: int = options.option(100, "Steps between checkpoints.", least=1)
+
+    def with_published(self, task_name: str, shots: int) -> "FineTuningOptions":
+        """Replace steps and batch of 0 by the paper's, the steps for the next larger number of its shots per class."""
+        steps = 125 if shots <= 64 else 250 if shots <= 256 else 500
+        return dataclasses.replace(self, steps=self.steps or steps, batch=self.batch or _BATCH.get(task_name, 16))
+
+
+def _distances(base: type[options.Options], *names: str) -> type[options.Options]:
+    """Return options with a choice of distances; the first is the default."""
+    choice = options.option(names[0], "Direction of the KL divergence.", choices=names)
+    return dataclasses.make_dataclass("DistanceOptions", [("distance", str, choice)], bases=(base,), frozen=True)
+
+
+def _with(kind: type[options.Options], **defaults: Any) -> type[options.Options]:
+    """Return the same options with other defaults."""
+    changed = [
+        (field.name, field.type, dataclasses.field(default=defaults[field.name], metadata=field.metadata))
+        for field in dataclasses.fields(kind)
+        if field.name in defaults
+    ]
+    return dataclasses.make_dataclass(kind.__name__, changed, bases=(kind,), frozen=True)
+
+
+METHODS: dict[str, type[options.Options]] = {
+    "icl": options.Options,
+    "icl_multi_token": options.Options,
+    "knn": KNNOptions,
+    "knn_released": VoteOptions,
+    "knn_partial": _distances(VoteOptions, "partial", "partial_released"),
+    "knn_partial_raw": _distances(VoteOptions, "partial_raw", "partial_raw_released"),
+    "knn_l2": VoteOptions,
+    "knn_centroid": _distances(options.Options, *DIRECTIONS),
+    "knn_centroid_geometric": _distances(options.Options, *DIRECTIONS),
+    "chosen": RuleOptions,
+    "knn_chosen": _with(RuleOptions, rule="votes"),
+    "icl_ensemble": EnsembleOptions,
+    "icl_many_shot": ManyShotOptions,
+    "demonstration_upper_bound": UpperBoundOptions,
+    "noisy_channel": NoisyChannelOptions,
+    "noisy_channel_direct": _with(NoisyChannelOptions, variant="direct"),
+    "noisy_channel_direct_plus": _with(NoisyChannelOptions, variant="direct++"),
+    "noisy_channel_ensemble": _with(NoisyChannelOptions, demonstrations="ensembled"),
+    "prompt_compose_bm25": RetrievalOptions,
+    "prompt_compose_sbert": _with(RetrievalOptions, retriever=MINILM),
+    "prompt_compose_simcse": _with(RetrievalOptions, retriever="princeton-nlp/unsup-simcse-bert-base-uncased"),
+    "prompt_compose_trans_encoder": _with(RetrievalOptions, retriever="cambridgeltl/trans-encoder-bi-simcse-bert-base"),
+    "fine_tuning": FineTuningOptions,
+    "fine_tuning_bert": _with(FineTuningOptions, model="google-bert/bert-large-uncased"),
+    "fine_tuning_gpt2": _with(FineTuningOptions, model="openai-community/gpt2-large"),
+    "tfidf": TfidfOptions,
+    "contextual_calibration": ContextualOptions,
+    "contextual_calibration_trainset": _with(ContextualOptions, prior="trainset"),
+    "domain_context_calibration": options.Options,
+    "batch_calibration": options.Options,
+    "proca": PrototypicalOptions,
+    "linc": LincOptions,
+    "supervised_calibration": SupervisedOptions,
+    "hidden_centroids": options.Options,
+    "hidden_centroids_layer": LayerOptions,
+    "linear_probe_layer": _with(LayerOptions, classifier="probe"),
+    "linear_probe": ProbeOptions,
+    "linear_probe_log_p": _with(ProbeOptions, representation="log_probabilities"),
+    "encoder_probe": EncoderProbeOptions,
+    "encoder_knn": EncoderKNNOptions,
+}
+MethodOptions: Any = dataclasses.make_dataclass(
+    "MethodOptions",
+    [(name, kind, options.group(kind)) for name, kind in METHODS.items()],
+    bases=(options.Options,),
+    frozen=True,
+)
+
+
+def check(name: str) -> None:
+    """Raise UserError with the choices if there is no method of this name."""
+    if name not in METHODS:
+        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)}, or {ALL}")

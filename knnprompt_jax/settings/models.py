@@ -1,0 +1,43 @@
+"""The options of a language model: its name and revision, its dtype, and its devices."""
+
+import dataclasses
+
+from knnprompt_jax import options, shipped
+
+DTYPES = ("float32", "bfloat16", "int8")
+FLOATS = DTYPES[:2]
+MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file."
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshOptions(options.Options):
+    """The layout of a job's devices."""
+
+    data: int = options.option(0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0)
+    model: int = options.option(
+        1, "Devices that each copy of the weights is split over; 0: the fewest that hold them and a pass.", least=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributedOptions(options.Options):
+    """The processes of a run on several hosts."""
+
+    auto: bool = options.option(False, "Let Slurm, Open MPI or the TPU environment name the processes.")
+    address: str = options.option("", "host:port of process 0, where there is no such environment.")
+    num_processes: int = options.option(0, "The number of processes, with an address.", least=0)
+    process_id: int = options.option(0, "The index of this process, from 0, with an address.", least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions(options.Options):
+    """The revision of a language model, and how it runs. A dtype that is not given is float32, or a saved classifier's."""
+
+    dtype: str = options.option(
+        None,
+        "float32 (default): the reference; bfloat16: for accelerators; int8: 8-bit kernels, the rest in bfloat16.",
+        choices=DTYPES,
+    )
+    batch: int = options.option(0, "Packed tokens per step in each data shard; 0: what suits the device.", least=0)
+    mesh: MeshOptions = options.group(MeshOptions)
+    revision: str = options.option("", "Branch, tag or commit of the model on the Hub.")

@@ -1,0 +1,48 @@
+"""The options of stores: the kind of a store, the place of its anchors, and the distances that it is searched by."""
+
+import dataclasses
+
+from knnprompt_jax import errors, options
+
+DIRECTIONS = ("forward", "released")  # KL(text ‖ anchor), KL(anchor ‖ text).
+DISTRIBUTION_DISTANCES = (*DIRECTIONS, "partial", "partial_released")  # Between distributions that add up to 1.
+DISTANCES = (*DISTRIBUTION_DISTANCES, "partial_raw", "partial_raw_released", "hidden")
+CENTROIDS = ("none", "arithmetic", "geometric")
+KINDS = ("dense", "factored")
+KEY_DTYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreOptions(options.Options):
+    """The kind of a store and the place of its anchors."""
+
+    kind: str = options.option(
+        "auto",
+        "factored: E + 1 numbers per anchor for the same KL; dense: V log-probabilities per anchor, as in the paper; "
+        "auto: factored, or dense if the model caps its logits or the distance is no inner product.",
+        choices=("auto", *KINDS),
+    )
+    key_dtype: str = options.option(
+        "float32",
+        "Dtype of anchors; float16 and bfloat16 halve the memory, and 3 % or 11 % of the 3 nearest may change.",
+        choices=KEY_DTYPES,
+    )
+    placement: str = options.option(
+        "device",
+        "Place of anchors: on the device, or in host memory, from which a search streams them.",
+        choices=("device", "host"),
+    )
+    memory_mb: float = options.option(
+        512.0, "Memory of a search on each device beside the anchors, in MB of 2**20 bytes.", least=1
+    )
+
+    @property
+    def on_host(self) -> bool:
+        return self.placement == "host"
+
+
+def check_centroid(kind: str, distance: str) -> None:
+    """Raise UserError with the choices if there are no such centroids to search by this distance."""
+    if kind != "none" and distance not in DISTRIBUTION_DISTANCES:
+        choices = ", ".join(DISTRIBUTION_DISTANCES)
+        raise errors.UserError(f"centroid={kind!r} needs a distance between distributions: choose distance={choices}")
