@@ -51,6 +51,11 @@ def option(
     return dataclasses.field(default=default, metadata=declared)
 
 
+def argument(default: Any, help: str) -> Any:
+    """Declare a field that is an argument in Python and no flag; its value is not checked here."""
+    return dataclasses.field(default=default, metadata={"argument": help})
+
+
 def group(kind: type) -> Any:
     """Declare a field that holds the options of another dataclass."""
     return dataclasses.field(default_factory=kind, metadata={"group": kind})
@@ -75,6 +80,16 @@ class Options:
     def to_dict(self) -> dict[str, Any]:
         """Return the values by name, with a dictionary for each group."""
         return dataclasses.asdict(self)
+
+
+def described(kind: type) -> str:
+    """Return the options and arguments of a class as the section "Args:" of a docstring."""
+    lines = []
+    for field in dataclasses.fields(kind):
+        choices = f" One of {', '.join(map(repr, chosen))}." if (chosen := field.metadata.get("choices")) else ""
+        text = field.metadata.get("help") or field.metadata["argument"]
+        lines.append(f"  {field.name}: {text}{choices} By default {field.default!r}.")
+    return "\n".join(["Args:", *lines])
 
 
 def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:

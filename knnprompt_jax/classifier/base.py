@@ -14,6 +14,7 @@ from sklearn import base
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
+from knnprompt_jax import options as options_lib
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, saving, trials
 from knnprompt_jax.classifier.rules import Rule
@@ -59,8 +60,9 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
     states_cache: states_lib.AnyCache | None = states_lib.MemoryCache(256 * 2**20)
 
     def __init_subclass__(cls) -> None:
-        """Give `help` and editors the names and defaults of all options."""
+        """Give `help` and editors the names, defaults and descriptions of all options."""
         super().__init_subclass__()
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{options_lib.described(cls.options_kind)}"
         kinds, fields = inspect.Parameter, dataclasses.fields(cls.options_kind)
         given = [kinds("model", kinds.POSITIONAL_OR_KEYWORD), kinds("task", kinds.POSITIONAL_OR_KEYWORD, default=None)]
         options = [kinds(field.name, kinds.KEYWORD_ONLY, default=field.default) for field in fields]
@@ -69,7 +71,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
     task: Task
 
     def __init__(self, model: lm_lib.LanguageModel, task: Task | None = None, **options: Any):
-        """`options` are the fields of `options.PublishedOptions` or `options.AutoOptions`; without a task, `fit` infers it."""
+        """Create an unfitted classifier; `options` are those of the class. Without a task, `fit` infers it."""
         self.model, self.task = model, task  # type: ignore[assignment]  # Until `fit`.
         for name, value in vars(self.options_kind(**options)).items():
             setattr(self, name, value)

@@ -25,7 +25,7 @@ class KNNPrompting(base.Classifier):
     """kNN Prompting: the majority label of the k anchors whose next-token distributions are nearest.
 
     Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba` returns
-    shares of the vote. The options are those of `classifiers.PublishedOptions`, the attributes those of `base.Classifier`.
+    shares of the vote.
     """
 
     options_kind = classifiers.PublishedOptions
@@ -49,8 +49,7 @@ class KNNPrompting(base.Classifier):
 class AutoClassifier(base.Classifier):
     """A classifier that chooses by leave-one-out what is not given: votes, a linear probe or a blend, and their settings.
 
-    Probabilities are calibrated. `choice_` has all candidates with their scores. The options are those of
-    `classifiers.AutoOptions`, the other attributes those of `base.Classifier`.
+    Probabilities are calibrated. `choice_` has all candidates with their scores.
     """
 
     options_kind = classifiers.AutoOptions

@@ -89,11 +89,7 @@ class PromptOptions(options.Options):
 
 @dataclasses.dataclass(frozen=True)
 class _ClassifierOptions(PromptOptions):
-    """Options of both classifiers.
-
-    Attributes:
-      store_options: what is kept of the anchors, and where.
-    """
+    """Options of both classifiers."""
 
     truncation: str = (
         options.option(  # "drop" is missing: texts would follow other demonstrations than the anchors did.
@@ -103,31 +99,23 @@ class _ClassifierOptions(PromptOptions):
         )
     )
     random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
-    store_options: stores.StoreOptions = stores.StoreOptions()
+    store_options: stores.StoreOptions = options.argument(
+        stores.StoreOptions(), "What is kept of the anchors, and where."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class PublishedOptions(_ClassifierOptions, KNNOptions):
-    """Options of `KNNPrompting`; the defaults are those of the paper.
+    """Options of `KNNPrompting`; the defaults are those of the paper."""
 
-    Attributes:
-      demo_shots: demonstrations per class, at most half of its rows; None: as many as the context holds.
-    """
-
-    demo_shots: int | None = None
+    demo_shots: int | None = options.argument(
+        None, "Demonstrations per class, at most half of its rows; None: as many as the context holds."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class AutoOptions(_ClassifierOptions, RuleOptions):
-    """Options of `AutoClassifier`.
-
-    Attributes:
-      demo_shots: demonstrations per class, at most half of its rows; None: as many as the context holds; several numbers:
-        candidates, each of which costs a pass over at most 1,024 anchors; "auto": as many as the context holds (or a quarter
-        of the largest class), 2 and 0 are candidates.
-      class_prior: the share of each class among the texts to classify: "uniform", a share for each label, or None, the
-        shares of the anchors. It may be changed after `fit`, as may k and a distance that the store serves.
-    """
+    """Options of `AutoClassifier`."""
 
     layer: int = options.option(
         AUTO,
@@ -135,5 +123,14 @@ class AutoOptions(_ClassifierOptions, RuleOptions):
         least=0,
         words={AUTO: AUTO},
     )
-    demo_shots: Any = AUTO
-    class_prior: Any = None
+    demo_shots: Any = options.argument(
+        AUTO,
+        "Demonstrations per class, at most half of its rows; None: as many as the context holds; several numbers: candidates, each "
+        "of which costs a pass over at most 1,024 anchors; auto: as many as the context holds (at most a quarter of the largest "
+        "class), 2 and 0 are candidates.",
+    )
+    class_prior: Any = options.argument(
+        None,
+        'The share of each class among the texts to classify: "uniform", a share for each label, or None, the shares of the '
+        "anchors. It may be changed after `fit`, as may k and a distance that the store serves.",
+    )
