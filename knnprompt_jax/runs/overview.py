@@ -45,7 +45,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows, {seeds}; "
             f"{100 * most_common:.1f} % of the rows have the most common class",
-            f"{first.shots} shots per class: {first.demo_shots} demonstrations per class, the rest anchors ({_sizes(first)})",
+            f"{first.shots} train rows per class: {_sizes(first)}",
             "",
             tables.render(header, rows),
             "",
@@ -85,10 +85,11 @@ def _sizes(record: records.Record) -> str:
     words = collections.defaultdict(list)
     for label, counts in record.class_counts.items():
         words[counts["demonstrations"], counts["anchors"]].append(counts.get("word", label))
-    sizes = [
-        f"{demonstrations}+{anchors} of {', '.join(labels)}" for (demonstrations, anchors), labels in words.items()
-    ]
-    return f"demonstrations+anchors: {'; '.join(sizes)}"
+    sizes = {
+        f"{demonstrations} demonstrations, {anchors} anchors": ", ".join(labels)
+        for (demonstrations, anchors), labels in words.items()
+    }
+    return "; ".join(sizes) if len(sizes) == 1 else "; ".join(f"{size} of {labels}" for size, labels in sizes.items())
 
 
 def _truncated(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
