@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
-from examples import pandas_udf
+from examples import label_support_tickets, pandas_udf, reproduce_a_table
 from knnprompt_jax.prediction import job
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import catalogue, sources
@@ -69,3 +69,20 @@ def test_ray(fitted, predicted, tmp_path, monkeypatch):
     assert (tmp_path / "death").exists()
     assert dict(zip(labelled["ticket"], labelled["label"], strict=True)) == predicted
     assert len(labelled) == len(TABLE)
+
+
+def test_support_tickets(tmp_path, capsys, monkeypatch):
+    """The wrong labels are among those to look at, and the picture is drawn."""
+    tiny = kp.demo_model("tiny")
+    monkeypatch.setattr(kp, "demo_model", lambda name: tiny)
+    suspicious = label_support_tickets.main("tiny", tmp_path / "tickets.png")
+    assert len(suspicious) == label_support_tickets.SUSPICIOUS and suspicious["probability"].is_monotonic_increasing
+    assert (tmp_path / "tickets.png").stat().st_size > 10_000
+    assert "label " in capsys.readouterr().out
+
+
+def test_one_table(tmp_path, capsys):
+    values = {"models": "tiny", "tasks": "demo", "shots": "8", "seeds": "1,2", "restore_dropped": False}
+    chart = reproduce_a_table.main(**values, output=str(tmp_path))
+    assert chart.stat().st_size > 5_000
+    assert "kNN, L2 of hidden states" in capsys.readouterr().out
