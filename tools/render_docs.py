@@ -38,7 +38,7 @@ CALIBRATIONS = (
 )
 SUMMARY = (
     *(MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn", "icl", "contextual_calibration", "batch_calibration"),
-    *("knn", "knn_partial", "hidden_centroids", "linear_probe"),
+    *("knn", "knn_partial", "hidden_centroids", "linear_probe", "chosen"),
 )
 FEW = ("icl", "batch_calibration", "knn_partial", "linear_probe", "encoder_probe")
 ORDER = (
@@ -51,9 +51,10 @@ _NAMES = {
     "knn_released": "kNN, KL(anchor ‖ test)",
     "encoder_probe": "MiniLM, logistic regression",
     "encoder_knn": "MiniLM, kNN",
+    "chosen": "AutoClassifier, the default of `fit`",
 }
 _DIRECTIONS = {"forward": "KL(test ‖ anchor)", "released": "KL(anchor ‖ test)"}
-_REPLICATES = 10_000
+_REPLICATES = 5_000
 _FEWEST_SEEDS = 2
 
 
@@ -82,7 +83,8 @@ class Difference(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:+.1f} [{self.low:.1f}, {self.high:.1f}]".replace("-", "−")
+        mean, low, high = (round(value, 1) + 0.0 for value in self)  # No negative zero.
+        return f"{mean:+.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
 
     @property
     def sign(self) -> int:
@@ -129,7 +131,7 @@ class Scale:
     """Records of several models, tasks and m: tables over the cells that all compared rows have.
 
     Attributes:
-      rows: the methods of each model, in the order of tables.
+      rows: the methods of each model that every shown cell has, in the order of tables.
       models: the models with cells, small ones first.
       shots: the numbers m of train rows per class for which a model has cells.
     """
@@ -154,8 +156,7 @@ class Scale:
             for task, true_Q in true.items()
         }
         self.rows = {model: [MOST_COMMON, *(name for name in ORDER if name in own)] for model, own in methods.items()}
-        for model, own in methods.items():
-            self.rows[model] += sorted(own - {*ORDER})
+        self._others = {model: sorted(own - {*ORDER}) for model, own in methods.items()}
         self.shots = [m for m in sorted(shots) if any(self.cells([model], m) for model in methods)]
         models = sorted(methods, key=lambda name: MODELS[name].parameters)
         self.models = [model for model in models if self.complete([model])]
@@ -174,6 +175,16 @@ class Scale:
             if len(seeds) >= _FEWEST_SEEDS:
                 found[task] = sorted(seeds)
         return found
+
+    def methods(self, model: str, m: int) -> list[str]:
+        """Return the rows of the model and its other methods that have all of its cells at m."""
+        cells = self.cells([model], m).items()
+        others = [
+            name
+            for name in self._others[model]
+            if all({*seeds} <= {*self._right.get(self._place(model, name, m, task), ())} for task, seeds in cells)
+        ]
+        return [*self.rows[model], *others]
 
     def complete(self, models: Iterable[str]) -> list[int]:
         """Return the numbers m at which these models share a cell."""
@@ -244,7 +255,7 @@ class Scale:
     def accuracy_table(self, model: str, m: int) -> str:
         """Return all methods against tasks: mean ± standard deviation over seeds, and the mean over tasks."""
         cells, rows = self.cells([model], m), []
-        for method in self.rows[model]:
+        for method in self.methods(model, m):
             scores = [self.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
             texts = [
                 f"{score.mean:.1f}" if method == MOST_COMMON else f"{score.mean:.1f} ± {score.std:.1f}"
@@ -258,13 +269,16 @@ class Scale:
         """Return the means over tasks of some methods, for each model and m."""
         places = [(model, m) for model in self.models for m in self.complete([model])]
         header = ["mean over tasks", *(f"{MODELS[model].title}, m = {m}" for model, m in places)]
-        rows = [
-            [
-                self.name(method),
-                *(f"{self.mean(model, method, m, self.cells([model], m)):.1f}" for model, m in places),
+        rows = []
+        for method in methods:
+            texts = [
+                f"{self.mean(model, method, m, self.cells([model], m)):.1f}"
+                if method in self.methods(model, m)
+                else "–"
+                for model, m in places
             ]
-            for method in methods
-        ]
+            if {*texts} != {"–"}:
+                rows.append([self.name(method), *texts])
         rows.append(["tasks", *(str(len(self.cells([model], m))) for model, m in places)])
         return tables.render_markdown(header, rows)
 
@@ -288,8 +302,15 @@ class Scale:
     def difference_table(self, model: str, ours: str, others: Sequence[str]) -> str:
         """Return the differences between a method and others, for each m; the means are over the tasks of that m."""
         shots = self.complete([model])
-        header = [f"{self.name(ours)} minus", *(f"m = {m}, {len(self.cells([model], m))} tasks" for m in shots)]
-        rows = [[self.name(method), *(str(self.between(model, ours, method, m)) for m in shots)] for method in others]
+        header = [f"{self.name(ours)} minus", *(f"m = {m}, {counted(len(self.cells([model], m)))}" for m in shots)]
+        known = {m: self.methods(model, m) for m in shots}
+        rows = [
+            [
+                self.name(method),
+                *(str(self.between(model, ours, method, m)) if {ours, method} <= {*known[m]} else "–" for m in shots),
+            ]
+            for method in others
+        ]
         return tables.render_markdown(header, rows)
 
     def task_differences(self, model: str, ours: str, others: Sequence[str], m: int) -> str:
@@ -306,7 +327,12 @@ class Scale:
 
     def others(self, model: str, method: str, choices: Collection[str] = ()) -> list[str]:
         """Return the other methods of the model, or those of the choices."""
-        return [name for name in self.rows[model] if name != method and (name in choices or not choices)]
+        known = dict.fromkeys(name for m in self.complete([model]) for name in self.methods(model, m))
+        return [name for name in known if name != method and (name in choices or not choices)]
+
+    def shared(self, methods: Sequence[str], m: int) -> list[str]:
+        """Return those of the methods that every model has at m."""
+        return [name for name in methods if all(name in self.methods(model, m) for model in self.models)]
 
     def not_ahead(self, model: str, ours: str, theirs: str, m: int) -> str:
         """List the tasks on which the first method is not clearly ahead of the second."""
@@ -324,7 +350,7 @@ class Scale:
                 [self.accuracy(model, method, m, *cell).std or 0.0 for method in (first, second)] for cell in cells
             ]
             means, fewer = np.mean(pairs, axis=0), sum(ours < theirs for ours, theirs in pairs)
-            texts.append(f"{means[0]:.1f} against {means[1]:.1f} at m = {m}, {fewer} of {len(pairs)} tasks")
+            texts.append(f"{means[0]:.1f} against {means[1]:.1f} at m = {m}, {fewer} of {counted(len(pairs))}")
         return "; ".join(texts)
 
     def test_rows(self) -> str:
@@ -350,6 +376,11 @@ def _most(text: str, counts: Mapping[str, int]) -> str:
     most = max(counts.values())
     fewer = ", ".join(f"{names.task(task)}: {counts[task]}" for task in sorted(counts) if counts[task] < most)
     return text.format(most) + (f" ({fewer})" if fewer else "")
+
+
+def counted(tasks: int) -> str:
+    """Return a number of tasks in words."""
+    return "1 task" if tasks == 1 else f"{tasks} tasks"
 
 
 def verdict(differences: Mapping[int, Difference]) -> str:
@@ -378,7 +409,14 @@ def render(scale: Scale) -> dict[pathlib.Path, str]:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    values = {"scale": scale, "models": MODELS, "figure": FIGURE.name, "summary": SUMMARY, "few": FEW}
+    values = {
+        "scale": scale,
+        "models": MODELS,
+        "figure": FIGURE.name,
+        "summary": SUMMARY,
+        "few": FEW,
+        "counted": counted,
+    }
 
     def text(name: str) -> str:
         return wrap(environment.get_template(name).render(values))
@@ -435,7 +473,7 @@ def draw(scale: Scale, path: pathlib.Path) -> None:
                 axes.plot(sizes, means, **drawing.look(place), label=label)
             baseline = scale.mean(scale.models[0], "encoder_probe", m, cells)
             axes.axhline(baseline, color=drawing.GREY, linestyle=":", label="MiniLM, logistic regression")
-            axes.set(title=f"m = {m}, {len(cells)} tasks", xlabel="parameters, million", xscale="log")
+            axes.set(title=f"m = {m}, {counted(len(cells))}", xlabel="parameters, million", xscale="log")
             axes.set_xticks(sizes, [f"{size:.0f}" for size in sizes])
             axes.minorticks_off()
         panels[0].set_ylabel("mean accuracy, %")
