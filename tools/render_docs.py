@@ -476,6 +476,7 @@ def draw(scale: Scale, path: pathlib.Path) -> None:
             axes.set(title=f"m = {m}, {counted(len(cells))}", xlabel="parameters, million", xscale="log")
             axes.set_xticks(sizes, [f"{size:.0f}" for size in sizes])
             axes.minorticks_off()
+            axes.grid(color="#dddddd")
         panels[0].set_ylabel("mean accuracy, %")
         drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
         drawn.savefig(path, dpi=110, metadata={"Software": None})
