@@ -5,6 +5,7 @@ python tools/render_docs.py
 
 import collections
 import functools
+import itertools
 import pathlib
 import re
 import statistics
@@ -211,22 +212,24 @@ class Scale:
     ) -> Difference:
         """Return the difference between two (model, method, m) over the cells, paired by seed and row."""
         return bootstrap(
-            [
-                self.right(*ours, task, seeds) - self.right(*theirs, task, seeds)  # type: ignore[misc]
-                for task, seeds in cells.items()
-            ]
+            [self.right(*ours, task, seeds) - self.right(*theirs, task, seeds) for task, seeds in cells.items()]
         )
 
     def between(self, model: str, ours: str, theirs: str, m: int) -> Difference:
         """Return the difference between two methods of a model over its cells at m."""
         return self.difference((model, ours, m), (model, theirs, m), self.cells([model], m))
 
-    def growth(self, model: str, method: str, low: int, high: int) -> tuple[Difference, int]:
-        """Return the difference between two m over the tasks that both have, and the number of these tasks."""
-        first, second = self.cells([model], low), self.cells([model], high)
-        shared = {task: sorted({*first[task]} & {*second[task]}) for task in first if task in second}
-        shared = {task: seeds for task, seeds in shared.items() if len(seeds) >= _FEWEST_SEEDS}
-        return self.difference((model, method, high), (model, method, low), shared), len(shared)
+    def growth(self, model: str, method: str) -> str:
+        """Describe the differences between each m and the next, over the tasks that both have."""
+        texts, shots = [], self.complete([model])
+        for low, high in itertools.pairwise(shots):
+            first, second = self.cells([model], low), self.cells([model], high)
+            shared = {task: sorted({*first[task]} & {*second[task]}) for task in first if task in second}
+            shared = {task: seeds for task, seeds in shared.items() if len(seeds) >= _FEWEST_SEEDS}
+            if shared:
+                grown = self.difference((model, method, high), (model, method, low), shared)
+                texts.append(f"{grown} from m = {low} to {high}, {counted(len(shared))}")
+        return "; ".join(texts) or "not measured"
 
     def name(self, method: str) -> str:
         """Return a method's name with its direction of KL."""
@@ -339,7 +342,7 @@ class Scale:
         cells = self.cells([model], m).items()
         pair = (model, ours, m), (model, theirs, m)
         found = [task for task, seeds in cells if self.difference(*pair, {task: seeds}).sign < 1]
-        return ", ".join(map(names.task, found)) or "no task"
+        return ", ".join(map(names.task, found)) or "none"
 
     def spreads(self, model: str, first: str, second: str) -> str:
         """Describe the spreads of two methods over seeds at each m."""
