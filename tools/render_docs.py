@@ -140,6 +140,7 @@ class Scale:
     def __init__(self, records: Sequence[records_lib.Record]):
         self.records = records
         self._right: dict[tuple, dict[int, np.ndarray]] = collections.defaultdict(dict)
+        self._between: dict[tuple, Difference] = {}
         true: dict[str, np.ndarray] = {}
         shots, methods = set(), collections.defaultdict(set)
         for record in records:
@@ -216,8 +217,11 @@ class Scale:
         )
 
     def between(self, model: str, ours: str, theirs: str, m: int) -> Difference:
-        """Return the difference between two methods of a model over its cells at m."""
-        return self.difference((model, ours, m), (model, theirs, m), self.cells([model], m))
+        """Return the difference between two methods of a model over its cells at m; several tables show it."""
+        place = model, ours, theirs, m
+        if place not in self._between:
+            self._between[place] = self.difference((model, ours, m), (model, theirs, m), self.cells([model], m))
+        return self._between[place]
 
     def growth(self, model: str, method: str) -> str:
         """Describe the differences between each m and the next, over the tasks that both have."""
