@@ -1,6 +1,8 @@
 """The report on a folder of records: the paper's page as HTML, or its tables as text or Markdown."""
 
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments
@@ -26,7 +28,7 @@ def run(settings: grids.ReportSettings) -> str:
     if settings.format == "html":
         return f"page: {write(folder, page.folder(settings.output))}"
     render = tables.to_markdown if settings.format == "markdown" else tables.to_text
-    if any(folder.glob("*.json")) or not any((folder / name).is_dir() for name in experiments.EXPERIMENTS):
+    if not _has_experiments(folder):
         return "\n".join(map(render, overview.by_shots(records_lib.read_all(folder))))
     return "\n".join(render(table) for section in sections(folder) for table in section.tables)
 
@@ -36,15 +38,29 @@ def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
     return page.write(page.Page(_TITLE, _TEXT, sections(folder)), output)
 
 
+def _has_experiments(folder: pathlib.Path) -> bool:
+    if folder.is_file():
+        return all(record.experiment in experiments.EXPERIMENTS for record in records_lib.read_all(folder))
+    return not any(folder.glob("*.json")) and any((folder / name).is_dir() for name in experiments.EXPERIMENTS)
+
+
 def sections(folder: pathlib.Path) -> list[page.Section]:
     """Return the section of every experiment that has records in its sub-folder, or numbers in the paper.
+
+    Args:
+      folder: the results, or a packed file of them.
 
     Raises:
       UserError: there is no folder, it has no records, or a file is of another version.
     """
-    if not folder.is_dir():
+    results: dict[str, Sequence[Any]]
+    if folder.is_file():
+        packed = records_lib.read_all(folder)
+        results = {name: [each for each in packed if each.experiment == name] for name in experiments.EXPERIMENTS}
+    elif folder.is_dir():
+        results = {name: each.read(folder / name) for name, each in experiments.EXPERIMENTS.items()}
+    else:
         raise errors.UserError(f"{folder}: no such folder of results")
-    results = {name: each.read(folder / name) for name, each in experiments.EXPERIMENTS.items()}
     if not any(results.values()):
         listed = ", ".join(list(results)[:3])
         hint = "; for records of other runs use --format=text" if any(folder.glob("*.json")) else ""

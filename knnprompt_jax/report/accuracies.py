@@ -80,6 +80,8 @@ def build(
             f"The paper's numbers without a difference are {names.model(published.MODEL)}'s: a reference only, since the "
             "paper has no result with our model.",
         )
+    if any(cell.paper and cell.paper.note == published.TRUNCATED for cell in table.cells):
+        notes.append("(†) behind a number of the paper: it truncated prompts.")
     return dataclasses.replace(table, notes=tuple(notes))
 
 

@@ -23,6 +23,7 @@ SIZES = {
     "30B": "opt-30b",
 }
 AVERAGE = "average"
+TRUNCATED = "†"  # The note of the paper's scores with "necessary truncation".
 TITLES = {  # Tables of accuracies by task. A number that several tables print comes from the first of them.
     "few_shot": "few shots",
     "data_scaling": "data scaling",
@@ -109,7 +110,10 @@ def matching(
 def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the numbers of one row of a table."""
     method, (count, basis) = method_of(row["method"]), seeds(table, row["method"])
-    scores = {task: Score(cell["mean"], cell["std"], count) for task, cell in row.get("scores", {}).items()}
+    scores = {
+        task: Score(cell["mean"], cell["std"], count, TRUNCATED if cell.get("truncated") else "")
+        for task, cell in row.get("scores", {}).items()
+    }
     for task, mean in row.get("best", {}).items():
         scores[task] = Score(mean, None, count, f"{row['permille'][task]} ‰")
     about, m = tables()[table], row.get("m", tables()[table].get("m", _SHOTS.get(table)))

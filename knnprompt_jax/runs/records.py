@@ -1,10 +1,12 @@
 """JSON records: one per run, with everything needed to repeat it and the prediction for every row."""
 
 import dataclasses
+import gzip
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +18,9 @@ from knnprompt_jax.runs.run import Run
 from knnprompt_jax.store import manifest
 
 FORMAT = 5
+PACKED = ".jsonl.gz"
 _LISTED = 8
+_OF_MACHINE = {"environment", "seconds", "prompts_per_second", "datastore"}  # Fields that a packed record leaves out.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +144,10 @@ def read(path: pathlib.Path) -> Record:
         raise errors.UserError(f"{path}: a record of format {content['format']}; this version reads format {FORMAT}")
     if content.pop("checksum", None) != _checksum(content):
         raise errors.UserError(f"{path}: altered since it was written (its checksum does not match)")
+    return _from_json(content)
+
+
+def _from_json(content: Mapping[str, Any]) -> Record:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }
@@ -147,12 +155,56 @@ def read(path: pathlib.Path) -> Record:
     return Record(**values)
 
 
+def pack(path: pathlib.Path, records: Iterable[Record]) -> None:
+    """Write records to one compressed file, a JSON line each, sorted; the same records give the same bytes.
+
+    Labels become class numbers, the places of the labels in `class_counts`. Times, devices and paths are left out.
+    """
+    lines = []
+    for record in sorted(records, key=lambda each: (each.experiment, each.file_name)):
+        content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
+        numbers = {label: number for number, label in enumerate(record.class_counts)}
+        content |= {name: [numbers[label] for label in content[name]] for name in ("predicted", "true")}
+        kept = {name: _without_folders(value) for name, value in content.items() if name not in _OF_MACHINE}
+        lines.append(json.dumps(kept, ensure_ascii=False, separators=(",", ":")) + "\n")
+    with files.new_file(path) as draft:
+        draft.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+
+
+def _without_folders(value: Any) -> Any:
+    """Return a JSON value whose absolute paths are cut to their last two parts."""
+    if isinstance(value, dict):
+        return {name: _without_folders(each) for name, each in value.items()}
+    if isinstance(value, str) and (path := pathlib.PurePath(value)).is_absolute():
+        return "/".join(path.parts[1:][-2:])
+    return value
+
+
+def _unpack(path: pathlib.Path) -> list[Record]:
+    records = []
+    try:
+        for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+            content = json.loads(line)
+            if content["format"] != FORMAT:
+                raise errors.UserError(
+                    f"{path}: records of format {content['format']}; this version reads format {FORMAT}"
+                )
+            labels = list(content["class_counts"])
+            content |= {name: [labels[number] for number in content[name]] for name in ("predicted", "true")}
+            records.append(_from_json(content | {"environment": {}}))
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError) as error:
+        raise errors.UserError(f"{path}: not a file of packed records: {error}") from None
+    return records
+
+
 def read_all(folder: pathlib.Path) -> list[Record]:
-    """Read the records of a folder, by name; its subfolders are not read.
+    """Read the records of a folder, by name, without its subfolders; or those of a packed file.
 
     Raises:
       UserError: there is no folder, no record in it, or a JSON file that is not a record.
     """
+    if folder.name.endswith(PACKED):
+        return _unpack(folder)
     if not folder.is_dir():
         raise errors.UserError(f"{folder}: no such folder of records")
     paths = sorted(folder.glob("*.json"))

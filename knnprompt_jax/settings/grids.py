@@ -116,7 +116,9 @@ class ReportSettings(options.Options):
     """The records to report and the form of the report."""
 
     records: str = options.option(
-        "results", "Folder of records, or folder with a folder of records per experiment.", needed=True
+        "results",
+        "Folder of records, folder with a folder of records per experiment, or packed file (*.jsonl.gz).",
+        needed=True,
     )
     output: str = options.option(
         "report", "Folder to write index.html and tables/ to, with --format=html.", needed=True

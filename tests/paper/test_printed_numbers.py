@@ -59,7 +59,10 @@ def test_accuracies(shown, paper, table):
     for row in paper[table]["rows"]:
         named = [title(row["method"]), *([f"{row['m']}"] if "m" in row else [])]
         named += [names.model(published.SIZES[row["model"]])] if row.get("model") else []
-        printed = {task: f"{cell['mean']:.1f} ± {cell['std']:.1f}" for task, cell in row.get("scores", {}).items()}
+        printed = {
+            task: f"{cell['mean']:.1f} ± {cell['std']:.1f}{' (†)' if cell.get('truncated') else ''}"
+            for task, cell in row.get("scores", {}).items()
+        }
         printed |= {task: f"{best:.1f} ({row['permille'][task]} ‰)" for task, best in row.get("best", {}).items()}
         assert printed
         for column, expected in (printed | ({"average": f"{row['avg']:.2f}"} if "avg" in row else {})).items():

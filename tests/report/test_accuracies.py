@@ -67,6 +67,14 @@ def test_truncated_and_reused_cells_are_marked_and_explained(make_record, fields
     assert [note[0] for note in table.footnotes] == list(signs)
 
 
+def test_the_papers_marks_of_truncated_prompts_are_shown():
+    table = build([])
+    marked = [cell.paper_shown for cell in table.cells if cell.paper_shown.endswith("(†)")]
+    assert len(marked) == 27 and row(table, "16", "In-context learning")["SUBJ"].paper_shown == "75.5 ± 11.4 (†)"
+    assert any(note.startswith("(†)") for note in table.notes)
+    assert not any(note.startswith("(†)") for note in build([], "distance", ("method",)).notes)
+
+
 def test_an_average_needs_every_task_and_several_models_get_an_axis(make_record):
     records = [make_record("few_shot", task, "knn", 8, 1) for task in ("mr", "cr")]
     table = build([*records, make_record("few_shot", "cr", "knn", 8, 1, model="gpt2-large")], paper=published.empty())

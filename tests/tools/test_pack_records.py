@@ -1,0 +1,73 @@
+"""Packed records: the same results, reports and bytes, without facts of the machine."""
+
+import dataclasses
+import gzip
+
+import pytest
+
+from knnprompt_jax import errors
+from knnprompt_jax.paper import page
+from knnprompt_jax.runs import records
+from tests.runs import conftest
+from tools import pack_records
+
+
+def made(seed: int, **fields) -> records.Record:
+    record = conftest.make_record(experiment="distance", seed=seed, shots=32, file_name=f"{seed}.json", **fields)
+    counts = {label: {"word": label, "train": 9, "demonstrations": 2, "anchors": 6} for label in ("1", "10", "0")}
+    options = {"encoder": "/home/someone/minilm/model", "k": 3}
+    return dataclasses.replace(
+        record,
+        true=("10", "0", "1", "1"),
+        predicted=("10", "1", "1", "0"),
+        class_counts=counts,
+        settings={"options": options},
+        seconds={"method": 12.5},
+        candidates=(0.25, 0.5),
+    )
+
+
+def test_a_packed_file_gives_the_records_back_without_facts_of_the_machine(tmp_path):
+    path = tmp_path / "some.jsonl.gz"
+    written = [made(seed) for seed in (7, 3)]
+    for record in written:
+        records.write(tmp_path / "results" / "distance", record)
+    assert pack_records.pack(tmp_path / "results", path) == 2
+    first, second = records.read_all(path)
+    assert (first.seed, second.seed) == (3, 7)
+    assert first.settings["options"] == {"encoder": "minilm/model", "k": 3}
+    assert first == dataclasses.replace(written[1], settings=first.settings, seconds={}, environment={})
+    text = gzip.decompress(path.read_bytes()).decode()
+    assert '"true":[1,2,0,0]' in text and "someone" not in text and "12.5" not in text
+    before = path.read_bytes()
+    records.pack(path, [written[1], written[0]])
+    assert path.read_bytes() == before
+
+
+def test_the_report_reads_a_packed_file(tmp_path):
+    for method in ("knn", "icl"):
+        record = dataclasses.replace(made(1), method=method, file_name=f"{method}.json", accuracy=0.01234, settings={})
+        records.write(tmp_path / "results" / "distance", record)
+    path = tmp_path / "some.jsonl.gz"
+    pack_records.pack(tmp_path / "results", path)
+    for kind in ("text", "markdown"):
+        packed, loose = (
+            page.run(page.ReportSettings(records=str(place), format=kind)) for place in (path, tmp_path / "results")
+        )
+        assert packed == loose and " 1.2 (paper" in packed
+    page.run(page.ReportSettings(records=str(path), output=str(tmp_path / "report")))
+    assert ">1.2<" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_damaged_and_empty_files_are_refused(tmp_path):
+    path = tmp_path / "some.jsonl.gz"
+    records.pack(path, [made(1)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    with pytest.raises(errors.UserError, match="not a file of packed records"):
+        records.read_all(path)
+    path.write_bytes(gzip.compress(b'{"format": 4}\n'))
+    with pytest.raises(errors.UserError, match="records of format 4; this version reads format 5"):
+        records.read_all(path)
+    with pytest.raises(errors.UserError, match="no records"):
+        pack_records.pack(tmp_path / "nothing", path)

@@ -1,0 +1,140 @@
+"""The rendered pages are those that the records give; intervals, cells and verdicts are right."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from knnprompt_jax import errors
+from tests.runs import conftest
+from tools import render_docs
+
+MODELS = ("smollm2", "gemma-3-270m")
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return render_docs.load("scale")
+
+
+def test_the_pages_are_rendered_from_the_shipped_records(shipped):
+    rendered = render_docs.render(shipped)
+    assert {path.name for path in rendered} == {"accuracy.md", "findings.md", "README.md"}
+    for path, text in rendered.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python tools/render_docs.py"
+    assert render_docs.FIGURE.exists() == (render_docs.FIGURE.name in rendered[render_docs.DOCS / "accuracy.md"])
+
+
+def test_two_models_are_compared_on_the_tasks_that_both_have(shipped, tmp_path):
+    kept = [one for one in shipped.records if one.task in ("mr", "cr") and one.shots in (2, 8)]
+    other = [dataclasses.replace(one, model=MODELS[1]) for one in kept if one.task == "mr"]
+    scale = render_docs.Scale([*kept, *other])
+    page = render_docs.render(scale)[render_docs.DOCS / "accuracy.md"]
+    side_by_side = page.partition("### Models side by side")[2].partition("### SmolLM2")[0]
+    assert "| MR |" in side_by_side and "CR" not in side_by_side and "Gemma 3 270M" in side_by_side
+    render_docs.draw(scale, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_interval_is_that_of_rows_where_seeds_agree():
+    rng = np.random.default_rng(3)
+    rows_Q = rng.choice([-1, 0, 1], p=[0.1, 0.5, 0.4], size=997)
+    mean, low, high = render_docs.bootstrap([rows_Q[None]])
+    error = 100 * rows_Q.std() / np.sqrt(997)
+    assert mean == pytest.approx(100 * rows_Q.mean())
+    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.05)
+    other = render_docs.bootstrap([-rows_Q[None]])
+    assert (other.low, other.high) == pytest.approx((-high, -low))
+
+
+def test_an_interval_is_that_of_seeds_where_rows_agree():
+    seeds_SQ = np.repeat(np.random.default_rng(3).choice([-1, 1], size=(41, 1)), 7, axis=1)
+    found = render_docs.bootstrap([seeds_SQ])
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * 100 * seeds_SQ.std() / np.sqrt(41), rel=0.1)
+
+
+def test_an_interval_over_tasks_is_that_of_their_mean():
+    rng = np.random.default_rng(5)
+    tasks = [rng.choice([0, 1], size=(5, rows)) for rows in (307, 211)]
+    alone, both = render_docs.bootstrap(tasks[:1]), render_docs.bootstrap(tasks)
+    assert both.mean == pytest.approx(100 * np.mean([task.mean() for task in tasks]))
+    assert both.high - both.low < 0.9 * (alone.high - alone.low)
+    assert render_docs.bootstrap([np.ones((2, 3)), np.zeros((4, 5))]) == (50, 50, 50)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "expected"),
+    [
+        ({8: (0.1, 2), 32: (1, 2)}, "holds"),
+        ({8: (-1, 2), 32: (1, 2)}, "holds at m = 32"),
+        ({8: (-2, -1), 32: (1, 2)}, "holds at m = 32; does not hold at m = 8"),
+        ({8: (-2, -1)}, "does not hold"),
+        ({8: (-2, 0), 32: (0, 2)}, "cannot be told"),
+    ],
+)
+def test_verdicts(intervals, expected):
+    assert render_docs.verdict({m: render_docs.Difference(0, *each) for m, each in intervals.items()}) == expected
+
+
+def test_differences_are_written_with_their_interval():
+    assert str(render_docs.Difference(1.26, -0.04, 2.5)) == "+1.3 [0.0, 2.5]"
+    assert str(render_docs.Difference(-3.0, -4.25, -2.0)) == "−3.0 [−4.2, −2.0]"
+
+
+def made(method, task, m, seed, right, model="smollm2"):
+    """A record of seven rows, of which the first are right."""
+    predicted = tuple("1" if row < right else "0" for row in range(7))
+    fields = {"model": model, "method": method, "task": task, "shots": m, "seed": seed, "predicted": predicted}
+    return conftest.make_record(**fields, true=("1",) * 7, file_name=f"{task}-{method}-m{m}-{seed}.json")
+
+
+def grid(**changes):
+    """Records of two methods on two tasks: in-context learning has m = 2, and no seed 3 on CR."""
+    for task in ("mr", "cr"):
+        for seed in (1, 2, 3) if task == "mr" else (1, 2):
+            yield made("icl", task, 2, seed, seed, **changes)
+        yield from (made("knn", task, m, seed, seed + 2, **changes) for m in (8, 32) for seed in (1, 2, 3))
+
+
+def test_cells_are_those_that_every_method_has():
+    scale = render_docs.Scale([*grid(), made("knn", "sst2", 8, 1, 7)])
+    assert scale.models == ["smollm2"] and scale.shots == [8, 32] and scale.rows["smollm2"][1:] == ["icl", "knn"]
+    assert scale.cells(["smollm2"], 8) == {"cr": [1, 2], "mr": [1, 2, 3]}
+    assert scale.accuracy("smollm2", "icl", 32, "mr", [1, 2, 3]).mean == pytest.approx(100 * 2 / 7)
+    assert scale.accuracy("smollm2", "most_common", 8, "mr", [1, 2]).mean == 100
+    cells = scale.cells(["smollm2"], 8)
+    assert scale.mean("smollm2", "knn", 8, cells) == pytest.approx(100 * (4 + 3.5) / 2 / 7)
+    assert scale.between("smollm2", "knn", "icl", 8).mean == pytest.approx(200 / 7)
+    assert scale.growth("smollm2", "knn") == "+0.0 [0.0, 0.0] from m = 8 to 32, 2 tasks"
+    assert scale.not_ahead("smollm2", "knn", "icl", 8) == "none"
+    assert scale.not_ahead("smollm2", "knn", "most_common", 8) == "CR, MR"
+
+
+def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
+    records = [*grid(), *(made("chosen", "mr", m, seed, 7) for m in (8, 32) for seed in (1, 2, 3))]
+    scale = render_docs.Scale([*records, *(made("chosen", "cr", 8, seed, 7) for seed in (1, 2))])
+    assert [scale.methods("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "chosen"], ["icl", "knn"]]
+    assert scale.cells(["smollm2"], 32).keys() == {"cr", "mr"}
+    assert scale.others("smollm2", "knn") == ["most_common", "icl", "chosen"]
+    lines = scale.difference_table("smollm2", "chosen", ["knn"]), scale.summary_table(["chosen", "knn"])
+    assert "| 100.0 | – |" in lines[1] and "| – |" in lines[0]
+
+
+def test_a_model_without_cells_is_left_out():
+    less = [made("icl", "mr", 2, 1, 3, model=MODELS[1]), made("knn", "mr", 8, 1, 3, model=MODELS[1])]
+    scale = render_docs.Scale([*grid(), *less])
+    assert scale.models == ["smollm2"] and scale.complete(MODELS) == []
+
+
+def test_records_with_one_place_or_other_rows_are_refused():
+    with pytest.raises(errors.UserError, match="an earlier record has the same place"):
+        render_docs.Scale([*grid(), made("knn", "mr", 8, 1, 5)])
+    with pytest.raises(errors.UserError, match="other test rows than in earlier records of mr"):
+        render_docs.Scale([*grid(), dataclasses.replace(made("knn", "mr", 64, 1, 5), true=("0",) * 7)])
+
+
+def test_paragraphs_are_wrapped_and_tables_are_not():
+    words, row = " ".join(["word"] * 40), f"| {' '.join(['cell'] * 40)} |"
+    text = render_docs.wrap(f"# Title\n\n\n\n- {words}\n- b\n  c\n\n{row}\n")
+    assert row in text and "\n- b c\n" in text and "\n  word" in text and "\n\n\n" not in text
+    assert max(len(line) for line in text.splitlines() if line != row) <= 120

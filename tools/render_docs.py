@@ -1,0 +1,501 @@
+"""Render docs/accuracy.md, docs/findings.md and the README's accuracy from docs/sources and docs/records.
+
+python tools/render_docs.py
+"""
+
+import collections
+import functools
+import itertools
+import pathlib
+import re
+import statistics
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import jinja2
+import numpy as np
+
+from knnprompt_jax import errors, tables
+from knnprompt_jax.report import drawing, names, published, results
+from knnprompt_jax.runs import records as records_lib
+from knnprompt_jax.store import distances
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+FIGURE = DOCS / "accuracy_by_size.png"
+PAGES = ("accuracy.md", "findings.md")
+HEAD = "<!-- Made by tools/render_docs.py from docs/sources and docs/records. -->\n"
+BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+MOST_COMMON = "most_common"  # A pseudo-method: the most common class of the test rows.
+CALIBRATIONS = (
+    "contextual_calibration",
+    "domain_context_calibration",
+    "batch_calibration",
+    "proca",
+    "linc",
+    "supervised_calibration",
+)
+SUMMARY = (
+    *(MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn", "icl", "contextual_calibration", "batch_calibration"),
+    *("knn", "knn_partial", "hidden_centroids", "linear_probe", "chosen"),
+)
+FEW = ("icl", "batch_calibration", "knn_partial", "linear_probe", "encoder_probe")
+ORDER = (
+    *("tfidf", "encoder_probe", "encoder_knn", "icl", *CALIBRATIONS),
+    *("knn", "knn_released", "knn_partial", "knn_partial_raw", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
+    *("hidden_centroids", "linear_probe", "linear_probe_log_p"),
+)
+_NAMES = {
+    MOST_COMMON: "Most common class of the test rows",
+    "knn_released": "kNN, KL(anchor ‖ test)",
+    "encoder_probe": "MiniLM, logistic regression",
+    "encoder_knn": "MiniLM, kNN",
+    "chosen": "AutoClassifier, the default of `fit`",
+}
+_DIRECTIONS = {"forward": "KL(test ‖ anchor)", "released": "KL(anchor ‖ test)"}
+_REPLICATES = 5_000
+_FEWEST_SEEDS = 2
+
+
+class Model(NamedTuple):
+    """A language model's title, what it was trained for, the quantisation of its file and its size."""
+
+    title: str
+    kind: str
+    quantisation: str
+    parameters: int
+
+
+MODELS = {
+    "smollm2": Model("SmolLM2-135M-Instruct", "tuned to instructions", "Q4_1", 134_515_008),
+    "gemma-3-270m": Model("Gemma 3 270M", "pretrained", "Q4_K_M", 268_098_176),
+    "qwen2.5-coder-0.5b": Model("Qwen2.5-Coder-0.5B-Instruct", "tuned to instructions", "Q4_K_M", 494_032_768),
+    "qwen2.5-coder-1.5b": Model("Qwen2.5-Coder-1.5B-Instruct", "tuned to instructions", "Q4_K_M", 1_543_714_304),
+}
+
+
+class Difference(NamedTuple):
+    """A mean paired difference in points and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        mean, low, high = (round(value, 1) + 0.0 for value in self)  # No negative zero.
+        return f"{mean:+.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
+
+    @property
+    def sign(self) -> int:
+        """1 or −1 if the interval lies above or below zero; otherwise 0."""
+        return (self.low > 0) - (self.high < 0)
+
+
+def model_of(record: records_lib.Record) -> str:
+    """Return the key of a record's model in MODELS."""
+    return published.model_of(record.model).removesuffix(".gguf")
+
+
+def bootstrap(differences: Sequence[np.ndarray]) -> Difference:
+    """Return the mean over tasks of paired differences, with an interval by a bootstrap over rows and seeds together.
+
+    A replicate draws seeds and, independently, rows with replacement, for each task by itself.
+
+    Args:
+      differences: for each task [seeds, rows]: 1 where only our prediction is right, −1 where only theirs is, else 0.
+    """
+    means = np.zeros(_REPLICATES)
+    for place, task_SQ in enumerate(differences):
+        seeds_BS, rows_BQ = _draws(place, *task_SQ.shape)
+        # Sums of small whole numbers, which float32 holds exactly: the same on every machine.
+        sums_B = ((rows_BQ @ task_SQ.T.astype(np.float32)) * seeds_BS).sum(1)
+        means += sums_B.astype(np.float64) / task_SQ.size
+    low, high = map(float, np.quantile(100 * means / len(differences), (0.025, 0.975)))
+    return Difference(100 * statistics.fmean(float(task_SQ.mean()) for task_SQ in differences), low, high)
+
+
+@functools.cache
+def _draws(place: int, num_seeds: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how often each replicate draws each seed [B, S] and each row [B, Q] of the task at this place."""
+    rng = np.random.default_rng([place, num_seeds, num_rows])
+    drawn = []
+    for count in (num_seeds, num_rows):
+        indices_BN = rng.integers(count, size=(_REPLICATES, count)) + count * np.arange(_REPLICATES)[:, None]
+        counts = np.bincount(indices_BN.ravel(), minlength=_REPLICATES * count)
+        drawn.append(counts.reshape(_REPLICATES, count).astype(np.float32))
+    return drawn[0], drawn[1]
+
+
+class Scale:
+    """Records of several models, tasks and m: tables over the cells that all compared rows have.
+
+    Attributes:
+      rows: the methods of each model that every shown cell has, in the order of tables.
+      models: the models with cells, small ones first.
+      shots: the numbers m of train rows per class for which a model has cells.
+    """
+
+    def __init__(self, records: Sequence[records_lib.Record]):
+        self.records = records
+        self._right: dict[tuple, dict[int, np.ndarray]] = collections.defaultdict(dict)
+        self._between: dict[tuple, Difference] = {}
+        true: dict[str, np.ndarray] = {}
+        shots, methods = set(), collections.defaultdict(set)
+        for record in records:
+            model, true_Q = model_of(record), np.array(record.true)
+            if not np.array_equal(true_Q, true.setdefault(record.task, true_Q)):
+                raise errors.UserError(f"{record.file_name}: other test rows than in earlier records of {record.task}")
+            by_seed = self._right[self._place(model, record.method, record.shots, record.task)]
+            if record.seed in by_seed:
+                raise errors.UserError(f"{record.file_name}: an earlier record has the same place")
+            by_seed[record.seed] = (np.array(record.predicted) == true_Q).astype(np.int8)
+            shots.add(record.shots)
+            methods[model].add(record.method)
+        self._most_common = {
+            task: (true_Q == collections.Counter(true_Q.tolist()).most_common(1)[0][0]).astype(np.int8)
+            for task, true_Q in true.items()
+        }
+        self.rows = {model: [MOST_COMMON, *(name for name in ORDER if name in own)] for model, own in methods.items()}
+        self._others = {model: sorted(own - {*ORDER}) for model, own in methods.items()}
+        self.shots = [m for m in sorted(shots) if any(self.cells([model], m) for model in methods)]
+        models = sorted(methods, key=lambda name: MODELS[name].parameters)
+        self.models = [model for model in models if self.complete([model])]
+
+    @staticmethod
+    def _place(model: str, method: str, m: int, task: str) -> tuple:
+        """Return the key of a place; methods that see only demonstrations have the same at every m."""
+        return model, method, 0 if results.sees(method) == "demonstrations" else m, task
+
+    def cells(self, models: Iterable[str], m: int) -> dict[str, list[int]]:
+        """Return the tasks, each with its seeds, that every method of all these models has at m."""
+        found = {}
+        compared = [(model, method) for model in models for method in self.rows[model][1:]]
+        for task in names.ordered("task", self._most_common):
+            seeds = set.intersection(*(set(self._right.get(self._place(*each, m, task), ())) for each in compared))
+            if len(seeds) >= _FEWEST_SEEDS:
+                found[task] = sorted(seeds)
+        return found
+
+    def methods(self, model: str, m: int) -> list[str]:
+        """Return the rows of the model and its other methods that have all of its cells at m."""
+        cells = self.cells([model], m).items()
+        others = [
+            name
+            for name in self._others[model]
+            if all({*seeds} <= {*self._right.get(self._place(model, name, m, task), ())} for task, seeds in cells)
+        ]
+        return [*self.rows[model], *others]
+
+    def complete(self, models: Iterable[str]) -> list[int]:
+        """Return the numbers m at which these models share a cell."""
+        models = list(models)
+        return [m for m in self.shots if self.cells(models, m)]
+
+    def right(self, model: str, method: str, m: int, task: str, seeds: Collection[int]) -> np.ndarray:
+        """Return which predictions are right, [seeds, rows] in 0 and 1."""
+        if method == MOST_COMMON:
+            return np.stack([self._most_common[task]] * len(seeds))
+        found = self._right[self._place(model, method, m, task)]
+        return np.stack([found[seed] for seed in seeds])
+
+    def accuracy(self, model: str, method: str, m: int, task: str, seeds: Collection[int]) -> results.Score:
+        """Return the accuracy in %, over seeds."""
+        return results.Score.of(100 * self.right(model, method, m, task, seeds).mean(1))
+
+    def mean(self, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> float:
+        """Return the mean over tasks of the accuracies in %."""
+        return statistics.fmean(self.accuracy(model, method, m, task, seeds).mean for task, seeds in cells.items())
+
+    def difference(
+        self, ours: tuple[str, str, int], theirs: tuple[str, str, int], cells: Mapping[str, list[int]]
+    ) -> Difference:
+        """Return the difference between two (model, method, m) over the cells, paired by seed and row."""
+        return bootstrap(
+            [self.right(*ours, task, seeds) - self.right(*theirs, task, seeds) for task, seeds in cells.items()]
+        )
+
+    def between(self, model: str, ours: str, theirs: str, m: int) -> Difference:
+        """Return the difference between two methods of a model over its cells at m; several tables show it."""
+        place = model, ours, theirs, m
+        if place not in self._between:
+            self._between[place] = self.difference((model, ours, m), (model, theirs, m), self.cells([model], m))
+        return self._between[place]
+
+    def growth(self, model: str, method: str) -> str:
+        """Describe the differences between each m and the next, over the tasks that both have."""
+        texts, shots = [], self.complete([model])
+        for low, high in itertools.pairwise(shots):
+            first, second = self.cells([model], low), self.cells([model], high)
+            shared = {task: sorted({*first[task]} & {*second[task]}) for task in first if task in second}
+            shared = {task: seeds for task, seeds in shared.items() if len(seeds) >= _FEWEST_SEEDS}
+            if shared:
+                grown = self.difference((model, method, high), (model, method, low), shared)
+                texts.append(f"{grown} from m = {low} to {high}, {counted(len(shared))}")
+        return "; ".join(texts) or "not measured"
+
+    def name(self, method: str) -> str:
+        """Return a method's name with its direction of KL."""
+        if method in _NAMES:
+            return _NAMES[method]
+        options = next(each for each in self.records if each.method == method).settings["options"]
+        kind = distances.DISTANCES.get(options.get("distance", ""))
+        return ", ".join([names.method(method), *([_DIRECTIONS[kind.direction]] if kind and kind.direction else [])])
+
+    def best_calibration(self, model: str, m: int, cells: Mapping[str, list[int]]) -> str:
+        """Return the calibration with the highest mean on these test rows."""
+        own = [name for name in CALIBRATIONS if name in self.rows[model]]
+        return max(own, key=lambda name: self.mean(model, name, m, cells))
+
+    def model_table(self) -> str:
+        """Return what the models are, with the SHA-256 of their files."""
+        rows = []
+        for model in self.models:
+            about = MODELS[model]
+            (digest,) = {record.settings["model"] for record in self.records if model_of(record) == model}
+            size = f"{about.parameters / 1e6:,.0f} million"
+            rows.append([about.title, about.kind, size, about.quantisation, f"`{digest}`"])
+        header = ["model", "training", "parameters", "quantisation", "SHA-256 of the GGUF file"]
+        return tables.render_markdown(header, rows, left=5)
+
+    def accuracy_table(self, model: str, m: int) -> str:
+        """Return all methods against tasks: mean ± standard deviation over seeds, and the mean over tasks."""
+        cells, rows = self.cells([model], m), []
+        for method in self.methods(model, m):
+            scores = [self.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
+            texts = [
+                f"{score.mean:.1f}" if method == MOST_COMMON else f"{score.mean:.1f} ± {score.std:.1f}"
+                for score in scores
+            ]
+            rows.append([self.name(method), *texts, f"{self.mean(model, method, m, cells):.1f}"])
+        rows.append(["seeds", *(str(len(seeds)) for seeds in cells.values()), ""])
+        return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
+
+    def summary_table(self, methods: Sequence[str]) -> str:
+        """Return the means over tasks of some methods, for each model and m."""
+        places = [(model, m) for model in self.models for m in self.complete([model])]
+        header = ["mean over tasks", *(f"{MODELS[model].title}, m = {m}" for model, m in places)]
+        rows = []
+        for method in methods:
+            texts = [
+                f"{self.mean(model, method, m, self.cells([model], m)):.1f}"
+                if method in self.methods(model, m)
+                else "–"
+                for model, m in places
+            ]
+            if {*texts} != {"–"}:
+                rows.append([self.name(method), *texts])
+        rows.append(["tasks", *(str(len(self.cells([model], m))) for model, m in places)])
+        return tables.render_markdown(header, rows)
+
+    def side_by_side(self, methods: Sequence[str], m: int) -> str:
+        """Return the methods of each model at m, over the cells that all models have."""
+        cells = self.cells(self.models, m)
+        rows = [
+            [
+                self.name(method),
+                MODELS[model].title,
+                *(f"{score.mean:.1f} ± {score.std:.1f}" for score in scores),
+                f"{statistics.fmean(score.mean for score in scores):.1f}",
+            ]
+            for method in methods
+            for model in self.models
+            for scores in [[self.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]]
+        ]
+        rows.append(["seeds", "", *(str(len(seeds)) for seeds in cells.values()), ""])
+        return tables.render_markdown(["method", "model", *map(names.task, cells), "mean"], rows, left=2)
+
+    def difference_table(self, model: str, ours: str, others: Sequence[str]) -> str:
+        """Return the differences between a method and others, for each m; the means are over the tasks of that m."""
+        shots = self.complete([model])
+        header = [f"{self.name(ours)} minus", *(f"m = {m}, {counted(len(self.cells([model], m)))}" for m in shots)]
+        known = {m: self.methods(model, m) for m in shots}
+        rows = [
+            [
+                self.name(method),
+                *(str(self.between(model, ours, method, m)) if {ours, method} <= {*known[m]} else "–" for m in shots),
+            ]
+            for method in others
+        ]
+        return tables.render_markdown(header, rows)
+
+    def task_differences(self, model: str, ours: str, others: Sequence[str], m: int) -> str:
+        """Return the differences between a method and others on each task."""
+        cells = self.cells([model], m)
+        rows = [
+            [
+                names.task(task),
+                *(str(self.difference((model, ours, m), (model, method, m), {task: seeds})) for method in others),
+            ]
+            for task, seeds in cells.items()
+        ]
+        return tables.render_markdown([f"{self.name(ours)} minus", *map(self.name, others)], rows)
+
+    def others(self, model: str, method: str, choices: Collection[str] = ()) -> list[str]:
+        """Return the other methods of the model, or those of the choices."""
+        known = dict.fromkeys(name for m in self.complete([model]) for name in self.methods(model, m))
+        return [name for name in known if name != method and (name in choices or not choices)]
+
+    def shared(self, methods: Sequence[str], m: int) -> list[str]:
+        """Return those of the methods that every model has at m."""
+        return [name for name in methods if all(name in self.methods(model, m) for model in self.models)]
+
+    def not_ahead(self, model: str, ours: str, theirs: str, m: int) -> str:
+        """List the tasks on which the first method is not clearly ahead of the second."""
+        cells = self.cells([model], m).items()
+        pair = (model, ours, m), (model, theirs, m)
+        found = [task for task, seeds in cells if self.difference(*pair, {task: seeds}).sign < 1]
+        return ", ".join(map(names.task, found)) or "none"
+
+    def spreads(self, model: str, first: str, second: str) -> str:
+        """Describe the spreads of two methods over seeds at each m."""
+        texts = []
+        for m in self.complete([model]):
+            cells = self.cells([model], m).items()
+            pairs = [
+                [self.accuracy(model, method, m, *cell).std or 0.0 for method in (first, second)] for cell in cells
+            ]
+            means, fewer = np.mean(pairs, axis=0), sum(ours < theirs for ours, theirs in pairs)
+            texts.append(f"{means[0]:.1f} against {means[1]:.1f} at m = {m}, {fewer} of {counted(len(pairs))}")
+        return "; ".join(texts)
+
+    def test_rows(self) -> str:
+        """Describe the numbers of test rows."""
+        return _most("{} test rows each", {record.task: len(record.true) for record in self.records})
+
+    def demonstrations(self) -> str:
+        """Describe the numbers of demonstrations per class."""
+        return _most("{} are demonstrations", {record.task: record.demo_shots for record in self.records})
+
+    def truncated(self) -> str:
+        """Describe how many prompts were truncated."""
+        cut, prompts = (sum(getattr(each, name) for each in self.records) for name in ("truncated_prompts", "prompts"))
+        return f"{cut:,} of {prompts:,} prompts were truncated"
+
+    def verdict(self, model: str, ours: str, theirs: str) -> str:
+        """Say at which m the first method is ahead of the second."""
+        return verdict({m: self.between(model, ours, theirs, m) for m in self.complete([model])})
+
+
+def _most(text: str, counts: Mapping[str, int]) -> str:
+    """Return the text with the largest count, and the tasks with other counts in brackets."""
+    most = max(counts.values())
+    fewer = ", ".join(f"{names.task(task)}: {counts[task]}" for task in sorted(counts) if counts[task] < most)
+    return text.format(most) + (f" ({fewer})" if fewer else "")
+
+
+def counted(tasks: int) -> str:
+    """Return a number of tasks in words."""
+    return "1 task" if tasks == 1 else f"{tasks} tasks"
+
+
+def verdict(differences: Mapping[int, Difference]) -> str:
+    """Say at which m differences are above zero."""
+    kinds = {sign: [m for m, each in differences.items() if each.sign == sign] for sign in (1, -1)}
+    words = {1: "holds", -1: "does not hold"}
+    texts = [
+        words[sign] + ("" if len(shots) == len(differences) else f" at m = {', '.join(map(str, shots))}")
+        for sign, shots in kinds.items()
+        if shots
+    ]
+    return "; ".join(texts) or "cannot be told"
+
+
+def load(name: str) -> Scale:
+    """Return the shipped records of this name."""
+    return Scale(records_lib.read_all(DOCS / "records" / f"{name}{records_lib.PACKED}"))
+
+
+def render(scale: Scale) -> dict[pathlib.Path, str]:
+    """Return the text of every page by its path."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(DOCS / "sources"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    values = {
+        "scale": scale,
+        "models": MODELS,
+        "figure": FIGURE.name,
+        "summary": SUMMARY,
+        "few": FEW,
+        "counted": counted,
+    }
+
+    def text(name: str) -> str:
+        return wrap(environment.get_template(name).render(values))
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = text("readme_accuracy.md")
+    return {
+        **{DOCS / name: HEAD + text(name) for name in PAGES},
+        ROOT / "README.md": BLOCK.sub(lambda _: block, readme),
+    }
+
+
+def wrap(text: str) -> str:
+    """Wrap paragraphs and list items at 120 columns; tables, headings, comments and indented blocks stay as they are."""
+    blocks = re.sub(r"\n{3,}", "\n\n", text).strip("\n").split("\n\n")
+    for place, block in enumerate(blocks):
+        if not block.startswith(("|", "#", "<", " ", "!")):
+            items = re.split(r"\n(?=- )", block)
+            blocks[place] = "\n".join(
+                textwrap.fill(
+                    " ".join(item.split()),
+                    120,
+                    subsequent_indent="  " * item.startswith("- "),
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+                for item in items
+            )
+    return "\n\n".join(blocks) + "\n"
+
+
+def draw(scale: Scale, path: pathlib.Path) -> None:
+    """Draw the mean accuracy against the size of the model, a panel per m, over the cells that all models have."""
+    from matplotlib import figure
+
+    lines = {
+        "icl": "in-context learning",
+        "": "best calibration",
+        "knn": "kNN Prompting",
+        "linear_probe": "linear probe",
+    }
+    shots = scale.complete(scale.models)
+    with drawing.style():
+        drawn = figure.Figure(figsize=(3 * len(shots) + 1.8, 3), layout="constrained", facecolor="white")
+        panels = drawn.subplots(1, len(shots), sharey=True, squeeze=False)[0]
+        for axes, m in zip(panels, shots, strict=True):
+            cells = scale.cells(scale.models, m)
+            sizes = [MODELS[model].parameters / 1e6 for model in scale.models]
+            for place, (method, label) in enumerate(lines.items()):
+                means = [
+                    scale.mean(model, method or scale.best_calibration(model, m, cells), m, cells)
+                    for model in scale.models
+                ]
+                axes.plot(sizes, means, **drawing.look(place), label=label)
+            baseline = scale.mean(scale.models[0], "encoder_probe", m, cells)
+            axes.axhline(baseline, color=drawing.GREY, linestyle=":", label="MiniLM, logistic regression")
+            axes.set(title=f"m = {m}, {counted(len(cells))}", xlabel="parameters, million", xscale="log")
+            axes.set_xticks(sizes, [f"{size:.0f}" for size in sizes])
+            axes.minorticks_off()
+            axes.grid(color="#dddddd")
+        panels[0].set_ylabel("mean accuracy, %")
+        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
+        drawn.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def main() -> None:
+    scale = load("scale")
+    for path, text in render(scale).items():
+        path.write_text(text, encoding="utf-8")
+    if len(scale.models) > 1 and scale.complete(scale.models):
+        draw(scale, FIGURE)
+
+
+if __name__ == "__main__":
+    main()
