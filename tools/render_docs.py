@@ -23,7 +23,7 @@ from knnprompt_jax.store import distances
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-FIGURE = DOCS / "accuracy_by_size.png"
+FIGURES = {"by_size": DOCS / "accuracy_by_size.png", "by_rows": DOCS / "accuracy_by_rows.png"}
 PAGES = ("accuracy.md", "findings.md")
 HEAD = "<!-- Made by tools/render_docs.py from docs/sources and docs/records. -->\n"
 BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -178,6 +178,14 @@ class Scale:
                 found[task] = sorted(seeds)
         return found
 
+    def common(self, models: Iterable[str], shots: Sequence[int]) -> dict[str, list[int]]:
+        """Return the tasks, each with its seeds, that these models have at all of these m."""
+        first, *further = (self.cells(models, m) for m in shots)
+        shared = {
+            task: {*seeds}.intersection(*(each.get(task, ()) for each in further)) for task, seeds in first.items()
+        }
+        return {task: sorted(seeds) for task, seeds in shared.items() if len(seeds) >= _FEWEST_SEEDS}
+
     def methods(self, model: str, m: int) -> list[str]:
         """Return the rows of the model and its other methods that have all of its cells at m."""
         cells = self.cells([model], m).items()
@@ -273,20 +281,20 @@ class Scale:
         return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
 
     def summary_table(self, methods: Sequence[str]) -> str:
-        """Return the means over tasks of some methods, for each model and m."""
-        places = [(model, m) for model in self.models for m in self.complete([model])]
+        """Return the means of some methods for each model and m, over the tasks that all models have at that m."""
+        places = [(model, m) for model in self.models for m in self.complete(self.models)]
         header = ["mean over tasks", *(f"{MODELS[model].title}, m = {m}" for model, m in places)]
         rows = []
         for method in methods:
             texts = [
-                f"{self.mean(model, method, m, self.cells([model], m)):.1f}"
+                f"{self.mean(model, method, m, self.cells(self.models, m)):.1f}"
                 if method in self.methods(model, m)
                 else "–"
                 for model, m in places
             ]
             if {*texts} != {"–"}:
                 rows.append([self.name(method), *texts])
-        rows.append(["tasks", *(str(len(self.cells([model], m))) for model, m in places)])
+        rows.append(["tasks", *(str(len(self.cells(self.models, m))) for _, m in places)])
         return tables.render_markdown(header, rows)
 
     def side_by_side(self, methods: Sequence[str], m: int) -> str:
@@ -419,7 +427,7 @@ def render(scale: Scale) -> dict[pathlib.Path, str]:
     values = {
         "scale": scale,
         "models": MODELS,
-        "figure": FIGURE.name,
+        "figure": FIGURES["by_size"].name,
         "summary": SUMMARY,
         "few": FEW,
         "counted": counted,
@@ -455,7 +463,7 @@ def wrap(text: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def draw(scale: Scale, path: pathlib.Path) -> None:
+def draw_by_size(scale: Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against the size of the model, a panel per m, over the cells that all models have."""
     from matplotlib import figure
 
@@ -489,12 +497,38 @@ def draw(scale: Scale, path: pathlib.Path) -> None:
         drawn.savefig(path, dpi=110, metadata={"Software": None})
 
 
+def draw_by_rows(scale: Scale, path: pathlib.Path) -> None:
+    """Draw the mean accuracy against m, a panel per model, over the tasks and seeds that all models have at every m."""
+    from matplotlib import figure
+
+    lines = {"icl": "in-context learning", "knn": "kNN Prompting", "chosen": "AutoClassifier"}
+    with drawing.style():
+        drawn = figure.Figure(figsize=(3.2 * len(scale.models) + 2, 3), layout="constrained", facecolor="white")
+        panels = drawn.subplots(1, len(scale.models), sharey=True, squeeze=False)[0]
+        for axes, model in zip(panels, scale.models, strict=True):
+            shots = scale.complete([model])
+            cells = scale.common([model], shots)
+            for place, (method, label) in enumerate(lines.items()):
+                if all(method in scale.methods(model, m) for m in shots):
+                    axes.plot(
+                        shots, [scale.mean(model, method, m, cells) for m in shots], **drawing.look(place), label=label
+                    )
+            axes.set(title=f"{MODELS[model].title}, {counted(len(cells))}", xlabel="train rows per class", xscale="log")
+            axes.set_xticks(shots, [str(m) for m in shots])
+            axes.minorticks_off()
+            axes.grid(color="#dddddd")
+        panels[0].set_ylabel("mean accuracy, %")
+        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
+        drawn.savefig(path, dpi=110, metadata={"Software": None})
+
+
 def main() -> None:
     scale = load("scale")
     for path, text in render(scale).items():
         path.write_text(text, encoding="utf-8")
     if len(scale.models) > 1 and scale.complete(scale.models):
-        draw(scale, FIGURE)
+        draw_by_size(scale, FIGURES["by_size"])
+    draw_by_rows(scale, FIGURES["by_rows"])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import draws
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
+from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import distances
 
 REUSED = "re-uses in-context learning: |D| = m"
@@ -47,7 +48,7 @@ class GridCell:
         options = getattr(settings.options, self.declared.name)
         names = {field.name for field in dataclasses.fields(options)}
         changes = {name: value for name, value in self.axes if name in names}
-        if "distance" in names:
+        if getattr(options, "distance", AUTO) != AUTO:
             changes["distance"] = distances.turned(options.distance, settings.direction)
         return dataclasses.replace(options, **changes)
 

@@ -43,6 +43,7 @@ def test_regimes_decide_shots_and_demonstrations(rows, given, expected):
         ("knn", {"distance": "partial", "k": 5}, {"forward": "partial", "released": "partial_released"}),
         ("knn", {"distance": "hidden"}, {"forward": "hidden", "released": "hidden"}),
         ("knn_partial", {}, {"forward": "partial", "released": "partial_released"}),
+        ("chosen", {}, {"forward": "auto", "released": "auto"}),
     ],
 )
 def test_a_grid_turns_the_distance_of_a_method_and_keeps_its_other_options(rows, name, given, turned):

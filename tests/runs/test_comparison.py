@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from knnprompt_jax import errors, files, lm, options
+from knnprompt_jax import errors, files, lm
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import comparison, overview, records
 
@@ -121,7 +121,7 @@ def interrupted(seed: int) -> method.Method:
             raise KeyboardInterrupt
         return method.Prediction(np.zeros(13, int), note=f"seed {context.seed}", candidates=(0.25, 0.75))
 
-    return dataclasses.replace(registry.get("tfidf"), run=run, check=method.refuse_nothing, settings=options.Options)
+    return dataclasses.replace(registry.get("tfidf"), run=run, check=method.refuse_nothing)
 
 
 def test_what_is_finished_outlives_an_interruption_and_is_not_run_again(job, passes, tmp_path, monkeypatch):

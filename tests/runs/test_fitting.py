@@ -161,7 +161,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
     text = fitting.summarize(fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed)))
     assert "columns in the prompt: title, body, priority (distinct values: 1); left out: ticket_id; --text_colu" in text
     store = {"store": str(tmp_path / "mine")}
-    done = evaluation.run(evaluation.EvaluationSettings(**store, input="test.csv"))
+    done = evaluation.run(commands.EvaluationSettings(**store, input="test.csv"))
     assert done.measures.overall["rows"] == 3 and done.examples[0].fields["title"] == texts[0]
     tuning.run(commands.TuningSettings(**store, k=(1,), apply=True))
     fitting.run(commands.FitSettings(**store, append="more.csv"))

@@ -22,7 +22,7 @@ def test_the_pages_are_rendered_from_the_shipped_records(shipped):
     assert {path.name for path in rendered} == {"accuracy.md", "findings.md", "README.md"}
     for path, text in rendered.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python tools/render_docs.py"
-    assert render_docs.FIGURE.exists() == (render_docs.FIGURE.name in rendered[render_docs.DOCS / "accuracy.md"])
+    assert render_docs.FIGURES["by_size"].exists() == (render_docs.FIGURES["by_size"].name in rendered[render_docs.DOCS / "accuracy.md"])
 
 
 def test_two_models_are_compared_on_the_tasks_that_both_have(shipped, tmp_path):
@@ -32,7 +32,7 @@ def test_two_models_are_compared_on_the_tasks_that_both_have(shipped, tmp_path):
     page = render_docs.render(scale)[render_docs.DOCS / "accuracy.md"]
     side_by_side = page.partition("### Models side by side")[2].partition("### SmolLM2")[0]
     assert "| MR |" in side_by_side and "CR" not in side_by_side and "Gemma 3 270M" in side_by_side
-    render_docs.draw(scale, tmp_path / "figure.png")
+    render_docs.draw_by_size(scale, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
