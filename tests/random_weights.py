@@ -12,8 +12,8 @@ def make(
     config: config_lib.DecoderConfig, seed: int, spread: tuple[float, float, float], dtype: jnp.dtype = jnp.float32
 ) -> decoder.Decoder:
     """Return a decoder whose scales around 1, tables and other weights have these standard deviations."""
-    model, rng = decoder.Decoder(config, nnx.Rngs(0), dtype), np.random.default_rng(seed)
-    scales, tables, others = spread
+    model = nnx.eval_shape(lambda: decoder.Decoder(config, nnx.Rngs(0), dtype))  # Its own weights take long to compile.
+    rng, (scales, tables, others) = np.random.default_rng(seed), spread
     for path, leaf in nnx.to_flat_state(nnx.state(model)):
         noise = rng.normal(size=leaf.shape)
         values = 1 + scales * noise if path[-1] == "scale" else (tables if len(path) == 1 else others) * noise
