@@ -76,3 +76,12 @@ def test_peers_in_jax_compute_our_distributions(small):
     for size, every_token in ((1, True), (3, False)):
         theirs = peers.read_without_prefix(model.execution.decoder, sampled.prompts, size, every_token)
         np.testing.assert_allclose(np.concatenate(theirs), ours_NV, atol=1e-5)
+
+
+def test_a_published_shape_has_random_weights_and_the_stand_in_counts_its_tokens(small, monkeypatch):
+    own = settings.BenchmarkSettings(**small | {"model": "opt-125m", "dtype": "bfloat16"})
+    subject = workload.describe(own.model)
+    model = construction.load(own, subject, ())
+    assert model.dtype == "bfloat16" and subject.path is None and model.config.num_layers == 12
+    kernel = np.asarray(model.execution.decoder.blocks.mlp.up_kernel[...], np.float32)
+    assert kernel.std() == pytest.approx(0.02, rel=0.1) and not np.array_equal(kernel[0], kernel[1])

@@ -9,6 +9,7 @@ import knnprompt_jax as kp
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.evaluation import job
+from knnprompt_jax.report import page
 from knnprompt_jax.tasks import sources
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
@@ -75,3 +76,13 @@ def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, g
     with pytest.raises(errors.UserError) as caught:
         job.run(job.EvaluationSettings(**options))
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
+    classifier.save(tmp_path / "mine")
+    place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
+    printed = job.summarize(job.run(job.EvaluationSettings(**place, label_column="mood")))
+    assert printed.endswith("\n\npage: none, the page needs absent_package: pip install 'knnprompt_jax[report]'")
+    assert "Accuracy: " in printed and not (tmp_path / "out" / "index.html").exists()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv"}

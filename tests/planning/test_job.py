@@ -1,5 +1,6 @@
 """A plan from its settings: rows, the recommended mesh, the roofline, the text and the JSON file."""
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -9,7 +10,8 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 from knnprompt_jax import errors
-from knnprompt_jax.planning import compiled, job, report, settings, targets
+from knnprompt_jax.models import hub
+from knnprompt_jax.planning import compiled, job, report, settings, targets, workload
 
 OPTIONS = {"model": "tiny", "task": "demo", "topology": "cpu:4", "shots": 5, "demo_shots": 2, "compile": False}
 UNKNOWN = ["v5e", "v5e:3x5", "h100:", "h100:0", "h100:2x4", "cpu:x", "b200:8"]
@@ -100,3 +102,18 @@ def test_a_missing_compiler_is_an_error_for_tpus_alone(monkeypatch):
     assert targets.get("h100:2").size == 2 and targets.get("v5p:2x2x4", compile=False).size == 16
     with pytest.raises(errors.UserError, match=r"v5e:2x2.*pip install 'knnprompt_jax\[tpu\]'"):
         targets.get("v5e:2x2")
+
+
+def test_smollm2_counts_tokens_if_the_model_s_tokenizer_is_not_available(monkeypatch):
+    resolve = hub.resolve
+
+    def offline(name, *arguments, **options):
+        if name != "smollm2":
+            raise errors.UserError("offline")
+        return resolve(name)
+
+    monkeypatch.setattr(hub, "resolve", offline)
+    subject = workload.describe("opt-30b")
+    assert subject == dataclasses.replace(workload.describe("facebook/opt-30b"), name="opt-30b")
+    work = workload.make(settings.PlanSettings(**{**OPTIONS, "model": "opt-30b"}), subject, most=3)
+    assert (work.tokenizer_name, work.prompts.num_prompts, subject.config.num_layers) == ("smollm2", 3, 48)

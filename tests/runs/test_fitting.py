@@ -217,3 +217,8 @@ def test_anchors_read_to_choose_are_read_once(table, monkeypatch, limit, compare
     done = fitting.run(settings(table, cache_gb=0.0 if limit == 1024 else 1.0))
     more = len(done.classifier.anchors_) - max(compared) if limit < len(done.classifier.anchors_) else 0
     assert done.statistics.prompts == sum(compared) + max(0, more)
+
+
+def test_fewer_demonstrations_than_requested_are_reported(table, caplog):
+    fitting.run(settings(table, rule="knn", demo_shots=100, k=1))
+    assert "--demo_shots=100: at most half of a class become demonstrations, " in caplog.text

@@ -161,3 +161,7 @@ def test_a_deterministic_model_gives_the_same_bits_in_any_chunks(tmp_path):
     expected = states.read(model, killed.make_prompts())
     assert bits(killed.read(tmp_path, model)) == bits(expected)
     assert bits(states.read(model, killed.make_prompts(), repeated=True)) == bits(expected)
+
+
+def test_no_prompts(model):
+    assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts((), 0)))] == [0, 0]
