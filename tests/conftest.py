@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import hypothesis
 import pytest
 
+import knnprompt_jax as kp
 from knnprompt_jax import compilation_cache
 
 hypothesis.settings.register_profile("fixed", derandomize=True)
@@ -56,16 +57,25 @@ def shared() -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
+def demo_classifier() -> "kp.KNNPrompting":
+    """The tiny model's classifier of the first 30 train rows of the demo task, with one demonstration per class."""
+    from knnprompt_jax import tasks
+
+    train = tasks.load_rows(tasks.get("demo"), "train")[:30]
+    classifier = kp.KNNPrompting(kp.demo_model("tiny"), tasks.get("demo"), demo_shots=1)
+    return classifier.fit([row.fields for row in train], [row.label for row in train])
+
+
+@pytest.fixture(scope="session")
 def small_decoder() -> Callable:
     """`small_decoder("gpt2")` or `("opt-350m")`: a random decoder of that shape (V = 211, 307 positions), weights of a dtype.
 
     Weights are large, so that distributions are peaked and depend on the whole text.
     """
     import jax.numpy as jnp
-    import numpy as np
-    from flax import nnx
 
     from knnprompt_jax.models import config, decoder
+    from tests import random_weights
 
     sizes = {"vocab_size": 211, "width": 30, "num_layers": 3, "num_heads": 5, "num_kv_heads": 5, "head_size": 6}
     sizes |= {"mlp_width": 41, "num_positions": 307, "attention_scale": 6**-0.5}
@@ -76,12 +86,7 @@ def small_decoder() -> Callable:
     }
 
     def make(shape: str, dtype: jnp.dtype = jnp.float32) -> decoder.Decoder:
-        model, rng = decoder.Decoder(configs[shape], nnx.Rngs(0), dtype), np.random.default_rng(1)
-        for path, leaf in nnx.to_flat_state(nnx.state(model)):
-            noise = rng.normal(size=leaf.shape)
-            values = 1 + 0.3 * noise if path[-1] == "scale" else (0.5 if len(path) == 1 else 0.25) * noise
-            leaf.set_value(jnp.asarray(values, dtype))
-        return model
+        return random_weights.make(configs[shape], 1, (0.3, 0.5, 0.25), dtype)
 
     return make
 
@@ -94,6 +99,7 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     """
     import jax
     import numpy as np
+    from scipy import special
 
     from knnprompt_jax import lm
     from knnprompt_jax import states as states_lib
@@ -104,7 +110,7 @@ def decoded(small_decoder: Callable) -> types.SimpleNamespace:
     group = layout.PromptGroup(tokens_NT[0, :0], tuple(tokens_NT), np.arange(len(tokens_NT)))
     states = states_lib.read(lm.LanguageModel(model, range(211)), layout.Prompts((group,), len(tokens_NT)))
     logits_NV = np.asarray(jax.jit(model)(tokens_NT)[:, -1], np.float64) @ np.asarray(model.head.rows_VE, np.float64).T
-    logp_NV = logits_NV - np.log(np.exp(logits_NV).sum(-1, keepdims=True))
+    logp_NV = special.log_softmax(logits_NV, axis=-1)
     classes = rng.integers(0, 4, len(tokens_NT))
     return types.SimpleNamespace(
         head=model.head,

@@ -45,7 +45,6 @@ class Failure:
     pattern: str
     times: int
     status: int = 0
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     send: int | None = None  # The connection ends after this number of bytes of the body.
     alter: bool = False
 
@@ -108,7 +107,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.hub.requests.append((self.command, path, dict(self.headers)))
         self._failure = self.hub.failure(f"{self.command} {path}")
         if self._failure and self._failure.status:
-            return self._answer(self._failure.status, b"{}", self._failure.headers)
+            return self._answer(self._failure.status, b"{}")
         if api := re.fullmatch(r"/api/((?:models|datasets)/.+?)(?:/(revision|tree|paths-info)/([^/]+)(/.*)?)?", path):
             return self._api(*api.groups())
         if file := re.fullmatch(r"/(datasets/)?(.+?)/resolve/([^/]+)/(.+)", path):
@@ -183,10 +182,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         failure = self._failure
         if failure and failure.alter:
             body = bytes([body[0] ^ 1]) + body[1:]
-        start = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if status == 200 and start:
-            status, headers = 206, {**(headers or {}), "Content-Range": f"bytes {start[1]}-{len(body) - 1}/{len(body)}"}
-            body = body[int(start[1]) :]
         self.send_response(status)
         for key, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
             self.send_header(key, value)

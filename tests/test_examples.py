@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import pickle
 import signal
 
@@ -13,25 +12,16 @@ import knnprompt_jax as kp
 from examples import label_support_tickets, pandas_udf, reproduce_a_table
 from knnprompt_jax.prediction import job
 from knnprompt_jax.settings import commands
-from knnprompt_jax.tasks import catalogue, sources
+from tests import processes
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 TABLE = pd.DataFrame({"ticket": range(97), "sentence": [f"line {number**2} of many" for number in range(97)]})
 
 
 @pytest.fixture(scope="module")
-def fitted():
-    task = catalogue.get("demo")
-    train = sources.load_rows(task, "train")[:12]
-    classifier = kp.KNNPrompting(kp.demo_model("tiny"), task, demo_shots=1)
-    return classifier.fit([row.fields for row in train], [row.label for row in train])
-
-
-@pytest.fixture(scope="module")
-def predicted(fitted, tmp_path_factory):
+def predicted(demo_classifier, tmp_path_factory):
     """The labels that `predict` writes, by ticket."""
     folder = tmp_path_factory.mktemp("predicted")
-    fitted.save(folder / "store")
+    demo_classifier.save(folder / "store")
     TABLE.to_csv(folder / "rows.csv", index=False)
     places = {name: str(folder / path) for name, path in (("store", "store"), ("input", "rows.csv"))}
     job.run(commands.PredictionSettings(**places, output=str(folder / "out.jsonl")))
@@ -39,14 +29,14 @@ def predicted(fitted, tmp_path_factory):
     return {record["row"]: record["label"] for record in records}
 
 
-def test_a_pandas_udf(fitted, predicted):
+def test_a_pandas_udf(demo_classifier, predicted):
     parts = [TABLE[:41], TABLE[41:]]
-    labelled = pd.concat(pandas_udf.label(pickle.dumps(fitted), iter(parts)))
+    labelled = pd.concat(pandas_udf.label(pickle.dumps(demo_classifier), iter(parts)))
     assert dict(zip(labelled["ticket"], labelled["label"], strict=True)) == predicted
     assert len(set(predicted.values())) > 1 and labelled["probability"].between(0, 1).all()
 
 
-def test_ray(fitted, predicted, tmp_path, monkeypatch):
+def test_ray(demo_classifier, predicted, tmp_path, monkeypatch):
     """One of two local workers dies in a batch."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     from examples import ray_predict
@@ -58,12 +48,12 @@ def test_ray(fitted, predicted, tmp_path, monkeypatch):
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().__call__(table)
 
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # For the workers.
+    monkeypatch.setenv("PYTHONPATH", str(processes.ROOT))  # For the workers.
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=2**27)
     try:
         rows = ray.data.from_pandas(TABLE).repartition(5)
-        labelled = ray_predict.label(rows, fitted, Mortal, batch_size=19).to_pandas()
+        labelled = ray_predict.label(rows, demo_classifier, Mortal, batch_size=19).to_pandas()
     finally:
         ray.shutdown()
     assert (tmp_path / "death").exists()

@@ -1,13 +1,11 @@
 """Meshes and processes do not change results. Every test runs programs of its own on forced CPU devices."""
 
 import json
-import os
 import pathlib
 import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 
@@ -20,16 +18,7 @@ from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.runs import comparison, fitting
 from knnprompt_jax.settings import commands, shared
-from knnprompt_jax.tasks import catalogue, sources
-
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
-def environment(devices: int) -> dict[str, str]:
-    # Compiling takes most of the time of these small programs.
-    flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-
+from tests import processes
 
 ONE_OF_EACH = {
     "refusals": [],
@@ -55,10 +44,7 @@ def test_training_on_two_of_eight_devices():
 
 def output_of(program: str, *arguments: str) -> list[str]:
     """Return the lines that a program of tests/parallel prints on eight devices."""
-    run = start(8, f"tests/parallel/{program}.py", *arguments)
-    output, error = run.communicate()
-    assert run.returncode == 0, error
-    return output.splitlines()
+    return processes.run(f"tests/parallel/{program}.py", *arguments, devices=8)[0].splitlines()
 
 
 @pytest.mark.long
@@ -69,9 +55,7 @@ def test_four_killed_processes_build_one_store(kills, tmp_path, monkeypatch):
     options += ["--datastore.kind=factored"]
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
     program = "experiments/fit.py"
-    one = start(1, program, *options, "--cache_gb=0", f"--store={tmp_path}/one")
-    output, error = one.communicate()
-    assert one.returncode == 0, (output, error)
+    processes.run(program, *options, "--cache_gb=0", f"--store={tmp_path}/one", devices=1)
     finish_despite_kills(
         kills,
         lambda: (tmp_path / "cache" / "states").glob("*.npz"),
@@ -82,31 +66,6 @@ def test_four_killed_processes_build_one_store(kills, tmp_path, monkeypatch):
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "four", "one"]
     check_same_stores(tmp_path / "one", tmp_path / "four")
-
-
-@pytest.mark.long
-def test_four_killed_processes_run_one_grid(tmp_path):
-    """Each record of a table of the paper exists once, with the predictions of one process."""
-    options = [
-        "--config=configs/paper.py:robustness",
-        "--tasks=demo",
-        "--models=tiny",
-        "--methods=knn",
-    ]
-    options += ["--seeds=1,2,3", "--shots=3,4", "--rows=23"]
-    program, found = "experiments/paper.py", {}
-    one = start(1, program, *options, f"--output={tmp_path}/one")
-    output, error = one.communicate()
-    assert one.returncode == 0, (output, error)
-    finish_despite_kills(
-        *(3, lambda: (tmp_path / "four").rglob("[!.]*.json"), program),
-        *(*options, "--mesh.model=2", f"--output={tmp_path}/four"),
-    )
-    for name in ("one", "four"):
-        records = [json.loads(path.read_text()) for path in (tmp_path / name / "robustness").glob("[!.]*.json")]
-        found[name] = {(each["method"], each["seed"], each["shots"]): each["predicted"] for each in records}
-        assert len(found[name]) == len(records) == 6
-    assert found["one"] == found["four"]
 
 
 def test_two_processes_predict_what_one_does(tmp_path):
@@ -135,12 +94,9 @@ def test_two_processes_predict_what_one_does(tmp_path):
         assert ours["predicted"] == theirs["predicted"] and len(set(ours["predicted"])) > 1
 
 
-def test_two_processes_label_what_one_does(tmp_path):
+def test_two_processes_label_what_one_does(demo_classifier, tmp_path):
     """The first process alone has the input and writes. Both are killed, then start again."""
-    task = catalogue.get("demo")
-    train = sources.load_rows(task, "train")[:12]
-    classifier = kp.KNNPrompting(kp.demo_model("tiny"), task, demo_shots=1)
-    classifier.fit([row.fields for row in train], [row.label for row in train]).save(tmp_path / "store")
+    demo_classifier.save(tmp_path / "store")
     texts = [f"line {number**2} of many" for number in range(307)]
     (tmp_path / "rows.txt").write_text("\n".join(texts))
     options = [f"--store={tmp_path}/store", f"--output={tmp_path}/out.jsonl", "--characters=600"]
@@ -161,7 +117,7 @@ def test_two_processes_label_what_one_does(tmp_path):
     assert re.search(r"\d rows after \d+ earlier", outputs[0][0]) and "earlier" not in outputs[1][0]
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [record["row"] for record in records] == list(range(307))
-    assert [record["label"] for record in records] == classifier.predict(texts).tolist()
+    assert [record["label"] for record in records] == demo_classifier.predict(texts).tolist()
 
 
 @pytest.mark.parametrize(
@@ -221,9 +177,7 @@ def test_processes_join_before_they_read_a_classifier(run, options, monkeypatch)
 
 
 def start(devices: int, program: str, *arguments: str) -> subprocess.Popen:
-    command = [sys.executable, str(ROOT / program), *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env=environment(devices), cwd=ROOT, **pipes)
+    return processes.start(program, *arguments, devices=devices)
 
 
 def finish_despite_kills(kills: int, written: Callable[[], Iterable[pathlib.Path]], *command: str) -> None:

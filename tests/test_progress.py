@@ -26,13 +26,3 @@ def test_a_line_every_half_minute(clock, capsys, seconds, lines):
     output = capsys.readouterr().err
     assert [line.removeprefix("seed 1: ").partition("|")[0].strip() for line in output.splitlines()] == lines
     assert "\r" not in output and all(f"{70 / seconds:,.0f} suffix tokens/s" in line for line in output.splitlines())
-
-
-def test_bars_without_tokens_show_no_token_rate(clock, capsys):
-    with progress.bar(2, "seed 1", unit="step") as report:
-        clock.now += 31
-        report(1, 0)
-        clock.now += 31
-        report(1, 0)
-    output = capsys.readouterr().err.splitlines()
-    assert [("s/step" in line, "tokens" in line) for line in output] == [(True, False)] * 2

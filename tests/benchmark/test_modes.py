@@ -86,16 +86,3 @@ def test_a_published_shape_has_random_weights_and_the_stand_in_counts_its_tokens
     assert model.dtype == "bfloat16" and subject.path is None and model.config.num_layers == 12
     kernel = np.asarray(model.execution.decoder.blocks.mlp.up_kernel[...], np.float32)
     assert kernel.std() == pytest.approx(0.02, rel=0.1) and not np.array_equal(kernel[0], kernel[1])
-
-
-def test_samples_have_the_mix_of_lengths(small):
-    rng, prefix_P = np.random.default_rng(0), np.arange(37)
-    group = layout.PromptGroup(
-        prefix_P, tuple(np.arange(length) for length in rng.integers(1, 60, 997)), np.arange(997)
-    )
-    own = settings.BenchmarkSettings(**small | {"peer_prompts": 20, "peer_suffixes": 100, "peer_batch": 10})
-    sampled, mean = peers.sample(group, own), np.mean([len(suffix) for suffix in group.suffixes])
-    assert len(sampled.prompts) == 20 and sampled.num_prompts("torch_cached") == 100 and len(sampled.batches) == 10
-    assert np.mean([len(tokens) for tokens in sampled.prompts]) == pytest.approx(37 + mean, rel=0.03)
-    assert np.mean([len(suffix) for batch in sampled.batches for suffix in batch]) == pytest.approx(mean, rel=0.05)
-    assert all(np.array_equal(tokens[:37], prefix_P) for tokens in sampled.prompts)

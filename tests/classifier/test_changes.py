@@ -145,10 +145,3 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     for each in (chosen, kp.load(tmp_path / "saved", model)):
         assert str(each.choice_) == f"chosen by earlier anchors: {rule.words}; tune chooses anew"
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line
-
-
-def test_a_new_class_is_named(changed, capsys):
-    changed.partial_fit(["left"], ["yes"])
-    assert not capsys.readouterr().err
-    changed.partial_fit(["right"], ["yess"])
-    assert capsys.readouterr().err == "new class 'yess', whose label word is 'yess'\n"

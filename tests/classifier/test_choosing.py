@@ -83,11 +83,6 @@ def test_a_left_out_anchor_does_not_see_its_class_made_rarer():
     assert 0.3 < candidate.score.accuracy < 0.7
 
 
-def test_candidates_are_compared_on_the_anchors_that_all_sets_have():
-    sets = [evidence(count=41, shift=1.0, demo_shots=1, first=7), evidence(count=47, shift=1.0)]
-    assert choosing.choose(sets, choosing.Grid()).num_anchors == 40
-
-
 def test_scores_of_a_candidate():
     y_N = np.array([0, 0, 0, 1])
     p_NC = np.array([[0.9, 0.1], [0.8, 0.2], [0.2, 0.8], [0.4, 0.6]])

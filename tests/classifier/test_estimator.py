@@ -3,11 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import special
 
 import knnprompt_jax as kp
 from knnprompt_jax import states as states_lib
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.stores import StoreOptions
+from tests.store import worlds
 
 ONE = kp.Task("one", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"))
 TWO = kp.Task("two", ("title", "body"), "{title}: {body}\nIt is", ("no", "yes"), ("bad", "good"))
@@ -23,8 +25,7 @@ def log_p(classifier, texts):
     )
     states = states_lib.read(model, layout.Prompts((whole,), len(texts)))
     logits_NV = np.asarray(states.hidden_NE, np.float64) @ np.asarray(model.head.rows_VE, np.float64).T
-    logits_NV -= logits_NV.max(-1, keepdims=True)
-    return logits_NV - np.log(np.exp(logits_NV).sum(-1, keepdims=True))
+    return special.log_softmax(logits_NV, axis=-1)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,7 @@ def divergences(fitted, rows):
     shown = {example.row for example in fitted.demonstrations_}
     ids_N = np.array([row for row in range(67) if row not in shown])
     logp_QV, logk_NV = log_p(fitted, rows[0][67:]), log_p(fitted, [rows[0][row] for row in ids_N])
-    p_QV = np.exp(logp_QV)
-    return (p_QV * logp_QV).sum(-1)[:, None] - p_QV @ logk_NV.T, ids_N
+    return worlds.divergences("forward", logp_QV, logk_NV), ids_N
 
 
 def test_neighbours_and_labels_are_those_of_the_definition(fitted, rows, divergences):
@@ -115,10 +115,7 @@ def test_k_and_distance_may_change_after_fit(fitted, model, task, rows, distance
     ("X", "message"),
     [
         ("a text", "single str"),
-        ({"text": "a"}, "single dict"),
         (["a", ""], "row 1: field 'text' is empty"),
-        (["a", " \t"], "row 1: field 'text' is empty"),
-        (["a", None], "row 1: field 'text' is empty"),
         (["a", 3.5], "row 1: a float"),
         (["a", "b\ud83dc"], "row 1: .* lone surrogate"),
         ([{"text": "a"}, {"body": "b"}], "row 1: lacks the field 'text'; it has body"),

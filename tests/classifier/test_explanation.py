@@ -102,12 +102,6 @@ def test_terminals_get_plain_lines_or_colours():
     assert coloured[0].replace("\x1b[1;32m", "").replace("\x1b[4;31m", "").replace("\x1b[0m", "") == lines[0]
 
 
-def test_words_that_do_nothing_and_neighbours_without_a_vote_are_told():
-    told = str(explained(parts=(explanation.Part("text", 0, 20, 0.001),), has_votes=False))
-    assert "no single word changes the probability of the label" in told
-    assert "nearest anchors (KL, nats; the linear probe decides without them)" in told
-
-
 def test_class_means_have_no_texts(model, task, rows):
     options = {"demo_shots": 0, "k": 1, "distance": "forward", "centroid": "arithmetic"}
     classifier = kp.KNNPrompting(model, task, **options).fit(rows[0][:31], rows[1][:31])

@@ -65,14 +65,6 @@ def test_ten_thousand_classes(model):
     assert len(str(caught.value)) < 400
 
 
-def test_label_words_that_share_tokens(model):
-    task = kp.Task("shared", ("text",), "{text}:", ("0", "1"), ("subjective view", "objective view"))
-    texts, labels = ["one", "two", "three", "four"], [0, 1, 0, 1]
-    assert kp.KNNPrompting(model, task, **ONE, demo_shots=0).fit(texts, labels).score(texts, labels) == 1.0
-    with pytest.raises(kp.UserError, match="'subjective view' and 'objective view' end in the same token"):
-        kp.KNNPrompting(model, task, k=1, distance="partial").fit(texts, labels)
-
-
 def test_a_single_row_is_an_anchor(model):
     classifier = kp.KNNPrompting(model, TASK, **ONE).fit(["alone"], ["yes"])
     assert classifier.predict(["whatever"]).tolist() == ["yes"] and len(classifier.store_) == 1

@@ -1,7 +1,6 @@
 """Public names are imported on first use, so that the package itself starts nothing."""
 
-import subprocess
-import sys
+from tests import processes
 
 
 def test_importing_starts_nothing():
@@ -11,5 +10,4 @@ import knnprompt_jax as kp
 assert set(kp.__all__) <= set(dir(kp))
 print(kp.Task.__name__, kp.UserError.__name__, sorted({"jax", "numpy", "transformers", "pandas"} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["Task", "UserError", "[]"]
+    assert processes.run("-c", code)[0].split() == ["Task", "UserError", "[]"]

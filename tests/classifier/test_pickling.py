@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import joblib
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.lm import language_model
+from tests import processes
 
 
 def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkeypatch):
@@ -28,8 +27,7 @@ def test_another_process_loads_the_model_by_its_name(fitted, rows, tmp_path):
     path.write_bytes(pickle.dumps(fitted))
     assert path.stat().st_size < fitted.model.head.rows_VE.nbytes
     code = f"import pickle; print(pickle.load(open({str(path)!r}, 'rb')).predict({rows[0][67:70]!r}).tolist())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(fitted.predict(rows[0][67:70]).tolist())
+    assert processes.run("-c", code)[0].strip() == str(fitted.predict(rows[0][67:70]).tolist())
 
 
 def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):

@@ -13,7 +13,7 @@ import knnprompt_jax as kp
 from knnprompt_jax import files
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.settings import shared
-from knnprompt_jax.store import manifest, storage
+from knnprompt_jax.store import manifest
 
 
 @pytest.fixture
@@ -70,16 +70,13 @@ def test_a_loaded_classifier_grows_and_is_saved_again(fitted, folder, rows):
         (lambda content, rows: content["parameters"].update(model="evil/model"), "its options are not"),
         (lambda content, rows: content["parameters"].update(k="three"), "k='three'"),
         (lambda content, rows: content["choice"]["rule"].update(penalty=-1.0), "penalty=-1.0"),
-        (lambda content, rows: content.update(choice=None), "not a saved classifier"),
         (lambda content, rows: content["parameters"].update(truncation="none"), "truncation='none'"),
         (lambda content, rows: content.update(labels=[1]), "labels"),
         (lambda content, rows: content.update(num_demonstrations=3), "other demonstrations"),
         (lambda content, rows: content.update(num_rows="many"), "num_rows"),
         (lambda content, rows: rows.pop(), "not those of rows.jsonl"),
         (lambda content, rows: rows[-1].update(id=10**6), "num_rows=67"),
-        (lambda content, rows: rows[-1].update(id=-1), "not those of rows.jsonl"),
         (lambda content, rows: rows[-1].update(label=str((int(rows[-1]["label"]) + 1) % 6)), "not those of rows.jsonl"),
-        (lambda content, rows: rows[-1].update(id="x"), "not a saved classifier"),
         (lambda content, rows: rows[0]["fields"].update(sentence="changed"), "other demonstrations"),
     ],
 )
@@ -120,10 +117,7 @@ def edit_manifest(change, fitting=False):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (edit_manifest(lambda content: content["class_counts"].update({"1": 7})), "altered since"),
-        (edit_manifest(lambda content: content["files"].clear()), "altered since"),
         (edit_manifest(lambda content: content["provenance"].update(more=1), True), "not the manifest .* 'more'"),
-        (edit_manifest(lambda content: content.update(provenance=[]), True), "not the manifest of a classifier"),
         (edit_manifest(lambda content: content.update(files=[]), True), "not the manifest of a classifier"),
         (
             edit_manifest(lambda content: content.update(arrays={"keys": [[]]}), True),
@@ -178,28 +172,4 @@ def test_a_system_that_refuses_to_write_is_told_and_leaves_the_old(fitted, folde
     assert "\n" not in str(caught.value) and str(folder.parent) in str(caught.value)
     assert kp.load(folder, fitted.model).anchors_ == fitted.anchors_
     other.save(folder, overwrite=True)
-    assert [path.name for path in folder.parent.iterdir()] == ["saved"]
-
-
-class Died(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_a_death_while_arrays_are_written_leaves_the_old_whole(before, fitted, folder, monkeypatch):
-    """Deaths at the other steps are tested in `tests.faults.test_stores`, which does not see how arrays are written."""
-    other = kp.load(folder, fitted.model).remove(list(fitted.anchors_)[:9])
-    original = storage.ocp.Checkpointer.save
-
-    def dying(*arguments, **options):
-        if not before:
-            original(*arguments, **options)
-        raise Died
-
-    with monkeypatch.context() as patched, pytest.raises(Died):
-        patched.setattr(storage.ocp.Checkpointer, "save", dying)
-        other.save(folder, overwrite=True)
-    assert kp.load(folder, fitted.model).anchors_ == fitted.anchors_
-    other.save(folder, overwrite=True)
-    assert kp.load(folder, fitted.model).anchors_ == other.anchors_
     assert [path.name for path in folder.parent.iterdir()] == ["saved"]

@@ -27,14 +27,6 @@ def test_a_clone_shares_the_model_and_nothing_fitted(fitted):
     assert base.is_classifier(fitted) and utils.get_tags(fitted).input_tags.string
 
 
-def test_options_are_set_by_name(unfitted):
-    clone = base.clone(unfitted).set_params(k=7, distance="released")
-    assert (clone.k, clone.get_params()["distance"]) == (7, "released")
-    with pytest.raises(ValueError, match=r"Invalid parameter 'kk'.*distance"):
-        clone.set_params(kk=1)
-    assert "k=7" in repr(clone) and "task='demo'" in repr(clone)
-
-
 def test_a_search_over_k_reads_each_prompt_once(unfitted, rows, model, monkeypatch):
     monkeypatch.setattr(kp.KNNPrompting, "states_cache", states.MemoryCache(2**28))
     X, y = rows

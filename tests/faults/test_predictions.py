@@ -1,10 +1,7 @@
 """Predictions with a fault at each call, on a full disk, and killed repeatedly."""
 
-import os
-import pathlib
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -12,9 +9,9 @@ import pytest
 from knnprompt_jax import errors
 from knnprompt_jax.prediction import outputs
 from knnprompt_jax.tasks.task import Example
+from tests import processes
 from tests.faults import injection
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = "out.jsonl"
 
 
@@ -79,26 +76,17 @@ def test_a_binary_that_is_killed_after_every_batch(tmp_path):
     """After kill -9 in each batch, the last run ends in the same bytes as an undisturbed run."""
     store, table = tmp_path / "store", tmp_path / "rows.txt"
     table.write_text("".join(f"text number {number * number} of many\n" for number in range(997)))
-    assert (
-        start(
-            "fit", "--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--rule=knn", f"--store={store}"
-        ).wait()
-        == 0
-    )
-    options = [f"--store={store}", f"--input={table}", "--characters=4000"]
-    assert start("predict", *options, f"--output={tmp_path}/whole.jsonl").wait() == 0
+    fit = ("--task=demo", "--model=tiny", "--shots=5", "--demo_shots=1", "--rule=knn", f"--store={store}")
+    processes.run("experiments/fit.py", *fit)
+    options = ["experiments/predict.py", f"--store={store}", f"--input={table}", "--characters=4000"]
+    processes.run(*options, f"--output={tmp_path}/whole.jsonl")
     kills, note = 0, tmp_path / ".killed.jsonl.progress"
     while not (tmp_path / "killed.jsonl").exists():
         before = note.read_bytes() if note.exists() else b""
-        process = start("predict", *options, f"--output={tmp_path}/killed.jsonl")
+        process = processes.start(*options, f"--output={tmp_path}/killed.jsonl")
         while process.poll() is None and (not note.exists() or note.read_bytes() == before):
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         kills += process.wait() == -signal.SIGKILL
     assert kills > 5
     assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-
-
-def start(binary, *options):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, f"experiments/{binary}.py", *options], cwd=ROOT, env=environment)

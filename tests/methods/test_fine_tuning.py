@@ -139,18 +139,6 @@ def test_interrupted_run_goes_on(classifiers, tmp_path, monkeypatch):
         tuners[2].train(TEXTS, Y, tmp_path, {"rows": "others"})
 
 
-def test_mixed_precision(classifiers):
-    """Activations in bfloat16, weights in float32: nearly the same losses."""
-    losses = {}
-    for dtype in ("float32", "bfloat16"):
-        config = dataclasses.replace(CONFIG, dtype=dtype)
-        tuner = fine_tuning.Trainer(classifiers("bert")[1], config, fine_tuning.make_mesh(3))
-        losses[dtype] = tuner.train(TEXTS, Y)
-        assert {leaf.dtype for leaf in jax.tree.leaves(tuner._params)} == {jnp.dtype(jnp.float32)}
-    assert losses["float32"] != losses["bfloat16"]
-    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.05)
-
-
 def test_loss_that_is_not_finite(classifiers):
     _, ours = classifiers("gpt2")
     ours.head_kernel[...] = jnp.full((35, 3), jnp.nan)

@@ -12,7 +12,6 @@ from scipy import special
 from knnprompt_jax import errors
 from knnprompt_jax.methods import demonstration_selection, demonstration_sets, in_context, method, registry
 from knnprompt_jax.models import encoders
-from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -36,14 +35,6 @@ def weather() -> method.Problem:
 
 def select(problem: method.Problem, **options: str) -> list[list[Example]]:
     return demonstration_selection.select(problem, methods.RetrievalOptions(**options))
-
-
-@pytest.mark.parametrize(
-    ("order", "want"), [("nearest_first", [[2, 0, 3], [1, 0, 2]]), ("nearest_last", [[3, 0, 2], [2, 0, 1]])]
-)
-def test_nearest(order, want):
-    similarities_QN = np.array([[0.5, 0.1, 0.9, 0.5], [0.7, 0.9, 0.7, 0.7]])
-    np.testing.assert_array_equal(demonstration_selection.nearest(similarities_QN, 3, order), want)
 
 
 def test_pool_is_the_whole_train_sample(weather):
@@ -211,13 +202,6 @@ def test_predicts_as_whole_texts_do(predict):
         problem, method.Reader(problem.lengths, model.context), methods.ManyShotOptions()
     )
     assert 0 < len(shown) < 18 and result.note == f"{len(shown)} demonstrations"
-    one_more = [*shown, next(row for row in problem.train_rows if row not in shown)]
-    texts = [
-        layout.demonstration_text(whole_texts.TREC, rows) + whole_texts.TREC.render(problem.evaluation[2])
-        for rows in (shown, one_more)
-    ]
-    fitting, longer = (len(whole_texts.tokens(text)) for text in texts)
-    assert fitting <= model.context < longer + 20
     want_QC = [whole_texts.icl(problem, shown, query) for query in problem.evaluation]
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
     assert (result.prompts, result.truncated) == (3, 0)

@@ -9,6 +9,7 @@ import pytest
 from knnprompt_jax.methods import knn, registry
 from knnprompt_jax.settings.classifiers import TIE_BREAKS, KNNOptions
 from knnprompt_jax.store import distances
+from tests.store import worlds
 
 MARGIN = 1e-4  # Nats, or relative to the median distance if that is shorter; float32 cannot rank smaller differences.
 
@@ -18,29 +19,11 @@ def context(synthetic):
     return synthetic.context()
 
 
-def by_definition(synthetic, distance):
+def by_definition(synthetic, name):
     """[Q, N]: divergences of distributions, or Euclidean lengths between hidden states."""
-    if distance.representation == "hidden":
-        h_NE, h_QE = (np.asarray(s.hidden_NE, np.float64) for s in (synthetic.anchors, synthetic.queries))
-        return np.sqrt(((h_QE[:, None] - h_NE) ** 2).sum(-1))
-    logk_NV, logp_QV = (compared(synthetic, distance, states) for states in (synthetic.anchors, synthetic.queries))
-    return divergence(logp_QV, logk_NV, distance.direction)
-
-
-def compared(synthetic, distance, states):
-    """The log-probabilities that a distance compares."""
-    log_p = synthetic.log_p(states)
-    if distance.representation == "distribution":
-        return log_p
-    partial = log_p[:, synthetic.label_ids]
-    if distance.representation == "partial":
-        partial = partial - np.log(np.exp(partial).sum(-1, keepdims=True))
-    return partial
-
-
-def divergence(logp_QV, logk_NV, direction):
-    first, second = (logp_QV[:, None], logk_NV) if direction == "forward" else (logk_NV, logp_QV[:, None])
-    return (np.exp(first) * (first - second)).sum(-1)
+    h_QE, h_NE = (np.asarray(each.hidden_NE, np.float64) for each in (synthetic.queries, synthetic.anchors))
+    log_p = [synthetic.log_p(each) for each in (synthetic.queries, synthetic.anchors)]
+    return worlds.distances(name, h_QE, h_NE, *log_p, synthetic.label_ids)
 
 
 def vote_by_definition(labels, tie_break):
@@ -55,7 +38,7 @@ def vote_by_definition(labels, tie_break):
 @pytest.mark.parametrize("name", distances.DISTANCES)
 def test_predictions_are_those_of_the_definition(synthetic, context, name, k, tie_break):
     prediction = knn.run(context, KNNOptions(k=k, distance=name, tie_break=tie_break))
-    distances_QN = by_definition(synthetic, distances.get(name))
+    distances_QN = by_definition(synthetic, name)
     margin = MARGIN * min(1.0, np.median(np.abs(distances_QN)))
     certain_Q = np.diff(np.sort(distances_QN)[:, : k + 1]).min(-1) > margin
     assert certain_Q.mean() > 0.4, "too few queries are certain for this to test anything"
@@ -65,24 +48,6 @@ def test_predictions_are_those_of_the_definition(synthetic, context, name, k, ti
     shares_QC = np.array([[labels.count(label) / k for label in range(5)] for labels in labels_Qk])
     np.testing.assert_allclose(prediction.probabilities_QC[certain_Q], shares_QC[certain_Q], rtol=1e-6)
     assert prediction.datastore["anchors"] == 103 and len(set(want_Q)) > 2
-
-
-@pytest.mark.parametrize("name", ["forward", "released", "partial", "partial_released"])
-@pytest.mark.parametrize("kind", ["arithmetic", "geometric"])
-def test_the_nearest_mean_decides(synthetic, context, kind, name):
-    """k does not count."""
-    distance = distances.get(name)
-    logk_NV, logp_QV = (compared(synthetic, distance, states) for states in (synthetic.anchors, synthetic.queries))
-    members = [logk_NV[synthetic.y == label] for label in range(5)]
-    if kind == "arithmetic":
-        means = np.stack([np.log(np.exp(rows).mean(0)) for rows in members])
-    else:
-        means = np.stack([rows.mean(0) for rows in members])
-        means -= np.log(np.exp(means).sum(-1, keepdims=True))
-    want_Q = divergence(logp_QV, means, distance.direction).argmin(-1)
-    prediction = knn.run(context, KNNOptions(k=8, distance=name, centroid=kind))
-    np.testing.assert_array_equal(prediction.classes_Q, want_Q)
-    assert len(set(want_Q)) > 2 and prediction.datastore["anchors"] == 5
 
 
 VARIANTS = {

@@ -197,12 +197,6 @@ def test_leave_one_out_against_a_loop():
     assert hidden_states.leave_one_out(hidden_NE, y) == right / 23 > 0
 
 
-def test_of_equally_good_layers_the_last():
-    good_NE, bad_NE = np.array([[0.0], [1], [9], [8]]), np.zeros((4, 1))
-    layers_NLE = np.stack([bad_NE, good_NE, good_NE, bad_NE], axis=1)
-    assert hidden_states.choose_layer(layers_NLE, np.array([0, 0, 1, 1])) == (2, 1.0)
-
-
 @pytest.mark.parametrize("name", ["hidden_centroids_layer", "linear_probe_layer"])
 def test_predicts_from_the_layer_it_names(predict, name):
     problem = whole_texts.trec(1, 3)

@@ -84,14 +84,6 @@ def test_a_missing_model_is_refused_before_weights_load(problem, name, option):
         declared.prepare(problem, declared.settings(**{option: "./no"}))
 
 
-def test_declarations():
-    for declared in registry.METHODS.values():
-        assert declared.sees in ("demonstrations", "draws", "shots", "train")
-        assert not (declared.sees == "demonstrations" and method.anchors in declared.needs)
-    printed = [name for declared in registry.METHODS.values() for name in set(declared.printed_as)]
-    assert {name for name in printed if printed.count(name) > 1} == {*registry.get("knn_released").printed_as}
-
-
 def test_every_method_and_option_is_documented():
     text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]

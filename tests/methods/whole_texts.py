@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from scipy import special
 
 from knnprompt_jax import lm, shipped
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import decoder, registry, tokenizers
+from knnprompt_jax.models import registry, tokenizers
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.splits import ClassCounts, FewShotSplit
 from knnprompt_jax.tasks.task import Example, Task
+from tests import random_weights
 
 CONTEXT = 211
 TREC = catalogue.get("trec")
@@ -36,14 +36,10 @@ SENTENCES = (
 
 @functools.cache
 def model() -> lm.LanguageModel:
-    """Weights are large, so that distributions are peaked and depend on the whole text."""
     tokenizer = tokenizers.load(shipped.locate("tiny"))
     sizes = {"n_embd": 14, "n_layer": 2, "n_head": 2, "n_inner": 19, "vocab_size": len(tokenizer)}
     shape = registry.config_from_hf({"model_type": "gpt2", "n_positions": CONTEXT, **sizes})
-    weights, rng = decoder.Decoder(shape, nnx.Rngs(0)), np.random.default_rng(0)
-    for path, leaf in nnx.to_flat_state(nnx.state(weights)):
-        noise = rng.normal(size=leaf.shape) * (0.5 if len(path) == 1 else 0.6)
-        leaf.set_value(jnp.asarray(1 + noise if path[-1] == "scale" else noise, jnp.float32))
+    weights = random_weights.make(shape, 0, (0.6, 0.5, 0.6))
     return lm.LanguageModel(weights, tokenizer, step_tokens=512)
 
 

@@ -1,15 +1,14 @@
 """Write tiny random models of `transformers` as GGUF files in the layout of llama.cpp's converter."""
 
-import copy
-import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import gguf
 import numpy as np
-import torch
 import transformers
+
+from tests.models import torch_models
 
 _SIZES = {"hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 6, "vocab_size": 101}
 _SMALL = _SIZES | {"num_hidden_layers": 3, "max_position_embeddings": 59, "pad_token_id": None}
@@ -17,7 +16,13 @@ _GROUPED = _SMALL | {"num_key_value_heads": 2}
 _LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 _LLAMA3 |= {"rope_theta": 5e5, "original_max_position_embeddings": 8192}
 _PHI3_FACTORS = {"short_factor": [1.0, 1.25, 2.0, 2.5, 3.0, 4.5], "long_factor": [1.5, 2.5, 3.5, 6.5, 8.5, 16.5]}
-_LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 23, **_PHI3_FACTORS}
+_LONGROPE = {
+    "attention_factor": 1.5,
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "original_max_position_embeddings": 23,
+    **_PHI3_FACTORS,
+}
 _YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 13}
 _WINDOW = {"head_dim": 32, "sliding_window": 7}
 
@@ -63,7 +68,6 @@ _KEYS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }
-_LONGROPE_SCALE = math.sqrt(1 + math.log(59 / 23) / math.log(23))
 _OTHERS: dict[str, dict[str, Any]] = {
     "llama": {"vocab_size": 101, "rope.dimension_count": 16},
     "llama-linear": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.5},
@@ -77,7 +81,7 @@ _OTHERS: dict[str, dict[str, Any]] = {
         "rope.dimension_count": 12,
         "attention.sliding_window": 0,
         "rope.scaling.original_context_length": 23,
-        "rope.scaling.attn_factor": _LONGROPE_SCALE,
+        "rope.scaling.attn_factor": 1.5,
     },
     "gptneox": {
         "rope.dimension_count": 4,
@@ -89,15 +93,8 @@ _OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-def make(shape: str) -> torch.nn.Module:
-    """Return a random model. Norms are random too, in multiples of 1/1024, which stay exact when 1 is added."""
-    torch.manual_seed(sorted(CONFIGS).index(shape))
-    model = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(CONFIGS[shape]), attn_implementation="eager")
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name or "ln_" in name or name.endswith("bias"):
-                parameter.copy_(torch.randint(-400, 401, parameter.shape) / 1024)
-    return model.eval()
+def make(shape: str) -> transformers.PreTrainedModel:
+    return torch_models.build(CONFIGS[shape], sorted(CONFIGS).index(shape))
 
 
 def arch_of(shape: str) -> str:
@@ -105,16 +102,12 @@ def arch_of(shape: str) -> str:
     return "llama" if shape == "mistral" else shape.partition("-")[0]
 
 
-def make_state(model: torch.nn.Module) -> dict[str, np.ndarray]:
+def make_state(model: transformers.PreTrainedModel) -> dict[str, np.ndarray]:
     """Return the model's tensors under the names of published files, without a tied head."""
-    state = {name: value.detach().numpy() for name, value in model.state_dict().items()}
-    head = state.pop("lm_head.weight")
-    if not model.config.tie_word_embeddings:
-        state["embed_out.weight" if model.config.model_type == "gpt_neox" else "lm_head.weight"] = head
-    return state
+    return {name: value.numpy() for name, value in torch_models.state(model).items()}
 
 
-def tensors(shape: str, model: torch.nn.Module) -> dict[str, np.ndarray]:
+def tensors(shape: str, model: transformers.PreTrainedModel) -> dict[str, np.ndarray]:
     """Return the tensors in the layout and under the names of llama.cpp's converter."""
     arch, config = arch_of(shape), model.config
     number = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
@@ -156,7 +149,7 @@ def metadata(shape: str) -> dict[str, Any]:
     return {f"{arch_of(shape)}.{key}": value for key, value in (values | _OTHERS.get(shape, {})).items()}
 
 
-def write(path: pathlib.Path, shape: str, model: torch.nn.Module, kind: str = "F32") -> None:
+def write(path: pathlib.Path, shape: str, model: transformers.PreTrainedModel, kind: str = "F32") -> None:
     """Write a model; matrices whose rows divide into the blocks of `kind` have that type, the rest float32."""
     write_file(path, arch_of(shape), metadata(shape), tensors(shape, model), kind)
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
 
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models import bert, checkpoints, layers, registry  # noqa: E402
+from knnprompt_jax.models import bert, checkpoints, registry  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -27,15 +27,7 @@ LENGTHS_B = np.array([23, 7, 1])
 
 @pytest.fixture(scope="module")
 def model() -> transformers.BertModel:
-    """Return a random BERT with its own biases and normalisation; its weights are exact in float16."""
-    model = transformers.AutoModel.from_config(HF, attn_implementation="eager").eval()
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            noise = torch.randn(weight.shape, generator=generator)
-            scaled = 1 + 0.3 * noise if re.search(r"LayerNorm\.weight", name) else 0.3 * noise
-            weight.copy_(scaled.half().float())
-    return model
+    return torch_models.build(HF, 5, transformers.AutoModel)
 
 
 def _load(folder) -> bert.Encoder:
@@ -96,21 +88,3 @@ def test_other_architectures_are_refused(tmp_path, change, message):
     HF.save_pretrained(tmp_path)
     with pytest.raises(errors.UserError, match="model_type='bert' is not supported; choices: gpt2, opt"):
         registry.describe(str(tmp_path))
-
-
-def test_dropout_follows_its_key(ours):
-    read = nnx.jit(lambda own: ours(jnp.asarray(TOKENS_BT), jnp.asarray(LENGTHS_B), dropout=own))
-    one, again, other = (read(layers.Dropout(jax.random.key(seed), 0.3)) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, again)
-    assert np.abs(one - other).max() > 0.1
-
-
-def test_dropout_keeps_the_mean_and_differs_between_layers_and_places():
-    x, one = jnp.full((101, 307), 3.0), layers.Dropout(jax.random.key(0), 0.3)
-    dropped = [
-        np.asarray(one.at(layer).at(place)(x)) for layer in (0, 1) for place in (layers.DROP_READ, layers.DROP_MLP)
-    ]
-    assert set(np.unique(dropped)) == {np.float32(0), np.float32(3 / 0.7)}
-    assert all(abs((draw == 0).mean() - 0.3) < 0.01 for draw in dropped)
-    assert len({draw.tobytes() for draw in dropped}) == 4
-    assert layers.NO_DROPOUT.at(5)(x) is x

@@ -56,13 +56,6 @@ def test_all_mismatches_in_one_message(folder):
     assert "transformer.ln_f.bias is int32[35] and should be [35]" in message
 
 
-def test_mismatches_are_found_before_values_are_read_and_long_lists_are_cut(folder, monkeypatch):
-    _rewrite(folder, lambda tensors: [tensors.pop(key) for key in list(tensors) if ".h.1." in key])
-    monkeypatch.setattr(np, "memmap", lambda *_: pytest.fail("a value was read"))
-    message = _fails(folder)
-    assert "12 missing (" in message and message.count("transformer.h.1.") == 8 and "…" in message
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_non_finite_values_are_refused(folder, value):
     _rewrite(folder, lambda tensors: tensors["transformer.h.1.mlp.c_fc.weight"].__setitem__((3, 5), value))
@@ -145,10 +138,7 @@ def test_bin_without_torch(pair, tmp_path, monkeypatch):
     ("change", "message"),
     [
         ({"model_type": "gemma3"}, "model_type='gemma3' is not supported; choices: gpt2, opt, llama, mistral, qwen2, "),
-        ({"quantization_config": {"bits": 4}}, "quantization_config is not supported"),
         ({"activation_function": "tanh"}, "activation_function='tanh' is not supported; choices: gelu, gelu_new, "),
-        ({"n_head": 4}, "n_head=4 does not divide 35"),
-        ({"model_type": "opt", "enable_bias": False}, "enable_bias=False is not supported; only enable_bias=True is"),
         ({"n_layer": 3}, "12 missing (transformer.h.2.ln_1.weight"),
         ({"n_layer": 10**6}, "n_layer=1000000 is no size of a model; at most 1,000"),
         ({"layer_norm_epsilon": 10**400}, "is not a positive number below 1e+30"),

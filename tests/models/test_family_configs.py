@@ -1,14 +1,14 @@
 """A config.json becomes the decoder that `transformers` would build, or its unsupported keys are refused by name."""
 
 import json
+import pathlib
 
 import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import hf_config, registry
-from tests.models import published_configs
 
-CONFIGS = published_configs.CONFIGS
+CONFIGS = json.loads(pathlib.Path(__file__).with_name("published_configs.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
@@ -67,9 +67,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
     ("name", "change", "message"),
     [
         ("Llama-3.1-8B", {"rope_interleaved": True}, "rope_interleaved=True: not supported, and it may change"),
-        ("Llama-3.1-8B", {"num_local_experts": 8, "x": 1}, "num_local_experts=8, x=1: not supported"),
         ("Llama-3.1-8B", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5: this family supports 1.0 alone"),
-        ("Llama-3.1-8B", {"rope_scaling": {"type": "mrope"}}, "rope_type='mrope' is not supported; choices: default"),
         ("Llama-3.1-8B", {"rope_scaling": {**ROPE, "mrope_section": [16]}}, "mrope_section=[16]: not supported"),
         ("Llama-3.1-8B", {"rope_scaling": LLAMA3}, "low_freq_factor=4.0 is not below high_freq_factor=4.0"),
         ("Llama-3.1-8B", {"rope_scaling": {"type": "linear"}}, "factor is missing"),
@@ -79,13 +77,11 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Llama-3.1-8B", {"head_dim": 129}, "of a head of 129 cannot be turned in pairs"),
         ("Mistral-7B-v0.1", {"layer_types": ["full_attention"] * 32}, "layer_types=['full_attention'"),
         ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "layer_types: sliding_attention, but use_sl"),
-        ("Qwen2.5-7B", {"layer_types": ["full_attention"]}, "is not 28 of sliding_attention, full_attention"),
         ("Qwen3-0.6B", {"max_window_layers": -1}, "max_window_layers: -1 is not a whole number"),
         ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
         ("gemma-3-1b-pt", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: not supported in gemma3_text"),
         ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_parameters: rope_type, rope_theta, and not slidi"),
         ("pythia-160m", {"rotary_pct": 0.33}, "0.33 of a head of 64 cannot be turned in pairs"),
-        ("Phi-3-mini-4k-instruct", {"attention_bias": True}, "attention_bias=True is not supported; only"),
         ("Phi-3-mini-128k-instruct", {"rope_scaling": SHORT}, "they need 48 positive numbers each"),
         ("SmolLM3-3B-Base", {"no_rope_layers": [1, 2] * 18}, "is not 36 of 0, 1, one for each layer"),
     ],
@@ -95,15 +91,6 @@ def test_unsupported_values_are_refused_by_name(name, change, message):
     with pytest.raises(errors.UserError) as failure:
         registry.config_from_hf({**hf, **change})
     assert message in str(failure.value) and "\n" not in str(failure.value)
-
-
-@pytest.mark.parametrize("model_type", ["gemma3", "qwen3_moe", "mamba2", "phi3_v"])
-def test_other_architectures_are_refused(model_type):
-    """Mixtures of experts, hybrids, vision models."""
-    with pytest.raises(errors.UserError) as failure:
-        registry.config_from_hf({"model_type": model_type, "text_config": CONFIGS["google/gemma-3-1b-pt"]})
-    choices = ", ".join(registry.LANGUAGE_MODELS)
-    assert str(failure.value) == f"config.json: model_type={model_type!r} is not supported; choices: {choices}"
 
 
 def test_absent_caps_of_gemma_2_are_the_published_ones():

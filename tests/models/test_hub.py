@@ -3,7 +3,6 @@
 The real client speaks to a Hub on the loopback interface.
 """
 
-import pathlib
 import shutil
 
 import numpy as np
@@ -61,15 +60,6 @@ def test_one_format_is_fetched(server, weights, fetched):
     assert hub.resolve("owner/name") == folder and not server.asked(), "a complete cache is not fetched again"
 
 
-def test_revisions_have_separate_folders(server):
-    publish(server, SMALL + SAFETENSORS, revisions=("main", "refs/pr/7", "v1.0"))
-    main = hub.resolve("owner/name")
-    assert hub.resolve("owner/name", "refs/pr/7") == hub.resolve("owner/name", "v1.0") == main
-    assert hub.resolve("owner/name", main.name) == main
-    publish(server, SMALL + FLAX, revisions=("main",))
-    assert hub.resolve("owner/name") != main
-
-
 def test_local_files_and_shipped_models_come_before_the_hub(server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert (hub.resolve("tiny") / "config.json").is_file() and hub.resolve("smollm2").suffix == ".gguf"
@@ -99,17 +89,6 @@ def test_a_folder_with_one_gguf_file_is_that_file(server, tmp_path):
     assert message(str(folder)) == f"{folder}: 2 .gguf files, name one: one.gguf, two.gguf"
     (folder / "model.safetensors").write_bytes(b"x")
     assert hub.resolve(str(folder)) == folder
-
-
-@pytest.mark.parametrize("file", GGUF)
-def test_one_file_of_a_repository(server, file):
-    publish(server, SMALL + GGUF + SAFETENSORS, revisions=("main", "v1.0"))
-    found = hub.resolve(f"owner/name:{file}", "v1.0")
-    assert found.read_bytes() == BYTES and found.name == pathlib.PurePath(file).name
-    assert sum(server.asked().values()) == 1
-    server.requests.clear()
-    assert hub.resolve(f"owner/name:{file}", config_only=True) == found
-    assert not server.asked()
 
 
 WEIGHTS = "it has no weights (model.safetensors, flax_model.msgpack, pytorch_model.bin): "
@@ -165,28 +144,14 @@ NOT_FOUND = "is no local folder and not in the cache, and "
 @pytest.mark.parametrize(
     ("arguments", "access", "expected"),
     [
-        (("owner/none",), "public", f"model 'owner/none' {NOT_FOUND}nothing public on the"),
         (("owner/name", "v7"), "public", f"model 'owner/name', revision 'v7', {NOT_FOUND}the"),
         (("owner/name",), "gated", "on the Hub it is gated: accept its terms there and set HF_TOKEN"),
-        (
-            ("naïve/one",),
-            "public",
-            "'naïve/one' is neither a folder nor a possible Hub name (owner/name, or owner/name:",
-        ),
+        (("naïve/one",), "public", "'naïve/one' is neither a folder nor a possible Hub name (owner/name, or"),
     ],
 )
 def test_refusals_say_what_to_do(server, arguments, access, expected):
     publish(server, SMALL + SAFETENSORS, access=access)
     assert expected in message(*arguments)
-
-
-@pytest.mark.parametrize(
-    "request_", ["GET /api/models/owner/name(/revision/main)?$", "HEAD /owner/.*/model.safetensors", "GET /stored/"]
-)
-def test_a_busy_hub_is_asked_again(server, request_):
-    server.fail(request_, times=2, status=503)
-    assert (hub.resolve("owner/name") / "model.safetensors").read_bytes() == BYTES
-    assert not any(failure.times for failure in server.failures)
 
 
 @pytest.mark.parametrize("request_", ["/api/", "GET /stored/"])
@@ -196,24 +161,6 @@ def test_a_hub_that_stays_busy_is_reported(server, request_, failure):
     error = message("owner/name", "main")
     assert "model 'owner/name', revision 'main', is no local folder and not in the cache, and the Hub cannot" in error
     assert error.endswith("fill the cache on a connected machine, or check the network")
-
-
-def test_a_broken_download_is_resumed(server, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
-    server.fail("GET /stored/", send=30_000)
-    assert (hub.resolve("owner/name") / "model.safetensors").read_bytes() == BYTES
-    ranges = [headers.get("Range") for _, path, headers in server.requests if "/stored/" in path]
-    assert ranges == [None, "bytes=30000-"]
-
-
-def test_only_missing_files_are_downloaded_again(server):
-    publish(server, SMALL + TORCH)
-    server.repositories["models/owner/name"].files[TORCH[2]] = BYTES[::-1]
-    server.fail("HEAD .*/pytorch_model-00002", times=1000, status=404, headers={"X-Error-Code": "EntryNotFound"})
-    assert "the Hub lists a file that it does not have (" in message("owner/name")
-    server.failures.clear()
-    assert (hub.resolve("owner/name") / TORCH[2]).read_bytes() == BYTES[::-1]
-    assert server.asked() == {**dict.fromkeys(SMALL + TORCH, 1), TORCH[2]: 2}
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "model.safetensors"])

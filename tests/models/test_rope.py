@@ -1,6 +1,8 @@
 """Frequencies of rotary positions at published sizes are those of `transformers`' rotary modules."""
 
 import importlib
+import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -10,9 +12,8 @@ pytest.importorskip("torch", reason="frequencies are compared with PyTorch's")
 from knnprompt_jax import errors  # noqa: E402
 from knnprompt_jax.models import registry, rotary  # noqa: E402
 from knnprompt_jax.models.families import rope  # noqa: E402
-from tests.models import published_configs  # noqa: E402
 
-CONFIGS = published_configs.CONFIGS
+CONFIGS = json.loads(pathlib.Path(__file__).with_name("published_configs.json").read_text(encoding="utf-8"))
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 LLAMA3 = CONFIGS["meta-llama/Llama-3.1-8B"]["rope_scaling"]
 # A published model with another scaling.
@@ -65,19 +66,3 @@ def test_factors_of_a_gguf_file_divide():
     for factors in ([1.0, 2.0], [1.0, 2.0, 0.0], "not a list"):
         with pytest.raises(errors.UserError, match="rope_freqs: 3 positive factors are needed"):
             rope.divided(table, factors)
-
-
-def test_rotation_turns_pairs_by_their_angle():
-    """Numbers i and i + R / 2 of a head are one complex number, turned by position · frequency."""
-    rng = np.random.default_rng(0)
-    x_BSHK, positions_BS = rng.normal(size=(2, 3, 5, 11)).astype(np.float32), rng.integers(0, 999, (2, 3))
-    tables = (rotary.Frequencies((1.0, 0.3, 0.01)), rotary.Frequencies((0.7, 0.2, 0.0), 1.3))
-    rotations = rotary.rotations(tables, positions_BS)
-    for number, table in enumerate(tables):
-        rotation = rotary.Rotation(rotations.cos_BSr[number], rotations.sin_BSr[number])
-        angles_BS1r = positions_BS[..., None, None] * np.float64(np.float32(table.radians))
-        turned = (x_BSHK[..., :3] + 1j * x_BSHK[..., 3:6]) * np.exp(1j * angles_BS1r) * table.scale
-        want_BSHK = np.concatenate([turned.real, turned.imag, x_BSHK[..., 6:]], -1)
-        np.testing.assert_allclose(rotation(x_BSHK), want_BSHK, atol=3e-4)
-        some_1JHK = rotation.at(np.array([4, 1]))(x_BSHK.reshape(1, 6, 5, 11)[:, [4, 1]])
-        np.testing.assert_allclose(some_1JHK[0], want_BSHK.reshape(6, 5, 11)[[4, 1]], atol=3e-4)

@@ -121,18 +121,3 @@ def test_export_refuses_another_config(pair, tmp_path):
     with pytest.raises(ValueError, match="does not describe"):
         checkpoints.save(tmp_path, ours, {**model.config.to_dict(), "n_layer": 3}, jnp.float32)
     assert not list(tmp_path.iterdir())
-
-
-def test_failed_export_leaves_the_old_one(pair, tmp_path, monkeypatch):
-    model, ours = pair("gpt2")
-    checkpoints.save(tmp_path, ours, model.config.to_dict(), jnp.float32)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def fail(tensors: dict, path: object, metadata: dict) -> None:
-        path.write_bytes(b"half of it")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(checkpoints.safetensors.numpy, "save_file", fail)
-    with pytest.raises(errors.UserError, match="disk full"):
-        checkpoints.save(tmp_path, ours, model.config.to_dict(), jnp.float16)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -1,5 +1,6 @@
 """Small random models of `transformers`, and folders with them in each published layout."""
 
+import copy
 import functools
 import json
 import pathlib
@@ -24,17 +25,26 @@ BUFFERS = {
 
 
 def make(shape: str) -> transformers.PreTrainedModel:
-    """Return a model with peaked distributions, its own biases and normalisation; its weights are exact in float16."""
-    model = transformers.AutoModelForCausalLM.from_config(SHAPES[shape], attn_implementation="eager").eval()
-    generator = torch.Generator().manual_seed(sum(map(ord, shape)))
+    return build(SHAPES[shape], sum(map(ord, shape)))
+
+
+def build(
+    config: transformers.PretrainedConfig, seed: int, kind: type = transformers.AutoModelForCausalLM
+) -> transformers.PreTrainedModel:
+    """Return a model with peaked distributions, its own biases and normalisation; its weights are exact in float16.
+
+    Weights of normalisation are multiples of 1/512, which stay exact when 1 is added.
+    """
+    model = kind.from_config(copy.deepcopy(config), attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
-            is_norm = re.search(r"ln_|norm", name) and name.endswith("weight")
+            is_norm = re.search(r"ln_|norm", name, re.IGNORECASE) and name.endswith("weight")
             table = re.search(r"wte|wpe|embed|lm_head", name)
             scale = 0.5 if table else 1.5 / model.config.hidden_size**0.5
             center = 0 if model.config.model_type.startswith("gemma") else 1  # Gemma adds the 1 itself.
-            weight.copy_((center + 0.3 * noise if is_norm else scale * noise).half().float())
+            weight.copy_(center + (150 * noise).round() / 512 if is_norm else (scale * noise).half().float())
     return model
 
 

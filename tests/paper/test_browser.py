@@ -87,23 +87,3 @@ def test_the_map_is_used_by_keyboard_and_a_chosen_mark_is_read_again(page, stage
     stage.locator(".points [tabindex='0']").focus()
     page.keyboard.press("Escape")
     assert stage.locator(".chosen").count() == 0
-
-
-def test_a_label_of_the_legend_brings_out_its_marks(stage):
-    for is_shown in (True, False):
-        stage.get_by_role("button", name="word 1").click()
-        assert (0 < stage.locator(".kept").count() < stage.locator(".point").count()) == is_shown
-
-
-@pytest.mark.parametrize(("media", "scheme"), [("screen", "light"), ("screen", "dark"), ("print", "dark")])
-def test_text_stands_out_from_the_paper_in_every_scheme(page, media, scheme):
-    page.emulate_media(media=media, color_scheme=scheme)
-    style = "getComputedStyle(document.querySelector('{}')).{}"
-    paper, ink, figure = (
-        sum(map(int, page.evaluate(style.format(element, name)).removeprefix("rgb(").rstrip(")").split(",")))
-        for element, name in (("body", "backgroundColor"), ("body", "color"), (".panel text", "fill"))
-    )
-    assert abs(paper - ink) > 400 and abs(paper - figure) > 400
-    if media == "print":
-        assert paper == 3 * 255
-        assert page.locator(".details").first.is_hidden() and page.locator(".points").first.is_visible()

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from knnprompt_jax.methods import method, registry
-from knnprompt_jax.paper import cells, draws, experiments
+from knnprompt_jax.paper import experiments
 from tests.paper.conftest import Settings
 
 
@@ -73,32 +72,3 @@ def test_imbalance_has_a_share_in_each_regime(rows):
         for regime in ("full", "few-shot")
         for name in ("knn", "knn_centroid")
     ]
-
-
-def test_sizes_fit_in_the_context_together(rows):
-    given = grid("split_strategy", "knn", demo_shots=(1, 2, 3), anchor_shots=(1, 3))
-    found = [(cell.draw.demo_shots, dict(cell.axes)["anchor_shots"], cell.draw.shots) for cell in cells_of(given, rows)]
-    assert found == [(1, 1, 2), (1, 3, 4), (2, 1, 3), (3, 1, 4)]
-
-
-def test_k_goes_to_the_number_of_anchors(rows):
-    given = grid("choice_of_k", "knn", shots=(4,), regime="few-shot")
-    found = [(dict(cell.axes)["k"], cell.options(given).k) for cell in cells_of(given, rows)]
-    assert found == [(k, k) for k in range(1, 7)]
-
-
-def test_the_upper_bound_is_searched_for_once(rows):
-    given = grid("upper_bound", "demonstration_upper_bound,knn", shots=(8,), seeds=(3, 5))
-    found = [(cell.method, cell.draw.seed) for cell in cells_of(given, rows)]
-    assert found == [("demonstration_upper_bound", 3), ("knn", 3), ("knn", 5)]
-
-
-def test_methods_that_train_their_own_model_see_no_demonstrations(rows):
-    found = [(cell.method, cell.draw) for cell in cells_of(grid("fine_tuning", "fine_tuning_bert"), rows, 0)]
-    assert found == [("fine_tuning_bert", draws.Draw(1, shots, 0)) for shots in (4, 8)]
-
-
-@pytest.mark.parametrize("name", [name for name, one in registry.METHODS.items() if one.sees == "demonstrations"])
-def test_methods_that_see_demonstrations_alone_need_no_anchors(name):
-    assert method.anchors not in registry.get(name).needs
-    assert not cells.GridCell(name, draws.Draw(1, 4, 4)).reuses_icl

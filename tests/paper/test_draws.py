@@ -37,12 +37,6 @@ def test_a_share_is_of_all_train_rows_and_keeps_their_number(rows, share, anchor
     assert split.class_counts["1"] == splits.ClassCounts(19, 2, anchors[1])
 
 
-@pytest.mark.parametrize("share", [0.125, 0.25, 0.375, 0.5])
-def test_methods_with_and_without_anchors_see_as_many_rows_of_the_rare_class(rows, share):
-    seen = [draws.split(rows, draws.Draw(3, 8, shown, share)) for shown in (8, 1)]
-    assert {counts([*split.demonstrations, *split.anchors]) for split in seen} == {(16 - 16 * share, 16 * share)}
-
-
 @pytest.mark.parametrize(
     ("share", "expected"), [(None, (7, 6)), (0.5, (6, 6)), (0.3, (7, 3)), (0.01, (7, 1)), (0.75, (2, 6))]
 )

@@ -71,15 +71,6 @@ def test_no_prompt_is_read_twice(grid, read):
         assert tokens < one.cost.tokens < 3 * tokens + 128 * shown
 
 
-def test_truncated_cells_count_their_own_prompts(grid):
-    grid = dataclasses.replace(grid, shots=(9,), regime="few-shot")
-    grid_lib.run(grid)
-    found = {one.method: one for one in records.read_all(folder(grid)) if one.seed == 1}
-    assert 0 < found["icl"].truncated_prompts <= found["icl"].prompts == 11
-    assert found["knn"].truncated_prompts == 0 and found["knn"].prompts == 16 + 11
-    assert found["icl"].lm_tokens > 0 and found["knn"].demo_shots == 1
-
-
 def test_where_nothing_is_left_in_context_learning_is_used_again(grid):
     grid = dataclasses.replace(grid, shots=(1,), seeds=(1,), regime="few-shot")
     grid_lib.run(grid)

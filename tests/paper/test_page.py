@@ -71,26 +71,12 @@ def test_tables_of_experiments_and_of_any_records_are_printed(make_record, tmp_p
     assert text in printed and ("| ---: |" in printed) == (form == "markdown")
 
 
-def test_the_same_records_give_the_same_page(make_record, tmp_path):
-    for seed in (1, 2):
-        made = make_record("few_shot", "trec", "knn", 8, seed, model="tiny", cell={"regime": "few-shot"})
-        records.write(tmp_path / "results" / "few_shot", made)
-    settings = grids.ReportSettings(records=str(tmp_path / "results"), output=str(tmp_path / "page"))
-    path, texts = tmp_path / "page" / "index.html", []
-    for _ in range(2):
-        assert page.run(settings) == f"page: {path}"
-        texts.append(path.read_text(encoding="utf-8"))
-    assert texts[0] == texts[1]
-    assert "a reference only" in texts[0] and 'class="within"' not in texts[0]
-
-
 @pytest.mark.parametrize(
     ("place", "content", "message"),
     [
         ("", "", "no such folder of results"),
         ("results/notes.txt", "", "no results: records are expected in a folder of it named sst2"),
         ("results/few_shot/a.json", '{"a": 1}', "a.json: not a record"),
-        ("results/few_shot/a.json", '{"format": 1}', "a.json: a record of format 1; this version reads format"),
         ("results/max_shots/max_shots.json", '{"rows": [{"task": "mr"}]}', "max_shots.json: no task statistics: rows"),
         ("results/any.json", "", "use --format=text"),
         ("results/distance/a.json", "few_shot", "a record of 'few_shot'"),

@@ -52,14 +52,3 @@ def test_differences_of_some_records_mark_their_cells(run):
     assert differences.marks(results.frame([other])) == (*options, "1 of 10 seeds")
     assert "2 of 10 seeds" in differences.common
     assert differences.marks(results.frame([plain])) == ("1 of 10 seeds",)
-
-
-def test_the_shipped_direction_is_not_a_difference(run):
-    direction = "kNN Prompting: distance = forward instead of released"
-    assert found([run("knn", options={"distance": "forward"}.items())]).common[-2:] == [direction, "1 of 10 seeds"]
-    assert not any("distance" in text for text in found([run("knn")]).common)
-
-
-def test_a_bound_that_is_searched_for_once_has_all_its_seeds(make_record):
-    records = [make_record("upper_bound", "mr", "demonstration_upper_bound", 1024, 1)]
-    assert found(records).marks(results.frame(records)) == ()

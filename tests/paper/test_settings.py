@@ -13,11 +13,8 @@ from knnprompt_jax.settings import grids
     [
         ({"tasks": ("mr", "poems")}, "unknown task 'poems'; choose from sst2"),
         ({"methods": ("icl", "bert")}, "unknown method 'bert': choose from icl"),
-        ({"direction": "sideways"}, "direction='sideways': choose from forward, released"),
         ({"shares": (0.25, 0.75)}, "shares=.*: at most 0.5 is allowed"),
-        ({"prior_settings": ("A", "D")}, "choose from A, B, C"),
         ({"shard": "9/8"}, "--shard=9/8: write it as i/n with i from 1 to n"),
-        ({"shard": "0/8"}, "--shard=0/8"),
         ({"shard": "half"}, "--shard=half"),
     ],
 )

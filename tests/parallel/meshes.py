@@ -104,11 +104,7 @@ def check_stores(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray]
     for kind in store_lib.KINDS:
         options, classes_N = stores.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4
         store = store_lib.build(options, "", model.head, anchors, classes_N, small.LABEL_IDS)
-        share = -(-NUM_ANCHORS // model.mesh.size)
-        for array in jax.tree.leaves(store.anchors):
-            starts = sorted(shard.index[0].start or 0 for shard in array.addressable_shards)
-            assert starts == list(range(0, share * model.mesh.size, share)), (kind, starts)
-            assert {len(shard.data) for shard in array.addressable_shards} == {share}
+        saved_stores.check_places(store, model.mesh)
         everything = store.search(queries, search.SearchOptions(NUM_ANCHORS))
         np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
         np.testing.assert_array_equal(everything.labels_Qk, everything.indices_Qk % 4)

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 
 from knnprompt_jax import lm, parallel
 from knnprompt_jax.models import checkpoints, decoder, registry, sharding
 from knnprompt_jax.prompts import layout, packing
+from tests import random_weights
 
 # One vocabulary splits eight ways, the other not at all.
 MODELS = {
@@ -36,11 +36,7 @@ LABEL_IDS = [183, 138, 93, 198]
 
 def make_decoder(name: str) -> decoder.Decoder:
     """Return a decoder with large weights: its distributions are peaked and depend on the whole text."""
-    model, rng = decoder.Decoder(registry.config_from_hf(MODELS[name]), nnx.Rngs(0)), np.random.default_rng(0)
-    for path, leaf in nnx.to_flat_state(nnx.state(model)):
-        noise = rng.normal(size=leaf.shape).astype(np.float32)
-        leaf.set_value(1 + 0.3 * noise if path[-1] == "scale" else (0.5 if len(path) == 1 else 0.25) * noise)
-    return model
+    return random_weights.make(registry.config_from_hf(MODELS[name]), 0, (0.3, 0.5, 0.25))
 
 
 def loaded(

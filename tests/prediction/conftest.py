@@ -5,13 +5,10 @@ import pathlib
 
 import pytest
 
-import knnprompt_jax as kp
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.classifier.estimator import KNNPrompting
 from knnprompt_jax.tasks import catalogue
-
-SHOTS = 5
 
 
 @pytest.fixture(scope="session")
@@ -22,12 +19,8 @@ def rows() -> list[dict]:
 
 
 @pytest.fixture(scope="session")
-def classifier() -> KNNPrompting:
-    text = (catalogue.demo_folder() / "train.jsonl").read_text(encoding="utf-8")
-    train = [json.loads(line) for line in text.splitlines()]
-    task = catalogue.get("demo")
-    few = [row for label in task.labels for row in [row for row in train if str(row["label"]) == label][:SHOTS]]
-    return KNNPrompting(kp.demo_model("tiny"), task, demo_shots=1).fit(few, [row["label"] for row in few])
+def classifier(demo_classifier: KNNPrompting) -> KNNPrompting:
+    return demo_classifier
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,7 @@
 
 import csv
 import json
-import os
-import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,9 +10,8 @@ import pytest
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.prediction import job
 from knnprompt_jax.settings import commands
+from tests import processes
 from tests.prediction.conftest import failure
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -37,11 +32,6 @@ def settings(store, table, output, **options):
 def labels(output):
     records = [json.loads(line) for line in output.read_text().splitlines()]
     return {record["row"]: record["label"] for record in records}
-
-
-def start(code, *options, **how):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, *code, *options], cwd=ROOT, env=environment, **how)
 
 
 @pytest.mark.usefixtures("loaded")
@@ -71,7 +61,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(store, table, tmp_path):
     whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
     job.run(settings(store, table, whole))
     places = (f"--store={store}", f"--input={table}", f"--output={killed}")
-    process = start(["experiments/predict.py"], *places, "--characters=1500")
+    process = processes.start("experiments/predict.py", *places, "--characters=1500")
     progress = tmp_path / ".killed.csv.progress"
     while not progress.exists() and process.poll() is None:
         time.sleep(0.01)
@@ -144,12 +134,10 @@ def test_pipes(store, table, tmp_path):
     lines.write_text("one line of text\n" * 20_000)
     options = [f"--store={store}", "--input=-", "--format=txt", "--output=-"]
     with lines.open("rb") as file:
-        process = start(
-            ["experiments/predict.py"], *options, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        process = processes.start("experiments/predict.py", *options, stdin=file)
         first = json.loads(process.stdout.readline())
         process.stdout.close()
-        told = process.stderr.read().decode()
+        error = process.stderr.read()
         assert process.wait() == 0
     assert first["row"] == 0 and len(first["neighbours"]) == 3
-    assert "rror" not in told
+    assert "rror" not in error

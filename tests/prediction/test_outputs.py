@@ -23,23 +23,6 @@ def unfinished(output, examples=ROWS, source="rows.csv"):
     return list(output.unfinished(functools.partial(iter, examples), source))
 
 
-@pytest.mark.parametrize("torn", [b"", b"tw", b"two\n"], ids=["before", "within", "after"])
-def test_a_batch_without_a_note_is_written_again(path, torn):
-    """The process dies before, within and after writing a batch, and before the note of it."""
-    first = outputs.FileOutput(path, PLAN)
-    first.kept = ("id", "a b")
-    first.write(b"one\n", ROWS[:3])
-    with (path.parent / ".out.jsonl.writing").open("ab") as file:
-        file.write(torn)
-    output = outputs.FileOutput(path, PLAN)
-    assert (unfinished(output), output.kept) == (ROWS[3:], ("id", "a b"))
-    output.write(b"two\n", ROWS[3:5])
-    assert not path.exists() and unfinished(outputs.FileOutput(path, PLAN)) == ROWS[5:]
-    output.finish()
-    assert [one.name for one in path.parent.iterdir()] == ["out.jsonl"] and path.read_bytes() == b"one\ntwo\n"
-    assert failure(outputs.FileOutput, path, PLAN) == f"{path}: exists already; choose another file, or --overwrite it"
-
-
 @pytest.mark.parametrize("bad", [None, 1])
 def test_other_rows_are_refused_or_begin_anew(path, bad):
     """A row that was bad, and so left out, counts as another row where it is good."""
@@ -51,12 +34,6 @@ def test_other_rows_are_refused_or_begin_anew(path, bad):
     piped = outputs.FileOutput(path, PLAN, overwrite=True)
     assert failure(unfinished, piped, ROWS[1:], "-").startswith("-: its first 3 rows")
     assert unfinished(outputs.FileOutput(path, PLAN, overwrite=True), ROWS[1:]) == ROWS[1:]
-    assert not list(path.parent.iterdir())
-
-
-def test_a_run_that_died_before_its_first_note_starts_anew(path):
-    (path.parent / ".out.jsonl.writing").write_bytes(b"half a l")
-    outputs.FileOutput(path, PLAN)
     assert not list(path.parent.iterdir())
 
 
@@ -72,6 +49,11 @@ def test_a_run_with_another_plan_is_refused_or_dropped(path):
     assert outputs.FileOutput(path, PLAN, overwrite=True).num_rows == 0 and not list(path.parent.iterdir())
 
 
+def test_two_runs_exclude_each_other(path):
+    with outputs.opened(str(path), PLAN), pytest.raises(errors.UserError, match="another process is writing to it"):
+        outputs.opened(str(path), PLAN).__enter__()
+
+
 @pytest.mark.parametrize("note", ["{", "[" * 10**5, "[]", "null", json.dumps({"plan": PLAN}), None])
 def test_damaged_runs_are_refused(path, note):
     """A note that is none, or fewer bytes than it counts."""
@@ -83,15 +65,3 @@ def test_damaged_runs_are_refused(path, note):
         progress.write_text(note)
     message = failure(outputs.FileOutput, path, PLAN)
     assert message == f"{path}: an unfinished run is damaged: remove {draft} and {progress} to start anew"
-
-
-def test_a_run_that_died_when_everything_was_finished(path):
-    with outputs.opened(str(path), PLAN) as output:
-        output.write(b"one\n", ROWS[:3])
-        note = (path.parent / ".out.jsonl.progress").read_bytes()
-        with pytest.raises(errors.UserError, match="another process is writing to it"), outputs.opened(str(path), PLAN):
-            pass
-        output.finish()
-    (path.parent / ".out.jsonl.progress").write_bytes(note)
-    assert "exists already" in failure(outputs.FileOutput, path, PLAN)
-    assert [left.name for left in path.parent.iterdir()] == ["out.jsonl"]

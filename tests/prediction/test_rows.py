@@ -101,10 +101,3 @@ def test_a_single_text(task, text, expected):
     else:
         with pytest.raises(errors.UserError, match=expected):
             rows.of_text(task, text)
-
-
-@pytest.mark.parametrize(("empty", "expected"), [("allow", ["a | ", "b | c"]), ("skip", ["b | c"])])
-def test_rows_with_empty_fields(tmp_path, empty, expected):
-    path = tmp_path / "rows.csv"
-    path.write_text("first,second\na,\nb,c\n")
-    assert texts(dataclasses.replace(TWO, empty=empty), str(path)) == expected

@@ -2,11 +2,9 @@
 
 import hypothesis
 import numpy as np
-import pytest
 from hypothesis import strategies
 
 from knnprompt_jax.prompts import alone, layout, packing
-from tests.prompts import test_layout
 
 DEMONSTRATIONS = (3, 1, 4, 1, 5)
 TEXTS = strategies.lists(strategies.lists(strategies.integers(1, 5), min_size=1, max_size=40), min_size=1, max_size=20)
@@ -53,17 +51,3 @@ def test_a_prompt_that_does_not_begin_with_the_demonstrations_has_no_prefix():
     prompts = alone.arrange(layout.Prompts((group,), 2, num_truncated=2, demonstrations=DEMONSTRATIONS))
     assert [(len(group.prefix_P), group.index.tolist()) for group in prompts.groups] == [(0, [0]), (0, [1])]
     assert [alone.shape(group, 2560).width for group in prompts.groups] == [16, 128] and prompts.num_truncated == 2
-
-
-@pytest.mark.parametrize("tokenize", [test_layout.characters, test_layout.with_start, test_layout.joining])
-def test_the_prefix_is_the_demonstrations_whatever_the_texts_share(tokenize):
-    """Two queries that begin alike share more than demonstrations; arranged, they lie as each does in a batch of its own."""
-    task, shown = test_layout.TASK, test_layout.DEMONSTRATIONS
-    each = [layout.lay_out(task, shown, [query], tokenize, 1000) for query in test_layout.QUERIES]
-    together = alone.arrange(layout.lay_out(task, shown, test_layout.QUERIES, tokenize, 1000))
-    assert sequences(together) == [sequences(prompts)[0] for prompts in each]
-    for place, prompts in enumerate(each):
-        [group] = alone.arrange(prompts).groups
-        [found] = [other for other in together.groups if place in other.index]
-        np.testing.assert_array_equal(found.prefix_P, group.prefix_P)
-        assert alone.shape(found, 512) == alone.shape(group, 512)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.models import head as head_lib
@@ -35,13 +36,6 @@ def texts(families, limit=10**6):
             yield np.concatenate([family.prefix_P, context, target])[-limit:], len(target)
 
 
-def log_softmax(logits_TV):
-    """In float64, straight from the definition."""
-    logits_TV = np.asarray(logits_TV, np.float64)
-    logits_TV = logits_TV - logits_TV.max(-1, keepdims=True)
-    return logits_TV - np.log(np.exp(logits_TV).sum(-1, keepdims=True))
-
-
 def plain(log_probabilities, texts):
     """log p of each text's last tokens; `log_probabilities` gives [T, V] of a whole sequence."""
     found = []
@@ -59,7 +53,7 @@ def read_by(model):
     def log_probabilities(tokens):
         padded_T = np.pad(tokens, (0, -len(tokens) % 77))
         hidden_TE = read(jnp.asarray(padded_T)[None])[0, : len(tokens)]
-        return log_softmax(np.asarray(hidden_TE, np.float64) @ head_VE.T)
+        return special.log_softmax(np.asarray(hidden_TE, np.float64) @ head_VE.T, axis=-1)
 
     return log_probabilities
 
@@ -142,7 +136,7 @@ def test_any_tile(tile, scale):
     h_JE = rng.normal(size=(23, 17)).astype(np.float32)
     head_VE = (scale * rng.normal(size=(211, 17))).astype(np.float32)
     head_VE[:, 3] -= 40 * scale  # All logits far from 0, as those of trained models are.
-    want_JV = log_softmax(h_JE.astype(np.float64) @ head_VE.T.astype(np.float64))
+    want_JV = special.log_softmax(h_JE.astype(np.float64) @ head_VE.T.astype(np.float64), axis=-1)
     tokens_J = np.where(np.arange(23) % 3, np.arange(23) * 10 % 211, want_JV.argmax(-1))
     got_J, is_greatest_J = head_lib.Head(jnp.asarray(head_VE)).log_probabilities(h_JE, tokens_J, tile)
     np.testing.assert_allclose(got_J, want_JV[np.arange(23), tokens_J], rtol=1e-4, atol=1e-4 * scale)

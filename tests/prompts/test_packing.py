@@ -1,7 +1,5 @@
 """Packed rows hold every suffix whole and at its own positions, what neighbours begin with once; little room is left over."""
 
-import dataclasses
-
 import hypothesis
 import numpy as np
 import pytest
@@ -100,25 +98,6 @@ def test_what_suffixes_begin_with_is_packed_once():
         packed = packing.pack(group, packing.choose_shape([group], 1024))
         assert_packs(group, packed)
         assert packed.num_tokens == 5 + 3 + 2 and packed.shape.rows == 1
-
-
-@pytest.mark.parametrize("step_tokens", [1, 257, 100_000])
-def test_several_tokens_of_a_suffix_are_read(step_tokens):
-    """The last ones, in order, each in the slot after the one before it."""
-    lengths = [1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 128] * 3
-    reads = [1 + place % length for place, length in enumerate(lengths)]
-    group = dataclasses.replace(make_group(lengths, prefix_length=31), reads_N=np.array(reads))
-    shape = packing.choose_shape([group], step_tokens)
-    packed = packing.pack(group, shape)
-    read_tokens = packed.tokens_TBS.reshape(packed.num_steps, -1)
-    used = []
-    for prompt, (suffix, count) in enumerate(zip(group.suffixes, reads, strict=True)):
-        slots = np.arange(packed.slot_N[prompt] - count + 1, packed.slot_N[prompt] + 1)
-        step = slots // shape.reads
-        assert len(set(step)) == 1
-        np.testing.assert_array_equal(read_tokens[step, packed.read_positions_TJ.ravel()[slots]], suffix[-count:])
-        used += slots.tolist()
-    assert len(set(used)) == len(used) == sum(reads)
 
 
 LENGTHS = strategies.lists(strategies.integers(1, 300), min_size=1, max_size=40)

@@ -44,14 +44,6 @@ def test_another_model_is_a_reference_without_a_difference(make_record):
     assert "gpt2-xl (1.5B)'s: a reference only" in table.notes[0]
 
 
-def test_another_m_is_compared_with_the_table_that_has_it(make_record):
-    records = [make_record("low_resource", "mr", "knn", 64, seed, model="opt-6.7b") for seed in (1, 2)]
-    table = build(records, "low_resource", ("model", "method"))
-    assert table.headers == ("m", "Model", "Method")
-    assert row(table, "64", "opt-6.7b (6B)", "kNN Prompting")["MR"].difference is not None
-    assert row(table, "128", "opt-6.7b (6B)", "kNN Prompting")["MR"].ours is None
-
-
 @pytest.mark.parametrize(
     ("fields", "signs"),
     [
@@ -73,13 +65,6 @@ def test_the_papers_marks_of_truncated_prompts_are_shown():
     assert len(marked) == 27 and row(table, "16", "In-context learning")["SUBJ"].paper_shown == "75.5 ± 11.4 (†)"
     assert any(note.startswith("(†)") for note in table.notes)
     assert not any(note.startswith("(†)") for note in build([], "distance", ("method",)).notes)
-
-
-def test_an_average_needs_every_task_and_several_models_get_an_axis(make_record):
-    records = [make_record("few_shot", task, "knn", 8, 1) for task in ("mr", "cr")]
-    table = build([*records, make_record("few_shot", "cr", "knn", 8, 1, model="gpt2-large")], paper=published.empty())
-    assert (table.headers, table.columns) == (("Model", "m", "Method"), ("CR", "MR", "average"))
-    assert [row.cells[-1].ours is None for row in table.rows] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +120,3 @@ def test_a_pair_has_equal_rows_and_the_ms_of_both(make_record):
     # Seven rows are right with kNN Prompting only: p = 2 · 0.5⁷.
     cells = [paired([made(make_record, "knn", 1, right), made(make_record, "icl", 1, 8)]).cells for right in (15, 13)]
     assert [cell.marks for (cell,) in cells] == [(accuracies.SIGNIFICANT,), ()]
-
-
-def test_the_paired_average_is_over_tasks_seed_by_seed(make_record):
-    right = {("mr", 1): 15, ("mr", 2): 17, ("cr", 1): 19, ("cr", 2): 13}
-    records = [made(make_record, "knn", seed, count, task=task) for (task, seed), count in right.items()]
-    (row,) = paired([*records, *(made(make_record, "icl", seed, 11, task=task) for task, seed in right)]).rows
-    assert [cell.ours.mean for cell in row.cells] == pytest.approx([25, 25, 25])
-    stds = [np.std(pair, ddof=1) for pair in ([40, 10], [20, 30], [30, 20])]
-    assert [cell.ours.std for cell in row.cells] == pytest.approx(stds)

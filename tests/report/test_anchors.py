@@ -61,13 +61,6 @@ def test_suspects_are_led_by_another_class(anchors, has_probabilities):
     assert found.lead.is_monotonic_decreasing
 
 
-def test_pairs_contain_each_nearest_anchor_once_in_order(anchors):
-    found = anchors_lib.pairs(anchors)
-    expected = {tuple(sorted((one, int(anchors.near_Nk[one, 0])))) for one in range(N)}
-    assert sorted(zip(found["first"], found["second"], strict=True)) == sorted(expected)
-    assert found.distance.is_monotonic_increasing and not found.equal.any()
-
-
 def test_calibration_bins_by_the_probability_of_the_predicted_class():
     shares_NC = np.array([[1.0, 0.0], [0.6, 0.4], [0.45, 0.55], [0.68, 0.32], [0.0, 1.0]])
     bins = outcomes.calibration(np.array([0, 1, 1, 0, 0]), shares_NC, np.array([0, 0, 1, 0, 1]))

@@ -44,15 +44,6 @@ def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
     assert text.count("<script") == 2
 
 
-def test_the_page_shows_the_estimate_of_fit_until_anchors_change(classifier):
-    anchors, tuned = look.read(classifier), classifier.use(classifier.tune(ks=(3,)).choice)
-    shown = look._expectation(tuned.choice_, anchors)
-    assert tuned.choice_.estimate.words in shown and tuned.choice_.estimate.words in tuned.choice_.line
-    assert f"{100 * anchors.accuracy:.1f} % are right." in look._expectation(classifier.choice_, anchors)
-    tuned.remove([next(iter(tuned.anchors_))])
-    assert "are right, which flatters" in look._expectation(tuned.choice_, anchors)
-
-
 def test_equal_texts_are_listed_first_and_a_small_map_shows_some_anchors(classifier):
     with drawing.style():
         sections = {section.name: section for section in look.build(look.read(classifier), points=13)}

@@ -4,7 +4,6 @@ import collections
 import html.parser
 import json
 import re
-import xml.etree.ElementTree
 
 import numpy as np
 import pytest
@@ -69,30 +68,3 @@ def test_any_number_of_rows_has_a_map_within_its_frame(count):
         places_N2 = maps.places(features_NE)
         assert places_N2.shape == (count, 2)
         assert np.all((places_N2 > 0) & (places_N2 < maps.SIZE))
-
-
-@pytest.mark.parametrize("count", [2, 8, 11, 150])
-def test_points_have_the_mark_and_colour_of_their_label_alone(count):
-    labels = tuple(f"label {number}" for number in range(count))
-    points = [maps.Point("anchor", label) for label in labels]
-    points += [maps.Point("row", label, labels[1], "", ((0, 0.5),)) for label in labels]
-    text = render(maps=(maps.Map("", "", labels, tuple(points), np.arange(2.0 * len(points)).reshape(-1, 2)),))
-    start = text.index('<svg class="points"')
-    svg = text[start : text.index("</svg>", start) + 6]
-    drawn = [group for group in xml.etree.ElementTree.fromstring(svg) if "point" in group.get("class").split()]
-    marks = [(group[0].get("d"), group.get("style")) for group in drawn]
-    assert marks[:count] == marks[count:] and len(set(marks)) == count
-    assert len({shape for shape, _ in marks[:8]}) == min(count, 8), "eight classes need no colours"
-    kinds = [group.get("class").removeprefix("point ") for group in drawn]
-    assert kinds == ["anchor"] * count + ["right" if label == labels[1] else "wrong" for label in labels]
-
-
-def test_a_matrix_has_shares_of_its_rows_and_none_in_an_empty_row():
-    text = render(matrices=(Matrix("", ("a", "b", "c"), ((1, 1, 2), (0, 0, 0), (0, 7, 0))),))
-    assert re.findall(r"--share:(\d+)\"", text) == ["25", "25", "50", "0", "0", "0", "0", "100", "0"]
-
-
-def test_long_texts_are_cut_with_a_mark_and_make_a_listing_wide():
-    assert maps.shorten("x" * 1_000_000).endswith("… (1,000,000 characters)")
-    assert maps.shorten("x" * 700) == "x" * 700
-    assert [Listing("", ("a", "b"), ((("x" * length), "y"),)).is_wide for length in (40, 41)] == [False, True]

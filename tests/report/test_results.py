@@ -38,14 +38,3 @@ def test_the_best_template_is_the_best_over_seeds(make_record):
     )
     assert results.settle_templates(frame).accuracy.tolist() == pytest.approx([80, 80])
     assert results.with_best_template_per_seed(frame).accuracy.tolist() == pytest.approx([90, 90])
-
-
-def test_a_search_says_how_many_prompts_equal_the_best(make_record):
-    made = make_record("upper_bound", "mr", "demonstration_upper_bound", 8, 1, candidates=(0.5, 0.75, 0.75, 0.25))
-    assert results.accuracy(results.frame([made])).note == "500 ‰"
-
-
-def test_methods_without_anchors_fill_the_context(make_record):
-    places = [("icl", "few-shot"), ("icl", "full"), ("demonstration_upper_bound", "full"), ("knn", "full")]
-    records = [make_record("distance", "mr", method, 16, 1, cell={"regime": regime}) for method, regime in places]
-    assert results.frame(records).m.tolist() == [16, results.FILLS_CONTEXT, results.FILLS_CONTEXT, 16]

@@ -1,7 +1,6 @@
 """Changes that are repeated after they died: what is done already is not done again, and links to folders stay links."""
 
 import dataclasses
-import os
 import pathlib
 import shutil
 
@@ -118,39 +117,12 @@ def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
     assert change(job, **changes).notes[-1] == "1 of the 1 rows to append were added already"
 
 
-def test_a_link_stays_one_when_its_classifier_is_fitted_changed_and_overwritten(job, tmp_path):
-    target, link = tmp_path / "elsewhere" / "store", tmp_path / "link"
-    target.parent.mkdir()
-    os.rename(job.store, target)
-    link.symlink_to(target, target_is_directory=True)
-    linked = dataclasses.replace(job, store=str(link))
-    count = len(ids(linked))
-    assert fitting.run(linked).statistics.prompts == 0, "it is fitted already"
-    change(linked, append=str(tmp_path / "more.csv"))
-    kp.load(link).save(link, overwrite=True)
-    fitting.run(dataclasses.replace(linked, overwrite=True, seed=2))
-    assert link.is_symlink() and link.resolve() == target and len(ids(linked)) == count
-    assert [path.name for path in target.parent.iterdir()] == ["store"]
-
-
-def test_a_link_to_nothing_is_reported(job, tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "gone")
-    linked = dataclasses.replace(job, store=str(tmp_path / "link"))
-    for run in (lambda: fitting.run(linked), lambda: change(linked, append="more.csv")):
-        with pytest.raises(errors.UserError, match="gone") as caught:
-            run()
-        assert "\n" not in str(caught.value)
-    assert not (tmp_path / "gone").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"seed": 1}, "--seed: has no effect with --append"),
-        ({"rule": "knn"}, "--rule: has no effect with --append"),
         ({"datastore": StoreOptions(kind="dense")}, "--datastore: has no effect with --append"),
         ({"dtype": "bfloat16"}, "--dtype=bfloat16: .* was made with dtype=float32"),
-        ({"deterministic": True}, "--deterministic=True: .* was made with deterministic=False"),
         ({"model": "tiny"}, "made with another model"),
     ],
 )

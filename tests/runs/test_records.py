@@ -1,7 +1,6 @@
 """Records: whole or not at all, and foreign files refused."""
 
 import dataclasses
-import pathlib
 import types
 
 import pytest
@@ -53,15 +52,6 @@ def test_foreign_files_are_refused_with_the_reason(content, message, tmp_path):
     (tmp_path / "file.json").write_text(content)
     with pytest.raises(errors.UserError, match=message):
         records.read(tmp_path / "file.json")
-
-
-def test_a_failed_write_leaves_the_earlier_record(record, tmp_path, monkeypatch):
-    path = records.write(tmp_path, record)
-    before = path.read_text()
-    monkeypatch.setattr(pathlib.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(errors.UserError, match="disk full"):
-        records.write(tmp_path, record)
-    assert path.read_text() == before
 
 
 def test_all_records_of_a_folder_are_read_in_the_order_of_their_names(record, tmp_path):

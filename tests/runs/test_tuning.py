@@ -2,11 +2,7 @@
 
 import csv
 import json
-import os
-import pathlib
 import shlex
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +12,7 @@ from knnprompt_jax.classifier import trials
 from knnprompt_jax.runs import fitting, tuning
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks.task import Example
+from tests import processes
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "it snows", "are you"]
 LABELS = [0] * 5 + [0, 1, 1, 1, 0, 1, 0, 1]
@@ -43,9 +40,7 @@ def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same
     assert "TF-IDF, logistic regression" in summary and f"to use it: {done.command}" in summary
     accuracy = done.tuning.baselines["most common class"]
     assert accuracy.standard_error == pytest.approx(np.sqrt(13 / 26 * 13 / 26 / 24), rel=1e-6), "of 24 rows"
-    command = [sys.executable, "-m", "knnprompt_jax", *shlex.split(done.command)[1:]]
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(kp.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    processes.run("-m", "knnprompt_jax", *shlex.split(done.command)[1:], cwd=tmp_path)
     fitted = kp.load(tmp_path / "my_classifier")
     assert fitted.task.fields == ("what",) and fitted.rule_.rule == done.tuning.choice.rule.rule
     examples = [Example({"what": what}, who, row) for row, (what, who, _) in enumerate(rows)]

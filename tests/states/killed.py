@@ -4,19 +4,19 @@ import pathlib
 import sys
 
 import numpy as np
-from flax import nnx
 
 from knnprompt_jax import lm, states
-from knnprompt_jax.models import decoder, registry
+from knnprompt_jax.models import registry
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.states import reading
+from tests import random_weights
 
 NUM_PROMPTS = 101
 
 
 def make_model(deterministic: bool = False) -> lm.LanguageModel:
     sizes = {"vocab_size": 211, "n_embd": 30, "n_layer": 2, "n_head": 5, "n_inner": 41, "n_positions": 101}
-    model = decoder.Decoder(registry.config_from_hf({"model_type": "gpt2", **sizes}), nnx.Rngs(0))
+    model = random_weights.make(registry.config_from_hf({"model_type": "gpt2", **sizes}), 0, (0.02, 0.1, 0.1))
     return lm.LanguageModel(model, range(211), fingerprint="f", step_tokens=256, deterministic=deterministic)
 
 

@@ -37,11 +37,6 @@ def test_rows_are_found_by_others_in_any_order(tmp_path):
     np.testing.assert_array_equal(found_nF, rows_NF[[4, 1, 1]])
 
 
-def test_an_empty_cache_makes_no_folder(tmp_path):
-    is_cached_N, found_nF = cache_in(tmp_path).find(made(3)[0], WIDTH)
-    assert not is_cached_N.any() and found_nF.shape == (0, WIDTH) and not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
 def test_a_flipped_bit_anywhere_is_refused(tmp_path, known):
     """The rows that come back are those that were kept, or none."""

@@ -1,10 +1,6 @@
 """Reading prompts: each once, none that the cache holds, the same bits after a kill."""
 
-import os
-import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import jax
@@ -14,9 +10,9 @@ import pytest
 from knnprompt_jax import lm, states
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.states import reading
+from tests import processes
 from tests.states import killed
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS = [[5, 6, 7], [5, 8], [9] * 40, [5, 6, 1, 2, 3], [4]]
 
 
@@ -69,10 +65,6 @@ def test_equal_prompts_are_read_once(model, tmp_path, cached):
     check_close(got, states.read(model, prompts_of(TOKENS, (7,)))[places])
 
 
-def test_no_prompts(model):
-    assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts((), 0)))] == [0, 0]
-
-
 def test_another_model_finds_nothing(tmp_path):
     cache = states.Cache(tmp_path, 2**20)
     for changes in ({}, {"fingerprint": "g"}, {"dtype": "bfloat16"}, {"deterministic": True}):
@@ -116,10 +108,8 @@ def test_chunks_and_one_pass_agree(model, whole):
 
 def test_killed_at_random_moments_it_ends_with_the_same_bits(model, whole, tmp_path):
     rng, folder = np.random.default_rng(11), tmp_path / "states"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     for least in (1, 4):
-        command = [sys.executable, str(ROOT / "tests" / "states" / "killed.py"), str(folder)]
-        process = subprocess.Popen(command, env=environment)
+        process = processes.start("tests/states/killed.py", folder)
         while len(list(folder.glob("*.npz"))) < least:
             assert process.poll() is None
             time.sleep(0.001)
@@ -171,3 +161,7 @@ def test_a_deterministic_model_gives_the_same_bits_in_any_chunks(tmp_path):
     expected = states.read(model, killed.make_prompts())
     assert bits(killed.read(tmp_path, model)) == bits(expected)
     assert bits(states.read(model, killed.make_prompts(), repeated=True)) == bits(expected)
+
+
+def test_no_prompts(model):
+    assert [len(leaf) for leaf in jax.tree.leaves(states.read(model, layout.Prompts((), 0)))] == [0, 0]

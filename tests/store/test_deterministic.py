@@ -1,10 +1,6 @@
 """Distances of a deterministic store depend on no other query or anchor and on no placement, to the bit."""
 
 import dataclasses
-import os
-import pathlib
-import subprocess
-import sys
 
 import hypothesis
 import numpy as np
@@ -12,8 +8,8 @@ import pytest
 from hypothesis import strategies
 
 from knnprompt_jax.store import search
+from tests import processes
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANCHORS, QUERIES = 211, 53
 
 
@@ -77,11 +73,7 @@ def test_host_memory_and_its_bound_count_neither(steady, whole, kind):
 @pytest.mark.long
 def test_the_number_of_data_shards_does_not_count():
     """States and distances of both kinds of store are equal on meshes with the same number of model shards."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
-    program = [sys.executable, str(ROOT / "tests" / "parallel" / "deterministic.py")]
-    run = subprocess.run(program, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    printed = {tuple(line.split()[:2]): line.split()[2:] for line in run.stdout.splitlines()}
+    out, _ = processes.run("tests/parallel/deterministic.py", devices=4)
+    printed = {tuple(line.split()[:2]): line.split()[2:] for line in out.splitlines()}
     assert printed["1", "1"] == printed["2", "1"] == printed["4", "1"] and printed["1", "2"] == printed["2", "2"]
     assert len(printed["1", "1"]) == 5

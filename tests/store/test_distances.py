@@ -12,14 +12,6 @@ from knnprompt_jax.store import distances, representations
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
-PAIRS = [("forward", "released"), ("partial", "partial_released"), ("partial_raw", "partial_raw_released")]
-
-
-@pytest.mark.parametrize("forward, released", [*PAIRS, ("hidden", "hidden")])
-def test_turning_keeps_what_is_compared(forward, released):
-    for name in (forward, released):
-        assert distances.turned(name, "forward") == forward and distances.turned(name, "released") == released
-
 
 def test_a_new_distance_is_one_object(world, monkeypatch):
     """Dense stores search by it; factored ones, which have no inner product for it, refuse it."""

@@ -1,12 +1,11 @@
 """The factored store against float64: divergences, neighbours, and all that reads the same states."""
 
-import jax
 import numpy as np
 import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import distances, kernel, placement, search
+from knnprompt_jax.store import kernel, search
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
@@ -73,27 +72,6 @@ def test_neither_kind_nor_place_changes_a_prediction(decoded, direction):
         assert len(set(dense.tolist())) > 1
         for predicted in factored:
             np.testing.assert_array_equal(predicted, dense)
-
-
-def test_memory_of_an_anchor(world, store, dense_store):
-    vocabulary, width = world.head.rows_VE.shape
-    forward = world.build("factored", "forward")
-    assert dense_store.bytes_per_anchor == 4 * vocabulary
-    assert forward.bytes_per_anchor == 4 * (width + 1)
-    assert store.bytes_per_anchor == world.build("factored", "released").bytes_per_anchor == 8 * (width + 1)
-    assert forward.nbytes == len(forward) * (4 * (width + 1) + 4)
-
-
-def test_released_queries_cost_nothing_over_the_vocabulary(world, store):
-    """The memory of a compiled query: only the forward direction needs that of a tile's logits."""
-
-    def temporary_bytes(direction):
-        queries = jax.jit(lambda states: store.codec.queries(states, distances.get(direction)))
-        return queries.lower(world.queries).compile().memory_analysis().temp_size_in_bytes
-
-    logits = 4 * min(placement.ROWS_PER_TILE, len(world.queries)) * len(world.head)
-    assert temporary_bytes("released") < logits / 10
-    assert temporary_bytes("forward") >= logits
 
 
 def test_the_released_direction_must_be_kept(world):

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import method, registry
@@ -24,7 +25,7 @@ def make(cap, shift=0.0, dtype=jnp.float32, error=0.0):
     hidden_NE[:, 0] = shift  # Moves all logits, as trained heads do.
     logits_NV = hidden_NE.astype(np.float64) @ np.asarray(head_VE, np.float64).T
     logits_NV = cap * np.tanh(logits_NV / cap) if cap else logits_NV
-    logp_NV = worlds.log_softmax(logits_NV)
+    logp_NV = special.log_softmax(logits_NV, axis=-1)
     log_z_N = (logits_NV - logp_NV)[:, 0].astype(np.float32) + error
     return head_lib.Head(head_VE, cap), lm.States(jnp.asarray(hidden_NE), jnp.asarray(log_z_N)), logp_NV
 

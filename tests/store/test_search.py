@@ -31,18 +31,6 @@ def test_little_memory_changes_no_result(world, store, on_host, direction):
     worlds.check_ranks(nearest.indices_Qk, world.distances(direction))
 
 
-def test_little_memory_means_blocks_and_transfers(world):
-    small = with_memory(world.build("dense"), 3.9)
-    plan = small.plan(len(world.queries), search.SearchOptions(5))
-    assert plan.queries_per_block < len(world.queries) and plan.anchors_per_transfer < len(small)
-    described = small.describe(len(world.queries), search.SearchOptions(5))
-    assert {name: described[name] for name in ("queries_per_block", "anchors_per_transfer", "anchors_per_tile")} == {
-        name: value for name, value in vars(plan).items() if "_per_" in name
-    }
-    sizes = {"kind": "dense", "placement": "host", "anchors": 211, "bytes": small.nbytes, "search_bytes": plan.nbytes}
-    assert described.items() >= sizes.items()
-
-
 @pytest.mark.parametrize("k", [1, 211])
 def test_more_neighbours_than_a_transfer_has_anchors(world, k):
     store = world.build("dense")

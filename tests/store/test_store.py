@@ -104,13 +104,6 @@ def test_a_dense_store_keeps_what_its_distance_compares(world, built_for, others
         world.search(store, 3)
 
 
-@pytest.mark.parametrize(
-    "distance, logit_cap, kind", [("released", None, "factored"), ("", None, "factored"), ("hidden", 3.0, "dense")]
-)
-def test_the_kind_that_suits(distance, logit_cap, kind):
-    assert store_lib.kind_of(stores.StoreOptions(), distance, logit_cap) == kind
-
-
 def test_host_memory_is_for_a_single_process(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     store_lib.check_processes(stores.StoreOptions())

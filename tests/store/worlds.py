@@ -1,11 +1,13 @@
 """Peaked distributions, as trained models have them, with the distances between them by NumPy in float64."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
 from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
@@ -19,16 +21,29 @@ SHIFT = -90.0  # Logits of trained models lie about here.
 MARGIN = 2e-4  # Float32 may mistake neighbours whose distances differ by less.
 
 
-def log_softmax(logits_NV: np.ndarray) -> np.ndarray:
-    shifted_NV = logits_NV - logits_NV.max(-1, keepdims=True)
-    return shifted_NV - np.log(np.exp(shifted_NV).sum(-1, keepdims=True))
-
-
 def divergences(direction: str, logp_QV: np.ndarray, logk_NV: np.ndarray) -> np.ndarray:
     """KL [Q, N] in nats."""
     if direction == "forward":
         return (np.exp(logp_QV) * logp_QV).sum(-1)[:, None] - np.exp(logp_QV) @ logk_NV.T
     return (np.exp(logk_NV) * logk_NV).sum(-1) - logp_QV @ np.exp(logk_NV).T
+
+
+def distances(
+    name: str,
+    h_QE: np.ndarray,
+    h_NE: np.ndarray,
+    logp_QV: np.ndarray,
+    logk_NV: np.ndarray,
+    label_ids: Sequence[int] = LABEL_IDS,
+) -> np.ndarray:
+    """Distances [Q, N] by their definition."""
+    if name == "hidden":
+        return np.linalg.norm(h_QE[:, None] - h_NE, axis=-1)
+    if name.startswith("partial"):
+        logp_QV, logk_NV = (each[:, label_ids] for each in (logp_QV, logk_NV))
+    if name in ("partial", "partial_released"):
+        logp_QV, logk_NV = (special.log_softmax(each, axis=-1) for each in (logp_QV, logk_NV))
+    return divergences("released" if name.endswith("released") else "forward", logp_QV, logk_NV)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +59,8 @@ class World:
 
     def distances(self, name: str) -> np.ndarray:
         """Distances [Q, N] in float64."""
-        if name == "hidden":
-            queries_QE, anchors_NE = (np.asarray(each.hidden_NE, np.float64) for each in (self.queries, self.anchors))
-            return np.linalg.norm(queries_QE[:, None] - anchors_NE, axis=-1)
-        log_probabilities = [self.logp_QV, self.logk_NV]
-        if name.startswith("partial"):
-            log_probabilities = [each[:, LABEL_IDS] for each in log_probabilities]
-        if name in ("partial", "partial_released"):
-            log_probabilities = [log_softmax(each) for each in log_probabilities]
-        return divergences("released" if name.endswith("released") else "forward", *log_probabilities)
+        h_QE, h_NE = (np.asarray(each.hidden_NE, np.float64) for each in (self.queries, self.anchors))
+        return distances(name, h_QE, h_NE, self.logp_QV, self.logk_NV)
 
     def build(self, kind: str, distance: str = "", rows: slice | np.ndarray = slice(None), **options: Any) -> Any:
         """A store of some of the anchors."""
@@ -110,6 +118,6 @@ def make_world(
 
 def _states(head_VE: np.ndarray, hidden_NE: np.ndarray) -> tuple[lm.States, np.ndarray]:
     logits_NV = hidden_NE.astype(np.float64) @ head_VE.T.astype(np.float64)
-    logp_NV = log_softmax(logits_NV)
+    logp_NV = special.log_softmax(logits_NV, axis=-1)
     log_z_N = (logits_NV - logp_NV)[:, 0]
     return lm.States(jnp.asarray(hidden_NE), jnp.asarray(log_z_N, jnp.float32)), logp_NV

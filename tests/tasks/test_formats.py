@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import pathlib
 import re
 import tracemalloc
@@ -49,22 +48,13 @@ def test_cells_are_those_of_pandas(tmp_path, name, delimiter, encoding, end):
     assert read(path, given) == pandas_rows(path.read_bytes(), delimiter, given) == expected
 
 
-@pytest.mark.parametrize(("encoding", "word"), [("cp1252", "caf\u00e9"), ("shift_jis", "\u30c6\u30b9\u30c8")])
-def test_encodings(tmp_path, encoding, word):
-    (tmp_path / "rows.csv").write_bytes(f"text\n{word}\n".encode(encoding))
-    (tmp_path / "rows.jsonl").write_bytes(json.dumps({"text": word}, ensure_ascii=False).encode(encoding))
-    assert [read(tmp_path / f"rows.{kind}", encoding) for kind in ("csv", "jsonl")] == [[{"text": word}]] * 2
-
-
 @pytest.mark.parametrize(
     ("content", "encoding", "message"),
     [
         (b"text,label\na,x\ncaf\xe9,x\n", "utf-8", "csv:3: not UTF-8: byte 18 is 0xe9: invalid continuation byte"),
         (b"text,label\r\n" + b"\xc3\xa9" * 2**20 + b",x\r\n\xff,x", "utf-8", "csv:3: not UTF-8: byte 2097168 is 0xff"),
-        (b"text,label\na,x\n\xc3", "utf-8", "csv:3: not UTF-8: byte 15 is 0xc3: unexpected end of data"),
         (b"text,label\n", "utf-16", "csv:1: not UTF-16"),
         (b"text,label\n", "klingon", "encoding='klingon': unknown; choose utf-8"),
-        (b"text,label\n", "base64", "encoding='base64': unknown; choose utf-8"),
     ],
 )
 def test_bytes_that_are_no_text_are_refused_with_line_and_byte(tmp_path, content, encoding, message):
@@ -105,13 +95,11 @@ def test_rows_are_read_one_at_a_time(tmp_path):
     [
         ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', "rows.csv:4: the number of cells differs from the header's 2: 3"),
         ("rows.csv", 'text,label\nd,x\n"a\n\n\n', "rows.csv:3: not CSV: unexpected end of data"),
-        ("rows.csv", '\n"te"xt,label\ntext,label\n', "rows.csv:2: not CSV"),
         ("rows.csv", "", "rows.csv: it is empty; a header with the columns' names is needed"),
         ("rows.csv", "text,label,text\n", "rows.csv:1: the header has 'text' more than once: text, label, text"),
         ("rows.jsonl", '{"text": 1}\n\n{"text": \n', "rows.jsonl:3: not JSON"),
         ("rows.jsonl", '{"text": 1, "text": 2}\n', "rows.jsonl:1: not JSON: 'text' stands twice"),
         ("rows.jsonl", "[" * 10**5, "rows.jsonl:1: not JSON"),
-        ("rows.jsonl", "7" * 5000, "rows.jsonl:1: not JSON"),
         ("rows.jsonl", '"a"', "rows.jsonl:1: a JSON str, not an object"),
         ("rows.parquet", "PAR1 or so", "rows.parquet:1: not Parquet"),
         ("rows.doc", "a", "rows.doc: unknown kind of file; its name should end in .csv, .tsv, .jsonl, .txt, .parquet"),

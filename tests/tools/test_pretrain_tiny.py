@@ -1,12 +1,10 @@
-"""The pretraining script: an interrupted run resumes to the same model, and PyTorch computes the same loss."""
+"""The pretraining script: an interrupted run resumes to the same loss."""
 
 import json
 import pathlib
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 from knnprompt_jax import errors
 from knnprompt_jax.models import training
@@ -22,7 +20,7 @@ def run(folder: pathlib.Path, **changes) -> dict[str, float]:
     return pretrain_tiny.run(pretrain_tiny.parse([f"--{name}={value}" for name, value in values.items()]))
 
 
-def test_an_interrupted_run_resumes_and_pytorch_has_its_loss(tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_to_the_same_loss(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     documents = [" ".join(rng.choice(SENTENCES, 9)) for _ in range(311)]
     (tmp_path / "rows.txt").write_text(f"\n{pretrain_tiny.END_OF_TEXT}\n".join(documents))
@@ -36,15 +34,6 @@ def test_an_interrupted_run_resumes_and_pytorch_has_its_loss(tmp_path, monkeypat
         resumed["held_out_loss"] == pytest.approx(whole["held_out_loss"], abs=1e-5) and resumed["held_out_loss"] < 5.6
     )
     assert [json.loads(line)["step"] for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()] == [3, 5]
-    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out" / "model").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
-    held_out = [np.array([*tokenizer(text)["input_ids"], 280]) for text in documents[99::100]]
-    tokens = torch.tensor(pretrain_tiny.blocks(held_out, 37, 0, 0).astype(np.int64))
-    tokens = tokens[: len(tokens) // 3 * 3]
-    with torch.no_grad():
-        logits = model(tokens[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:]).item()
-    assert resumed["held_out_loss"] == pytest.approx(loss, abs=2e-4)
     with pytest.raises(errors.UserError, match="another run: n_embd=24, now 36"):
         run(tmp_path, width=36)
 

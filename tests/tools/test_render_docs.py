@@ -22,7 +22,9 @@ def test_the_pages_are_rendered_from_the_shipped_records(shipped):
     assert {path.name for path in rendered} == {"accuracy.md", "findings.md", "README.md"}
     for path, text in rendered.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python tools/render_docs.py"
-    assert render_docs.FIGURES["by_size"].exists() == (render_docs.FIGURES["by_size"].name in rendered[render_docs.DOCS / "accuracy.md"])
+    assert render_docs.FIGURES["by_size"].exists() == (
+        render_docs.FIGURES["by_size"].name in rendered[render_docs.DOCS / "accuracy.md"]
+    )
 
 
 def test_two_models_are_compared_on_the_tasks_that_both_have(shipped, tmp_path):

@@ -3,12 +3,10 @@
 import dataclasses
 import pathlib
 
-import pandas as pd
 import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiment, experiments
-from knnprompt_jax.paper.experiments import data_scaling
 from knnprompt_jax.report import published, results
 from knnprompt_jax.settings import grids
 
@@ -32,21 +30,6 @@ def test_an_experiment_declares_a_grid_and_is_documented(name, rows):
     for cell in cells:
         cell.options(settings)
     assert f"| `{name}` |" in (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
-
-
-def test_few_shots_of_one_task_hide_no_other_task():
-    few, full = (
-        pd.DataFrame(
-            [{"model": "m", "task": task, "method": method, "m": 8, "regime": regime} for task, method in places]
-        )
-        for regime, places in (
-            ("few", [("cb", "knn")]),
-            ("full", [("cb", "knn"), ("mr", "knn"), ("mr", "linear_probe"), ("mr", "icl")]),
-        )
-    )
-    joined = data_scaling.joined(few, full)[["task", "method", "regime"]]
-    expected = [("cb", "knn", "few"), ("mr", "knn", "full"), ("mr", "linear_probe", "full")]
-    assert list(joined.itertuples(index=False, name=None)) == expected
 
 
 def test_prior_reliance_is_averaged_over_tasks_as_in_the_paper(make_record):

@@ -1,0 +1,31 @@
+"""Programs in processes of their own, on CPUs."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def start(*command: Any, cwd: pathlib.Path = ROOT, devices: int = 0, **streams: Any) -> subprocess.Popen:
+    """Start Python with these arguments, perhaps with forced CPU devices; its streams are pipes."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    if devices:  # Compiling takes most of the time of small programs.
+        flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
+        environment["XLA_FLAGS"] = flags
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | {"text": True} | streams
+    return subprocess.Popen([sys.executable, *map(str, command)], cwd=cwd, env=environment, **streams)
+
+
+def finish(process: subprocess.Popen, status: int = 0) -> tuple[str, str]:
+    """Return what a process prints on its standard output and error; check its exit status."""
+    out, error = process.communicate()
+    assert process.returncode == status, (out, error)
+    return out, error
+
+
+def run(*command: Any, status: int = 0, **options: Any) -> tuple[str, str]:
+    """Run Python with these arguments and return what it prints."""
+    return finish(start(*command, **options), status)
