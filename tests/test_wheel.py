@@ -1,5 +1,6 @@
 """The wheel, in an environment of its own: from a table to answers in an empty folder, with nothing of the repository."""
 
+import csv
 import json
 import os
 import pathlib
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import venv
 
-import pandas as pd
 import pytest
 
 from knnprompt_jax.tasks import catalogue, sources
@@ -34,6 +34,18 @@ def tickets(split: str, classes: str) -> list[dict[str, str]]:
     """The demo's rows of some classes, with their words as labels."""
     rows = [row for row in sources.load_rows(TASK, split) if row.label in classes]
     return [{"text": row.fields["sentence"], "label": TASK.label_words[int(row.label)]} for row in rows]
+
+
+def write(path: pathlib.Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read(path: pathlib.Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
@@ -72,23 +84,23 @@ def knnprompt(folder: pathlib.Path, *arguments: str, status: int = 0) -> str:
 def test_the_job_of_a_support_desk(folder):
     """Tickets of five classes, one labelled wrongly, which is corrected; later a sixth class."""
     train, new = tickets("train", "01234"), tickets("train", "5")
-    pd.DataFrame([{**train[0], "label": train[1]["label"]}, *train[1:]]).to_csv(folder / "tickets.csv", index=False)
-    pd.DataFrame(tickets("dev_subsample", "01234")).to_csv(folder / "held_out.csv", index=False)
+    write(folder / "tickets.csv", [{**train[0], "label": train[1]["label"]}, *train[1:]])
+    write(folder / "held_out.csv", tickets("dev_subsample", "01234"))
     knnprompt(folder, "fit", "--train_file=tickets.csv", "--store=desk", "--model=tiny", "--demo_shots=0")
     knnprompt(folder, "look", "--store=desk", "--output=seen")
     assert (
         "suggested" in (folder / "seen" / "suggestions.csv").read_text() and (folder / "seen" / "index.html").exists()
     )
-    pd.DataFrame([{"id": "0", "label": train[0]["label"]}]).to_csv(folder / "corrected.csv", index=False)
+    write(folder / "corrected.csv", [{"id": "0", "label": train[0]["label"]}])
     knnprompt(folder, "fit", "--store=desk", "--relabel=corrected.csv")
     knnprompt(folder, "evaluate", "--store=desk", "--input=held_out.csv", "--output=measured")
     assert json.loads((folder / "measured" / "measures.json").read_text())["accuracy"] > 0.4
-    pd.DataFrame(new).to_csv(folder / "more.csv", index=False)
+    write(folder / "more.csv", new)
     assert new[0]["label"] in knnprompt(folder, "fit", "--store=desk", "--append=more.csv")
     asked = [{"number": f"Q-{place}", **row} for place, row in enumerate(tickets("dev_subsample", "012345"))]
-    pd.DataFrame(asked).to_csv(folder / "asked.csv", index=False)
+    write(folder / "asked.csv", asked)
     knnprompt(folder, "predict", "--store=desk", "--input=asked.csv", "--output=answers.csv", "--keep=number")
-    answers = pd.read_csv(folder / "answers.csv").to_dict("records")
+    answers = read(folder / "answers.csv")
     assert [row["number"] for row in answers] == [row["number"] for row in asked]
     right = {row["label"] for row, given in zip(answers, asked, strict=True) if row["label"] == given["label"]}
     assert right == set(TASK.label_words)
