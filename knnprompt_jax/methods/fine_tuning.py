@@ -271,19 +271,10 @@ _declare = functools.partial(
     by_name="it trains a model for each split: name the method to run it",
     sees="train",
     model_name=lambda settings: settings.model,
+    neutral_options=("checkpoints", "checkpoint_every"),
 )
 METHODS = (
     _declare("fine_tuning", "Fine-tuning, the run's model"),
-    _declare(
-        "fine_tuning_bert",
-        "Fine-tuning, BERT-large",
-        own_model=True,
-        printed_as=("BERT Large FT",),
-    ),
-    _declare(
-        "fine_tuning_gpt2",
-        "Fine-tuning, GPT-2 large",
-        own_model=True,
-        printed_as=("GPT Large FT",),
-    ),
+    _declare("fine_tuning_bert", "Fine-tuning, BERT-large", own_model=True, printed_as=("BERT Large FT",)),
+    _declare("fine_tuning_gpt2", "Fine-tuning, GPT-2 large", own_model=True, printed_as=("GPT Large FT",)),
 )

@@ -49,10 +49,7 @@ def run_chosen(context: method.Context, settings: Any) -> method.Prediction:
 
 
 def _declare(
-    name: str,
-    title: str,
-    fixed: Mapping[str, Any] = types.MappingProxyType({}),
-    printed_as: tuple[str, ...] = (),
+    name: str, title: str, fixed: Mapping[str, Any] = types.MappingProxyType({}), printed_as: tuple[str, ...] = ()
 ) -> method.Method:
     """Declare a variant; `fixed` are the options that its name sets."""
     distance = distances.get(fixed.get("distance") or methods.METHODS[name]().to_dict()["distance"])

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from absl import logging
 
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.methods import method, registry
+from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import shared
-from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
 
 
@@ -54,35 +53,15 @@ def _runs(
     split: splits.FewShotSplit,
     saved_digest: str,
 ) -> Iterator[run_lib.Run]:
-    problem = method.Problem(
-        rows.task,
-        split,
-        rows.evaluation,
-        model.tokenize,
-        label_token=settings.label_token,
-        truncation=settings.truncation,
-        logit_cap=model.config.logit_cap,
-    )
+    """Yield the run of each method that applies to a split; log which methods do not."""
+    problem = run_lib.problem_of(settings, rows.task, split, rows.evaluation, model)
     methods, left_out = registry.select(settings.method_names, problem)
     names_by_reason = collections.defaultdict(list)
     for name, reason in left_out.items():
         names_by_reason[reason].append(name)
     for reason, names in names_by_reason.items():
         logging.log_first_n(logging.WARNING, "left out: %s: %s", 100, ", ".join(names), reason)
-    compute, source = run_lib.compute_of(settings), run_lib.source_of(settings)
-    for chosen in methods:
-        options = getattr(settings.options, chosen.name)
-        chosen.prepare(problem, options)
-        if chosen.searches:
-            store_lib.kind_of(settings.datastore, "", problem.logit_cap)
-        yield run_lib.Run(
-            chosen.name,
-            chosen,
-            options,
-            problem,
-            model,
-            compute,
-            settings.datastore,
-            saved=saved_digest,
-            source=source,
-        )
+    for declared in methods:
+        options = getattr(settings.options, declared.name)
+        declared.prepare(problem, options)
+        yield run_lib.Run.of(settings, declared.name, declared, options, problem, model, saved=saved_digest)

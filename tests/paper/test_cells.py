@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.paper import cells, draws, experiments
+from knnprompt_jax.paper import cells, experiments
 from tests.paper.conftest import Settings
 
 
@@ -94,10 +94,10 @@ def test_the_upper_bound_is_searched_for_once(rows):
 
 def test_methods_that_train_their_own_model_see_no_demonstrations(rows):
     found = [(cell.method, cell.draw) for cell in cells_of(grid("fine_tuning", "fine_tuning_bert"), rows, 0)]
-    assert found == [("fine_tuning_bert", draws.Draw(1, shots, 0)) for shots in (4, 8)]
+    assert found == [("fine_tuning_bert", cells.Draw(1, shots, 0)) for shots in (4, 8)]
 
 
 @pytest.mark.parametrize("name", [name for name, one in registry.METHODS.items() if one.sees == "demonstrations"])
 def test_methods_that_see_demonstrations_alone_need_no_anchors(name):
     assert method.anchors not in registry.get(name).needs
-    assert not cells.GridCell(name, draws.Draw(1, 4, 4)).reuses_icl
+    assert not cells.GridCell(name, cells.Draw(1, 4, 4)).reuses_icl

@@ -6,7 +6,7 @@ import xml.etree.ElementTree
 import pytest
 
 from knnprompt_jax.paper import experiments
-from knnprompt_jax.paper.experiments import power_law
+from knnprompt_jax.paper.experiments import data_scaling
 from knnprompt_jax.report import drawing, figures, published, results
 
 pytestmark = pytest.mark.usefixtures("style")
@@ -91,6 +91,6 @@ def test_a_heatmap_shows_every_number_once(make_record):
 
 def test_a_law_is_drawn_beside_the_errors(make_record):
     records = [make_record("", "mr", "knn", m, 1) for m in (8, 32, 128)]
-    plot = figures.Plot("m", figures.SHOTS, law=power_law.fit)
+    plot = figures.Plot("m", figures.SHOTS, law=data_scaling.fit_power_law)
     (panel,) = figures.curves("", "", results.frame(records), published.empty(), plot).panels
     assert "error, %" in texts(panel) and "accuracy, %" not in texts(panel)

@@ -190,11 +190,7 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 LAYER = "layers.{layer}."
 SELF = LAYER + "self_attn."
-OUTSIDE_RULES = (
-    NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
-    *names.norm("norm", "final_norm"),
-    names.HEAD,
-)
+OUTSIDE_RULES = (NameRule("embed_tokens.weight", "tokens", "v e -> v e"), *names.norm("norm", "final_norm"), names.HEAD)
 NORM_RULES = (
     *names.norm(LAYER + "input_layernorm", "blocks.attention_norm"),
     *names.norm(LAYER + "post_attention_layernorm", "blocks.mlp_norm"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from knnprompt_jax.classifier import rules
 from knnprompt_jax.methods import knn, method, registry
-from knnprompt_jax.paper import cells, draws, experiment
+from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.report import figures
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
@@ -22,7 +22,7 @@ def _splits(
         names, settings.seeds, settings.demo_shots, settings.anchor_shots
     ):
         if demo_shots + anchor_shots <= most:
-            draw = draws.Draw(seed, demo_shots + anchor_shots, demo_shots)
+            draw = cells.Draw(seed, demo_shots + anchor_shots, demo_shots)
             yield cells.GridCell(name, draw, (("anchor_shots", anchor_shots),))
 
 
@@ -42,7 +42,7 @@ def _every_k(
     """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
     for cell in cells.regimes(settings, names, rows, most):
         if cell.method == _ANY_K.name:
-            for k in range(1, len(draws.split(rows, cell.draw).anchors) + 1):
+            for k in range(1, len(cells.split(rows, cell.draw).anchors) + 1):
                 yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
         else:
             yield cell
