@@ -11,7 +11,7 @@ from absl import logging
 from knnprompt_jax import files, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.base import Classifier
-from knnprompt_jax.evaluation import measures, sections
+from knnprompt_jax.evaluation import sections
 from knnprompt_jax.prediction import batches
 from knnprompt_jax.report import page
 from knnprompt_jax.settings import commands
@@ -23,7 +23,7 @@ from knnprompt_jax.tasks.task import Example
 class Evaluation:
     """The measures of a classifier, the rows in their order, and the path of the page or why there is none."""
 
-    measures: measures.Measures
+    measures: sections.Measures
     examples: Sequence[Example]
     page: pathlib.Path | str
 
@@ -61,7 +61,7 @@ def run(settings: commands.EvaluationSettings) -> Evaluation:
     return Evaluation(measured, examples, page.write(drawn, output))
 
 
-def measure(classifier: Classifier, examples: Sequence[Example]) -> measures.Measures:
+def measure(classifier: Classifier, examples: Sequence[Example]) -> sections.Measures:
     """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
     predicted, probabilities = [], []
     for batch in batches.ahead(batches.read(examples, classifier)):
@@ -71,7 +71,7 @@ def measure(classifier: Classifier, examples: Sequence[Example]) -> measures.Mea
         probabilities.append(np.asarray(predictions.probabilities, np.float64))
     labels = tuple(map(str, classifier.classes_.tolist()))
     p_QC, place = np.concatenate(probabilities), {label: index for index, label in enumerate(labels)}
-    return measures.Measures(
+    return sections.Measures(
         labels=labels,
         y_Q=np.array([place[example.label] for example in examples]),
         predicted_Q=np.array([place[str(label)] for label in predicted]),

@@ -12,7 +12,7 @@ from absl import logging
 
 from knnprompt_jax import errors, files, lm, parallel, states, tables
 from knnprompt_jax.classifier import estimator, saving, trials
-from knnprompt_jax.runs import changing, inputs, overview
+from knnprompt_jax.runs import changing, comparison, inputs
 from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
@@ -195,7 +195,7 @@ def summarize(result: Result) -> str:
             "",
             work,
             *result.notes,
-            overview.describe_datastore(described),
+            comparison.describe_datastore(described),
             *(["", chosen] if chosen else []),
         ]
     )

@@ -15,7 +15,7 @@ from knnprompt_jax import errors, lm, parallel, shipped
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hub, identity, registry, sharding, tokenizers
+from knnprompt_jax.models import hub, registry, sharding, tensor_files, tokenizers
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.settings import models as models_settings
 from knnprompt_jax.settings import shared, stores
@@ -94,7 +94,7 @@ def fingerprint(place: pathlib.Path | errors.UserError, needs_weights: bool) -> 
     try:
         if isinstance(place, errors.UserError):
             raise place
-        return identity.fingerprint(place)
+        return tensor_files.fingerprint(place)
     except errors.UserError:
         if needs_weights:
             raise

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.benchmark import answering, construction, peers, processes
+from knnprompt_jax.benchmark import answering, construction, peers
 from knnprompt_jax.models import decoder, registry
 from knnprompt_jax.planning import workload
 from knnprompt_jax.prompts import layout
@@ -37,7 +37,7 @@ def measure(small, monkeypatch, shape, prefix=37, other=None):
     """Return each torch peer's largest difference from ours for a small model with large weights, so that all of it matters."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     monkeypatch.setattr(
-        processes.PeerProcess, "ask", lambda peer, *given, **named: answering.call(peer.module, *given, **named)
+        peers.PeerProcess, "ask", lambda peer, *given, **named: answering.call(peer.module, *given, **named)
     )
     hf = {**registry.PUBLISHED[shape], **SHAPES[shape]}
     subject = workload.Subject(shape, hf, registry.config_from_hf(hf), None)
@@ -49,15 +49,15 @@ def measure(small, monkeypatch, shape, prefix=37, other=None):
     own = settings.BenchmarkSettings(**small | {"peers": ("torch_one", "torch_cached")})
     sampled = peers.sample(make_group(prefix), own)
     if other:
-        export = processes.export
+        export = peers.export
 
         def spoil(folder, *arguments):
             export(folder, *arguments)
             path = folder / "config.json"
             path.write_text(json.dumps(json.loads(path.read_text()) | other))
 
-        monkeypatch.setattr(processes, "export", spoil)
-    with processes.start_all(weights, subject, sampled, own) as (running, absent):
+        monkeypatch.setattr(peers, "export", spoil)
+    with peers.start_all(weights, subject, sampled, own) as (running, absent):
         found = construction.compare(model, sampled, running)
     assert not absent and list(found) == ["torch_one", "torch_cached"]
     return [each["largest_difference"] for each in found.values()]
@@ -82,7 +82,7 @@ def test_absent_peers_have_their_reasons(small):
         workload.describe("tiny"),
     )
     subject.hf["rope_factors"] = [1.0, 2.0]
-    with processes.start_all(None, subject, peers.sample(make_group(37), own), own) as (running, absent):
+    with peers.start_all(None, subject, peers.sample(make_group(37), own), own) as (running, absent):
         assert not running and "rope_freqs.weight" in absent["torch_one"] and "reads GGUF" in absent["llama_cached"]
 
 
@@ -95,7 +95,7 @@ class Peers:
 """
     (tmp_path / "broken_peers.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    process = processes.PeerProcess("Broken", "broken_peers")
+    process = peers.PeerProcess("Broken", "broken_peers")
     with process.pool:
         seconds, result = process.ask("works", much=3, is_wanted=True)
         assert 0 < seconds < 60 and result == 6
@@ -103,7 +103,7 @@ class Peers:
             process.ask("fails")
         with pytest.raises(errors.UserError, match="^Broken, dies: BrokenProcessPool: A process in the process pool"):
             process.ask("dies")
-    process = processes.PeerProcess("Missing", "nowhere")
+    process = peers.PeerProcess("Missing", "nowhere")
     with process.pool, pytest.raises(errors.UserError, match="Missing, load: ModuleNotFoundError: No module named"):
         process.ask("load")
 
@@ -115,6 +115,6 @@ def test_llama_cpp_has_the_same_distributions(small, prefix):
     own = settings.BenchmarkSettings(**small | {"model": "smollm2", "peers": ("llama_cached",)})
     subject = workload.describe(own.model)
     model, sampled = construction.load(own, subject, ()), peers.sample(make_group(prefix), own)
-    with processes.start_all(model.execution.decoder, subject, sampled, own) as (running, _):
+    with peers.start_all(model.execution.decoder, subject, sampled, own) as (running, _):
         found = construction.compare(model, sampled, running)["llama_cached"]
     assert 0 <= found["mean_kl"] <= found["largest_kl"] < 0.1

@@ -8,7 +8,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("torch", reason="frequencies are compared with PyTorch's")
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models import registry, rotary  # noqa: E402
+from knnprompt_jax.models import config, registry  # noqa: E402
 from knnprompt_jax.models.families import rope  # noqa: E402
 from tests.models import published_configs  # noqa: E402
 
@@ -59,8 +59,8 @@ def test_contexts():
 
 
 def test_factors_of_a_gguf_file_divide():
-    table = rotary.Frequencies((1.0, 0.5, 0.25), 1.5)
-    assert rope.divided(table, [1.0, 2.0, 8.0]) == rotary.Frequencies((1.0, 0.25, 0.03125), 1.5)
+    table = config.Frequencies((1.0, 0.5, 0.25), 1.5)
+    assert rope.divided(table, [1.0, 2.0, 8.0]) == config.Frequencies((1.0, 0.25, 0.03125), 1.5)
     assert rope.divided(table, None) is table
     for factors in ([1.0, 2.0], [1.0, 2.0, 0.0], "not a list"):
         with pytest.raises(errors.UserError, match="rope_freqs: 3 positive factors are needed"):
@@ -71,10 +71,10 @@ def test_rotation_turns_pairs_by_their_angle():
     """Numbers i and i + R / 2 of a head are one complex number, turned by position · frequency."""
     rng = np.random.default_rng(0)
     x_BSHK, positions_BS = rng.normal(size=(2, 3, 5, 11)).astype(np.float32), rng.integers(0, 999, (2, 3))
-    tables = (rotary.Frequencies((1.0, 0.3, 0.01)), rotary.Frequencies((0.7, 0.2, 0.0), 1.3))
-    rotations = rotary.rotations(tables, positions_BS)
+    tables = (config.Frequencies((1.0, 0.3, 0.01)), config.Frequencies((0.7, 0.2, 0.0), 1.3))
+    rotations = config.rotations(tables, positions_BS)
     for number, table in enumerate(tables):
-        rotation = rotary.Rotation(rotations.cos_BSr[number], rotations.sin_BSr[number])
+        rotation = config.Rotation(rotations.cos_BSr[number], rotations.sin_BSr[number])
         angles_BS1r = positions_BS[..., None, None] * np.float64(np.float32(table.radians))
         turned = (x_BSHK[..., :3] + 1j * x_BSHK[..., 3:6]) * np.exp(1j * angles_BS1r) * table.scale
         want_BSHK = np.concatenate([turned.real, turned.imag, x_BSHK[..., 6:]], -1)
