@@ -187,7 +187,7 @@ def _facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
 
 def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
-    expected = {**inputs.resolved(shipped).to_dict(), **run_lib.source_of(shipped)}
+    expected = {**inputs.with_defaults(shipped).to_dict(), **run_lib.source_of(shipped)}
     values = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
     if record.method in registry.METHODS:
         draw = cells_lib.Draw(record.seed, record.shots, record.demo_shots)

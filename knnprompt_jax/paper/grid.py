@@ -27,8 +27,8 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     Raises:
       UserError: anything that cannot work, before anything runs; or a check of the records that fails.
     """
-    settings = inputs.resolved(settings)
-    inputs.join(settings.distributed)
+    settings = inputs.with_defaults(settings)
+    inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
     experiment = experiments.EXPERIMENTS[settings.experiment]
     if experiment.count:  # It counts tokens and needs no language model.

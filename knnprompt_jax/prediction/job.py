@@ -36,7 +36,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
       UserError: no such classifier, input or model; an output that exists, cannot be written or is written by another process; a
         bad row, once the rows before it are written.
     """
-    inputs.join(settings.distributed)
+    inputs.join_processes(settings.distributed)
     saved = saving.read(pathlib.Path(settings.store))
     store_lib.check_processes(saved.store_options)
     mesh = parallel.make_mesh(0, settings.mesh_model)

@@ -40,10 +40,10 @@ def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.P
     if not folder.parent.is_dir():
         raise errors.UserError(f"{folder}: not a saved classifier: the folder {folder.parent} does not exist")
     saved = saving.read(folder)
-    settings, mesh, model = inputs.begin(settings, saved, saved.store_options)
+    settings, mesh, model = inputs.prepare(settings, saved, saved.store_options)
     saved.check(model.identity(settings.dtype, settings.deterministic))
     with saving.lock(folder):
-        saving.recovered(folder)
+        saving.recover(folder)
         saved = saving.read(folder)
         rows = _new_rows(settings, saved)
         encoding = settings.encoding or "utf-8"  # Suggestions are UTF-8, whatever the train file was.

@@ -28,9 +28,9 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     Raises:
       UserError: anything that cannot work, before anything is written.
     """
-    inputs.join(settings.distributed)
+    inputs.join_processes(settings.distributed)
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
-    settings, mesh, model = inputs.begin(settings, saved)
+    settings, mesh, model = inputs.prepare(settings, saved)
     rows = inputs.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
     if saved:
         identity = model.identity(settings.dtype, settings.deterministic)

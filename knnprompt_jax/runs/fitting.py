@@ -39,12 +39,12 @@ def run(settings: commands.FitSettings) -> Result:
     Raises:
       UserError: anything that cannot work, including another process that writes to the folder, which stays as it is.
     """
-    inputs.join(settings.distributed)
+    inputs.join_processes(settings.distributed)
     folder = saving.absolute(pathlib.Path(settings.store))
     if settings.is_change:
         return Result(*changing.run(settings, folder))
     shared.check_outside(pathlib.Path(settings.store), may_replace=True)
-    settings, mesh, model = inputs.begin(settings)
+    settings, mesh, model = inputs.prepare(settings)
     classifier, draws, num_rows, note = _draw(settings, model)
     contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
     with saving.lock(folder):
@@ -78,7 +78,7 @@ def _draw(
 ) -> tuple[Any, dict[int, trials.Draw], int, tuple[str, ...]]:
     """Return the unfitted classifier, a draw for each candidate number of demonstrations, the number of train rows, and remarks."""
     task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
-    rows = inputs.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
+    rows = inputs.Rows(task, defects.drop(train, ()) if settings.drop_duplicates else train, ())
     _warn(train, rows.train)
     shots, seed = settings.shots or None, commands.SEED if settings.seed is None else settings.seed
     demo_shots: Any = classifiers.AUTO
@@ -138,7 +138,7 @@ def _finished(
     settings: commands.FitSettings, model: inputs.Model, folder: pathlib.Path, contents: Sequence[saving.Content]
 ) -> saving.Saved | None:
     """Return the classifier in the folder if it has one of the contents; raise UserError if it must not be replaced."""
-    if not saving.recovered(folder):
+    if not saving.recover(folder):
         return None
     try:
         saved = saving.read(folder)

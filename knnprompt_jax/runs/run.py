@@ -203,10 +203,10 @@ class Pass:
         tokenize, context = self.model.tokenize, self.model.context
         return layout.lay_out(problem.task, self.demonstrations, queries, tokenize, context, problem.truncation)
 
-    def places(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
-        """Return the places of a set's prompts among the shared prompts."""
+    def indices(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
+        """Return the indices of a set's prompts among the shared prompts."""
         task = run.problem.task
-        return np.array([self._place[task.render(example)] for example in prompt_set(run.problem)], int)
+        return np.array([self._index_of[task.render(example)] for example in prompt_set(run.problem)], int)
 
     def context(
         self,
@@ -218,12 +218,12 @@ class Pass:
     ) -> method_lib.Context:
         """Return what a run's method predicts from. A method that trains a model of its own gets no states."""
         needs = self.needs(run) if states is not None else ()
-        needed = {prompt_set: states[self.places(run, prompt_set)] for prompt_set in needs}  # type: ignore[index]
+        needed = {prompt_set: states[self.indices(run, prompt_set)] for prompt_set in needs}  # type: ignore[index]
         return method_lib.Context(run.problem, model, needed, run.datastore, store, cache=cache)  # type: ignore[arg-type]
 
     @functools.cached_property
-    def _place(self) -> dict[str, int]:
-        return {text: place for place, text in enumerate(self.queries)}
+    def _index_of(self) -> dict[str, int]:
+        return {text: index for index, text in enumerate(self.queries)}
 
 
 def passes_of(model: inputs.Model, runs: Iterable[Run], anchors_are_stored: bool = False) -> list[Pass]:

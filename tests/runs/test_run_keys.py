@@ -37,7 +37,7 @@ def rows(world):
 
 
 def run_of(job, rows, model, name="knn", seed=1):
-    settings = inputs.resolved(job)
+    settings = inputs.with_defaults(job)
     split = splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=settings.demo_shots, seed=seed)
     problem = run_lib.problem_of(settings, rows.task, split, rows.evaluation, model)
     return run_lib.Run.of(settings, name, registry.get(name), getattr(settings.options, name), problem, model)
@@ -57,7 +57,7 @@ def other_value(value, declared):
 
 
 def test_every_option_of_a_run_changes_the_key(job, rows, model):
-    job = inputs.resolved(job)
+    job = inputs.with_defaults(job)
     keys = {"": run_of(job, rows, model).key}
     for field in dataclasses.fields(job):
         if field.name in NEUTRAL:
