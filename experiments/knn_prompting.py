@@ -13,11 +13,11 @@ FLAGS = app.Flags(shared.MainSettings)
 
 def main() -> None:
     from knnprompt_jax import parallel
-    from knnprompt_jax.runs import comparison, overview
+    from knnprompt_jax.runs import comparison
 
     records = comparison.run(FLAGS.value)
     if parallel.is_main():
-        app.show(overview.describe_comparison(records))
+        app.show(comparison.describe_comparison(records))
         app.show(f"records: {FLAGS.value.output}/")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import errors, lm, parallel, states
-from knnprompt_jax.benchmark import peers, processes, timing
+from knnprompt_jax.benchmark import peers, timing
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import checkpoints, decoder, sharding
 from knnprompt_jax.models import config as config_lib
@@ -33,7 +33,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     product, operations_of_product = timing.matrix_products(config_lib.DTYPES[settings.dtype])
     turns = {OURS: timing.stopwatch(lambda: states.read(model, work.prompts))}
     turns |= peers.jax_turns(weights, sampled, settings)
-    with processes.start_all(weights, subject, sampled, settings) as (running, absent):
+    with peers.start_all(weights, subject, sampled, settings) as (running, absent):
         turns |= {name: functools.partial(process.turn, name) for name, process in running.items()}
         seconds = timing.medians(turns | {"product": product}, settings.repetitions)
         agreement = compare(model, sampled, running)
@@ -92,7 +92,7 @@ def load(settings: settings_lib.BenchmarkSettings, subject: workload.Subject, to
 
 
 def compare(
-    model: lm.LanguageModel, sampled: peers.Sample, running: Mapping[str, processes.PeerProcess]
+    model: lm.LanguageModel, sampled: peers.Sample, running: Mapping[str, peers.PeerProcess]
 ) -> dict[str, dict[str, float]]:
     """Compare the log-probabilities of each peer with ours, for all prompts of its turn.
 

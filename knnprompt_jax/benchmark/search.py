@@ -14,7 +14,7 @@ import numpy as np
 import sklearn.neighbors
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.benchmark import processes, timing
+from knnprompt_jax.benchmark import peers, timing
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.planning import workload
 from knnprompt_jax.settings import planning as settings_lib
@@ -84,7 +84,7 @@ def _measure(
         }
         work |= _peers(keys, vectors_QW, settings.k) if store.nbytes <= MAX_PEER_BYTES else {}
         turns = {name: timing.stopwatch(each) for name, each in work.items()}
-        seconds = timing.medians(turns, settings.repetitions, processes.SETTLE_SECONDS)
+        seconds = timing.medians(turns, settings.repetitions, peers.SETTLE_SECONDS)
         found = work["from_keys"]().indices_Qk
         yield {
             "store": kind,

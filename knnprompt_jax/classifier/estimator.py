@@ -43,7 +43,7 @@ class KNNPrompting(base.Classifier):
         """Return an `AutoClassifier` of the same anchors that follows a choice, for example one from `tune`."""
         shared = {*self.option_names()} & {*AutoClassifier.option_names()} - {*self.changeable}
         kept = {name: getattr(self, name) for name in shared}
-        return _following(AutoClassifier(self.model, self.task, **kept), self, choice)
+        return _refitted(AutoClassifier(self.model, self.task, **kept), self, choice)
 
 
 class AutoClassifier(base.Classifier):
@@ -104,7 +104,7 @@ class AutoClassifier(base.Classifier):
         """
         chosen = ("rule", "k", "distance", "weights", "penalty", "layer")
         given = {name: getattr(choice.rule, name) for name in chosen if getattr(self, name) != AUTO}
-        return _following(AutoClassifier(**{**self.get_params(deep=False), **given}), self, choice)
+        return _refitted(AutoClassifier(**{**self.get_params(deep=False), **given}), self, choice)
 
 
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (KNNPrompting, AutoClassifier)}
@@ -132,7 +132,7 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any
     return saved.classifier(CLASSES[saved.content.kind], model, store_options)
 
 
-def _following(classifier: AutoClassifier, fitted: base.Classifier, choice: choosing.Choice) -> AutoClassifier:
+def _refitted(classifier: AutoClassifier, fitted: base.Classifier, choice: choosing.Choice) -> AutoClassifier:
     """Fit the classifier to the anchors of another by a choice."""
     anchors, kept = list(fitted.anchors_.values()), (fitted.num_rows_, fitted.labels_)
     classifier.source_ = fitted.source_

@@ -150,11 +150,11 @@ class Saved:
         content, names = self.content, kind.option_names()
         if set(content.parameters) != set(names):
             raise errors.UserError(f"{self.folder}: its options are not {', '.join(names)}")
-        made = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
-        self.check(model.identity, content.task, made.label_ids())
-        made.source_ = content.source
-        kept = (content.demonstrations, content.anchors, content.choice, content.num_rows, np.array(content.labels))
-        return made.use_store(self.load(model, options), *kept, self.states(model))
+        classifier = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
+        self.check(model.identity, content.task, classifier.label_ids())
+        classifier.source_ = content.source
+        rows = content.demonstrations, content.anchors, content.choice, content.num_rows, np.array(content.labels)
+        return classifier.use_store(self.load(model, options), *rows, self.states(model))
 
     @property
     def digest(self) -> str:
@@ -170,12 +170,12 @@ class Saved:
     def split(self) -> splits.FewShotSplit:
         """The demonstrations and anchors as a draw, with the seed of the demonstrations."""
         content = self.content
-        shown, kept = (
+        demonstrations, anchors = (
             collections.Counter(row.label for row in rows) for rows in (content.demonstrations, content.anchors)
         )
-        counts = {label: splits.ClassCounts(0, shown[label], kept[label]) for label in content.task.labels}
-        demo_shots, seed = max(shown.values(), default=0), int(content.parameters["random_state"])
-        shots = demo_shots + max(kept.values())
+        counts = {label: splits.ClassCounts(0, demonstrations[label], anchors[label]) for label in content.task.labels}
+        demo_shots, seed = max(demonstrations.values(), default=0), int(content.parameters["random_state"])
+        shots = demo_shots + max(anchors.values())
         return splits.FewShotSplit(content.demonstrations, content.anchors, seed, shots, demo_shots, counts, ())
 
     def check(
@@ -191,16 +191,16 @@ class Saved:
           model: as `LanguageModel.identity`.
           given: `truncation` and `label_token`.
         """
-        content, made = self.content, self.manifest.provenance
-        label_ids = made.label_ids if label_ids is None else label_ids
-        made.check(_provenance(content, model, task or content.task, label_ids, **given), self.folder)
+        content, provenance = self.content, self.manifest.provenance
+        label_ids = provenance.label_ids if label_ids is None else label_ids
+        provenance.check(_provenance(content, model, task or content.task, label_ids, **given), self.folder)
 
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
         """Load the model by the name that it had."""
-        made_by = self.manifest.provenance
+        provenance = self.manifest.provenance
         try:
             return lm_lib.LanguageModel.from_pretrained(
-                made_by.model, dtype=made_by.dtype, mesh=mesh, deterministic=made_by.deterministic
+                provenance.model, dtype=provenance.dtype, mesh=mesh, deterministic=provenance.deterministic
             )
         except errors.UserError as error:
             raise errors.UserError(f"{self.folder}: cannot load its model; give it as model=: {error}") from None
@@ -250,7 +250,7 @@ def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> Non
       UserError: the folder exists and `overwrite` is False, or the system refuses to write.
     """
     folder = absolute(folder)
-    if recovered(folder) and not overwrite:
+    if recover(folder) and not overwrite:
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
     anchors, arrays = classifier.anchors_.values(), storage.arrays_of(classifier.store_)
     content = Content.of(classifier, classifier.demonstrations_, anchors, classifier.num_rows_)
@@ -283,8 +283,8 @@ def read(folder: pathlib.Path) -> Saved:
     return saved
 
 
-def recovered(folder: pathlib.Path) -> bool:
-    """Repair what a dying process left at `folder`, which the caller has locked; return whether the folder exists."""
+def recover(folder: pathlib.Path) -> bool:
+    """Restore a folder that a dying process left behind, which the caller has locked; return whether it exists."""
     parallel.call_in_main(functools.partial(files.recover, folder))
     return folder.exists()
 
@@ -319,7 +319,7 @@ def _restore(kind: type, model: lm_lib.LanguageModel, content: dict[str, bytes])
 
 
 def _recover_for_readers(folder: pathlib.Path) -> None:
-    """Do as `recovered` without the caller's lock, and only if a process has died."""
+    """Do as `recover` without the caller's lock, and only if a process has died."""
     if not folder.exists() and files.replaced(folder).exists():
         with files.lock(folder):
             files.recover(folder)

@@ -11,8 +11,8 @@ from absl import logging
 from knnprompt_jax import files, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.base import Classifier
-from knnprompt_jax.evaluation import measures, sections
-from knnprompt_jax.prediction import batches
+from knnprompt_jax.evaluation import sections
+from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.report import page
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects, sources
@@ -23,7 +23,7 @@ from knnprompt_jax.tasks.task import Example
 class Evaluation:
     """The measures of a classifier, the rows in their order, and the path of the page or why there is none."""
 
-    measures: measures.Measures
+    measures: sections.Measures
     examples: Sequence[Example]
     page: pathlib.Path | str
 
@@ -61,17 +61,17 @@ def run(settings: commands.EvaluationSettings) -> Evaluation:
     return Evaluation(measured, examples, page.write(drawn, output))
 
 
-def measure(classifier: Classifier, examples: Sequence[Example]) -> measures.Measures:
+def measure(classifier: Classifier, examples: Sequence[Example]) -> sections.Measures:
     """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
     predicted, probabilities = [], []
-    for batch in batches.ahead(batches.read(examples, classifier)):
+    for batch in rows_lib.ahead(rows_lib.batches(examples, classifier)):
         read = states.read(classifier.model, batch.prompts, title="rows", repeated=True, layers=classifier.layers)
         predictions = classifier.answer_states(read)
         predicted += predictions.labels.tolist()
         probabilities.append(np.asarray(predictions.probabilities, np.float64))
     labels = tuple(map(str, classifier.classes_.tolist()))
     p_QC, place = np.concatenate(probabilities), {label: index for index, label in enumerate(labels)}
-    return measures.Measures(
+    return sections.Measures(
         labels=labels,
         y_Q=np.array([place[example.label] for example in examples]),
         predicted_Q=np.array([place[str(label)] for label in predicted]),

@@ -17,7 +17,7 @@ from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution, programs
 from knnprompt_jax.lm.states import States
-from knnprompt_jax.models import checkpoints, decoder, identity, registry, sharding, tokenizers
+from knnprompt_jax.models import checkpoints, decoder, registry, sharding, tensor_files, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import alone, layout, packing
@@ -85,7 +85,7 @@ class LanguageModel:
         """
         config_lib.dtype_of(dtype)
         config, path = registry.describe(str(name_or_path), revision)
-        tokenizer, fingerprint = tokenizers.load(path, vocab_size=config.vocab_size), identity.fingerprint(path)
+        tokenizer, fingerprint = tokenizers.load(path, vocab_size=config.vocab_size), tensor_files.fingerprint(path)
         name = str(name_or_path)
         return cls.from_files(path, config, tokenizer, name, fingerprint, dtype, step_tokens, mesh, deterministic)
 

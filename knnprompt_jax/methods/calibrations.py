@@ -218,13 +218,7 @@ METHODS = (
     ),
     _declare("domain_context_calibration", "Domain-context calibration", domain_context, (domain_queries,)),
     _declare("batch_calibration", "Batch Calibration", batch, sees="demonstrations"),
-    _declare(
-        "proca",
-        "Prototypical Calibration",
-        prototypical,
-        (method.anchors,),
-        check=check_prototypical,
-    ),
+    _declare("proca", "Prototypical Calibration", prototypical, (method.anchors,), check=check_prototypical),
     _declare("linc", "LinC", linc, (method.anchors, content_free_queries)),
     _declare("supervised_calibration", "Supervised Calibration", supervised, (method.anchors,)),
 )

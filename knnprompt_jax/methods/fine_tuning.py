@@ -22,10 +22,10 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import bert, identity, layers, registry, tokenizers, training
+from knnprompt_jax.models import bert, layers, registry, tensor_files, tokenizers, training
 from knnprompt_jax.models import checkpoints as weights
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.prompts import padding
+from knnprompt_jax.prompts import packing
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -55,8 +55,8 @@ class Texts:
 
     def batch(self, rows: Sequence[int] | np.ndarray, size: int, width: int) -> tuple[np.ndarray, ...]:
         """Return tokens and token types [size, width] and lengths [size] of some rows, padded on the right and with extra rows."""
-        tokens_BT, lengths_B = padding.pad([self.tokens[row] for row in rows], size, width)
-        types_BT, _ = padding.pad([self.types[row] for row in rows], size, width)
+        tokens_BT, lengths_B = packing.pad([self.tokens[row] for row in rows], size, width)
+        types_BT, _ = packing.pad([self.types[row] for row in rows], size, width)
         return tokens_BT, types_BT, lengths_B
 
 
@@ -158,7 +158,7 @@ class Trainer:
     def predict_proba(self, rows: Texts) -> np.ndarray:
         """Return class probabilities [Q, C] of rows."""
         probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
-        for chosen, size, width in padding.batches(rows.lengths_N, self.config.batch, rows.width):
+        for chosen, size, width in packing.batches(rows.lengths_N, self.config.batch, rows.width):
             batch = self._put(*rows.batch(chosen, size, width))
             probabilities_BC = parallel.replicate(_probabilities(self._graph, self.config, self._params, *batch))
             probabilities_QC[chosen] = probabilities_BC[: len(chosen)]
@@ -243,7 +243,7 @@ def run(context: method.Context, settings: methods.FineTuningOptions) -> method.
     y = context.classes(problem.train_rows)
     described = {
         "task": problem.task.name,
-        "model": identity.fingerprint(folder),
+        "model": tensor_files.fingerprint(folder),
         "rows": hashlib.sha256(repr((train_rows, y.tolist())).encode()).hexdigest(),
     }
     subfolder = f"{problem.task.name}-{pathlib.PurePath(name).name}-m{problem.split.shots}-seed{seed}"
@@ -271,19 +271,10 @@ _declare = functools.partial(
     by_name="it trains a model for each split: name the method to run it",
     sees="train",
     model_name=lambda settings: settings.model,
+    neutral_options=("checkpoints", "checkpoint_every"),
 )
 METHODS = (
     _declare("fine_tuning", "Fine-tuning, the run's model"),
-    _declare(
-        "fine_tuning_bert",
-        "Fine-tuning, BERT-large",
-        own_model=True,
-        printed_as=("BERT Large FT",),
-    ),
-    _declare(
-        "fine_tuning_gpt2",
-        "Fine-tuning, GPT-2 large",
-        own_model=True,
-        printed_as=("GPT Large FT",),
-    ),
+    _declare("fine_tuning_bert", "Fine-tuning, BERT-large", own_model=True, printed_as=("BERT Large FT",)),
+    _declare("fine_tuning_gpt2", "Fine-tuning, GPT-2 large", own_model=True, printed_as=("GPT Large FT",)),
 )

@@ -118,8 +118,5 @@ _declare_layer = functools.partial(
 METHODS = (
     method.Method("hidden_centroids", "Hidden Calibration", run_centroids, needs=(method.queries, method.anchors)),
     _declare_layer("hidden_centroids_layer", "Hidden Calibration, chosen layer"),
-    _declare_layer(
-        "linear_probe_layer",
-        "Linear probe, chosen layer",
-    ),
+    _declare_layer("linear_probe_layer", "Linear probe, chosen layer"),
 )

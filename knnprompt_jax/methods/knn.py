@@ -18,21 +18,21 @@ def published_k(k: int, problem: method.Problem) -> int:
     return min(k, max(1, split.shots - split.demo_shots), len(split.anchors))
 
 
-def fitted(context: method.Context, settings: Any, **fixed: Any) -> KNNPrompting:
+def fitted(context: method.Context, settings: Any, **overrides: Any) -> KNNPrompting:
     """Return the classifier on the context's anchors, from their states or from a saved store."""
     problem, split = context.problem, context.problem.split
-    chosen = {**settings.to_dict(), **fixed}
-    chosen["k"] = published_k(chosen.get("k", classifiers.KNNOptions.k), problem)
-    chosen |= {"label_token": problem.label_token, "store_options": context.store_options}
-    classifier = KNNPrompting(context.model, problem.task, **chosen)
+    options = {**settings.to_dict(), **overrides}
+    options["k"] = published_k(options.get("k", classifiers.KNNOptions.k), problem)
+    options |= {"label_token": problem.label_token, "store_options": context.store_options}
+    classifier = KNNPrompting(context.model, problem.task, **options)
     if context.store is not None:
         return classifier.use_store(context.store, split.demonstrations, split.anchors)
     return classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
 
 
-def run(context: method.Context, settings: Any, **fixed: Any) -> method.Prediction:
+def run(context: method.Context, settings: Any, **overrides: Any) -> method.Prediction:
     """Predict by vote; probabilities are the classes' shares of the vote."""
-    classifier, states = fitted(context, settings, **fixed), context.states[method.queries]
+    classifier, states = fitted(context, settings, **overrides), context.states[method.queries]
     classes_Q, shares_QC, _ = classifier.classify(parallel.replicate(states))
     described = classifier.searched_.describe(len(states), classifier.search_options(classifier.rule_.k))
     return method.Prediction(classes_Q, shares_QC, datastore=described)
@@ -41,25 +41,22 @@ def run(context: method.Context, settings: Any, **fixed: Any) -> method.Predicti
 def run_chosen(context: method.Context, settings: Any) -> method.Prediction:
     """Predict by the rule that leave-one-out chooses on the anchors, and report it in the note."""
     problem, split = context.problem, context.problem.split
-    chosen = settings.to_dict() | {"label_token": problem.label_token, "store_options": context.store_options}
-    classifier = AutoClassifier(context.model, problem.task, **chosen, random_state=split.seed)
+    options = settings.to_dict() | {"label_token": problem.label_token, "store_options": context.store_options}
+    classifier = AutoClassifier(context.model, problem.task, **options, random_state=split.seed)
     classifier.fit_states(context.states[method.anchors], split.demonstrations, split.anchors)
     classes_Q, p_QC, _ = classifier.classify(parallel.replicate(context.states[method.queries]))
     return method.Prediction(classes_Q, p_QC, note=classifier.choice_.line)
 
 
 def _declare(
-    name: str,
-    title: str,
-    fixed: Mapping[str, Any] = types.MappingProxyType({}),
-    printed_as: tuple[str, ...] = (),
+    name: str, title: str, overrides: Mapping[str, Any] = types.MappingProxyType({}), printed_as: tuple[str, ...] = ()
 ) -> method.Method:
-    """Declare a variant; `fixed` are the options that its name sets."""
-    distance = distances.get(fixed.get("distance") or methods.METHODS[name]().to_dict()["distance"])
+    """Declare a variant; `overrides` are the options that its name sets."""
+    distance = distances.get(overrides.get("distance") or methods.METHODS[name]().to_dict()["distance"])
     return method.Method(
         name,
         title,
-        functools.partial(run, **fixed),
+        functools.partial(run, **overrides),
         needs=(method.queries, method.anchors),
         check=method.label_words_differ if distance.reads_label_words else method.refuse_nothing,
         searches=True,
@@ -76,14 +73,14 @@ _declare_chosen = functools.partial(
 _PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
 METHODS = (
     _declare("knn", "kNN Prompting", printed_as=_PRINTED),
-    _declare("knn_released", "kNN, released KL", fixed={"distance": "released"}, printed_as=_PRINTED),
+    _declare("knn_released", "kNN, released KL", overrides={"distance": "released"}, printed_as=_PRINTED),
     _declare("knn_partial", "kNN, label words", printed_as=("kNN Prompting (Partial)",)),
     _declare("knn_partial_raw", "kNN, label words, raw"),
     _declare(
-        "knn_l2", "kNN, L2 of hidden states", fixed={"distance": "hidden"}, printed_as=("Contextual Repr + D_L2",)
+        "knn_l2", "kNN, L2 of hidden states", overrides={"distance": "hidden"}, printed_as=("Contextual Repr + D_L2",)
     ),
-    _declare("knn_centroid", "Nearest mean distribution", fixed={"centroid": "arithmetic"}),
-    _declare("knn_centroid_geometric", "Nearest geometric mean", fixed={"centroid": "geometric"}),
+    _declare("knn_centroid", "Nearest mean distribution", overrides={"centroid": "arithmetic"}),
+    _declare("knn_centroid_geometric", "Nearest geometric mean", overrides={"centroid": "geometric"}),
     _declare_chosen("chosen", "kNN Prompting, chosen"),
     _declare_chosen("knn_chosen", "kNN Prompting, tuned votes"),
 )

@@ -122,9 +122,5 @@ _declare = functools.partial(
 )
 METHODS = (
     _declare("linear_probe", "Linear probe, hidden states"),
-    _declare(
-        "linear_probe_log_p",
-        "Linear probe, log-probabilities",
-        check=check_linear,
-    ),
+    _declare("linear_probe_log_p", "Linear probe, log-probabilities", check=check_linear),
 )

@@ -268,6 +268,7 @@ class Method:
         each of its prompts contains M_T of them; "shots": it reads demonstrations and anchors; "train": it trains on all rows.
       own_model: whether it trains a model of its own and needs no language model.
       model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a run.
+      neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run leaves them out.
       searches: whether it can search a saved store instead of its anchors' states.
       printed_as: its names in the paper's tables.
     """
@@ -283,6 +284,7 @@ class Method:
     sees: str = "shots"
     own_model: bool = False
     model_name: Callable[[Any], str] = lambda settings: ""
+    neutral_options: tuple[str, ...] = ()
     searches: bool = False
     printed_as: tuple[str, ...] = ()
 

@@ -234,19 +234,9 @@ def _contexts(settings: methods.NoisyChannelOptions, problem: method.Problem) ->
 
 _declare = functools.partial(method.Method, run=run, cost=cost, sees="demonstrations")
 METHODS = (
-    _declare(
-        "noisy_channel",
-        "Noisy channel",
-        printed_as=("Noisy Channel", "NoisyChannel"),
-    ),
-    _declare(
-        "noisy_channel_direct",
-        "Noisy channel's direct",
-    ),
-    _declare(
-        "noisy_channel_direct_plus",
-        "Noisy channel's direct++",
-    ),
+    _declare("noisy_channel", "Noisy channel", printed_as=("Noisy Channel", "NoisyChannel")),
+    _declare("noisy_channel_direct", "Noisy channel's direct"),
+    _declare("noisy_channel_direct_plus", "Noisy channel's direct++"),
     _declare(
         "noisy_channel_ensemble",
         "Noisy channel, ensembled",

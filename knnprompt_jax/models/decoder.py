@@ -6,7 +6,7 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import parallel
-from knnprompt_jax.models import attention, layers, rotary
+from knnprompt_jax.models import attention, layers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
 
@@ -207,11 +207,11 @@ class Decoder(nnx.Module):
         window = jnp.asarray(windows_L)[layer] if (windows_L < num_keys).any() else None
         return attention.LogitRule(scale, window, self.config.attention_cap)
 
-    def _rotations(self, positions_BS: Array) -> rotary.Rotation | None:
-        return rotary.rotations(self.config.rotary, positions_BS) if self.config.rotary else None
+    def _rotations(self, positions_BS: Array) -> config_lib.Rotation | None:
+        return config_lib.rotations(self.config.rotary, positions_BS) if self.config.rotary else None
 
     def _rotate(
-        self, rotations: rotary.Rotation | None, layer: Array | int, tokens_J: Array | None = None
+        self, rotations: config_lib.Rotation | None, layer: Array | int, tokens_J: Array | None = None
     ) -> layers.Rotate:
         """Return the rotation of a layer, for all tokens or for those at flat indices `tokens_J`."""
         if rotations is None:

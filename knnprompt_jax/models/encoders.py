@@ -15,7 +15,7 @@ from flax import nnx
 from knnprompt_jax import errors, parallel
 from knnprompt_jax.models import bert, checkpoints, hf_config, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.prompts import padding
+from knnprompt_jax.prompts import packing
 
 Array = jax.Array
 # Poolings that files lack, by the last part of the name: unsupervised SimCSE trains a layer on the first token's state and drops it
@@ -76,8 +76,8 @@ class SentenceEncoder:
         tokens = self.tokenizer(list(texts), truncation=True, max_length=self.recipe.max_length)["input_ids"]
         lengths_N = np.array([len(sequence) for sequence in tokens])
         rows_of_longest = max(1, self._batch_tokens // self.recipe.max_length)
-        for batch, rows, width in padding.batches(lengths_N, rows_of_longest, self.recipe.max_length):
-            padded = padding.pad([tokens[index] for index in batch], rows, width)
+        for batch, rows, width in packing.batches(lengths_N, rows_of_longest, self.recipe.max_length):
+            padded = packing.pad([tokens[index] for index in batch], rows, width)
             vectors_ND[batch] = _embed(self._graph, self.recipe, self._params, *padded)[: len(batch)]
         return vectors_ND
 

@@ -71,10 +71,7 @@ def published(name: str) -> config_lib.DecoderConfig:
 
 
 def describe(
-    name_or_folder: str,
-    revision: str | None = None,
-    families: Collection[str] = LANGUAGE_MODELS,
-    weights: bool = True,
+    name_or_folder: str, revision: str | None = None, families: Collection[str] = LANGUAGE_MODELS, weights: bool = True
 ) -> tuple[config_lib.DecoderConfig, pathlib.Path]:
     """Return the model of a name, folder or file, which must be of one of these families, and the path of its weights.
 

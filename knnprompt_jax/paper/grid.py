@@ -12,7 +12,7 @@ from knnprompt_jax import app, errors, parallel, tables
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.paper import cells as cells_lib
-from knnprompt_jax.paper import draws, experiments
+from knnprompt_jax.paper import experiments
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import grids
@@ -27,8 +27,8 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     Raises:
       UserError: anything that cannot work, before anything runs; or a check of the records that fails.
     """
-    settings = inputs.resolved(settings)
-    inputs.join(settings.distributed)
+    settings = inputs.with_defaults(settings)
+    inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
     experiment = experiments.EXPERIMENTS[settings.experiment]
     if experiment.count:  # It counts tokens and needs no language model.
@@ -137,10 +137,9 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[inputs.
     experiment, prepared = experiments.EXPERIMENTS[settings.experiment], set()
 
     @functools.cache  # Hundreds of cells share a problem.
-    def problem_of(model: inputs.Model, rows: inputs.Rows, draw: draws.Draw, share: float | None) -> method.Problem:
-        split, evaluation = draws.split(rows, draw), draws.evaluation(rows, share, draw.seed)
-        choices = {"label_token": settings.label_token, "truncation": settings.truncation}
-        return method.Problem(rows.task, split, evaluation, model.tokenize, logit_cap=model.config.logit_cap, **choices)
+    def problem_of(model: inputs.Model, rows: inputs.Rows, draw: cells_lib.Draw, share: float | None) -> method.Problem:
+        split, evaluation = cells_lib.split(rows, draw), cells_lib.evaluation(rows, share, draw.seed)
+        return run_lib.problem_of(settings, rows.task, split, evaluation, model)
 
     def runs_of(names: Sequence[str], model: inputs.Model, rows: inputs.Rows, most: int) -> Iterator[run_lib.Run]:
         for cell in dict.fromkeys(experiment.cells(settings, names, rows, most)):
@@ -150,13 +149,9 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[inputs.
             if (key := repr((declared.name, options))) not in prepared:
                 declared.prepare(problem, options)
                 prepared.add(key)
-            yield run_lib.Run(
-                *(cell.method, declared, options, problem, model, run_lib.compute_of(settings), settings.datastore),
-                experiment=settings.experiment,
-                cell=dict(cell.axes),
-                note=cells_lib.REUSED if cell.reuses_icl else "",
-                source=run_lib.source_of(settings),
-            )
+            place = {"experiment": settings.experiment, "cell": dict(cell.axes)}
+            note = cells_lib.REUSED if cell.reuses_icl else ""
+            yield run_lib.Run.of(settings, cell.method, declared, options, problem, model, note=note, **place)
 
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:

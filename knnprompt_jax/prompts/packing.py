@@ -3,13 +3,15 @@
 Suffixes go into rows of S tokens in the order of their tokens, and tokens that neighbours in a row share at the start are packed
 once: a row is a forest of tokens in depth-first order. Rows go to steps of B so that all steps read about as many tokens.
 The prefix is padded to the run's longest.
+
+`pad` and `batches` serve sentence encoders and fine-tuned classifiers, which read whole sequences, padded on the right.
 """
 
 import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from knnprompt_jax.prompts import layout
 
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower rows share less.
 LOOK_AHEAD = 512  # Candidate suffixes for the rest of a row.
+SMALLEST_WIDTH = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,3 +211,24 @@ def _most_reads(group: layout.PromptGroup, row_lists: list[list[int]], rows: int
 
 def round_up(number: int, multiple: int) -> int:
     return math.ceil(number / multiple) * multiple
+
+
+def pad(sequences: Sequence[Sequence[int]], rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens [rows, width] and lengths [rows] of at most `rows` sequences; each unused row has one token, 0."""
+    tokens_BT, lengths_B = np.zeros((rows, width), np.int32), np.ones(rows, np.int32)
+    for row, sequence in enumerate(sequences):
+        tokens_BT[row, : len(sequence)], lengths_B[row] = sequence, len(sequence)
+    return tokens_BT, lengths_B
+
+
+def batches(lengths_N: np.ndarray, rows: int, longest: int) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yield the sequences of each batch as (indices, rows, width).
+
+    Widths are powers of two from 32 up to `longest`, so that a few shapes serve any number of texts. A batch of the longest has
+    `rows` rows; narrower batches have proportionally more.
+    """
+    widths_N = np.minimum(longest, np.maximum(SMALLEST_WIDTH, 2 ** np.ceil(np.log2(lengths_N)).astype(int)))
+    for width in np.unique(widths_N).tolist():
+        members, size = np.flatnonzero(widths_N == width), rows * (longest // width)
+        for start in range(0, len(members), size):
+            yield members[start : start + size], size, width

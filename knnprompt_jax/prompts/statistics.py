@@ -39,11 +39,7 @@ def max_shots_in_context(task_name: str, context: int) -> int | None:
 
 
 def compute_m_t(
-    task: Task,
-    train: Sequence[Example],
-    tokenize: Tokenize,
-    context: int,
-    queries: Sequence[Example] | None = None,
+    task: Task, train: Sequence[Example], tokenize: Tokenize, context: int, queries: Sequence[Example] | None = None
 ) -> ShotLimit:
     """Return the largest number of shots per class with which at most 5 % (rounded) of the prompts exceed the context.
 

@@ -15,7 +15,7 @@ from sklearn import metrics
 
 from knnprompt_jax import tables
 from knnprompt_jax.prediction import writing
-from knnprompt_jax.runs import corrections
+from knnprompt_jax.runs import changing
 from knnprompt_jax.tasks import defects
 
 
@@ -108,7 +108,7 @@ def pairs(anchors: ClassifiedAnchors) -> pd.DataFrame:
 
 
 def suggestions_csv(anchors: ClassifiedAnchors) -> str:
-    """Return a table of labels that may be wrong, for a person to review and `fit --relabel` to read (`runs.corrections`).
+    """Return a table of labels that may be wrong, for a person to review and `fit --relabel` to read (`runs.changing`).
 
     The most suspicious anchors come first. Anchors that have equal texts but different labels follow without a suggestion.
     """
@@ -125,7 +125,7 @@ def suggestions_csv(anchors: ClassifiedAnchors) -> str:
         own = [str(anchors.user_ids[at].get(name, "")) for name in names]
         cells = anchors.texts[at], anchors.names[anchors.y_N[at]], suggested.get(at, ""), "; ".join(why)
         rows.append([anchors.ids[at], *map(tables.to_cell, [*own, *cells])])
-    columns = ["text", corrections.LABEL, corrections.SUGGESTED, "why"]
-    kept = writing.renamed(names, (corrections.ID, *columns))
-    table = pd.DataFrame(rows, columns=[corrections.ID, *map(tables.to_cell, kept), *columns])
+    columns = ["text", changing.LABEL, changing.SUGGESTED, "why"]
+    kept = writing.renamed(names, (changing.ID, *columns))
+    table = pd.DataFrame(rows, columns=[changing.ID, *map(tables.to_cell, kept), *columns])
     return table.to_csv(index=False, lineterminator="\n")

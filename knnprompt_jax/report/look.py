@@ -8,7 +8,8 @@ import pandas as pd
 from knnprompt_jax import files, parallel
 from knnprompt_jax.classifier import base, choosing, estimator, evidence
 from knnprompt_jax.report import anchors as anchors_lib
-from knnprompt_jax.report import drawing, maps, outcomes, page
+from knnprompt_jax.report import drawing, maps, page
+from knnprompt_jax.report import figures as figures_lib
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.settings import commands
@@ -77,8 +78,8 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
 def build(anchors: ClassifiedAnchors, points: int) -> list[Section]:
     """Return the page's sections; the map shows at most `points` anchors."""
     caption = "Anchors by their label (rows) and their prediction from the other anchors (columns)."
-    confusion = outcomes.confusion(anchors.labels, anchors.confusion_CC, caption)
-    reliability = outcomes.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N)
+    confusion = figures_lib.confusion(anchors.labels, anchors.confusion_CC, caption)
+    reliability = figures_lib.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N)
     suspects = f"Anchors whose label the others contradict. Review {commands.SUGGESTIONS} beside this page, then use fit --relabel=."
     places = "Anchors with similar next-token distributions lie together. Read those among another label's anchors."
     classes = "Each anchor by its label and by its prediction from the other anchors."

@@ -1,21 +1,34 @@
-"""Change a saved classifier. A change can be repeated after it died: what is done already is not done again."""
+"""Change a saved classifier. A change can be repeated after it died: what is done already is not done again.
+
+Corrected labels come from a file: the suggestions of `look` after a person reviewed them, or a table of id and label.
+"""
 
 import collections
 import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, files, lm, parallel, states
+from knnprompt_jax import errors, files, lm, parallel, states, tables
 from knnprompt_jax.classifier import estimator, saving
-from knnprompt_jax.runs import corrections, inputs
+from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
-from knnprompt_jax.tasks import defects, sources
-from knnprompt_jax.tasks.task import Example, listed
+from knnprompt_jax.tasks import defects, formats, sources
+from knnprompt_jax.tasks.task import Example, Task, is_empty, label_string, listed
+
+ID, LABEL, SUGGESTED = "id", "label", "suggested"
+
+
+@dataclasses.dataclass(frozen=True)
+class Corrections:
+    """The new label of each anchor id, without labels that the anchor has already; and ids that were removed earlier."""
+
+    labels: Mapping[int, str]
+    missing: tuple[int, ...]
 
 
 def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
@@ -27,14 +40,14 @@ def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.P
     if not folder.parent.is_dir():
         raise errors.UserError(f"{folder}: not a saved classifier: the folder {folder.parent} does not exist")
     saved = saving.read(folder)
-    settings, mesh, model = inputs.begin(settings, saved, saved.store_options)
+    settings, mesh, model = inputs.prepare(settings, saved, saved.store_options)
     saved.check(model.identity(settings.dtype, settings.deterministic))
     with saving.lock(folder):
-        saving.recovered(folder)
+        saving.recover(folder)
         saved = saving.read(folder)
         rows = _new_rows(settings, saved)
         encoding = settings.encoding or "utf-8"  # Suggestions are UTF-8, whatever the train file was.
-        corrected = corrections.read(settings.relabel, encoding, saved.content) if settings.relabel else None
+        corrected = read_corrections(settings.relabel, encoding, saved.content) if settings.relabel else None
         num_bytes = sum(size for size, _ in saved.manifest.files.values())
         parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
         classifier = estimator.restore(saved, inputs.load_weights(settings, model, mesh))
@@ -79,7 +92,7 @@ def remove(classifier: Any, ids: Sequence[int]) -> list[str]:
     return _report_missing(missing)
 
 
-def _relabel(classifier: Any, corrected: corrections.Corrections) -> list[str]:
+def _relabel(classifier: Any, corrected: Corrections) -> list[str]:
     """Give anchors the corrected labels; report how many changed, and which anchors were removed already."""
     labels = {number: label for number, label in corrected.labels.items() if number in classifier.anchors_}
     if labels:
@@ -115,3 +128,64 @@ def _with_content(rows: Sequence[Example]) -> Iterator[Example]:
         digest = hashlib.sha256(text.encode()).hexdigest()
         yield dataclasses.replace(row, content=f"{digest}-{earlier[digest]}")
         earlier[digest] += 1
+
+
+def read_corrections(path: str, encoding: str, content: saving.Content) -> Corrections:
+    """Read the corrections for the anchors of a saved classifier.
+
+    In a file with the column `suggested`, that is the right label and `label` is the current one; an empty `suggested` keeps the
+    label. In other files `label` is the right one.
+
+    Raises:
+      UserError: with file and line: a missing column, an id that no anchor can have had, two labels for one id, or a `label`
+        beside `suggested` that is not the anchor's, because the right label was then written into the wrong column.
+    """
+    current = {row.row: row.label for row in content.anchors}
+    demonstrations = {row.row for row in content.demonstrations}
+    wanted: dict[int, str] = {}
+    for place, row in formats.read(pathlib.Path(path), encoding):
+        number_text = _cell(place, row, ID).strip()
+        if not number_text.isdecimal():
+            raise errors.UserError(f"{place}: id {number_text!r}: an integer is required, as in the listings of `look`")
+        number = int(number_text)
+        if number in demonstrations:
+            raise errors.UserError(
+                f"{place}: id {number} is a demonstration, whose label is part of every prompt: correct its row and fit again"
+            )
+        if number >= content.num_rows:
+            raise errors.UserError(f"{place}: id {number} is no anchor: choose from 0 to {content.num_rows - 1}")
+        label = _wanted(content.task, place, row, current.get(number, ""))
+        if label and wanted.setdefault(number, label) != label:
+            raise errors.UserError(
+                f"{place}: id {number} has two labels in this file, {wanted[number]!r} and {label!r}"
+            )
+    labels = {number: label for number, label in wanted.items() if current.get(number, label) != label}
+    return Corrections(labels, tuple(number for number in wanted if number not in current))
+
+
+def _wanted(task: Task, place: str, row: Mapping[str, Any], current: str) -> str:
+    """Return the requested label, or "". `current` is the anchor's label, or "" if the anchor was removed."""
+    label = _label(task, place, row, LABEL) if LABEL in row or SUGGESTED not in row else current
+    if SUGGESTED not in row:
+        if not label:
+            raise errors.UserError(f"{place}: the label is empty")
+        return label
+    suggested = _label(task, place, row, SUGGESTED)
+    if current not in ("", label, suggested):
+        raise errors.UserError(
+            f"{place}: label {label!r} is not that of anchor {row[ID]}, {current!r}: write the right label into the column "
+            f"{SUGGESTED!r}"
+        )
+    return suggested
+
+
+def _label(task: Task, place: str, row: Mapping[str, Any], column: str) -> str:
+    """Return the label in a cell, without a spreadsheet's guard against formulas."""
+    label = _cell(place, row, column)
+    return label if label in task.classes else tables.from_cell(label.strip())
+
+
+def _cell(place: str, row: Mapping[str, Any], column: str) -> str:
+    if column not in row:
+        raise errors.UserError(f"{place}: lacks the column {column!r}; it has {listed(row)}")
+    return "" if is_empty(row[column]) else label_string(place, row[column])

@@ -1,19 +1,23 @@
-"""Compare methods on the same splits: one language-model pass per seed, one record per seed and method."""
+"""Compare methods on the same splits: one language-model pass per seed, one record per seed and method, and one table of all."""
 
 import collections
 import functools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from absl import logging
 
+from knnprompt_jax import tables
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.methods import method, registry
+from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import shared
-from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
+
+_UNEVEN = 1.5  # Macro F1 is shown where the most common class has this many times its even share of the rows.
 
 
 def run(settings: shared.ComparisonSettings) -> list[records.Record]:
@@ -24,9 +28,9 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     Raises:
       UserError: anything that cannot work, before anything is written.
     """
-    inputs.join(settings.distributed)
+    inputs.join_processes(settings.distributed)
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
-    settings, mesh, model = inputs.begin(settings, saved)
+    settings, mesh, model = inputs.prepare(settings, saved)
     rows = inputs.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
     if saved:
         identity = model.identity(settings.dtype, settings.deterministic)
@@ -54,35 +58,108 @@ def _runs(
     split: splits.FewShotSplit,
     saved_digest: str,
 ) -> Iterator[run_lib.Run]:
-    problem = method.Problem(
-        rows.task,
-        split,
-        rows.evaluation,
-        model.tokenize,
-        label_token=settings.label_token,
-        truncation=settings.truncation,
-        logit_cap=model.config.logit_cap,
-    )
+    """Yield the run of each method that applies to a split; log which methods do not."""
+    problem = run_lib.problem_of(settings, rows.task, split, rows.evaluation, model)
     methods, left_out = registry.select(settings.method_names, problem)
     names_by_reason = collections.defaultdict(list)
     for name, reason in left_out.items():
         names_by_reason[reason].append(name)
     for reason, names in names_by_reason.items():
         logging.log_first_n(logging.WARNING, "left out: %s: %s", 100, ", ".join(names), reason)
-    compute, source = run_lib.compute_of(settings), run_lib.source_of(settings)
-    for chosen in methods:
-        options = getattr(settings.options, chosen.name)
-        chosen.prepare(problem, options)
-        if chosen.searches:
-            store_lib.kind_of(settings.datastore, "", problem.logit_cap)
-        yield run_lib.Run(
-            chosen.name,
-            chosen,
-            options,
-            problem,
-            model,
-            compute,
-            settings.datastore,
-            saved=saved_digest,
-            source=source,
-        )
+    for declared in methods:
+        options = getattr(settings.options, declared.name)
+        declared.prepare(problem, options)
+        yield run_lib.Run.of(settings, declared.name, declared, options, problem, model, saved=saved_digest)
+
+
+def describe_comparison(done: Sequence[records.Record]) -> str:
+    """Return the table of methods, with the lines above and below it."""
+    first = done[0]
+    by_seed = {record.seed: record for record in done}
+    most_common = max(collections.Counter(first.true).values()) / len(first.true)
+    is_uneven = most_common * (len(first.class_counts) or len(set(first.true))) >= _UNEVEN
+    rows, notes, by_method = [], [], collections.defaultdict(list)
+    for record in done:
+        by_method[registry.get(record.method).title].append(record)
+    for title, own in by_method.items():
+        row = [title, tables.spread([record.accuracy for record in own])]
+        if is_uneven:
+            row.append(tables.spread([record.macro_f1 for record in own]))
+        row.append(f"{np.mean([record.seconds['method'] for record in own]):.2f}")
+        row.append(f"{np.mean([record.lm_tokens for record in own]):,.0f}")
+        rows.append(row)
+        if candidates := [record.candidates for record in own if record.candidates]:
+            count, empty = len(candidates[0]), [""] * (len(row) - 2)
+            rows.append(
+                [f"· mean of its {count}", tables.spread([float(np.mean(each)) for each in candidates]), *empty]
+            )
+            rows.append([f"· worst of its {count}", tables.spread([min(each) for each in candidates]), *empty])
+        own_notes = dict.fromkeys(record.note for record in own)
+        if note := next(iter(own_notes)):
+            notes.append(f"{title}{f', seed {own[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
+    header = ["method", "accuracy %", *["macro F1 %"] * is_uneven, "seconds", "LM tokens"]
+    stores = [record.datastore for record in done if record.datastore]  # kNN Prompting comes before its variants.
+    seeds = "1 seed" if len(by_seed) == 1 else f"{len(by_seed)} seeds"
+    return "\n".join(
+        [
+            f"task {first.task}, model {first.model}, {len(first.true)} test rows, {seeds}; "
+            f"{100 * most_common:.1f} % of the rows have the most common class",
+            f"{first.shots} train rows per class: {_sizes(first)}",
+            "",
+            tables.render(header, rows),
+            "",
+            "Seconds and LM tokens are per seed: LM tokens as if the method ran alone, seconds without the shared pass.",
+            _shared_pass(list(by_seed.values())),
+            *_truncated(by_method),
+            *([describe_datastore(stores[0])] if stores else []),
+            *notes,
+        ]
+    )
+
+
+def describe_datastore(description: Mapping[str, Any]) -> str:
+    """Return two lines, on the anchors and on their search, from `Store.describe`."""
+    transfers = (
+        f", {description['anchors_per_transfer']} anchors per transfer" if description["anchors_per_transfer"] else ""
+    )
+    return (
+        f"datastore: {description['kind']} {description['key_dtype']} on the {description['placement']}, "
+        f"{description['anchors']} anchors of {description['bytes_per_anchor']:,} bytes, {_megabytes(description['bytes'])}\n"
+        f"search: {description['queries_per_block']} queries per block{transfers}, "
+        f"{description['anchors_per_tile']} anchors per tile, "
+        f"{_megabytes(description['search_bytes'])} of at most {description['search_memory_mb']:g} MB"
+    )
+
+
+def _shared_pass(done: Sequence[records.Record]) -> str:
+    """Describe the time of the pass that methods share, from one record per seed."""
+    seconds = np.mean([record.seconds["language_model"] for record in done])
+    if not seconds:
+        return "Shared pass: none; no method needs it, or its states were in the cache."
+    return f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in done]):.1f} prompts/s."
+
+
+def _sizes(record: records.Record) -> str:
+    """Count the demonstrations and anchors of each class; classes with the same counts stand together."""
+    words = collections.defaultdict(list)
+    for label, counts in record.class_counts.items():
+        words[counts["demonstrations"], counts["anchors"]].append(counts.get("word", label))
+    sizes = {
+        f"{demonstrations} demonstrations, {anchors} anchors": ", ".join(labels)
+        for (demonstrations, anchors), labels in words.items()
+    }
+    return "; ".join(sizes) if len(sizes) == 1 else "; ".join(f"{size} of {labels}" for size, labels in sizes.items())
+
+
+def _truncated(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
+    """Name the methods with truncated prompts; those with the same share stand together."""
+    titles = collections.defaultdict(list)
+    for title, own in by_method.items():
+        titles[sum(record.truncated_prompts for record in own), sum(record.prompts for record in own)].append(title)
+    for (truncated, prompts), names in titles.items():
+        if truncated:
+            yield f"{truncated} of {prompts} prompts truncated ({100 * truncated / prompts:.1f} %): {', '.join(names)}."
+
+
+def _megabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 2**20:,.1f} MB"

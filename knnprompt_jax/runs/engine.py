@@ -127,8 +127,8 @@ def _records(
         started, tokens_before = time.monotonic(), statistics.requested_tokens
         prediction = run.method.run(context, run.options)
         method_seconds = time.monotonic() - started
-        places = [np.zeros(0, int), *(planned.places(run, needed) for needed in planned.needs(run))]
-        shared = np.unique(np.concatenate(places))
+        indices = [np.zeros(0, int), *(planned.indices(run, needed) for needed in planned.needs(run))]
+        shared = np.unique(np.concatenate(indices))
         classes_Q = np.asarray(prediction.classes_Q)
         outcome = records.Outcome(
             accuracy=float(np.mean(classes_Q == context.classes(run.problem.evaluation))),

@@ -12,7 +12,7 @@ from absl import logging
 
 from knnprompt_jax import errors, files, lm, parallel, states, tables
 from knnprompt_jax.classifier import estimator, saving, trials
-from knnprompt_jax.runs import changing, inputs, overview
+from knnprompt_jax.runs import changing, comparison, inputs
 from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
@@ -39,12 +39,12 @@ def run(settings: commands.FitSettings) -> Result:
     Raises:
       UserError: anything that cannot work, including another process that writes to the folder, which stays as it is.
     """
-    inputs.join(settings.distributed)
+    inputs.join_processes(settings.distributed)
     folder = saving.absolute(pathlib.Path(settings.store))
     if settings.is_change:
         return Result(*changing.run(settings, folder))
     shared.check_outside(pathlib.Path(settings.store), may_replace=True)
-    settings, mesh, model = inputs.begin(settings)
+    settings, mesh, model = inputs.prepare(settings)
     classifier, draws, num_rows, note = _draw(settings, model)
     contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
     with saving.lock(folder):
@@ -78,7 +78,7 @@ def _draw(
 ) -> tuple[Any, dict[int, trials.Draw], int, tuple[str, ...]]:
     """Return the unfitted classifier, a draw for each candidate number of demonstrations, the number of train rows, and remarks."""
     task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
-    rows = inputs.Rows(task, defects.remove(train, ()) if settings.drop_duplicates else train, ())
+    rows = inputs.Rows(task, defects.drop(train, ()) if settings.drop_duplicates else train, ())
     _warn(train, rows.train)
     shots, seed = settings.shots or None, commands.SEED if settings.seed is None else settings.seed
     demo_shots: Any = classifiers.AUTO
@@ -138,7 +138,7 @@ def _finished(
     settings: commands.FitSettings, model: inputs.Model, folder: pathlib.Path, contents: Sequence[saving.Content]
 ) -> saving.Saved | None:
     """Return the classifier in the folder if it has one of the contents; raise UserError if it must not be replaced."""
-    if not saving.recovered(folder):
+    if not saving.recover(folder):
         return None
     try:
         saved = saving.read(folder)
@@ -195,7 +195,7 @@ def summarize(result: Result) -> str:
             "",
             work,
             *result.notes,
-            overview.describe_datastore(described),
+            comparison.describe_datastore(described),
             *(["", chosen] if chosen else []),
         ]
     )

@@ -15,7 +15,7 @@ from knnprompt_jax import errors, lm, parallel, shipped
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hub, identity, registry, sharding, tokenizers
+from knnprompt_jax.models import hub, registry, sharding, tensor_files, tokenizers
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.settings import models as models_settings
 from knnprompt_jax.settings import shared, stores
@@ -94,14 +94,14 @@ def fingerprint(place: pathlib.Path | errors.UserError, needs_weights: bool) -> 
     try:
         if isinstance(place, errors.UserError):
             raise place
-        return identity.fingerprint(place)
+        return tensor_files.fingerprint(place)
     except errors.UserError:
         if needs_weights:
             raise
         return ""
 
 
-def resolved(settings: Settings, saved: saving.Saved | None = None) -> Settings:
+def with_defaults(settings: Settings, saved: saving.Saved | None = None) -> Settings:
     """Fill in the model, dtype and deterministic mode that are not given: a saved classifier's, or the defaults.
 
     Raises:
@@ -122,12 +122,12 @@ def resolved(settings: Settings, saved: saving.Saved | None = None) -> Settings:
     return dataclasses.replace(settings, **values)
 
 
-def join(distributed: models_settings.DistributedOptions) -> None:
+def join_processes(distributed: models_settings.DistributedOptions) -> None:
     """Join the processes of the run, before anything else uses a device; raise UserError if they cannot be joined."""
     parallel.start(**dataclasses.asdict(distributed))
 
 
-def begin(
+def prepare(
     settings: Any, saved: saving.Saved | None = None, datastore: stores.StoreOptions | None = None
 ) -> tuple[Any, Mesh, Model]:
     """Return the settings with defaults filled in, the mesh, and a model that it can split.
@@ -138,7 +138,7 @@ def begin(
     Raises:
       UserError: there is no such model or mesh, or several processes would search host memory.
     """
-    settings = resolved(settings, saved)
+    settings = with_defaults(settings, saved)
     store_lib.check_processes(datastore or settings.datastore)
     mesh = make_mesh(settings, [settings.model])
     model = load_model(settings.model, settings.revision, context=getattr(settings, "context", 0))
@@ -227,7 +227,7 @@ def load_rows(
     evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_place(settings, name, eval_file))
     if found := defects.describe(train, evaluation):
         logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
-    train = defects.remove(train, evaluation) if settings.drop_duplicates else train
+    train = defects.drop(train, evaluation) if settings.drop_duplicates else train
     return Rows(task, train, evaluation[: count or None])
 
 

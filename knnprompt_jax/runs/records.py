@@ -113,11 +113,7 @@ class Record(Outcome):
 
 def environment() -> dict[str, str]:
     """Return the versions of libraries and the devices of this process."""
-    return {
-        **manifest.versions(),
-        "device": jax.devices()[0].device_kind,
-        "devices": str(jax.device_count()),
-    }
+    return {**manifest.versions(), "device": jax.devices()[0].device_kind, "devices": str(jax.device_count())}
 
 
 def write(folder: pathlib.Path, record: Record) -> pathlib.Path:

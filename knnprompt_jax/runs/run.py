@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import lm, options
+from knnprompt_jax import lm
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.prompts import layout
@@ -18,7 +19,8 @@ from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import shared, stores
 from knnprompt_jax.states import AnyCache
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks.task import Example
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Example, Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Run:
 
     name: str
     method: method_lib.Method
-    options: options.Options
+    options: options_lib.Options
     problem: method_lib.Problem
     model: inputs.Model
     compute: Mapping[str, Any]
@@ -48,10 +50,35 @@ class Run:
     note: str = ""
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        settings: shared.SharedSettings,
+        name: str,
+        method: method_lib.Method,
+        options: options_lib.Options,
+        problem: method_lib.Problem,
+        model: inputs.Model,
+        **place: Any,
+    ) -> "Run":
+        """Return the run of a method with these settings; `place` has further fields, such as its place in a grid.
+
+        Raises:
+          UserError: the requested kind of store is not possible for the model.
+        """
+        if method.searches:
+            store_lib.kind_of(settings.datastore, "", problem.logit_cap)
+        # Batch and mesh change no result of a deterministic model.
+        compute: dict[str, Any] = {"dtype": settings.dtype, "deterministic": bool(settings.deterministic)}
+        if not settings.deterministic:
+            compute |= {"batch": settings.batch, "mesh": settings.mesh.to_dict()}
+        fields = (name, method, options, problem, model, compute, settings.datastore)
+        return cls(*fields, source=source_of(settings), **place)
+
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """All that the outcome depends on, in JSON's types: rows, task, model, method and options, each by content."""
-        problem, split = self.problem, self.problem.split
+        problem, split, options = self.problem, self.problem.split, self.options.to_dict()
         return {
             "task": problem.digest,
             "shots": split.shots,
@@ -63,7 +90,7 @@ class Run:
             "context": self.model.context,
             **self.compute,
             "runs": self.method.name,
-            "options": self.options.to_dict(),
+            "options": {name: value for name, value in options.items() if name not in self.method.neutral_options},
             "model_of_method": self._model_of_method,
             "datastore": self.datastore.to_dict(),
             "saved": self.saved,
@@ -92,12 +119,16 @@ class Run:
         )
 
 
-def compute_of(settings: shared.ReadingOptions) -> dict[str, Any]:
-    """Return how a model runs, for `Run.compute`. Batch and mesh change no result of a deterministic model."""
-    compute: dict[str, Any] = {"dtype": settings.dtype, "deterministic": bool(settings.deterministic)}
-    if not settings.deterministic:
-        compute |= {"batch": settings.batch, "mesh": settings.mesh.to_dict()}
-    return compute
+def problem_of(
+    settings: shared.SharedSettings,
+    task: Task,
+    split: splits.FewShotSplit,
+    evaluation: Sequence[Example],
+    model: inputs.Model,
+) -> method_lib.Problem:
+    """Return the problem of a task's rows for the tokenizer and the head of a model."""
+    choices = settings.label_token, settings.truncation, model.config.logit_cap
+    return method_lib.Problem(task, split, evaluation, model.tokenize, *choices)
 
 
 def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
@@ -172,10 +203,10 @@ class Pass:
         tokenize, context = self.model.tokenize, self.model.context
         return layout.lay_out(problem.task, self.demonstrations, queries, tokenize, context, problem.truncation)
 
-    def places(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
-        """Return the places of a set's prompts among the shared prompts."""
+    def indices(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
+        """Return the indices of a set's prompts among the shared prompts."""
         task = run.problem.task
-        return np.array([self._place[task.render(example)] for example in prompt_set(run.problem)], int)
+        return np.array([self._index_of[task.render(example)] for example in prompt_set(run.problem)], int)
 
     def context(
         self,
@@ -187,12 +218,12 @@ class Pass:
     ) -> method_lib.Context:
         """Return what a run's method predicts from. A method that trains a model of its own gets no states."""
         needs = self.needs(run) if states is not None else ()
-        needed = {prompt_set: states[self.places(run, prompt_set)] for prompt_set in needs}  # type: ignore[index]
+        needed = {prompt_set: states[self.indices(run, prompt_set)] for prompt_set in needs}  # type: ignore[index]
         return method_lib.Context(run.problem, model, needed, run.datastore, store, cache=cache)  # type: ignore[arg-type]
 
     @functools.cached_property
-    def _place(self) -> dict[str, int]:
-        return {text: place for place, text in enumerate(self.queries)}
+    def _index_of(self) -> dict[str, int]:
+        return {text: index for index, text in enumerate(self.queries)}
 
 
 def passes_of(model: inputs.Model, runs: Iterable[Run], anchors_are_stored: bool = False) -> list[Pass]:

@@ -37,7 +37,7 @@ def run(settings: commands.TuningSettings) -> Result:
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
     if saved and settings.model not in (None, saved.manifest.provenance.model):
         raise errors.UserError(f"--model={settings.model}: {settings.store} has a model of its own; leave it out")
-    settings = inputs.resolved(settings, saved)
+    settings = inputs.with_defaults(settings, saved)
     mesh = inputs.make_mesh(settings, [settings.model])
     if saved:
         folder = saving.absolute(pathlib.Path(settings.store))

@@ -3,19 +3,38 @@
 To add a task, write a YAML file like those in `published/`, there or anywhere.
 """
 
+import dataclasses
 import functools
 import importlib.resources
 import pathlib
+from collections.abc import Callable
 from importlib.resources.abc import Traversable
+from typing import Any
+
+import yaml
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import declarations
 from knnprompt_jax.tasks.hub import HubSource
-from knnprompt_jax.tasks.task import Task
+from knnprompt_jax.tasks.task import Task, listed
 
 DEMO = "demo"
 PAPER_TASKS = ("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec")
 _PUBLISHED = (*PAPER_TASKS, "sst5")
+SUFFIXES = (".yaml", ".yml", ".json")
+_REQUIRED = ("fields", "template", "labels", "label_words")
+_WORDS = list, "a list of words"
+_SHAPES: dict[str, tuple[Any, str]] = {  # The type of each key's value, whose members are texts, and its description.
+    "fields": _WORDS,
+    "template": (str, "a text"),
+    "labels": _WORDS,
+    "label_words": (list | dict, "a list of words, or have a word for each label"),
+    "name": (str, "a text"),
+    "retrieval_template": (str, "a text"),
+    "description": (str, "a text"),
+    "hub": (dict, "a mapping"),
+}
+_HUB = tuple(field.name for field in dataclasses.fields(HubSource))
+_SPLITS = ("train", "dev", "test")
 
 
 def names() -> list[str]:
@@ -24,13 +43,13 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Task:
-    """Return the task of that name, or the one that a file declares (see `declarations.read`).
+    """Return the task of that name, or the one that a file declares (see `read_task`).
 
     Raises:
       UserError: the name is unknown, or the file declares no task.
     """
-    if name.endswith(declarations.SUFFIXES):
-        return declarations.read(pathlib.Path(name))
+    if name.endswith(SUFFIXES):
+        return read_task(pathlib.Path(name))
     if name not in names():
         raise errors.UserError(f"unknown task {name!r}; choose from {', '.join(names())}, or give a file: my_task.yaml")
     return _read(name)
@@ -38,7 +57,7 @@ def get(name: str) -> Task:
 
 @functools.cache
 def _read(name: str) -> Task:
-    return declarations.read(demo_folder() / "task.json" if name == DEMO else _published(name))
+    return read_task(demo_folder() / "task.json" if name == DEMO else _published(name))
 
 
 def _published(name: str) -> Traversable:
@@ -47,13 +66,116 @@ def _published(name: str) -> Traversable:
 
 def hub_source(name: str) -> HubSource:
     """Return the task's dataset on the Hugging Face Hub; raise UserError with the choices if none is declared."""
-    if name.endswith(declarations.SUFFIXES):
-        return declarations.read_hub(pathlib.Path(name))
+    if name.endswith(SUFFIXES):
+        return read_hub(pathlib.Path(name))
     if name not in _PUBLISHED:
         raise errors.UserError(f"no Hub dataset is declared for task {name!r}; choose from {', '.join(_PUBLISHED)}")
-    return declarations.read_hub(_published(name))
+    return read_hub(_published(name))
 
 
 def demo_folder() -> Traversable:
     """Return the folder with the rows and the declaration of the demo task."""
     return importlib.resources.files("knnprompt_jax") / "demo" / "task"
+
+
+class _Loader(yaml.BaseLoader):
+    """A loader that keeps every value as the string written (a label `no` or `01` too), without objects or aliases."""
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_task(path: Traversable) -> Task:
+    """Return the task that a file declares; its name defaults to the file's.
+
+    `label_words` is a list in the order of `labels`, or maps each label to its word.
+
+    Raises:
+      UserError: the file cannot be read, a key is unknown, missing or repeated, or `Task` refuses the declaration.
+    """
+    values, error = _load(path)
+    name, labels, words = values.get("name", path.name.rpartition(".")[0]), values["labels"], values["label_words"]
+    if pathlib.PurePath(name).name != name:
+        raise error("name", "should be fit for a file's name")
+    if isinstance(words, dict):
+        if unknown := set(words) ^ set(labels):
+            raise error("label_words", f"and labels differ in {min(unknown)!r}")
+        words = [words[label] for label in labels]
+    template, retrieval = (values.get(key, "").rstrip("\n") for key in ("template", "retrieval_template"))
+    try:  # A block of YAML ends in a newline.
+        return Task(name, tuple(values["fields"]), template, tuple(labels), tuple(words), retrieval)
+    except errors.UserError as refusal:
+        raise errors.UserError(f"{path}: {refusal}") from None
+
+
+def read_hub(path: Traversable) -> HubSource:
+    """Return the Hub dataset of a declared task: the key `hub`, a mapping of `HubSource`'s attributes.
+
+    By default columns have the names of fields, and labels and splits have our names.
+
+    Raises:
+      UserError: as `read_task`, or the key is missing.
+    """
+    task, (values, error) = read_task(path), _load(path)
+    source = values.get("hub", {})
+    if not isinstance(source.get("dataset"), str) or set(source) - set(_HUB):
+        raise error("hub", f"should have the key dataset, and may have {listed(_HUB[1:])}")
+    for key, defaults in (("columns", task.fields), ("labels", task.labels), ("splits", _SPLITS)):
+        names = source.setdefault(key, {name: name for name in defaults})
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise error("hub", f"should have names to names at {key}")
+    for key in set(source) - {"columns", "labels", "splits"}:
+        if not isinstance(source[key], str):
+            raise error("hub", f"should have a word at {key}")
+    if unknown := set(source["columns"]) ^ set(task.fields) or set(source["labels"].values()) - set(task.labels):
+        raise error("hub", f"and the task differ in {min(unknown)!r}")
+    # A dataset may have numbers as labels.
+    numbers = {int(value): label for value, label in source["labels"].items() if value.isdecimal()}
+    return HubSource(**{**source, "labels": {**source["labels"], **numbers}})
+
+
+def _load(path: Traversable) -> tuple[dict[str, Any], Callable[[str, str], errors.UserError]]:
+    """Return the keys of a file with their values, and a function that makes the error of a key."""
+    lines: dict[str, int] = {}
+
+    def error(key: str, message: str) -> errors.UserError:
+        place = f"{path}:{lines[key]}" if key in lines else path
+        return errors.UserError(f"{place}: {key!r} {message}")
+
+    try:
+        loader = _Loader(path.read_bytes())
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise errors.UserError(f"{path}: not a task declaration: it should have the keys {listed(_REQUIRED)}")
+        values = loader.construct_document(node)
+    except OSError as refused:
+        raise errors.UserError(f"{path}: cannot read the task declaration: {refused.strerror}") from refused
+    except yaml.MarkedYAMLError as bad:
+        mark = bad.problem_mark or bad.context_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise errors.UserError(f"{place}: not a task declaration: {bad.problem}") from None
+    except (yaml.YAMLError, UnicodeError, RecursionError) as bad:
+        raise errors.UserError(f"{path}: not a task declaration: {' '.join(str(bad).split())}") from None
+    lines |= {key.value: key.start_mark.line + 1 for key, _ in node.value}
+    for key, value in values.items():
+        if key not in _SHAPES:
+            raise error(key, f"is no key of a task declaration; choose from {listed(_SHAPES)}")
+        kind, shape = _SHAPES[key]
+        members = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+        if not isinstance(value, kind) or key != "hub" and not all(isinstance(member, str) for member in members):
+            raise error(key, f"should be {shape}")
+    if missing := [key for key in _REQUIRED if key not in values]:
+        raise errors.UserError(f"{path}: the task declaration lacks {missing[0]!r}; it needs {listed(_REQUIRED)}")
+    return values, error

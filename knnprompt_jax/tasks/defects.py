@@ -24,8 +24,8 @@ def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:
     return "; ".join(f"{count} {what}" for count, what in counted if count)
 
 
-def remove(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
-    """Return the train rows whose text is not in `evaluation`, has a single label, and occurs for the first time."""
+def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Example]:
+    """Drop defective train rows: return those whose text is not in `evaluation`, has a single label, and occurs for the first time."""
     labels = _labels_by_text(train)
     seen = {_text(example) for example in evaluation}
     kept = []

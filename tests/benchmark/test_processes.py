@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.benchmark import answering, construction, peers, processes
+from knnprompt_jax.benchmark import answering, construction, peers
 from knnprompt_jax.models import registry
 from knnprompt_jax.planning import workload
 from knnprompt_jax.prompts import layout
@@ -34,7 +34,7 @@ def test_pytorch_has_the_same_model(small, monkeypatch, shape, prefix):
     """The weights are large, so that all of a small model matters."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     monkeypatch.setattr(
-        processes.PeerProcess, "ask", lambda peer, *given, **named: answering.call(peer.module, *given, **named)
+        peers.PeerProcess, "ask", lambda peer, *given, **named: answering.call(peer.module, *given, **named)
     )
     hf = {**registry.PUBLISHED[shape], **SHAPES[shape]}
     subject = workload.Subject(shape, hf, registry.config_from_hf(hf), None)
@@ -42,7 +42,7 @@ def test_pytorch_has_the_same_model(small, monkeypatch, shape, prefix):
     model = lm.LanguageModel(weights, (), shape)
     own = settings.BenchmarkSettings(**small | {"peers": ("torch_one", "torch_cached")})
     sampled = peers.sample(make_group(prefix), own)
-    with processes.start_all(weights, subject, sampled, own) as (running, absent):
+    with peers.start_all(weights, subject, sampled, own) as (running, absent):
         found = construction.compare(model, sampled, running)
     assert not absent and list(found) == ["torch_one", "torch_cached"]
     assert max(each["largest_difference"] for each in found.values()) < 1e-4
@@ -54,7 +54,7 @@ def test_absent_peers_have_their_reasons(small):
         workload.describe("tiny"),
     )
     subject.hf["rope_factors"] = [1.0, 2.0]
-    with processes.start_all(None, subject, peers.sample(make_group(37), own), own) as (running, absent):
+    with peers.start_all(None, subject, peers.sample(make_group(37), own), own) as (running, absent):
         assert not running and "rope_freqs.weight" in absent["torch_one"] and "reads GGUF" in absent["llama_cached"]
 
 
@@ -67,7 +67,7 @@ class Peers:
 """
     (tmp_path / "broken_peers.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    process = processes.PeerProcess("Broken", "broken_peers")
+    process = peers.PeerProcess("Broken", "broken_peers")
     with process.pool:
         seconds, result = process.ask("works", much=3, is_wanted=True)
         assert 0 < seconds < 60 and result == 6
@@ -75,6 +75,6 @@ class Peers:
             process.ask("fails")
         with pytest.raises(errors.UserError, match="^Broken, dies: BrokenProcessPool: A process in the process pool"):
             process.ask("dies")
-    process = processes.PeerProcess("Missing", "nowhere")
+    process = peers.PeerProcess("Missing", "nowhere")
     with process.pool, pytest.raises(errors.UserError, match="Missing, load: ModuleNotFoundError: No module named"):
         process.ask("load")

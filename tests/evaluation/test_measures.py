@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from knnprompt_jax.evaluation import measures, sections
+from knnprompt_jax.evaluation import sections
 
 
 @pytest.fixture
-def measured() -> measures.Measures:
+def measured() -> sections.Measures:
     """Seven rows of three classes, of which the last is never predicted; four are right."""
-    return measures.Measures(
+    return sections.Measures(
         labels=("a", "b", "c"),
         y_Q=np.array([0, 0, 0, 1, 1, 2, 0]),
         predicted_Q=np.array([0, 0, 1, 1, 0, 0, 0]),

@@ -74,7 +74,7 @@ def test_appending_and_removing(fitted, folder):
 
     def change(folder):
         with saving.lock(folder / "store"):
-            saving.recovered(folder / "store")
+            saving.recover(folder / "store")
             classifier = saving.read(folder / "store").classifier(kp.KNNPrompting, fitted.model)
             before = classifier.store_
             changing.remove(classifier, (first,))

@@ -7,13 +7,13 @@ import time
 import pytest
 
 from knnprompt_jax import errors, files, shipped
-from knnprompt_jax.models import identity
+from knnprompt_jax.models import tensor_files
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache folder; files count as settled at once."""
-    monkeypatch.setattr(identity, "_SETTLED_NS", -1)
+    monkeypatch.setattr(tensor_files, "_SETTLED_NS", -1)
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -50,44 +50,44 @@ def flip_a_bit_and_keep_size_and_time(folder):
     ],
 )
 def test_content_that_decides_results_changes_it(folder, change):
-    before = identity.fingerprint(folder)
+    before = tensor_files.fingerprint(folder)
     time.sleep(0.01)  # The time of change moves on by ticks of a few milliseconds.
     change(folder)
-    assert identity.fingerprint(folder) != before and len(before) == 64
+    assert tensor_files.fingerprint(folder) != before and len(before) == 64
 
 
 def test_what_decides_nothing_does_not_change_it(folder, tmp_path):
-    before = identity.fingerprint(folder)
+    before = tensor_files.fingerprint(folder)
     (folder / "README.md").write_text("other")
     os.utime(folder / "model.safetensors", (1, 1))
-    assert identity.fingerprint(folder) == before
-    assert identity.fingerprint(shutil.copytree(folder, tmp_path / "elsewhere" / "copy")) == before
+    assert tensor_files.fingerprint(folder) == before
+    assert tensor_files.fingerprint(shutil.copytree(folder, tmp_path / "elsewhere" / "copy")) == before
 
 
 def test_hashes_are_remembered(folder, monkeypatch):
-    before = identity.fingerprint(folder)
-    monkeypatch.setattr(identity.hashlib, "file_digest", lambda *_: pytest.fail("a file was read again"))
-    assert identity.fingerprint(folder) == before
+    before = tensor_files.fingerprint(folder)
+    monkeypatch.setattr(tensor_files.hashlib, "file_digest", lambda *_: pytest.fail("a file was read again"))
+    assert tensor_files.fingerprint(folder) == before
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{", '{"a": 3}', '{"a": [1, 2, 3, "x"]}'])
 def test_a_damaged_memory_is_replaced(folder, cache, content):
-    before = identity.fingerprint(folder)
+    before = tensor_files.fingerprint(folder)
     (cache / "file_hashes.json").write_text(content)
-    assert identity.fingerprint(folder) == before
+    assert tensor_files.fingerprint(folder) == before
 
 
 @pytest.mark.parametrize("cache_folder", ["off", "/proc/none", "{}/held"])
 def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, monkeypatch, cache_folder):
-    before = identity.fingerprint(folder)
+    before = tensor_files.fingerprint(folder)
     monkeypatch.setenv("KNNPROMPT_CACHE", cache_folder.format(tmp_path))
     with files.new_file(tmp_path / "held" / "file_hashes.json") as draft:  # As if another process were writing there.
         draft.touch()
-        assert identity.fingerprint(folder) == before
+        assert tensor_files.fingerprint(folder) == before
 
 
 def test_models_without_weights_have_none(tmp_path):
     with pytest.raises(errors.UserError, match="no weights"):
-        identity.fingerprint(tmp_path)
+        tensor_files.fingerprint(tmp_path)
     with pytest.raises(errors.UserError, match="No such file"):
-        identity.fingerprint(tmp_path / "none.gguf")
+        tensor_files.fingerprint(tmp_path / "none.gguf")

@@ -19,7 +19,7 @@ def folder(grid):
 
 
 def planned_of(grid):
-    return grid_lib.plan(inputs.resolved(grid))
+    return grid_lib.plan(inputs.with_defaults(grid))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from knnprompt_jax.paper import cells, draws, experiments, provenance
+from knnprompt_jax.paper import cells, experiment, experiments
 from knnprompt_jax.report import results
 
 FEW_SHOT = experiments.EXPERIMENTS["few_shot"].shipped
@@ -15,7 +15,7 @@ def run(make_record):
     """A record as the shipped config makes it, except for some settings and options."""
 
     def made(method="noisy_channel", m=8, seed=1, options=(), **settings):
-        draw = draws.Draw(seed, m, 1 if method == "knn" else m)
+        draw = cells.Draw(seed, m, 1 if method == "knn" else m)
         usual = cells.GridCell(method, draw, (("regime", "few-shot"),)).options(FEW_SHOT).to_dict()
         own = {"label_token": "last", "options": {**usual, **dict(options)}}
         source = {"rows": 0, "split": "dev_subsample"}
@@ -27,7 +27,7 @@ def run(make_record):
 
 
 def found(records):
-    return provenance.Differences(results.frame(records), FEW_SHOT)
+    return experiment.Differences(results.frame(records), FEW_SHOT)
 
 
 def test_differences_of_all_records_are_listed_once(run):

@@ -9,7 +9,7 @@ from knnprompt_jax import errors, tasks
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, look
-from knnprompt_jax.runs import corrections
+from knnprompt_jax.runs import changing
 from knnprompt_jax.settings import commands
 
 SCRIPT = "<script>alert('$1 & $2')</script>"
@@ -86,4 +86,4 @@ def test_suggestions_are_read_back(classifier, tmp_path):
     content = saving.Content.of(
         classifier, classifier.demonstrations_, list(classifier.anchors_.values()), classifier.num_rows_
     )
-    assert corrections.read(str(path), "utf-8", content).labels == wanted
+    assert changing.read_corrections(str(path), "utf-8", content).labels == wanted

@@ -7,7 +7,7 @@ import pytest
 
 from knnprompt_jax import errors, files, lm
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.runs import comparison, overview, records
+from knnprompt_jax.runs import comparison, records
 
 METHODS = ("icl", "knn", "contextual_calibration", "linear_probe")
 
@@ -42,7 +42,7 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
     assert by_name["icl"].lm_tokens < by_name["contextual_calibration"].lm_tokens < by_name["knn"].lm_tokens
     assert [by_name[name].prompts for name in METHODS] == [13, 27, 16, 27]
     assert by_name["knn"].datastore["anchors"] == 14 and not by_name["icl"].datastore
-    text = overview.describe_comparison(done)
+    text = comparison.describe_comparison(done)
     for expected in (
         "In-context learning",
         "kNN Prompting",

@@ -4,7 +4,7 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.runs import corrections
+from knnprompt_jax.runs import changing
 from knnprompt_jax.tasks.task import Example, Task
 
 TASK = Task("mood", ("text",), "{text}\nMood:", ("bad", "=good", "so so"), ("bad", "good", "medium"))
@@ -17,7 +17,7 @@ CONTENT = saving.Content(
 
 def read(tmp_path, text, name="corrections.csv"):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    return corrections.read(str(tmp_path / name), "utf-8", CONTENT)
+    return changing.read_corrections(str(tmp_path / name), "utf-8", CONTENT)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def read(tmp_path, text, name="corrections.csv"):
     ],
 )
 def test_what_a_file_asks_for(tmp_path, text, labels, gone):
-    assert read(tmp_path, text) == corrections.Corrections(labels, gone)
+    assert read(tmp_path, text) == changing.Corrections(labels, gone)
 
 
 def test_ids_and_labels_may_be_numbers(tmp_path):

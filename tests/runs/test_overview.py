@@ -1,6 +1,6 @@
 """The table that a comparison prints, from records made by hand."""
 
-from knnprompt_jax.runs import overview, records
+from knnprompt_jax.runs import comparison, records
 from tests.runs.conftest import make_record
 
 
@@ -17,7 +17,7 @@ def test_of_a_comparison():
         record("noisy_channel", 1, 0.75, **chosen),
         record("noisy_channel", 2, 0.75, note="another", candidates=(0.75, 0.5)),
     ]
-    text = " ".join(overview.describe_comparison(done).split())
+    text = " ".join(comparison.describe_comparison(done).split())
     for expected in (
         "4 test rows, 2 seeds; 50.0 %",
         "7 shots per class: 2 demonstrations",

@@ -10,7 +10,7 @@ import safetensors.numpy
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.methods import method, registry
+from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import comparison, fitting, inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import commands, planning, shared
@@ -37,18 +37,10 @@ def rows(world):
 
 
 def run_of(job, rows, model, name="knn", seed=1):
-    settings = inputs.resolved(job)
+    settings = inputs.with_defaults(job)
     split = splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=settings.demo_shots, seed=seed)
-    problem = method.Problem(
-        rows.task,
-        split,
-        rows.evaluation,
-        model.tokenize,
-        label_token=settings.label_token,
-        truncation=settings.truncation,
-    )
-    compute, options = run_lib.compute_of(settings), getattr(settings.options, name)
-    return run_lib.Run(name, registry.get(name), options, problem, model, compute, settings.datastore)
+    problem = run_lib.problem_of(settings, rows.task, split, rows.evaluation, model)
+    return run_lib.Run.of(settings, name, registry.get(name), getattr(settings.options, name), problem, model)
 
 
 def other_value(value, declared):
@@ -65,7 +57,7 @@ def other_value(value, declared):
 
 
 def test_every_option_of_a_run_changes_the_key(job, rows, model):
-    job = inputs.resolved(job)
+    job = inputs.with_defaults(job)
     keys = {"": run_of(job, rows, model).key}
     for field in dataclasses.fields(job):
         if field.name in NEUTRAL:
@@ -90,6 +82,8 @@ def test_every_option_of_every_method_changes_the_key(job, rows, model, world, m
     for name, declared in registry.METHODS.items():
         keys = {"": run_of(job, rows, model, name).key}
         for option, default, metadata in options_lib.listed(declared.settings):
+            if option in declared.neutral_options:
+                continue
             if isinstance(default, str) and not metadata["choices"] or isinstance(default, tuple):
                 continue  # Names of models and lists, which other tests change.
             own = dataclasses.replace(getattr(job.options, name), **{option: other_value(default, metadata)})
@@ -140,6 +134,15 @@ def test_the_content_of_a_methods_own_model_counts(name, option, job, rows, mode
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 4]))
     assert run_of(job, rows, model, name).key != key
+
+
+def test_checkpoints_of_fine_tuning_do_not_count(job, rows, model):
+    keys = set()
+    for change in ({}, {"checkpoints": "folder"}, {"checkpoint_every": 7}, {"learning_rate": 0.5}):
+        own = dataclasses.replace(job.options.fine_tuning, **change)
+        changed = dataclasses.replace(job, options=dataclasses.replace(job.options, fine_tuning=own))
+        keys.add(run_of(changed, rows, model, "fine_tuning").key)
+    assert len(keys) == 2
 
 
 def test_batch_and_mesh_do_not_count_in_deterministic_mode(job, rows, model):

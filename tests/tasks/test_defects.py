@@ -17,7 +17,7 @@ def test_defects_are_counted_over_exact_texts_and_removed():
         "1 of 3 evaluation texts also occur in train; 3 train rows repeat a text; 1 text has conflicting labels"
     )
     assert defects.describe(TRAIN[:3], EVALUATION) == "1 train row repeats a text", "zero counts are left out"
-    left = defects.remove(TRAIN, EVALUATION)
+    left = defects.drop(TRAIN, EVALUATION)
     assert [example.row for example in left] == [0, 1] and not defects.describe(left, EVALUATION)
 
 

@@ -6,12 +6,12 @@
 from typing import Any
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers, rotary
+from knnprompt_jax.models import conversion, hf_config, layers
 from knnprompt_jax.models.conversion import NameRule
 from knnprompt_jax.models.families import Family, names, rope
 
 # Tables of frequencies, and the context in tokens that they support.
-Rope = tuple[tuple[rotary.Frequencies, ...], int]
+Rope = tuple[tuple[config_lib.Frequencies, ...], int]
 SLIDING, FULL = LAYER_TYPES = ("sliding_attention", "full_attention")
 
 
@@ -179,7 +179,7 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     has_positions = hf.per_layer("no_rope_layers", num_layers, (0, 1)) or default
     (table,), context = rotations_of(hf, 2e6)
     different: dict[str, Any] = {
-        "rotations": ((table, rotary.Frequencies((0.0,) * len(table.radians))), context),
+        "rotations": ((table, config_lib.Frequencies((0.0,) * len(table.radians))), context),
         "rotary_of_layer": tuple(0 if positions else 1 for positions in has_positions),
         "windows": switched_windows(hf, [FULL if positions else SLIDING for positions in has_positions]),
         "mlp_bias": hf.switch("mlp_bias", False),
@@ -190,11 +190,7 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 LAYER = "layers.{layer}."
 SELF = LAYER + "self_attn."
-OUTSIDE_RULES = (
-    NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
-    *names.norm("norm", "final_norm"),
-    names.HEAD,
-)
+OUTSIDE_RULES = (NameRule("embed_tokens.weight", "tokens", "v e -> v e"), *names.norm("norm", "final_norm"), names.HEAD)
 NORM_RULES = (
     *names.norm(LAYER + "input_layernorm", "blocks.attention_norm"),
     *names.norm(LAYER + "post_attention_layernorm", "blocks.mlp_norm"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.models import hf_config, rotary
+from knnprompt_jax.models import config, hf_config
 
 Parameters = dict[str, Any]
 _KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "su")
@@ -40,7 +40,7 @@ def refuse_partial(given: Parameters) -> None:
 
 def frequencies(
     given: Parameters, size: int, context: int, original: int | None = None
-) -> tuple[rotary.Frequencies, int]:
+) -> tuple[config.Frequencies, int]:
     """Return the frequencies of a head, and the context in tokens that they support.
 
     Args:
@@ -74,17 +74,17 @@ def frequencies(
         radians_r, scale = _longrope(fields, radians_r, original, context)
         context = min(original, context)
     fields.refuse_unread()
-    return rotary.Frequencies(tuple(np.asarray(radians_r, np.float32).tolist()), scale), context
+    return config.Frequencies(tuple(np.asarray(radians_r, np.float32).tolist()), scale), context
 
 
-def divided(table: rotary.Frequencies, factors: list[float] | None) -> rotary.Frequencies:
+def divided(table: config.Frequencies, factors: list[float] | None) -> config.Frequencies:
     """Return the frequencies divided one by one by `factors`, a GGUF file's `rope_freqs`; None leaves them unchanged."""
     if factors is None:
         return table
     if not isinstance(factors, list) or len(factors) != len(table.radians) or not all(f > 0 for f in factors):
         raise errors.UserError(f"rope_freqs: {len(table.radians)} positive factors are needed")
     radians_r = np.asarray(table.radians, np.float32) / np.asarray(factors, np.float32)
-    return rotary.Frequencies(tuple(radians_r.tolist()), table.scale)
+    return config.Frequencies(tuple(radians_r.tolist()), table.scale)
 
 
 def _llama3(fields: hf_config.Fields, radians_r: np.ndarray, original: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import importlib
 
 from knnprompt_jax.paper import experiment
 
-_FILES = ("sst2", "max_shots", "comparisons", "data_scaling", "prior_reliance", "axes", "case_study")
+_FILES = ("sst2", "max_shots", "comparisons", "data_scaling", "axes", "case_study")
 EXPERIMENTS: dict[str, experiment.Experiment] = {
     each.name: each for file in _FILES for each in importlib.import_module(f"{__name__}.{file}").EXPERIMENTS
 }

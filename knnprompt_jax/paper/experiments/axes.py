@@ -1,28 +1,106 @@
-"""Grids over an axis of their own: splits into demonstrations and anchors, the number of neighbours k, and imbalance."""
+"""Grids over an axis of their own: reliance on prior knowledge, splits of the train rows, k, and imbalance."""
 
 import dataclasses
 import itertools
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pandas as pd
+
 from knnprompt_jax.classifier import rules
 from knnprompt_jax.methods import knn, method, registry
-from knnprompt_jax.paper import cells, draws, experiment
-from knnprompt_jax.report import figures
+from knnprompt_jax.paper import cells, experiment
+from knnprompt_jax.report import accuracies, figures, names, published, results, tables
+from knnprompt_jax.report.results import Score
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
 
+_PRIOR = "prior_reliance"
+_BALANCED = 0.5
+_IN_TRAIN, _IN_TEST = ("A", "C"), ("B", "C")
+_SUMMARIES = ("average", "drop")
+
+
+def _prior_cells(
+    settings: grids.PriorSettings, methods: Sequence[str], rows: inputs.Rows, most: int
+) -> Iterator[cells.GridCell]:
+    """Yield each cell with the positive class rare in the train rows (A), the test rows (B) or both (C), at each share λ.
+
+    λ is the positive class's share of all train rows, demonstrations included; of the test rows, rows of either class are left out until
+    the class has its share. Rows without a skew have λ = 0.5: A's test rows and B's train rows. The paper does not say m; 16 is ours.
+    """
+    for setting, share, cell in itertools.product(
+        settings.prior_settings, settings.shares, cells.regimes(settings, methods, rows, most)
+    ):
+        yield dataclasses.replace(
+            cell,
+            draw=dataclasses.replace(cell.draw, share=share if setting in _IN_TRAIN else _BALANCED),
+            axes=(*cell.axes, ("setting", setting), ("ratio", share)),
+            test_share=share if setting in _IN_TEST else _BALANCED,
+        )
+
+
+def _paper_priors() -> pd.DataFrame:
+    """Return the paper's numbers by setting, method and ratio or summary, all of them averages over tasks."""
+    table, numbers = published.tables()[_PRIOR], []
+    shared = {"table": _PRIOR, "model": table["model"], "task": published.AVERAGE}
+    tasks = tuple(task.lower() for task in table["tasks"])
+    for row in table["rows"]:
+        count, basis = published.seeds(_PRIOR, row["method"])
+        place = {**shared, "setting": row["setting"], "method": published.method_of(row["method"])}
+        place |= {"basis": basis, "tasks": tasks}
+        means: dict[Any, float] = {float(ratio): mean for ratio, mean in row["ratio"].items()}
+        means |= {"average": row["avg"], "drop": row["max_drop"]}
+        numbers += [{**place, "ratio": ratio, "score": Score(mean, None, count)} for ratio, mean in means.items()]
+    return pd.DataFrame(numbers)
+
+
+def _draw_priors(data: experiment.Data) -> experiment.Drawn:
+    """Return a row per setting and method, averaged over tasks; the paper prints no spread, so no difference has a verdict."""
+    paper = _paper_priors()
+    ours = pd.concat([data.ours, results.with_best_template_per_seed(data.ours)])
+    axes = accuracies.axes_of(("setting", "method"), ours, published.empty())
+    ratios = names.ordered("ratio", {*ours.get("ratio", ()), *paper.ratio} - {*_SUMMARIES})
+    runs_of = results.groups(ours, [*axes, "ratio"])
+    scores = {key: results.average(runs) for key, runs in runs_of.items()}
+    for place in results.groups(ours, axes):
+        means = {key[-1]: score.mean for key, score in scores.items() if key[:-1] == place}
+        scores[*place, "average"] = Score(statistics.fmean(means.values()))
+        if len(means) > 1 and (balanced := means.pop(_BALANCED, None)) is not None:
+            scores[*place, "drop"] = Score(min(means.values()) - balanced)
+    printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, [*axes, "ratio"]).items()}
+    same_tasks = set(ours.task) == set(paper.tasks.iloc[0])
+    models = {place: set(runs.model) for place, runs in results.groups(ours, axes).items()}
+
+    def attributes(key: tuple) -> dict[str, Any]:
+        runs = runs_of.get(key, ours[:0])
+        return {
+            "comparable": same_tasks and models.get(key[:-1]) == {published.MODEL},
+            "marks": (*accuracies.cell_marks(runs), *data.marks(runs)) if len(runs) else (),
+            "paper_digits": 2 if key[-1] in _SUMMARIES else None,
+        }
+
+    columns: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {name: name for name in _SUMMARIES}
+    caption = (
+        "Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test skewed; C: both. "
+        "Drop: the lowest of the skewed minus the balanced; the paper's averages and drops are of its unrounded numbers."
+    )
+    note = f"The paper's numbers are {names.model(published.MODEL)}'s over five tasks."
+    table = tables.build(_PRIOR, caption, axes, columns, scores, printed, attributes=attributes)
+    return [dataclasses.replace(table, notes=(note, *accuracies.seeds(_PRIOR, paper)))], []
+
 
 def _splits(
-    settings: grids.SplitSettings, names: Sequence[str], rows: inputs.Rows, most: int
+    settings: grids.SplitSettings, methods: Sequence[str], rows: inputs.Rows, most: int
 ) -> Iterator[cells.GridCell]:
     """Yield every |D| and |A| whose sum the context holds."""
     del rows
     for name, seed, demo_shots, anchor_shots in itertools.product(
-        names, settings.seeds, settings.demo_shots, settings.anchor_shots
+        methods, settings.seeds, settings.demo_shots, settings.anchor_shots
     ):
         if demo_shots + anchor_shots <= most:
-            draw = draws.Draw(seed, demo_shots + anchor_shots, demo_shots)
+            draw = cells.Draw(seed, demo_shots + anchor_shots, demo_shots)
             yield cells.GridCell(name, draw, (("anchor_shots", anchor_shots),))
 
 
@@ -37,27 +115,35 @@ _ANY_K = dataclasses.replace(registry.get("knn"), run=_predict_with_any_k)
 
 
 def _every_k(
-    settings: grids.GridSettings, names: Sequence[str], rows: inputs.Rows, most: int
+    settings: grids.GridSettings, methods: Sequence[str], rows: inputs.Rows, most: int
 ) -> Iterator[cells.GridCell]:
     """Yield kNN Prompting with every k up to the number of anchors, and other methods unchanged."""
-    for cell in cells.regimes(settings, names, rows, most):
+    for cell in cells.regimes(settings, methods, rows, most):
         if cell.method == _ANY_K.name:
-            for k in range(1, len(draws.split(rows, cell.draw).anchors) + 1):
+            for k in range(1, len(cells.split(rows, cell.draw).anchors) + 1):
                 yield dataclasses.replace(cell, axes=(*cell.axes, ("k", k)), variant=_ANY_K)
         else:
             yield cell
 
 
 def _skewed(
-    settings: grids.ImbalanceSettings, names: Sequence[str], rows: inputs.Rows, most: int
+    settings: grids.ImbalanceSettings, methods: Sequence[str], rows: inputs.Rows, most: int
 ) -> Iterator[cells.GridCell]:
     """Yield each cell at each share of the rare class in all train rows, demonstrations included."""
-    for share, cell in itertools.product(settings.shares, cells.regimes(settings, names, rows, most)):
+    for share, cell in itertools.product(settings.shares, cells.regimes(settings, methods, rows, most)):
         draw = dataclasses.replace(cell.draw, share=share)
         yield dataclasses.replace(cell, draw=draw, axes=(*cell.axes, ("ratio", share)))
 
 
 EXPERIMENTS = (
+    experiment.Experiment(
+        _PRIOR,
+        "Reliance on prior knowledge",
+        f"Classes out of balance in the train rows, the test rows or both. {experiment.OTHER_ROWS}",
+        _draw_priors,
+        cells=_prior_cells,
+        matches=None,
+    ),
     experiment.Experiment(
         "split_strategy",
         "Demonstrations or anchors",

@@ -1,23 +1,30 @@
 """Data scaling (table and figure with the power law, and the paper's first two figures), and robustness: m = 32 … 1024.
 
+The data utility is a power law ε(m) = α m^β of the error, fitted as a line in logarithms (Section 4.1).
 The first figure and the pilot figure of in-context learning against shots also need 1 … 32 shots in the few-shot regime.
 Robustness is the spread over ten seeds.
 """
 
 import dataclasses
+import math
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
+from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import experiment
-from knnprompt_jax.paper.experiments import power_law
 from knnprompt_jax.report import drawing, figures, names, published, results, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.settings import grids
 
 _SMALLEST = "gpt2-large"  # The text gives spreads of this model with 32 shots: 3.83 against 9.14.
 _AXES = ("model", "m", "method")
+_PRINTED_AS = "kNN Prompting"
+_TITLES = {"alpha": "α", "beta": "β", "r_squared": "R²"}
 _FEW_SHOT = f"{experiment.SPREAD} Few-shot scenario: |D| = 1, or m for in-context learning."
 
 
@@ -32,8 +39,8 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
     if len(few.ours):
         few_data = dataclasses.replace(few, name="data_scaling_few")
         built += experiment.tabulated(*_AXES, caption=_FEW_SHOT)(few_data)[0]
-    knn, printed = power_law.knn(full.ours), power_law.knn(full.paper)
-    built.append(power_law.table(knn, printed))
+    knn, printed = of_knn(full.ours), of_knn(full.paper)
+    built.append(power_law_table(knn, printed))
     drawings = [_first(full, few)] if len(data.ours) else []
     pilot, printed_pilot = (frame[frame.method == "icl"] for frame in (few.ours, few.paper))
     if len(pilot):
@@ -44,7 +51,7 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
         plot = figures.Plot("m", figures.SHOTS, line="model")
         drawings.append(figures.curves("data_scaling", "kNN Prompting against m; |D| = M_T.", knn, printed, plot))
         caption = "Power law of data scaling: errors, and the fits of ε(m) = α m^β."
-        plot = dataclasses.replace(plot, law=power_law.fit)
+        plot = dataclasses.replace(plot, law=fit_power_law)
         drawings.append(figures.curves("power_law", caption, knn, printed, plot))
     return built, drawings
 
@@ -107,6 +114,88 @@ def _spread_table(ours: pd.DataFrame) -> tables.Table:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class PowerLaw:
+    """`alpha` and `beta` with their standard errors, and the share of the variance of log ε that the line explains."""
+
+    alpha: Score
+    beta: Score
+    r_squared: Score
+
+    def error(self, m: np.ndarray) -> np.ndarray:
+        """Return the expected error in % at each m."""
+        return 100 * self.alpha.mean * m**self.beta.mean
+
+
+def of_knn(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of kNN Prompting as the paper prints it."""
+    return frame[
+        frame.method.isin([name for name, method in registry.METHODS.items() if _PRINTED_AS in method.printed_as])
+    ]
+
+
+def fit_power_law(accuracies: Mapping[float, float]) -> PowerLaw | None:
+    """Return the law through accuracies in % by m; None if fewer than three points have an error above 0."""
+    points = [(m, 1 - accuracy / 100) for m, accuracy in accuracies.items() if accuracy < 100]
+    if len(points) < 3:
+        return None
+    line = stats.linregress(*np.log(np.array(points)).T)
+    alpha = float(np.exp(line.intercept))
+    beta = Score(float(line.slope), float(line.stderr))
+    return PowerLaw(Score(alpha, alpha * float(line.intercept_stderr)), beta, Score(float(line.rvalue) ** 2))
+
+
+def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
+    """Return α and β for every model and task, beside those of the same fit through the paper's numbers at the same m.
+
+    A model that only the paper ran has a row for its average.
+    """
+    axes, places = ("model", "task"), {(model, published.AVERAGE) for model in (*ours.model, *paper.model)}
+    laws: tuple[dict[tuple, Score], dict[tuple, Score]] = {}, {}
+    for model, task in places | set(results.groups(ours, axes)):
+        runs = ours[ours.model == model]
+        measured = _measured(runs if task == published.AVERAGE else runs[runs.task == task])
+        printed = _printed(model, task, set(runs.task), paper)
+        fits = fit_power_law(measured), fit_power_law({m: printed[m] for m in measured or printed if m in printed})
+        for scores, law in zip(laws, fits, strict=True):
+            scores |= {(model, task, name): getattr(law, name) for name in _TITLES if law}
+
+    def attributes(key: tuple) -> dict[str, Any]:
+        """Show two digits of the standard error."""
+        if key[-1] == "r_squared":
+            return {"digits": 2}
+        score = laws[0].get(key) or laws[1].get(key)
+        digits = min(4, max(1, 1 - math.floor(math.log10(score.std)))) if score and score.std else 3
+        return {"digits": digits, "comparable": True}
+
+    caption = (
+        "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. The paper "
+        "prints none of these numbers: its are those of the same fit through its accuracies."
+    )
+    return tables.build("power_law", caption, axes, _TITLES, *laws, attributes=attributes)
+
+
+def _measured(ours: pd.DataFrame) -> dict[float, float]:
+    """Return the accuracies by m, averaged over tasks."""
+    return {m: results.average(group).mean for (m,), group in results.groups(ours, ["shots"]).items()}
+
+
+def _printed(model: str, task: str, tasks: set[str], paper: pd.DataFrame) -> dict[float, float]:
+    """Return the paper's accuracies by m: on a task, or averaged over `tasks`, or over its own if `tasks` is empty."""
+    numbers = paper[(paper.model == model) & (paper.m != results.FILLS_CONTEXT)]
+    same = numbers[numbers.tasks.map(lambda printed: not tasks or set(printed) == tasks).astype(bool)]
+    if task != published.AVERAGE or len(same):
+        chosen = same if len(same) else numbers
+        chosen = chosen[chosen.task == task]
+        return {m: score.mean for m, score in zip(chosen.m, chosen.score, strict=True)}
+    by_m = results.groups(numbers[numbers.task.isin(tasks)], ["m"])
+    return {
+        m: statistics.fmean(score.mean for score in group.score)
+        for (m,), group in by_m.items()
+        if len(group) == len(tasks)
+    }
+
+
 EXPERIMENTS = (
     experiment.Experiment(
         "data_scaling",
@@ -114,10 +203,5 @@ EXPERIMENTS = (
         f"From a few train rows to all that the context leaves out: how error falls with m. With few shots: {experiment.OTHER_ROWS}",
         _draw,
     ),
-    experiment.Experiment(
-        "robustness",
-        "Robustness",
-        "How much the draw of train rows matters.",
-        _draw_spreads,
-    ),
+    experiment.Experiment("robustness", "Robustness", "How much the draw of train rows matters.", _draw_spreads),
 )

@@ -27,7 +27,7 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
     assert tuple(words[label] for label in study["labels"][anchors:]) == knn.true
     assert tuple(words[label] for label in study["predictions"]) == knn.predicted
     assert tuple(words[label] for label in study["icl"][anchors:]) == icl.predicted
-    planned = grid_lib.plan(inputs.resolved(dataclasses.replace(grid, output="elsewhere"))).passes[0]
+    planned = grid_lib.plan(inputs.with_defaults(dataclasses.replace(grid, output="elsewhere"))).passes[0]
     problem = next(run.problem for run in planned.runs if run.problem.split.anchors)
     assert study["texts"][:anchors].tolist() == [row.fields["sentence"] for row in problem.split.anchors]
     assert [words[label] for label in study["labels"][:anchors]] == [row.label for row in problem.split.anchors]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from knnprompt_jax.paper.experiments import power_law
+from knnprompt_jax.paper.experiments import data_scaling
 
 
 def test_the_fit_is_least_squares_in_logarithms_with_its_standard_errors():
     m, error = np.array([32, 64, 128, 256, 1024]), np.array([0.41, 0.33, 0.35, 0.24, 0.2])
-    found = power_law.fit(dict(zip(m.tolist(), (100 * (1 - error)).tolist(), strict=True)))
+    found = data_scaling.fit_power_law(dict(zip(m.tolist(), (100 * (1 - error)).tolist(), strict=True)))
     design = np.stack([np.ones(5), np.log(m)], axis=1)
     coefficients, residuals, *_ = np.linalg.lstsq(design, np.log(error))
     covariance = residuals[0] / 3 * np.linalg.inv(design.T @ design)
@@ -20,4 +20,4 @@ def test_the_fit_is_least_squares_in_logarithms_with_its_standard_errors():
 
 @pytest.mark.parametrize("accuracies", [{}, {32: 60.0, 64: 70.0}, {32: 60.0, 64: 100.0, 128: 100.0}])
 def test_two_points_with_an_error_give_no_law(accuracies):
-    assert power_law.fit(accuracies) is None
+    assert data_scaling.fit_power_law(accuracies) is None
