@@ -328,18 +328,6 @@ class Scale:
         ]
         return tables.render_markdown(header, rows)
 
-    def task_differences(self, model: str, ours: str, others: Sequence[str], m: int) -> str:
-        """Return the differences between a method and others on each task."""
-        cells = self.cells([model], m)
-        rows = [
-            [
-                names.task(task),
-                *(str(self.difference((model, ours, m), (model, method, m), {task: seeds})) for method in others),
-            ]
-            for task, seeds in cells.items()
-        ]
-        return tables.render_markdown([f"{self.name(ours)} minus", *map(self.name, others)], rows)
-
     def others(self, model: str, method: str, choices: Collection[str] = ()) -> list[str]:
         """Return the other methods of the model, or those of the choices."""
         known = dict.fromkeys(name for m in self.complete([model]) for name in self.methods(model, m))
