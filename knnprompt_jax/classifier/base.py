@@ -248,7 +248,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         self._check_fitted()
         k = self.rule_.k if n_neighbors is None else n_neighbors
         if X is None:
-            near = evidence.neighbours(self.store_, SearchOptions(k, self.rule_.distance))
+            near = evidence.neighbours(self.store_, SearchOptions(k, self.rule_.distance), self.device_states())
         else:
             near = self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
         ids_Qk = self.searched_.ids_N[np.asarray(near.indices_Qk)]

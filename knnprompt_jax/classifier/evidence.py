@@ -110,22 +110,19 @@ def gather(
     return Evidence(demo_shots, np.asarray(ids_N), np.asarray(y_N), inputs, between)
 
 
-def neighbours(
-    store: store_lib.Store, options: search.SearchOptions, states: lm.States | None = None
-) -> kernel.Neighbours:
+def neighbours(store: store_lib.Store, options: search.SearchOptions, states: lm.States) -> kernel.Neighbours:
     """Return the k nearest anchors of each anchor, without itself.
 
     k + 1 are searched for. Where an anchor is not among its own nearest, because many others equal it, the first k are kept.
 
     Args:
-        states: of the anchors; by default read from the store.
+        states: of the anchors, in the store's order.
 
     Raises:
-        UserError: there are fewer than k other anchors, or the store keeps no states.
+        UserError: there are fewer than k other anchors.
     """
     if options.k >= len(store):
         raise errors.UserError(f"k={options.k}: choose from 1 to {len(store) - 1}, the number of other anchors")
-    states = store.codec.states(store.unpadded.keys) if states is None else states
     nearest = store.search(states, dataclasses.replace(options, k=options.k + 1))
     itself_Nk = nearest.indices_Qk == jnp.arange(len(store))[:, None]
     # Sort the places of other anchors first, in their order, and the place of the anchor itself last.

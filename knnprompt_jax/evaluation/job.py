@@ -12,7 +12,7 @@ from knnprompt_jax import files, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.evaluation import sections
-from knnprompt_jax.prediction import batches
+from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.report import page
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects, sources
@@ -64,7 +64,7 @@ def run(settings: commands.EvaluationSettings) -> Evaluation:
 def measure(classifier: Classifier, examples: Sequence[Example]) -> sections.Measures:
     """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
     predicted, probabilities = [], []
-    for batch in batches.ahead(batches.read(examples, classifier)):
+    for batch in rows_lib.ahead(rows_lib.batches(examples, classifier)):
         read = states.read(classifier.model, batch.prompts, title="rows", repeated=True, layers=classifier.layers)
         predictions = classifier.answer_states(read)
         predicted += predictions.labels.tolist()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from knnprompt_jax import errors, parallel, states
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.classifier.inputs import Predictions
-from knnprompt_jax.prediction import batches, outputs, rows, writing
+from knnprompt_jax.prediction import outputs, rows, writing
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
@@ -46,7 +46,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
         form = writing.Format(settings.kind, tuple(classifier.classes_.tolist()), settings.probabilities, output.kept)
         output.header = form.header()
         started, count, earlier = time.monotonic(), 0, output.num_rows
-        waiting = batches.ahead(batches.read(remaining, classifier, settings.characters))
+        waiting = rows.ahead(rows.batches(remaining, classifier, settings.characters))
         while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
             title = f"rows from {batch.examples[0].row:,}"
             read = states.read(classifier.model, batch.prompts, title=title, repeated=True, layers=classifier.layers)

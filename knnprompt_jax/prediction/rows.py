@@ -1,19 +1,25 @@
-"""Rows of a file or of standard input as examples without labels, one at a time."""
+"""Rows of a file or of standard input as examples without labels, one at a time, and in batches with their prompts."""
 
+import concurrent.futures
+import dataclasses
 import json
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from absl import logging
 
-from knnprompt_jax import errors, files
+from knnprompt_jax import errors, files, parallel
+from knnprompt_jax.classifier.base import Classifier
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
 from knnprompt_jax.tasks import formats, sources
 from knnprompt_jax.tasks.task import Example, Task, listed
 
 Row = Example | errors.UserError
 """An example without a label, or the error of a bad row."""
+
+CHARACTERS = 64  # Characters of text in a batch, per token of a step: about 16 steps.
 
 
 def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad: str = sources.STOP) -> Iterator[Row]:
@@ -78,3 +84,53 @@ def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
         for row in formats.TEXT_FORMATS[f".{kind}"](text, "standard input"):
             count += 1
             yield row
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Some rows and their prompts."""
+
+    examples: Sequence[Example]
+    prompts: layout.Prompts
+
+
+def batches(rows: Iterable[Row], classifier: Classifier, characters: int | None = None) -> Iterator[Batch]:
+    """Yield the rows in batches of about as many characters. Batches have few sizes, because programs are compiled for each.
+
+    Raises:
+      UserError: on a bad row, after a batch of all rows before it.
+    """
+
+    def batch(examples: Sequence[Example]) -> Batch:
+        return Batch(examples, classifier.lay_out(examples))
+
+    model, error = classifier.model, None
+    most = characters or CHARACTERS * model.step_tokens * model.mesh.shape[parallel.DATA]
+    waiting: list[Example] = []
+    size = 0
+    for row in rows:
+        if isinstance(row, errors.UserError):
+            error = row
+            break
+        waiting.append(row)
+        size += len(classifier.task.render(row))
+        if size >= most:
+            # Cut to the largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … rows.
+            unit = 2 ** max(0, len(waiting).bit_length() - 3)
+            count = len(waiting) // unit * unit
+            yield batch(waiting[:count])
+            waiting = waiting[count:]
+            size = sum(len(classifier.task.render(example)) for example in waiting)
+    if waiting:
+        yield batch(waiting)
+    if error:
+        raise error
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches, each made while the one before it is in use."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, batches, None)
+        while batch := coming.result():
+            coming = thread.submit(next, batches, None)
+            yield batch

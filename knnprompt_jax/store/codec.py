@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from knnprompt_jax import errors, lm
+from knnprompt_jax import lm
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.store import distances, placement, representations
 
@@ -96,10 +96,6 @@ class Codec(abc.ABC):
     @abc.abstractmethod
     def log_probabilities(self, keys: Any, distance: distances.Distance) -> Array:
         """Return the anchors' log-probabilities as the distance compares them: [N, V], or [N, C] for label words."""
-
-    def states(self, keys: Any) -> lm.States:
-        """Return the states of anchors; raise UserError if the keys do not hold them."""
-        raise errors.UserError(f"a {self.kind} store keeps no states of its anchors: fit with kind='factored'")
 
 
 @struct.dataclass

@@ -127,12 +127,6 @@ class Codec(codec.Codec):
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
         return distances.AFFINE if distance.mean_row else distance
 
-    def states(self, keys: Keys) -> lm.States:
-        hidden_NE = jnp.asarray(keys.hidden_NE).astype(jnp.float32)
-        log_z_N = jnp.asarray(keys.log_z_N) + self.frame.log_z
-        log_z_N += jnp.matmul(hidden_NE, self.frame.shift_E, precision="highest")
-        return lm.States(hidden_NE + self.frame.centre_E, log_z_N, self.deterministic)
-
     def log_probabilities(self, keys: Keys, distance: distances.Distance) -> Array:
         if distance.reads_label_words:
             return self.references(keys, distance)

@@ -21,11 +21,11 @@ def whole(model):
 
 @pytest.mark.parametrize("distance", ["forward", "released", "partial", "hidden"])
 def test_others_are_those_of_a_store_without_the_row(model, whole, distance):
-    states = whole.store_.codec.states(whole.store_.unpadded.keys)
+    states = whole.device_states()
     store = store_lib.build(stores.StoreOptions(), distance, model.head, states, LABELS, whole.label_ids())
     for k in (3, 10):
         options = search.SearchOptions(k, distance)
-        nearest = evidence.neighbours(store, options)
+        nearest = evidence.neighbours(store, options, states)
         for row in range(len(store)):
             alone = store.remove([row]).search(states[row : row + 1], options)
             np.testing.assert_allclose(nearest.distances_Qk[row], alone.distances_Qk[0], atol=1e-5)
