@@ -1,13 +1,13 @@
-"""Baselines without a language model: regression on TF-IDF features, and regression and votes on sentence embeddings.
+"""Baselines without a language model: regression on TF-IDF features; regression and votes on sentence embeddings.
 
 They learn from demonstrations and anchors as bare texts: no template, several fields joined by spaces.
 
-TF-IDF: terms are scikit-learn's: lower-cased words of two or more
-letters or digits, and runs of neighbouring words. A term that occurs n times in a text has the weight
-(1 + ln n) · (1 + ln((1 + N) / (1 + N_term))), with N train rows, N_term of which contain it. A text's weights are scaled to norm 1.
-Terms that no train row contains are ignored.
+TF-IDF: the terms are lower-cased words of two or more letters or digits, and runs of neighbouring words, as in scikit-learn. A term
+that occurs n times in a text has the weight (1 + ln n) · (1 + ln((1 + N) / (1 + N_term))). N is the number of train rows; N_term of them
+contain the term. A text's weights are scaled to norm 1. Terms that no train row contains are ignored.
 
-Embeddings have length 1. all-MiniLM-L6-v2: Reimers, Gurevych: "Sentence-BERT", EMNLP 2019, and Wang et al.: "MiniLM", NeurIPS 2020.
+Sentence embeddings are scaled to length 1. all-MiniLM-L6-v2: Reimers, Gurevych: "Sentence-BERT", EMNLP 2019, and Wang et al.:
+"MiniLM", NeurIPS 2020.
 """
 
 import functools

@@ -41,7 +41,7 @@ class Neighbours:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to search.
+    """The options of a search.
 
     Attributes:
         k: the number of neighbours; all anchors if there are fewer.
