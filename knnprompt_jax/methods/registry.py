@@ -11,7 +11,7 @@ from knnprompt_jax.settings import methods
 
 _FILES = (
     *("in_context", "knn", "demonstration_sets", "noisy_channel", "demonstration_selection", "fine_tuning"),
-    *("baselines", "calibrations", "hidden_states", "linear_probe"),
+    *("baselines", "calibrations", "hidden_states", "linear_probe", "sentence_encoders"),
 )
 _MODULES = [importlib.import_module(f"knnprompt_jax.methods.{name}") for name in _FILES]
 METHODS: dict[str, method.Method] = {declared.name: declared for module in _MODULES for declared in module.METHODS}

@@ -133,12 +133,12 @@ def _with_content(rows: Sequence[Example]) -> Iterator[Example]:
 def read_corrections(path: str, encoding: str, content: saving.Content) -> Corrections:
     """Read the corrections for the anchors of a saved classifier.
 
-    In a file with the column `suggested`, that is the right label and `label` is the current one; an empty `suggested` keeps the
+    In a file with the column `suggested`, that is the right label and `label` is the current one. An empty `suggested` keeps the
     label. In other files `label` is the right one.
 
     Raises:
-      UserError: with file and line: a missing column, an id that no anchor can have had, two labels for one id, or a `label`
-        beside `suggested` that is not the anchor's, because the right label was then written into the wrong column.
+      UserError: with file and line: a missing column, an id that no anchor can have had, or two labels for one id. Also a `label`
+        beside `suggested` that is not the anchor's: the right label was written into the wrong column.
     """
     current = {row.row: row.label for row in content.anchors}
     demonstrations = {row.row for row in content.demonstrations}
