@@ -132,12 +132,14 @@ def vote(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the class [Q] with the largest share of the vote, and all shares [Q, C].
 
-    Equal shares take the lowest class, or with tie_break="nearest" the class of the nearest anchor. With weights="distance", a vote
-    counts 1 / distance; neighbours at distance 0 then decide alone.
+    With weights="distance", a vote counts 1 / distance; neighbours at distance 0 then decide alone.
     """
-    labels_Qk, distances_Qk = np.asarray(near.labels_Qk), np.asarray(near.distances_Qk, np.float64)
-    weights_Qk = np.ones(labels_Qk.shape) if weights == "uniform" else 1 / np.maximum(distances_Qk, 1e-30)
-    shares_QC = np.zeros((len(labels_Qk), num_classes))
+    labels_Qk = near.labels_Qk
+    if weights == "uniform":
+        majority_Q = kernel.majority(labels_Qk, num_classes=num_classes, tie_break=tie_break)
+        return np.asarray(majority_Q), np.asarray(kernel.vote_shares(labels_Qk, num_classes))
+    labels_Qk, distances_Qk = np.asarray(labels_Qk), np.asarray(near.distances_Qk, np.float64)
+    weights_Qk, shares_QC = 1 / np.maximum(distances_Qk, 1e-30), np.zeros((len(labels_Qk), num_classes))
     np.add.at(shares_QC, (np.arange(len(labels_Qk))[:, None], labels_Qk), weights_Qk)
     shares_QC /= shares_QC.sum(-1, keepdims=True)
     if tie_break == "lowest":

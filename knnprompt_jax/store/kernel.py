@@ -1,7 +1,7 @@
-"""The search kernel: distances of queries to all anchors, and the k smallest.
+"""The search kernel: distances of queries to all anchors, the k smallest, their vote.
 
 A `distances.Distance` compares keys and queries.
-Ties: equal distances take the lower anchor index.
+Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest anchor).
 
 Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile. This is
 exact: tiling, sharding and streaming change no result.
@@ -141,6 +141,21 @@ def plan_tiles(queries: Any, keys: Any, options: Options) -> Tiles:
             f"search memory of {tile_bytes} bytes: at least {least} are needed for a tile of {fewest} anchors"
         )
     return Tiles(rows_per_tile, anchors_per_tile, query_bytes + anchors_per_tile * anchor_bytes)
+
+
+def vote_shares(labels_Qk: Array | np.ndarray, num_classes: int) -> Array:
+    """Return the share of the neighbours' votes that each class has, [Q, C]."""
+    return jax.nn.one_hot(labels_Qk, num_classes).mean(1)
+
+
+@functools.partial(jax.jit, static_argnames=("num_classes", "tie_break"))
+def majority(labels_Qk: Array, *, num_classes: int, tie_break: str = "lowest") -> Array:
+    """Return the class with most votes, [Q]; a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest")."""
+    counts_QC = jax.nn.one_hot(labels_Qk, num_classes, dtype=jnp.int32).sum(1)
+    if tie_break == "lowest":
+        return counts_QC.argmax(-1)
+    leads_Qk = jnp.take_along_axis(counts_QC, labels_Qk, -1) == counts_QC.max(-1, keepdims=True)
+    return jnp.take_along_axis(labels_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0]
 
 
 def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:

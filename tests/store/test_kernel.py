@@ -11,7 +11,6 @@ import pytest
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier import rules
 from knnprompt_jax.store import distances, kernel
 from tests.store import worlds
 
@@ -115,16 +114,14 @@ def test_vanishing_probabilities_give_no_nan(name, floor):
 )
 def test_majority(labels, lowest, nearest):
     """Neighbours are given nearest first."""
-    labels_Qk = np.array([labels, labels])
-    near = kernel.Neighbours(np.ones(labels_Qk.shape), labels_Qk, labels_Qk)
-    assert rules.vote(near, 5)[0].tolist() == [lowest] * 2
-    assert rules.vote(near, 5, "nearest")[0].tolist() == [nearest] * 2
+    labels_Qk = jax.numpy.array([labels, labels])
+    assert kernel.majority(labels_Qk, num_classes=5).tolist() == [lowest] * 2
+    assert kernel.majority(labels_Qk, num_classes=5, tie_break="nearest").tolist() == [nearest] * 2
 
 
 def test_vote_shares():
-    labels_Qk = np.array([[2, 1, 1], [0, 0, 0]])
-    near = kernel.Neighbours(np.ones(labels_Qk.shape), labels_Qk, labels_Qk)
-    np.testing.assert_allclose(rules.vote(near, 4)[1], [[0, 2 / 3, 1 / 3, 0], [1, 0, 0, 0]], rtol=1e-6)
+    labels_Qk = jax.numpy.array([[2, 1, 1], [0, 0, 0]])
+    np.testing.assert_allclose(kernel.vote_shares(labels_Qk, 4), [[0, 2 / 3, 1 / 3, 0], [1, 0, 0, 0]], rtol=1e-6)
 
 
 def test_padding_is_never_found():
