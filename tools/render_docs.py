@@ -133,7 +133,7 @@ class Scale:
 
     Attributes:
       rows: the methods of each model that every shown cell has, in the order of tables.
-      models: the models with cells, small ones first.
+      models: the models with at least half of the tasks that any has, small ones first; others are not shown.
       shots: the numbers m of train rows per class for which a model has cells.
     """
 
@@ -161,7 +161,8 @@ class Scale:
         self._others = {model: sorted(own - {*ORDER}) for model, own in methods.items()}
         self.shots = [m for m in sorted(shots) if any(self.cells([model], m) for model in methods)]
         models = sorted(methods, key=lambda name: MODELS[name].parameters)
-        self.models = [model for model in models if self.complete([model])]
+        tasks = {model: max((len(self.cells([model], m)) for m in self.shots), default=0) for model in models}
+        self.models = [model for model in models if tasks[model] and 2 * tasks[model] >= max(tasks.values())]
 
     @staticmethod
     def _place(model: str, method: str, m: int, task: str) -> tuple:
