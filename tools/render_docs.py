@@ -41,6 +41,7 @@ SUMMARY = (
     *(MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn", "icl", "contextual_calibration", "batch_calibration"),
     *("knn", "knn_partial", "hidden_centroids", "linear_probe", "chosen"),
 )
+IN_README = (MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
 FEW = ("icl", "batch_calibration", "knn_partial", "linear_probe", "encoder_probe")
 ORDER = (
     *("tfidf", "encoder_probe", "encoder_knn", "icl", *CALIBRATIONS),
@@ -419,6 +420,7 @@ def render(scale: Scale) -> dict[pathlib.Path, str]:
         "figure": FIGURES["by_size"].name,
         "summary": SUMMARY,
         "few": FEW,
+        "in_readme": IN_README,
         "counted": counted,
     }
 

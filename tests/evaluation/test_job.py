@@ -83,7 +83,7 @@ def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_p
     monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
     classifier.save(tmp_path / "mine")
     place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
-    printed = job.summarize(job.run(job.EvaluationSettings(**place, label_column="mood")))
+    printed = job.summarize(job.run(commands.EvaluationSettings(**place, label_column="mood")))
     assert printed.endswith("\n\npage: none, the page needs absent_package: pip install 'knnprompt_jax[report]'")
     assert "Accuracy: " in printed and not (tmp_path / "out" / "index.html").exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv"}

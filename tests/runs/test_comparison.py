@@ -47,7 +47,7 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
         "In-context learning",
         "kNN Prompting",
         "±",
-        "2+7 of negative, positive",
+        "2 demonstrations, 7 anchors",
         "14 anchors of",
         "prompts/s",
     ):

@@ -10,6 +10,7 @@ from knnprompt_jax.paper import page
 from knnprompt_jax.runs import records
 from tests.runs import conftest
 from tools import pack_records
+from knnprompt_jax.settings import grids
 
 
 def made(seed: int, **fields) -> records.Record:
@@ -52,10 +53,10 @@ def test_the_report_reads_a_packed_file(tmp_path):
     pack_records.pack(tmp_path / "results", path)
     for kind in ("text", "markdown"):
         packed, loose = (
-            page.run(page.ReportSettings(records=str(place), format=kind)) for place in (path, tmp_path / "results")
+            page.run(grids.ReportSettings(records=str(place), format=kind)) for place in (path, tmp_path / "results")
         )
         assert packed == loose and " 1.2 (paper" in packed
-    page.run(page.ReportSettings(records=str(path), output=str(tmp_path / "report")))
+    page.run(grids.ReportSettings(records=str(path), output=str(tmp_path / "report")))
     assert ">1.2<" in (tmp_path / "report" / "index.html").read_text()
 
 
