@@ -33,7 +33,7 @@ def test_a_packed_file_gives_the_records_back_without_facts_of_the_machine(tmp_p
     written = [made(seed) for seed in (7, 3)]
     for record in written:
         records.write(tmp_path / "results" / "distance", record)
-    assert pack_records.pack(tmp_path / "results", path) == 2
+    assert pack_records.pack([tmp_path / "results"], path) == 2
     first, second = records.read_all(path)
     assert (first.seed, second.seed) == (3, 7)
     assert first.settings["options"] == {"encoder": "minilm/model", "k": 3}
@@ -45,12 +45,27 @@ def test_a_packed_file_gives_the_records_back_without_facts_of_the_machine(tmp_p
     assert path.read_bytes() == before
 
 
+def test_new_records_join_those_of_a_packed_file_and_replace_the_same_run(tmp_path):
+    path = tmp_path / "some.jsonl.gz"
+    records.pack(path, [made(3), made(7)])
+    for record in (dataclasses.replace(made(7), accuracy=0.25), made(11)):
+        records.write(tmp_path / "results" / "distance", record)
+    assert pack_records.pack([path, tmp_path / "results"], path) == 3
+    assert [(each.seed, each.accuracy) for each in records.read_all(path)] == [
+        (11, made(11).accuracy),
+        (3, made(3).accuracy),
+        (7, 0.25),
+    ]
+    before = path.read_bytes()
+    assert pack_records.pack([path], path) == 3 and path.read_bytes() == before
+
+
 def test_the_report_reads_a_packed_file(tmp_path):
     for method in ("knn", "icl"):
         record = dataclasses.replace(made(1), method=method, file_name=f"{method}.json", accuracy=0.01234, settings={})
         records.write(tmp_path / "results" / "distance", record)
     path = tmp_path / "some.jsonl.gz"
-    pack_records.pack(tmp_path / "results", path)
+    pack_records.pack([tmp_path / "results"], path)
     for kind in ("text", "markdown"):
         packed, loose = (
             page.run(grids.ReportSettings(records=str(place), format=kind)) for place in (path, tmp_path / "results")
@@ -70,5 +85,5 @@ def test_damaged_and_empty_files_are_refused(tmp_path):
     path.write_bytes(gzip.compress(b'{"format": 4}\n'))
     with pytest.raises(errors.UserError, match="records of format 4; this version reads format 5"):
         records.read_all(path)
-    with pytest.raises(errors.UserError, match="no records"):
-        pack_records.pack(tmp_path / "nothing", path)
+    with pytest.raises(errors.UserError, match="no such folder of records"):
+        pack_records.pack([tmp_path / "nothing"], path)
