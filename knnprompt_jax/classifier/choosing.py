@@ -31,34 +31,32 @@ _LEAST = 2e-16  # The least probability of a true class, as in scikit-learn's lo
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Candidate values of each setting; without `layers`, those of the evidence. Of equally good rules, the first is chosen."""
+    """Candidate values of each setting. Of equally good rules, the first is chosen."""
 
     rules: tuple[str, ...] = RULES
     ks: tuple[int, ...] = KS
     distances: tuple[str, ...] = DISTANCES
     weights: tuple[str, ...] = WEIGHTS
     penalties: tuple[float, ...] = PENALTIES
-    layers: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, given: classifiers.RuleOptions) -> Self:
         """Return the candidates that a classifier's options leave."""
-        layer = getattr(given, "layer", AUTO)
-        of_probe = given.penalty != AUTO or layer != AUTO
+        of_probe = given.penalty != AUTO or getattr(given, "layer", AUTO) != AUTO
         of_votes = {given.k, given.distance, given.weights} != {AUTO}
         excluded = {"votes": of_probe, "probe": of_votes}
         names = tuple(name for name in RULES if not excluded.get(name)) if given.rule == AUTO else (given.rule,)
         settings = {"ks": given.k, "distances": given.distance, "weights": given.weights, "penalties": given.penalty}
-        values: dict[str, Any] = {name: (value,) for name, value in {**settings, "layers": layer}.items()}
+        values: dict[str, Any] = {name: (value,) for name, value in settings.items()}
         return cls(names, **{name: value for name, value in values.items() if value != (AUTO,)})
 
-    def default(self, num_anchors: int, demo_shots: int) -> Rule:
+    def default(self, evidence: Evidence) -> Rule:
         """Return the rule for anchors that are too few to choose by."""
-        k = min(self.ks, key=lambda k: (k > num_anchors, abs(k - 3)))
+        k = min(self.ks, key=lambda k: (k > len(evidence), abs(k - 3)))
         penalty = min(self.penalties, key=lambda penalty: abs(penalty - 1))
         rule = "votes" if "votes" in self.rules else self.rules[0]
-        layer, probe_count = (0, 0.0) if rule == "votes" else (next(iter(self.layers), 0), 3.0)
-        return Rule(rule, demo_shots, k, self.distances[0], "uniform", 0.0, penalty, layer, 1.0, probe_count)
+        layer, probe_count = (0, 0.0) if rule == "votes" else (evidence.layer, 3.0)
+        return Rule(rule, evidence.demo_shots, k, self.distances[0], "uniform", 0.0, penalty, layer, 1.0, probe_count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,8 +134,8 @@ class Choice:
         leaders: dict[tuple[Any, ...], Candidate] = {}
         for each in sorted(self.candidates, key=lambda each: each.score.loss(self.metric)):
             rule = each.rule
-            # The best of each distance for votes, of each penalty and layer for probes, and of blends.
-            kind = {"votes": rule.distance, "probe": (rule.penalty, rule.layer)}.get(rule.rule)
+            # The best of each distance for votes, of each penalty for probes, and of blends.
+            kind = {"votes": rule.distance, "probe": rule.penalty}.get(rule.rule)
             leaders.setdefault((rule.rule, rule.demo_shots, kind), each)
         rows = [[each.rule.words, *each.score.cells] for each in leaders.values()]
         rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
@@ -225,7 +223,7 @@ def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Ch
     """
     first, sets = sets[0], [each for each in sets if len(each) >= FEWEST and len(np.unique(each.y_N)) > 1]
     if not sets:
-        return Choice(grid.default(len(first), first.demo_shots), metric=metric)
+        return Choice(grid.default(first), metric=metric)
     common = functools.reduce(np.intersect1d, [evidence.ids_N for evidence in sets])
     best, trials = _best(sets, grid, metric, common)
     estimate = Outcome.of(*_held_out(sets, grid, metric, common)).score
@@ -261,11 +259,11 @@ def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) ->
     """Try all candidates on a set. The blend joins the best votes and the best probe."""
     votes = [_try(evidence, common, *each) for each in _votes(evidence, grid)]
     probes = []
-    for layer, penalty in itertools.product(grid.layers or evidence.inputs, grid.penalties):
-        rule = Rule("probe", evidence.demo_shots, penalty=penalty, layer=layer)
-        probes.append(_try(evidence, common, rule, (evidence.rows[layer].left_out(penalty),)))
+    for penalty in grid.penalties:
+        rule = Rule("probe", evidence.demo_shots, penalty=penalty, layer=evidence.layer)
+        probes.append(_try(evidence, common, rule, (evidence.rows.left_out(penalty),)))
     voting, probing = (min(each, key=lambda trial: trial.loss(metric)) for each in (votes, probes))
-    both = dataclasses.replace(voting.rule, rule="blend", penalty=probing.rule.penalty, layer=probing.rule.layer)
+    both = dataclasses.replace(voting.rule, rule="blend", penalty=probing.rule.penalty, layer=evidence.layer)
     # A probe keeps the best settings of votes so that `kneighbors` still works.
     kept = {name: getattr(voting.rule, name) for name in ("k", "distance", "weights", "bandwidth")}
     of_rule = {
@@ -320,7 +318,7 @@ def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: in
     by_id = {number: place for place, number in enumerate(evidence.ids_N.tolist())}
     places_n = np.array([by_id[number] for number in ids_n.tolist()])
     others_M = np.setdiff1d(np.arange(len(evidence)), places_n)
-    inputs_NF = evidence.inputs[rule.layer]
+    inputs_NF = evidence.inputs_NF
     fitted = rules.Fitted.to(rule, inputs_NF[others_M], evidence.y_N[others_M], num_classes)
     distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, others_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]

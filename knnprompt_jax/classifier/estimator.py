@@ -18,7 +18,9 @@ from knnprompt_jax.store import kernel
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example
 
-LAYER = 0.75  # The place, as a share of all blocks, of the block whose output a probe may read beside the state.
+LAYER = (
+    0.75  # The place, as a share of all blocks, of the block whose output a probe reads beside the state by default.
+)
 
 
 class KNNPrompting(base.Classifier):

@@ -26,14 +26,16 @@ class Evidence:
       demo_shots: demonstrations per class.
       ids_N: the anchors' ids, which identify them across numbers of demonstrations.
       y_N: their classes.
-      inputs: by layer, what a probe reads of each [N, F] (`rules.probe_inputs`).
+      layer: the block whose output a probe reads beside the state; 0: none.
+      inputs_NF: what a probe reads of each (`rules.probe_inputs`).
       distances_NN: by the name of each distance, from every anchor as a text (rows) to every anchor (columns).
     """
 
     demo_shots: int
     ids_N: np.ndarray
     y_N: np.ndarray
-    inputs: Mapping[int, np.ndarray]
+    layer: int
+    inputs_NF: np.ndarray
     distances_NN: Mapping[str, np.ndarray]
 
     def __len__(self) -> int:
@@ -43,8 +45,8 @@ class Evidence:
         """Return the evidence of some of the anchors alone."""
         pairs = np.ix_(places_n, places_n)
         between = {name: distances_NN[pairs] for name, distances_NN in self.distances_NN.items()}
-        inputs = {layer: inputs_NF[places_n] for layer, inputs_NF in self.inputs.items()}
-        return Evidence(self.demo_shots, self.ids_N[places_n], self.y_N[places_n], inputs, between)
+        ids_n, y_n, inputs_nF = self.ids_N[places_n], self.y_N[places_n], self.inputs_NF[places_n]
+        return Evidence(self.demo_shots, ids_n, y_n, self.layer, inputs_nF, between)
 
     def nearest_left_out(self, distance: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the other anchors of each [N, N], nearest first, and their distances, infinite for those left out."""
@@ -60,10 +62,9 @@ class Evidence:
         return np.unique(self.y_N, return_inverse=True)[1]
 
     @functools.cached_property
-    def rows(self) -> Mapping[int, rules.ProbeRows]:
-        """The rows of a probe by layer."""
-        num_classes = self.places_N.max() + 1
-        return {layer: rules.ProbeRows(inputs, self.places_N, num_classes) for layer, inputs in self.inputs.items()}
+    def rows(self) -> rules.ProbeRows:
+        """The rows of a probe."""
+        return rules.ProbeRows(self.inputs_NF, self.places_N, self.places_N.max() + 1)
 
     @property
     def shares_P(self) -> np.ndarray:
@@ -106,8 +107,8 @@ def gather(
         near = store.search(states, search.SearchOptions(len(store), name))
         between[name] = np.empty((len(store), len(store)), np.float32)
         np.put_along_axis(between[name], np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
-    inputs = {layer: rules.probe_inputs(states, layer) for layer in (0, *states.layers)}
-    return Evidence(demo_shots, np.asarray(ids_N), np.asarray(y_N), inputs, between)
+    layer = max(states.layers, default=0)
+    return Evidence(demo_shots, np.asarray(ids_N), np.asarray(y_N), layer, rules.probe_inputs(states, layer), between)
 
 
 def neighbours(store: store_lib.Store, options: search.SearchOptions, states: lm.States) -> kernel.Neighbours:

@@ -12,19 +12,15 @@ from knnprompt_jax.classifier.evidence import Evidence
 from knnprompt_jax.settings import classifiers
 
 
-def evidence(count=71, classes=3, shift=0.0, width=11, demo_shots=0, seed=0, first=0, layers=()):
-    """Normal states around a mean for each class; two distances, of which one says nothing; layers that tell more."""
+def evidence(count=71, classes=3, shift=0.0, width=11, demo_shots=0, seed=0, first=0):
+    """Normal states around a mean for each class; two distances, of which one says nothing."""
     rng = np.random.default_rng(seed)
     y_N = np.arange(count) % classes
     hidden_NE = rng.normal(size=(count, width)) + shift * np.random.default_rng(99).normal(size=(classes, width))[y_N]
     told_NN = np.linalg.norm(hidden_NE[:, None] - hidden_NE, axis=-1)
     noise_NN = rng.random((count, count))
     distances = {"hidden": told_NN, "forward": noise_NN, "released": noise_NN.T, "partial": noise_NN**2}
-    inputs = {
-        0: hidden_NE.astype(np.float32),
-        **{layer: hidden_NE + 2 * np.eye(classes, width)[y_N] for layer in layers},
-    }
-    return Evidence(demo_shots, first + np.arange(count), y_N, inputs, distances)
+    return Evidence(demo_shots, first + np.arange(count), y_N, 0, hidden_NE.astype(np.float32), distances)
 
 
 def test_the_number_of_demonstrations_and_the_distance_that_tell_most_are_chosen():
@@ -43,15 +39,8 @@ def test_of_rules_as_good_the_preferred_is_taken_and_a_better_one_is_not_passed_
     radius_N = 1.0 + 2 * ring.y_N
     hidden_NE = np.stack([radius_N * np.cos(angle_N), radius_N * np.sin(angle_N)], -1)
     near = {**ring.distances_NN, "hidden": np.linalg.norm(hidden_NE[:, None] - hidden_NE, axis=-1)}
-    ring = dataclasses.replace(ring, inputs={0: hidden_NE}, distances_NN=near)
+    ring = dataclasses.replace(ring, inputs_NF=hidden_NE, distances_NN=near)
     assert choosing.choose([ring], choosing.Grid()).rule.rule != "probe"  # No line parts a ring from its middle.
-
-
-def test_the_layer_that_tells_most_is_chosen_unless_another_is_given():
-    told = evidence(layers=(4,))
-    choice = choosing.choose([told], choosing.Grid())
-    assert choice.rule.layer == 4 and choice.estimate.accuracy > 0.6
-    assert choosing.choose([told], choosing.Grid(layers=(0,))).rule.layer == 0
 
 
 @pytest.mark.parametrize("metric", classifiers.METRICS)
@@ -113,8 +102,8 @@ def test_a_class_without_anchors_is_never_predicted():
     told = evidence(shift=2.0)
     y_N = np.where(told.y_N == 1, 4, told.y_N)
     rule = rules.Rule("blend", 0, 3, "hidden", vote_count=1.0, probe_count=2.0)
-    fitted = rules.Fitted.to(rule, told.inputs[0], y_N, 6)
-    scored = y_N[:, None].repeat(3, 1), np.ones((71, 3)), fitted.probed(told.inputs[0])
+    fitted = rules.Fitted.to(rule, told.inputs_NF, y_N, 6)
+    scored = y_N[:, None].repeat(3, 1), np.ones((71, 3)), fitted.probed(told.inputs_NF)
     p_NC = fitted.probabilities(*scored)
     assert p_NC.shape == (71, 6) and (p_NC[:, [1, 3, 5]] == 0).all()
     np.testing.assert_allclose(p_NC.sum(-1), 1)

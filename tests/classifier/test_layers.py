@@ -1,5 +1,6 @@
 """A probe that reads the output of a block beside the state: it is kept through every change of the classifier."""
 
+import dataclasses
 import pickle
 
 import numpy as np
@@ -48,18 +49,17 @@ def test_tuning_tries_the_layer_that_is_kept(fitted, model, rows):
     before = model.statistics.prompts
     candidates = fitted.tune(ks=(1, 3)).choice.candidates
     assert model.statistics.prompts == before
-    assert {each.rule.layer for each in candidates if each.rule.rule == "probe"} == {0, 2}
-    chosen = next(each for each in candidates if each.rule.rule == "probe" and not each.rule.layer)
-    used = fitted.use(type(fitted.choice_)(chosen.rule))
+    assert {each.rule.layer for each in candidates if each.rule.rule != "votes"} == {2}
+    used = fitted.use(type(fitted.choice_)(dataclasses.replace(fitted.rule_, layer=0)))
     assert used.layer == 0 and not used.states_.layers
     back = used.use(fitted.choice_)  # Its states are read again.
     np.testing.assert_allclose(back.predict_proba(rows[0][67:]), fitted.predict_proba(rows[0][67:]), atol=1e-4)
 
 
-def test_a_layer_is_chosen_and_votes_need_none(model, task, rows):
+def test_the_block_after_three_quarters_is_the_default_and_votes_need_none(model, task, rows):
     chosen = kp.AutoClassifier(model, task, demo_shots=0).fit(rows[0][:67], rows[1][:67])
-    tried = {each.rule.layer for each in chosen.choice_.candidates if each.rule.rule == "probe"}
-    assert tried == {0, round(0.75 * model.config.num_layers)}
+    tried = {each.rule.layer for each in chosen.choice_.candidates if each.rule.rule != "votes"}
+    assert tried == {round(0.75 * model.config.num_layers)}
     votes = kp.AutoClassifier(model, task, demo_shots=0, rule="votes").fit(rows[0][:67], rows[1][:67])
     assert not votes.states_.layers and not kp.KNNPrompting(model, task).candidate_layers
 
