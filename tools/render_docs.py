@@ -53,7 +53,7 @@ _NAMES = {
     "knn_released": "kNN, KL(anchor ‖ test)",
     "encoder_probe": "MiniLM, logistic regression",
     "encoder_knn": "MiniLM, kNN",
-    "chosen": "AutoClassifier, the default of `fit`",
+    "chosen": "AutoClassifier, `layer=0`",
 }
 _DIRECTIONS = {"forward": "KL(test ‖ anchor)", "released": "KL(anchor ‖ test)"}
 _REPLICATES = 5_000
@@ -67,6 +67,11 @@ class Model(NamedTuple):
     kind: str
     quantisation: str
     parameters: int
+
+    @property
+    def short(self) -> str:
+        """The title for the heads of tables."""
+        return self.title.removesuffix("-Instruct")
 
 
 MODELS = {
@@ -285,7 +290,7 @@ class Scale:
     def summary_table(self, methods: Sequence[str]) -> str:
         """Return the means of some methods for each model and m, over the tasks that all models have at that m."""
         places = [(model, m) for model in self.models for m in self.complete(self.models)]
-        header = ["mean over tasks", *(f"{MODELS[model].title}, m = {m}" for model, m in places)]
+        header = ["mean over tasks", *(f"{MODELS[model].short}, m = {m}" for model, m in places)]
         rows = []
         for method in methods:
             texts = [
@@ -496,14 +501,13 @@ def draw_by_rows(scale: Scale, path: pathlib.Path) -> None:
     with drawing.style():
         drawn = figure.Figure(figsize=(3.2 * len(scale.models) + 2, 3), layout="constrained", facecolor="white")
         panels = drawn.subplots(1, len(scale.models), sharey=True, squeeze=False)[0]
+        shots = scale.complete(scale.models)
+        cells = scale.common(scale.models, shots)
+        measured = set.intersection(*({*scale.methods(model, m)} for model in scale.models for m in shots))
         for axes, model in zip(panels, scale.models, strict=True):
-            shots = scale.complete([model])
-            cells = scale.common([model], shots)
-            for place, (method, label) in enumerate(lines.items()):
-                if all(method in scale.methods(model, m) for m in shots):
-                    axes.plot(
-                        shots, [scale.mean(model, method, m, cells) for m in shots], **drawing.look(place), label=label
-                    )
+            for place, method in enumerate(method for method in lines if method in measured):
+                means = [scale.mean(model, method, m, cells) for m in shots]
+                axes.plot(shots, means, **drawing.look(place), label=lines[method])
             axes.set(title=f"{MODELS[model].title}, {counted(len(cells))}", xlabel="train rows per class", xscale="log")
             axes.set_xticks(shots, [str(m) for m in shots])
             axes.minorticks_off()
