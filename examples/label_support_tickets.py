@@ -1,4 +1,4 @@
-"""Label support tickets: from a table to a classifier, its wrong labels found and corrected, and a picture.
+"""Label support tickets: fit a classifier to a table, find and correct wrong labels, and draw confusion matrices.
 
 python examples/label_support_tickets.py                # SmolLM2
 python examples/label_support_tickets.py gemma-3-270m
@@ -16,12 +16,12 @@ from sklearn import metrics
 
 import knnprompt_jax as kp
 
-SUSPICIOUS = 4  # Tickets to look at.
+SUSPICIOUS = 4  # Number of tickets to print.
 
 
 def main(model_name: str = "smollm2", output: pathlib.Path = pathlib.Path("tickets.png")) -> pd.DataFrame:
     """Return the tickets whose labels the others contradict most, and draw the confusion matrices."""
-    # 1. Fit: every ticket but a few demonstrations becomes an anchor.
+    # 1. Fit: two tickets per class become demonstrations, all others anchors.
     tickets = pd.read_csv(pathlib.Path(__file__).with_name("tickets.csv"))
     classifier = kp.AutoClassifier(kp.demo_model(model_name), demo_shots=2, random_state=1).fit(
         tickets["text"], tickets["label"]
@@ -36,7 +36,7 @@ def main(model_name: str = "smollm2", output: pathlib.Path = pathlib.Path("ticke
     suspicious = suspicious.sort_values("probability").head(SUSPICIOUS)
     print(suspicious.to_string(index=False))
 
-    # 3. Correct them. A person decides; here we know the two wrong ones. No ticket is read again.
+    # 3. Correct them. A person decides; here we know the two wrong labels. The model reads no ticket again.
     figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     draw(classifier, panels[0], "as labelled")
     wrong = {row: label for row, label in {9: "billing", 20: "outage"}.items() if row in classifier.anchors_}
@@ -44,7 +44,7 @@ def main(model_name: str = "smollm2", output: pathlib.Path = pathlib.Path("ticke
     draw(classifier, panels[1], "corrected")
     figure.savefig(output, dpi=110)
 
-    # 4. Label new tickets, and see why.
+    # 4. Label new tickets, and explain a label.
     print(classifier.predict(["I never got my receipt", "the page stays white"]))
     print(classifier.explain("I never got my receipt"))
     return suspicious

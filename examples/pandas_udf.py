@@ -1,11 +1,12 @@
-"""Labels tables of pandas with a saved classifier, in the form of a pandas UDF of Spark (`mapInPandas`).
+"""Label pandas tables with a saved classifier, by a function for Spark's `mapInPandas`.
 
 python examples/pandas_udf.py my_classifier rows.csv labels.csv    # the same function without Spark
 
-With Spark, where every executor has this package, this file and the model:
+With Spark (every executor needs this package, this file and the model):
 
     label = functools.partial(pandas_udf.label, pickle.dumps(kp.load("my_classifier")))
-    spark.read.csv("rows.csv", header=True).mapInPandas(label, "id string, text string, label string, probability double")
+    schema = "id string, text string, label string, probability double"
+    spark.read.csv("rows.csv", header=True).mapInPandas(label, schema)
 """
 
 import functools
@@ -27,7 +28,7 @@ def label(pickled: bytes, tables: Iterable[pd.DataFrame]) -> Iterator[pd.DataFra
         yield table.assign(label=answer.labels, probability=answer.probabilities.max(-1))
 
 
-@functools.cache  # A Python process of Spark serves many partitions, and loads the model once.
+@functools.cache  # A Python process of Spark serves many partitions but loads the model once.
 def _unpickled(pickled: bytes) -> Any:
     return pickle.loads(pickled)
 

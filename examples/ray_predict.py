@@ -1,4 +1,4 @@
-"""Labels a table with a saved classifier on Ray Data.
+"""Label a table with a saved classifier on Ray Data.
 
 python examples/ray_predict.py my_classifier rows.csv labels    # writes the folder labels/ of CSV files
 
@@ -18,7 +18,7 @@ class Worker:
     """A process with a copy of the classifier."""
 
     def __init__(self, classifier: Any):
-        self.classifier = classifier  # Ray has pickled it: a model's name and fingerprint stand for its weights.
+        self.classifier = classifier  # From Ray's pickle, which has the model's name and fingerprint, not weights.
 
     def __call__(self, table: pd.DataFrame) -> pd.DataFrame:
         answer = self.classifier.answer(table)
@@ -26,8 +26,8 @@ class Worker:
 
 
 def label(rows: ray.data.Dataset, classifier: Any, worker: type = Worker, **options: Any) -> ray.data.Dataset:
-    """Return the rows with their labels and probabilities; `options` are those of `map_batches`, for example num_gpus=1."""
-    # Half a CPU for each of two workers leaves one for the table, even on a machine of two.
+    """Return the rows with labels and probabilities; `options` are passed to `map_batches`, for example num_gpus=1."""
+    # Two workers reserve half a CPU each, so that Ray can read the table even on a machine with two CPUs.
     options = {"compute": ray.data.ActorPoolStrategy(size=2), "num_cpus": 0.5, "batch_size": 256, **options}
     return rows.map_batches(worker, batch_format="pandas", fn_constructor_args=(classifier,), **options)
 

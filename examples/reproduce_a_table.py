@@ -1,7 +1,7 @@
 """Reproduce one table of the paper: kNN Prompting by KL divergence beside L2 distance of hidden states, as a bar chart.
 
-python examples/reproduce_a_table.py                                        # SmolLM2 on the task that comes with the project
-python examples/reproduce_a_table.py --data_dir=data --tasks=sst2,trec      # on the paper's tasks, beside its numbers
+python examples/reproduce_a_table.py                                      # SmolLM2 on the demo task
+python examples/reproduce_a_table.py --data_dir=data --tasks=sst2,trec    # the paper's tasks, beside its numbers
 """
 
 import argparse
@@ -14,25 +14,25 @@ from knnprompt_jax.paper import experiments, grid
 from knnprompt_jax.report import results, tables
 from knnprompt_jax.settings import grids
 
-TABLE = "distance"  # A name of docs/paper.md.
+TABLE = "distance"  # One of the names in docs/paper.md.
 
 
 def main(**values: object) -> pathlib.Path:
-    """Run the table's grid or what is left of it, print the table, and return the path of the chart."""
-    # 1. The paper's settings, except the values given.
+    """Run the missing runs of the table, print the table, and return the path of the chart."""
+    # 1. Start from the paper's settings and replace the given values.
     settings = options.from_config(grids.kind(TABLE), {**grids.config(TABLE), **values})
 
-    # 2. Run it: prompts of all methods are read once, and finished runs are not repeated.
+    # 2. Run: all methods share one pass over the prompts, and finished runs are not repeated.
     grid.run(settings)
 
-    # 3. Our numbers, with the paper's beside them where it has the same task and model.
+    # 3. Print our numbers beside the paper's, where it has the same task and model.
     folder = pathlib.Path(settings.output) / TABLE
     experiment = experiments.EXPERIMENTS[TABLE]
     records = experiment.read(folder)
     for table in experiment.section(records, folder).tables:
         print(tables.to_text(table))
 
-    # 4. A bar per task and method, with the standard deviation over seeds.
+    # 4. Draw a bar per task and method, with the standard deviation over seeds.
     frame = results.frame(records)
     means, spreads = (frame.pivot_table("accuracy", "task", "method", kind) for kind in ("mean", "std"))
     axes = means.plot.bar(yerr=spreads, rot=0, figsize=(2 + 1.5 * len(means), 3.5), capsize=3)

@@ -1,4 +1,4 @@
-"""Fit a classifier to a table of texts and labels, or to a task's rows, and save it. An interrupted run resumes.
+"""Fits a classifier to a table of texts and labels, or to a task's rows, and saves it. An interrupted run resumes.
 
 python experiments/fit.py --train_file=train.csv --store=my_classifier
 python experiments/fit.py --train_file=train.csv --store=my_classifier --task=support.yaml --demo_shots=0 --rule=probe

@@ -115,6 +115,6 @@ def test_configs_are_found_from_any_folder(folder):
 
 def test_the_command_by_itself(folder):
     assert knnprompt(folder, "--version") == "knnprompt_jax 0.2.0\n"
-    assert "\n  fit        Fit a classifier to a table" in knnprompt(folder, "--help")
+    assert "\n  fit        Fits a classifier to a table" in knnprompt(folder, "--help")
     assert list(folder.parent.glob("environment/lib/python*/site-packages/knnprompt_jax/py.typed"))
     assert knnprompt(folder, "fitt", status=2).startswith("error: unknown command 'fitt': choose from fit, evaluate,")

@@ -75,10 +75,10 @@ class Model(NamedTuple):
 
 
 MODELS = {
-    "smollm2": Model("SmolLM2-135M-Instruct", "tuned to instructions", "Q4_1", 134_515_008),
+    "smollm2": Model("SmolLM2-135M-Instruct", "instruction-tuned", "Q4_1", 134_515_008),
     "gemma-3-270m": Model("Gemma 3 270M", "pretrained", "Q4_K_M", 268_098_176),
-    "qwen2.5-coder-0.5b": Model("Qwen2.5-Coder-0.5B-Instruct", "tuned to instructions", "Q4_K_M", 494_032_768),
-    "qwen2.5-coder-1.5b": Model("Qwen2.5-Coder-1.5B-Instruct", "tuned to instructions", "Q4_K_M", 1_543_714_304),
+    "qwen2.5-coder-0.5b": Model("Qwen2.5-Coder-0.5B-Instruct", "instruction-tuned", "Q4_K_M", 494_032_768),
+    "qwen2.5-coder-1.5b": Model("Qwen2.5-Coder-1.5B-Instruct", "instruction-tuned", "Q4_K_M", 1_543_714_304),
 }
 
 

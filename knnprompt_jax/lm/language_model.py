@@ -52,7 +52,7 @@ class LanguageModel:
           fingerprint: SHA-256 of the files of weights, configuration and tokenizer; "" if the model has no files.
           step_tokens: packed tokens per step in each data shard; the default suits the device.
           mesh: the devices; by default one.
-          deterministic: make each state the same to the bit, whatever is read with it (docs/reliability.md has the cost).
+          deterministic: make each state bitwise identical, whatever else is read (docs/reliability.md has the cost).
             `step_tokens` has no effect then.
         """
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint

@@ -119,7 +119,7 @@ class AutoOptions(_ClassifierOptions, RuleOptions):
 
     layer: int = options.option(
         AUTO,
-        "Block whose output the probe reads beside the state, from 1; 0: none; auto: the one after three quarters.",
+        "Block whose output the probe reads beside the state, from 1; 0: none; auto: the block at three quarters of the depth.",
         least=0,
         words={AUTO: AUTO},
     )

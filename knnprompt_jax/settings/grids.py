@@ -30,11 +30,11 @@ class GridSettings(shared.SharedSettings):
     experiment: str = options.option(
         "", "The table or figure, which is also its folder of records in the output folder.", needed=True
     )
-    tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Names with commas between them.", needed=True)
+    tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", needed=True)
     models: tuple[str, ...] = options.option(
         ("gpt2-xl",), "With commas: Hub names, folders, .gguf files, smollm2, tiny."
     )
-    methods: tuple[str, ...] = options.option(("icl", "knn"), "Names with commas between them.")
+    methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.")
     shots: tuple[int, ...] = options.option(SHOTS, "Train rows per class, m.", least=1)
     few_shots: tuple[int, ...] = options.option((), "More numbers of train rows, for the few-shot regime.", least=1)
     seeds: tuple[int, ...] = options.option(FIVE_SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)

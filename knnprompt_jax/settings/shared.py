@@ -43,7 +43,7 @@ class ReadingOptions(PromptOptions, ModelOptions):
 
     deterministic: bool = options_lib.option(
         None,
-        "Make the state and distances of a text the same to the bit, whatever is read with it, on any number of data "
+        "Make the state and distances of a text bitwise identical, whatever else is read, on any number of data "
         "shards; batch has no effect then, and more tokens are read (docs/reliability.md).",
     )
     cache_gb: float = options_lib.option(
@@ -148,7 +148,7 @@ class ComparisonSettings(DrawOptions, SharedSettings):
     """Any set of methods on one task with one model."""
 
     eval_file: str = options_lib.option("", "Rows to classify from a file; train_file is needed too.")
-    methods: str = options_lib.option(ALL, "Names with commas between them (docs/methods.md), or all that apply.")
+    methods: str = options_lib.option(ALL, "Comma-separated names (docs/methods.md), or all that apply.")
     seeds: tuple[int, ...] | None = options_lib.option(
         None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
     )
