@@ -142,10 +142,6 @@ class Decoder(nnx.Module):
             kept = keep(kept, last, x_JD)
         return self._finish(x_JD), kept
 
-    def logits(self, h_NE: Array) -> Array:
-        """Return next-token logits [N, V] in float32."""
-        return self.head.logits(h_NE)
-
     @property
     def head(self) -> head_lib.Head:
         """The head. Its bias, if there is one, is one more column of rows, which meets the 1 at the end of every state."""
@@ -200,12 +196,9 @@ class Decoder(nnx.Module):
 
     def _rule(self, layer: Array | int, num_keys: int) -> attention.LogitRule:
         """Return the attention rule of a layer for at most `num_keys` keys."""
-        scale: Array | float = self.config.attention_scale
-        if self.config.scale_by_layer:
-            scale = scale / (layer + 1)
         windows_L = np.array([window or UNLIMITED for window in self.config.windows])
         window = jnp.asarray(windows_L)[layer] if (windows_L < num_keys).any() else None
-        return attention.LogitRule(scale, window, self.config.attention_cap)
+        return attention.LogitRule(self.config.attention_scale, window, self.config.attention_cap)
 
     def _rotations(self, positions_BS: Array) -> config_lib.Rotation | None:
         return config_lib.rotations(self.config.rotary, positions_BS) if self.config.rotary else None

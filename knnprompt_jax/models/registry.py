@@ -63,13 +63,6 @@ def abstract(config: config_lib.DecoderConfig, dtype: jnp.dtype = jnp.float32) -
     return nnx.eval_shape(lambda: module(config, nnx.Rngs(0), dtype))
 
 
-def published(name: str) -> config_lib.DecoderConfig:
-    """Return a published decoder by its Hub name, without asking the Hub. Raises UserError for an unknown name."""
-    if name not in PUBLISHED:
-        raise errors.UserError(f"no published shape is called {name!r}; choices: {', '.join(PUBLISHED)}")
-    return config_from_hf(PUBLISHED[name])
-
-
 def describe(
     name_or_folder: str, revision: str | None = None, families: Collection[str] = LANGUAGE_MODELS, weights: bool = True
 ) -> tuple[config_lib.DecoderConfig, pathlib.Path]:
