@@ -116,7 +116,11 @@ def _find_local(name: str) -> pathlib.Path | None:
         reason = f"model {name[:80]!r} is no path that can be read: {error}"
         raise errors.UserError(reason.splitlines()[0][:300]) from None
     if is_folder:
-        return _only_gguf(path) or path
+        names = sorted(file.name for file in path.iterdir())
+        ggufs = [] if tensor_files.pick(names) else [file for file in names if file.endswith(".gguf")]
+        if len(ggufs) > 1:
+            raise errors.UserError(f"{path}: {len(ggufs)} .gguf files, name one: {', '.join(ggufs)}")
+        return path.joinpath(*ggufs)
     if path.suffix == ".gguf" and is_file:
         return path
     if name in shipped.SHIPPED:
@@ -125,17 +129,6 @@ def _find_local(name: str) -> pathlib.Path | None:
         what = "folder or .gguf file" if is_file else "folder" if path.suffix != ".gguf" else "file"
         raise errors.UserError(f"no such {what}: {name}")
     return None
-
-
-def _only_gguf(folder: pathlib.Path) -> pathlib.Path | None:
-    """Return the only `.gguf` file of a folder that has no other weights."""
-    names = sorted(path.name for path in folder.iterdir())
-    ggufs = [name for name in names if name.endswith(".gguf")]
-    if not ggufs or tensor_files.pick(names):
-        return None
-    if len(ggufs) > 1:
-        raise errors.UserError(f"{folder}: {len(ggufs)} .gguf files, name one: {', '.join(ggufs)}")
-    return folder / ggufs[0]
 
 
 def _split(name: str) -> tuple[str, str]:
