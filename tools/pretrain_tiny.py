@@ -191,7 +191,7 @@ def token_losses(model: decoder.Decoder, tokens_BT: jax.Array) -> jax.Array:
     @jax.checkpoint
     def loss(hidden_and_targets: tuple[jax.Array, jax.Array]) -> jax.Array:
         hidden_TE, target_T = hidden_and_targets
-        return optax.softmax_cross_entropy_with_integer_labels(model.logits(hidden_TE), target_T).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(model.head.logits(hidden_TE), target_T).mean()
 
     return jax.lax.map(loss, (hidden_BTE, tokens_BT[:, 1:]))
 

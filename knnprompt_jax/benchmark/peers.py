@@ -95,9 +95,9 @@ def _log_probabilities(model: decoder.Decoder, tokens_BT: Array, last_B: Array, 
     with jax.default_matmul_precision("highest"):
         hidden_BTE = model(tokens_BT)
         if every_token:
-            logits_BTV = jax.lax.optimization_barrier(model.logits(hidden_BTE))  # All of them are computed.
+            logits_BTV = jax.lax.optimization_barrier(model.head.logits(hidden_BTE))  # All of them are computed.
             return jax.nn.log_softmax(logits_BTV[rows, last_B])
-        return jax.nn.log_softmax(model.logits(hidden_BTE[rows, last_B]))
+        return jax.nn.log_softmax(model.head.logits(hidden_BTE[rows, last_B]))
 
 
 def _spaced(items: Sequence, count: int) -> list:

@@ -46,7 +46,7 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
     with jax.named_scope("log_partition"):
         if not sharding.splits_vocabulary(model.config, mesh):  # Then the prompts are.
             hidden_JE = jax.lax.with_sharding_constraint(hidden_JE, P(parallel.MODEL))
-        return hidden_JE, jax.nn.logsumexp(model.logits(hidden_JE), -1), layers
+        return hidden_JE, jax.nn.logsumexp(model.head.logits(hidden_JE), -1), layers
 
 
 @functools.cache  # A program is compiled for each function.

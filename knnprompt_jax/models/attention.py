@@ -44,7 +44,7 @@ class LogitRule:
     `window` counts the reading token itself. None means that no layer's window excludes any token.
     """
 
-    scale: Array | float
+    scale: float
     window: Array | None = None
     cap: float | None = struct.field(pytree_node=False, default=None)
 

@@ -49,7 +49,7 @@ class Encoder(nnx.Module):
         self,
         tokens_BT: Array,
         lengths_B: Array,
-        types_BT: Array | None = None,
+        types_BT: Array,
         remat: bool = False,
         dropout: layers.Dropout = layers.NO_DROPOUT,
     ) -> Array:
@@ -58,11 +58,11 @@ class Encoder(nnx.Module):
         Args:
             tokens_BT: the sequences, padded on the right. States of padding are meaningless.
             lengths_B: the lengths of the sequences.
-            types_BT: the number of the text in a pair that each token belongs to, 0 for a single text.
+            types_BT: the number of the text in a pair that each token belongs to; zeros for single texts.
             remat: recompute the blocks in the backward pass, which saves memory.
             dropout: applied to the embeddings and within every block.
         """
-        types_BTD = self.types[...][jnp.zeros_like(tokens_BT) if types_BT is None else types_BT]
+        types_BTD = self.types[...][types_BT]
         x_BTD = self.tokens[...][tokens_BT] + self.positions[...][: tokens_BT.shape[1]] + types_BTD
         x_BTD = self.embedding_norm(x_BTD).astype(x_BTD.dtype)
         x_BTD = dropout.at(self.config.num_layers)(x_BTD)
@@ -93,13 +93,12 @@ def _config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
     hf.choice("position_embedding_type", "absolute", ("absolute",))
     hf.value("tie_word_embeddings")  # For the head of masked words, which is not loaded.
     width = hf.size("hidden_size", 768)
-    heads = hf.divisor("num_attention_heads", width, 12)
     return EncoderConfig.of_equal_heads(
         family="bert",
         vocab_size=hf.size("vocab_size", 30522),
         width=width,
         num_layers=hf.size("num_hidden_layers", 12),
-        num_heads=heads,
+        num_heads=hf.divisor("num_attention_heads", width, 12),
         mlp_width=hf.size("intermediate_size", 3072),
         num_positions=hf.size("max_position_embeddings", 512),
         num_types=hf.size("type_vocab_size", 2),

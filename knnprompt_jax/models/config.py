@@ -59,7 +59,6 @@ class DecoderConfig:
         norm: "layer", "rms" (scaled by its weight) or "rms_plus_one" (scaled by 1 + its weight, as in Gemma).
         norm_places: where a block normalises: `BEFORE`, `BEFORE_BOTH`, `OUTPUT`, `AFTER`.
         qk_norm: normalise queries and keys within each "head" (Qwen3) or across "all" heads (OLMo 2).
-        scale_by_layer: divide attention's logits by the layer's number, counted from 1.
         embed_scale: the factor of embeddings, rounded to their dtype.
         attention_cap, logit_cap: soft caps, ±, of the logits of attention and of the vocabulary.
     """
@@ -92,7 +91,6 @@ class DecoderConfig:
     out_bias: bool = True
     mlp_bias: bool = True
     head_bias: bool = False
-    scale_by_layer: bool = False
     embed_scale: float = 1.0
     attention_cap: float | None = None
     logit_cap: float | None = None

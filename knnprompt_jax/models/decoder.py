@@ -9,6 +9,7 @@ from knnprompt_jax import parallel
 from knnprompt_jax.models import attention, layers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.models.layers import Attend
 
 Array = jax.Array
 UNLIMITED = 2**30  # Window in tokens of a layer that attends to everything.
@@ -113,6 +114,20 @@ class Decoder(nnx.Module):
             self._rotations(positions_BS),
         )
 
+        def attend_in(layer: Array | int, mask_BST: Array, readers_BS: Array, read_BT: Array) -> Attend:
+            """Return the attention in a layer of the tokens at positions `readers_BS` to the prefix and those at `read_BT`."""
+            own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
+            rule = self._rule(layer, prefix.k.shape[2] + read_BT.shape[1])
+            mask_BST = rule.within(mask_BST, readers_BS[:, :, None], read_BT[:, None])
+
+            def attend(q: Array, k: Array, v: Array) -> Array:
+                k, v = repeat_heads_for_shards(k), repeat_heads_for_shards(v)
+                return attention.shared_prefix_attention(
+                    q, k, v, mask_BST, readers_BS, own, rule, stable_softmax, in_order=readers_BS is read_BT
+                )
+
+            return attend
+
         def keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
             return {
                 own: jnp.where(layer == own - 1, x_JD.astype(jnp.float32), kept_JD) for own, kept_JD in kept.items()
@@ -120,7 +135,7 @@ class Decoder(nnx.Module):
 
         def body(carry: tuple[Array, dict[int, Array]], layer: Array) -> tuple[tuple[Array, dict[int, Array]], None]:
             x_BSD, kept = carry
-            attend = self._after_prefix(layer, mask_BSS, positions_BS, positions_BS, prefix, stable_softmax)
+            attend = attend_in(layer, mask_BSS, positions_BS, positions_BS)
             x_BSD = self._block(layer)(x_BSD, attend, self._rotate(rotations, layer))[0]
             return (x_BSD, keep(kept, layer, x_BSD.reshape(-1, x_BSD.shape[-1])[read_positions_J])), None
 
@@ -133,18 +148,12 @@ class Decoder(nnx.Module):
         else:
             mask_1JT = attention.readable_at(read_positions_J, stops_BS)[None]
             positions_1J = positions_1T[:, read_positions_J]
-            attend = self._after_prefix(
-                last, mask_1JT, positions_1J, positions_1T, prefix, stable_softmax, in_order=False
-            )
+            attend = attend_in(last, mask_1JT, positions_1J, positions_1T)
             tokens_T = jnp.arange(positions_1T.size)
             rotate_T, rotate_J = (self._rotate(rotations, last, tokens) for tokens in (tokens_T, read_positions_J))
             x_JD = self._block(last).at(x_1TD, read_positions_J, attend, rotate_T, rotate_J)[0]
             kept = keep(kept, last, x_JD)
         return self._finish(x_JD), kept
-
-    def logits(self, h_NE: Array) -> Array:
-        """Return next-token logits [N, V] in float32."""
-        return self.head.logits(h_NE)
 
     @property
     def head(self) -> head_lib.Head:
@@ -153,28 +162,6 @@ class Decoder(nnx.Module):
         if self.config.head_bias:
             rows_VE = jnp.concatenate([rows_VE, self.head_bias[...][:, None]], -1)
         return head_lib.Head(rows_VE, self.config.logit_cap)
-
-    def _after_prefix(
-        self,
-        layer: Array | int,
-        mask_BST: Array,
-        positions_BS: Array,
-        positions_BT: Array,
-        prefix: attention.Prefix,
-        stable_softmax: bool,
-        in_order: bool = True,
-    ) -> layers.Attend:
-        prefix_of_layer = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
-        rule = self._rule(layer, prefix.k.shape[2] + positions_BT.shape[1])
-        mask_BST = rule.within(mask_BST, positions_BS[:, :, None], positions_BT[:, None])
-
-        def attend(q: Array, k: Array, v: Array) -> Array:
-            k, v = repeat_heads_for_shards(k), repeat_heads_for_shards(v)
-            return attention.shared_prefix_attention(
-                q, k, v, mask_BST, positions_BS, prefix_of_layer, rule, stable_softmax, in_order
-            )
-
-        return attend
 
     @jax.named_scope("embedding")
     def _embed(self, tokens: Array, positions: Array) -> Array:
@@ -194,18 +181,15 @@ class Decoder(nnx.Module):
         """Return the block of one layer. Indexing (instead of slicing the stack) keeps a single copy of the weights."""
         return jax.tree.map(lambda stacked: stacked[layer], self.blocks)
 
-    def _causal(self, layer: Array | int, length: int, dropout: layers.Dropout = layers.NO_DROPOUT) -> layers.Attend:
+    def _causal(self, layer: Array | int, length: int, dropout: layers.Dropout = layers.NO_DROPOUT) -> Attend:
         rule, weights_dropout = self._rule(layer, length), dropout.at(layers.DROP_WEIGHTS)
         return lambda q, k, v: attention.causal_attention(q, k, v, rule, weights_dropout)
 
     def _rule(self, layer: Array | int, num_keys: int) -> attention.LogitRule:
         """Return the attention rule of a layer for at most `num_keys` keys."""
-        scale: Array | float = self.config.attention_scale
-        if self.config.scale_by_layer:
-            scale = scale / (layer + 1)
         windows_L = np.array([window or UNLIMITED for window in self.config.windows])
         window = jnp.asarray(windows_L)[layer] if (windows_L < num_keys).any() else None
-        return attention.LogitRule(scale, window, self.config.attention_cap)
+        return attention.LogitRule(self.config.attention_scale, window, self.config.attention_cap)
 
     def _rotations(self, positions_BS: Array) -> config_lib.Rotation | None:
         return config_lib.rotations(self.config.rotary, positions_BS) if self.config.rotary else None

@@ -1,11 +1,9 @@
 """Sentence encoders map texts to vectors whose cosine measures similarity: a BERT and its published pooling."""
 
-import dataclasses
 import functools
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import errors, parallel
-from knnprompt_jax.models import bert, checkpoints, hf_config, registry, tokenizers
+from knnprompt_jax.models import checkpoints, hf_config, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import packing
 
@@ -39,46 +37,33 @@ def first_token(hidden_BTD: Array, lengths_B: Array) -> Array:
 POOLINGS = {"mean": mean_of_tokens, "cls": first_token}
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """Settings of a sentence encoder: a key of `POOLINGS`, the most tokens of a text, and whether vectors have length 1."""
-
-    pooling: str
-    max_length: int
-    normalize: bool = False
-
-
 class SentenceEncoder:
-    """A BERT with its tokenizer and recipe."""
+    """A BERT with its tokenizer, its pooling (a key of `POOLINGS`) and the most tokens of a text."""
 
-    def __init__(self, model: bert.Encoder, tokenizer: Any, recipe: Recipe):
-        self.config, self.tokenizer, self.recipe = model.config, tokenizer, recipe
-        self._graph, self._params = nnx.split(model)
-        self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
-
-    @classmethod
-    def from_pretrained(cls, name_or_folder: str, pooling: str = "") -> "SentenceEncoder":
+    def __init__(self, name_or_folder: str, pooling: str = ""):
         """Load an encoder from a Hub name or a folder. `pooling` is "mean" or "cls"; the default is the published one.
 
         Raises:
             UserError: as `describe`, or damaged weight files.
         """
-        config, folder, recipe = describe(name_or_folder, pooling)
-        tokenizer = tokenizers.load(folder, of_prompts=False)
-        recipe = dataclasses.replace(recipe, max_length=min(recipe.max_length, tokenizer.model_max_length))
-        return cls(checkpoints.load(folder, config, jnp.float32), tokenizer, recipe)
+        self.config, folder, self.pooling, longest = describe(name_or_folder, pooling)
+        self.tokenizer = tokenizers.load(folder, of_prompts=False)
+        self.max_length = min(longest, self.tokenizer.model_max_length)
+        self._graph, self._params = nnx.split(checkpoints.load(folder, self.config, jnp.float32))
+        self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
+        self.known: dict[str, np.ndarray] = {}  # The embeddings that `embed` has computed.
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Return vectors [N, D] (float32) of N texts; only the first tokens of a long text count."""
         vectors_ND = np.zeros((len(texts), self.config.width), np.float32)
         if not len(texts):
             return vectors_ND
-        tokens = self.tokenizer(list(texts), truncation=True, max_length=self.recipe.max_length)["input_ids"]
+        tokens = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
         lengths_N = np.array([len(sequence) for sequence in tokens])
-        rows_of_longest = max(1, self._batch_tokens // self.recipe.max_length)
-        for batch, rows, width in packing.batches(lengths_N, rows_of_longest, self.recipe.max_length):
+        rows_of_longest = max(1, self._batch_tokens // self.max_length)
+        for batch, rows, width in packing.batches(lengths_N, rows_of_longest, self.max_length):
             padded = packing.pad([tokens[index] for index in batch], rows, width)
-            vectors_ND[batch] = _embed(self._graph, self.recipe, self._params, *padded)[: len(batch)]
+            vectors_ND[batch] = _pooled(self._graph, self.pooling, self._params, *padded)[: len(batch)]
         return vectors_ND
 
 
@@ -86,35 +71,29 @@ def embed(name_or_folder: str, pooling: str, texts: Sequence[str]) -> np.ndarray
     """Return the embeddings [N, D] of N texts, of length 1. The process keeps them: no text is embedded twice.
 
     Raises:
-        UserError: as `SentenceEncoder.from_pretrained`.
+        UserError: as `SentenceEncoder`.
     """
-    encoder, known = _encoder_and_embeddings(name_or_folder, pooling)
-    new = [text for text in dict.fromkeys(texts) if text not in known]
-    known.update(zip(new, np.asarray(unit(encoder.encode(new))), strict=True))
-    return np.stack([known[text] for text in texts])
+    encoder = _load(name_or_folder, pooling)
+    new = [text for text in dict.fromkeys(texts) if text not in encoder.known]
+    vectors_ND = encoder.encode(new)
+    vectors_ND /= np.linalg.norm(vectors_ND, axis=-1, keepdims=True).clip(1e-12)
+    encoder.known.update(zip(new, vectors_ND, strict=True))
+    return np.stack([encoder.known[text] for text in texts])
 
 
-@functools.cache
-def _encoder_and_embeddings(name_or_folder: str, pooling: str) -> tuple[SentenceEncoder, dict[str, np.ndarray]]:
-    return SentenceEncoder.from_pretrained(name_or_folder, pooling), {}
+_load = functools.cache(SentenceEncoder)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _embed(graph: nnx.GraphDef, recipe: Recipe, params: nnx.State, tokens_BT: Array, lengths_B: Array) -> Array:
+def _pooled(graph: nnx.GraphDef, pooling: str, params: nnx.State, tokens_BT: Array, lengths_B: Array) -> Array:
     # Full float32 products: accelerators otherwise round the operands to fewer bits.
     with jax.default_matmul_precision("highest"):
-        hidden_BTD = nnx.merge(graph, params)(tokens_BT, lengths_B)
-        vectors_BD = POOLINGS[recipe.pooling](hidden_BTD, lengths_B)
-    return unit(vectors_BD) if recipe.normalize else vectors_BD
+        hidden_BTD = nnx.merge(graph, params)(tokens_BT, lengths_B, jnp.zeros_like(tokens_BT))
+        return POOLINGS[pooling](hidden_BTD, lengths_B)
 
 
-def unit(vectors_ND: Array | np.ndarray) -> Array:
-    """Scale vectors to length 1."""
-    return vectors_ND / jnp.linalg.norm(vectors_ND, axis=-1, keepdims=True).clip(1e-12)
-
-
-def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, Recipe]:
-    """Return the BERT of an encoder, the folder with its weights, and its recipe.
+def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.DecoderConfig, pathlib.Path, str, int]:
+    """Return the BERT of an encoder, the folder with its weights, its pooling, and the most tokens of a text.
 
     The files are those of `sentence-transformers`: modules.json, sentence_bert_config.json and the folder of a Pooling module. The
     argument `pooling` overrides them.
@@ -137,7 +116,7 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
     described = hf_config.Fields(hf_config.read_object(options) if options.exists() else {}, str(options))
     described.require("do_lower_case", False)  # BERT's tokenizer has a switch of its own.
     longest = described.size("max_seq_length", config.num_positions)
-    return config, folder, Recipe(pooling, min(longest, config.num_positions), "Normalize" in modules)
+    return config, folder, pooling, min(longest, config.num_positions)
 
 
 def _modules(path: pathlib.Path) -> dict[str, str]:

@@ -116,7 +116,11 @@ def _find_local(name: str) -> pathlib.Path | None:
         reason = f"model {name[:80]!r} is no path that can be read: {error}"
         raise errors.UserError(reason.splitlines()[0][:300]) from None
     if is_folder:
-        return _only_gguf(path) or path
+        names = sorted(file.name for file in path.iterdir())
+        ggufs = [] if tensor_files.pick(names) else [file for file in names if file.endswith(".gguf")]
+        if len(ggufs) > 1:
+            raise errors.UserError(f"{path}: {len(ggufs)} .gguf files, name one: {', '.join(ggufs)}")
+        return path.joinpath(*ggufs)
     if path.suffix == ".gguf" and is_file:
         return path
     if name in shipped.SHIPPED:
@@ -125,17 +129,6 @@ def _find_local(name: str) -> pathlib.Path | None:
         what = "folder or .gguf file" if is_file else "folder" if path.suffix != ".gguf" else "file"
         raise errors.UserError(f"no such {what}: {name}")
     return None
-
-
-def _only_gguf(folder: pathlib.Path) -> pathlib.Path | None:
-    """Return the only `.gguf` file of a folder that has no other weights."""
-    names = sorted(path.name for path in folder.iterdir())
-    ggufs = [name for name in names if name.endswith(".gguf")]
-    if not ggufs or tensor_files.pick(names):
-        return None
-    if len(ggufs) > 1:
-        raise errors.UserError(f"{folder}: {len(ggufs)} .gguf files, name one: {', '.join(ggufs)}")
-    return folder / ggufs[0]
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -150,7 +143,8 @@ def _download(name: str, revision: str | None, selection: _Selection) -> pathlib
     info = client.model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
     selected = selection.of([sibling.rfilename for sibling in info.siblings or []])
     cached = [huggingface_hub.try_to_load_from_cache(name, file, revision=info.sha) for file in selected]
-    folder = _fetch(name, revision, selected)
+    patterns = [glob.escape(file) for file in selected]
+    folder = pathlib.Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
     if all(isinstance(path, str) for path in cached):
         return folder
     # The download itself compares sizes only.
@@ -164,25 +158,14 @@ def _download(name: str, revision: str | None, selection: _Selection) -> pathlib
     return folder
 
 
-def _fetch(name: str, revision: str | None, selected: list[str], local_only: bool = False) -> pathlib.Path:
-    patterns = [glob.escape(file) for file in selected]
-    folder = huggingface_hub.snapshot_download(
-        name, revision=revision, allow_patterns=patterns, local_files_only=local_only
-    )
-    return pathlib.Path(folder)
-
-
 def _find_cached(name: str, revision: str | None, selection: _Selection) -> pathlib.Path | None:
-    """Return the folder in the cache, or None if it lacks a selected file."""
+    """Return the folder in the cache, or None if it lacks the selected file, config.json or the weights."""
+    needed = selection.file or _CONFIG
     try:
-        listed = huggingface_hub.get_cached_repo_tree(name, revision=revision)
-        selected = selection.of([file.path for file in listed])
-    except (hub_errors.CachedRepoTreeNotFoundError, _Unusable):  # Another program may have filled the cache.
-        selected = [selection.file or _CONFIG]
-    try:
-        folder = _fetch(name, revision, selected, local_only=True)
+        cached = huggingface_hub.hf_hub_download(name, needed, revision=revision, local_files_only=True)
+        folder = pathlib.Path(cached.removesuffix(needed))
         if not selection.file and not selection.config_only and selection.weights:
             tensor_files.find(folder)
-        return folder if all((folder / file).is_file() for file in selected) else None
-    except (OSError, errors.UserError):
+    except (OSError, ValueError, errors.UserError):
         return None
+    return folder

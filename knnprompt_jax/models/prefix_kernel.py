@@ -105,23 +105,11 @@ def attend(
     return on_device(q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK, *whole)
 
 
-def _attend(
-    q_BSHK: Array,
-    k_BSGK: Array,
-    v_BSGK: Array,
-    k_GPK: Array,
-    v_GPK: Array,
-    scale: Array,
-    mask_BSS: Array,
-    limits: Array,
-    *positions: Array,
-    cap: float | None,
-    platform: str,
-    interpret: bool,
-) -> Array:
+def _attend(*arrays: Array, cap: float | None, platform: str, interpret: bool) -> Array:
     """Pad rows, prefix and heads to whole tiles, flatten tokens and heads, and run the kernel.
 
     For heads in pairs, keys and values that several query heads share are repeated. Pallas masks the last tile of rows."""
+    q_BSHK, k_BSGK, v_BSGK, k_GPK, v_GPK, scale, mask_BSS, limits, *positions = arrays
     (batch, width, heads, size), prefix = q_BSHK.shape, k_GPK.shape[1]
     tiling = _tiling(q_BSHK, k_BSGK.shape[2], prefix, platform)
     if (copies := heads // k_BSGK.shape[2] // tiling.shared) > 1:
@@ -140,7 +128,7 @@ def _attend(
     ]
     bias_BSS = jnp.where(_filled(mask_BSS, (1, row, row)), 0, MASKED).astype(jnp.bfloat16)
     bias_TS = flat(bias_BSS, 1)
-    positions = tuple(flat(array[..., None], 1, row, 1) for array in positions)
+    positions = [flat(array[..., None], 1, row, 1) for array in positions]
     tokens[0] = tokens[0] * scale
     run = _on_tpu if platform == "tpu" else _on_gpu
     read = run(limits, *tokens, *far, bias_TS, *positions, heads=heads, tiling=tiling, cap=cap, interpret=interpret)

@@ -63,11 +63,9 @@ def abstract(config: config_lib.DecoderConfig, dtype: jnp.dtype = jnp.float32) -
     return nnx.eval_shape(lambda: module(config, nnx.Rngs(0), dtype))
 
 
-def published(name: str) -> config_lib.DecoderConfig:
-    """Return a published decoder by its Hub name, without asking the Hub. Raises UserError for an unknown name."""
-    if name not in PUBLISHED:
-        raise errors.UserError(f"no published shape is called {name!r}; choices: {', '.join(PUBLISHED)}")
-    return config_from_hf(PUBLISHED[name])
+def read_config(path: pathlib.Path) -> hf_config.Json:
+    """Return the config.json of a folder or GGUF file; raises UserError if it cannot be read."""
+    return gguf_config.config_json(path) if path.suffix == ".gguf" else hf_config.read(path)
 
 
 def describe(
@@ -82,8 +80,7 @@ def describe(
     """
     path = hub.resolve(name_or_folder, revision, config_only=True)
     try:
-        hf = gguf_config.config_json(path) if path.suffix == ".gguf" else hf_config.read(path)
-        config = config_from_hf(hf, families)
+        config = config_from_hf(read_config(path), families)
     except errors.UserError as error:
         names_path = str(error).startswith(f"{path}: ")
         raise errors.UserError(str(error) if names_path else f"{name_or_folder}: {error}") from None

@@ -47,7 +47,6 @@ _SMALL_FILES = (
     *("vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken"),
     *("modules.json", "sentence_bert_config.json", "*_Pooling/config.json"),  # Sentence encoders.
 )
-_MAX_REMEMBERED = 1000
 _SETTLED_NS = 2_000_000_000  # A file that changed more recently may change again without a new time of modification.
 
 
@@ -198,46 +197,25 @@ def fingerprint(path: pathlib.Path) -> str:
     """
     with files.refusals(path):
         if not path.is_dir():
-            return _hashes([path])[0]
-        found = {*find(path), *(file for name in _SMALL_FILES for file in path.glob(name))}
-        sources = sorted(found)
+            return _hash(path)
+        sources = sorted({*find(path), *(file for name in _SMALL_FILES for file in path.glob(name))})
         names = [file.relative_to(path).as_posix() for file in sources]
-        return hashlib.sha256(json.dumps([names, _hashes(sources)]).encode()).hexdigest()
+        with futures.ThreadPoolExecutor(8) as pool:  # Hashing releases Python's lock.
+            hashes = list(pool.map(_hash, sources))
+        return hashlib.sha256(json.dumps([names, hashes]).encode()).hexdigest()
 
 
-def _hashes(sources: list[pathlib.Path]) -> list[str]:
-    """Return the SHA-256 of each file, from the memory if its size and times are unchanged."""
-    cache = files.user_cache()
-    memory = cache / "file_hashes.json" if cache else None
-    known = _read(memory) if memory else {}
-    names, stats = [os.path.realpath(file) for file in sources], [file.stat() for file in sources]
-    states = [[stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
-    changed = [name for name, state in zip(names, states, strict=True) if known.get(name, [])[:3] != state]
-    with futures.ThreadPoolExecutor(8) as pool:  # Hashing releases Python's lock.
-        new = dict(zip(changed, pool.map(_hash, changed), strict=True))
-    settled = time.time_ns() - _SETTLED_NS
-    kept = {
-        name: [*state, new[name]]
-        for name, state in zip(names, states, strict=True)
-        if name in new and max(state[1:]) < settled
-    }
-    if memory and kept:
-        latest = {name: entry for name, entry in _read(memory).items() if name not in kept} | kept
-        recent = dict(list(latest.items())[-_MAX_REMEMBERED:])
+def _hash(file: pathlib.Path) -> str:
+    """Return the SHA-256 of a file: the remembered one if the file's path, size and times are unchanged."""
+    stat, cache = file.stat(), files.user_cache()
+    state = json.dumps([os.path.realpath(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    memory = cache / "file_hashes" / hashlib.sha256(state.encode()).hexdigest() if cache else None
+    with contextlib.suppress(OSError, ValueError):
+        if memory and re.fullmatch("[0-9a-f]{64}", known := memory.read_text(encoding="ascii")):
+            return known
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if memory and max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
         with contextlib.suppress(errors.UserError), files.new_file(memory) as draft:  # The memory only saves time.
-            draft.write_text(json.dumps(recent), encoding="utf-8")
-    return [new[name] if name in new else known[name][3] for name in names]
-
-
-def _hash(name: str) -> str:
-    with open(name, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _read(memory: pathlib.Path) -> dict[str, list]:
-    """Return the remembered entries: absolute path → size, times of modification and change, SHA-256."""
-    try:
-        entries = json.loads(memory.read_text(encoding="utf-8"))
-        return {name: entry for name, entry in entries.items() if isinstance(entry, list) and len(entry) == 4}
-    except (OSError, ValueError, AttributeError):
-        return {}
+            draft.write_text(digest, encoding="ascii")
+    return digest

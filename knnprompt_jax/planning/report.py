@@ -11,7 +11,7 @@ from typing import Any
 
 from knnprompt_jax import files, options, tables
 
-_PACKAGES = (
+_PACKAGES = [
     "jax",
     "jaxlib",
     "libtpu",
@@ -23,7 +23,7 @@ _PACKAGES = (
     "faiss-cpu",
     "scikit-learn",
     "llama-cpp-python",
-)
+]
 
 
 def write(folder: str, kind: str, settings: options.Options, result: Mapping[str, Any]) -> pathlib.Path:

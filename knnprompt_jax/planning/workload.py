@@ -8,7 +8,6 @@ from typing import Any
 from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, hub, registry, tokenizers
-from knnprompt_jax.models.gguf import config as gguf_config
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import shared
@@ -55,7 +54,7 @@ def describe(name: str, revision: str = "") -> Subject:
     if name in published:
         return Subject(name, published[name], registry.config_from_hf(published[name]), None)
     path = hub.resolve(name, revision or None, config_only=True)
-    hf = gguf_config.config_json(path) if path.suffix == ".gguf" else hf_config.read(path)
+    hf = registry.read_config(path)
     return Subject(name, hf, registry.config_from_hf(hf), path)
 
 

@@ -48,29 +48,22 @@ def get(name: str) -> Task:
     Raises:
       UserError: the name is unknown, or the file declares no task.
     """
-    if name.endswith(SUFFIXES):
-        return read_task(pathlib.Path(name))
-    if name not in names():
+    if not name.endswith(SUFFIXES) and name not in names():
         raise errors.UserError(f"unknown task {name!r}; choose from {', '.join(names())}, or give a file: my_task.yaml")
-    return _read(name)
+    return read_task(_path(name)) if name.endswith(SUFFIXES) else _read_published(name)
 
 
 @functools.cache
-def _read(name: str) -> Task:
-    return read_task(demo_folder() / "task.json" if name == DEMO else _published(name))
+def _read_published(name: str) -> Task:
+    return read_task(_path(name))
 
 
-def _published(name: str) -> Traversable:
-    return importlib.resources.files("knnprompt_jax") / "tasks" / "published" / f"{name}.yaml"
-
-
-def hub_source(name: str) -> HubSource:
-    """Return the task's dataset on the Hugging Face Hub; raise UserError with the choices if none is declared."""
+def _path(name: str) -> Traversable:
+    """Return the file that declares a task."""
     if name.endswith(SUFFIXES):
-        return read_hub(pathlib.Path(name))
-    if name not in _PUBLISHED:
-        raise errors.UserError(f"no Hub dataset is declared for task {name!r}; choose from {', '.join(_PUBLISHED)}")
-    return read_hub(_published(name))
+        return pathlib.Path(name)
+    published = importlib.resources.files("knnprompt_jax") / "tasks" / "published" / f"{name}.yaml"
+    return demo_folder() / "task.json" if name == DEMO else published
 
 
 def demo_folder() -> Traversable:
@@ -120,15 +113,17 @@ def read_task(path: Traversable) -> Task:
         raise errors.UserError(f"{path}: {refusal}") from None
 
 
-def read_hub(path: Traversable) -> HubSource:
-    """Return the Hub dataset of a declared task: the key `hub`, a mapping of `HubSource`'s attributes.
+def hub_source(name: str) -> HubSource:
+    """Return a task's dataset on the Hugging Face Hub: the declaration's key `hub`, a mapping of `HubSource`'s attributes.
 
     By default columns have the names of fields, and labels and splits have our names.
 
     Raises:
-      UserError: as `read_task`, or the key is missing.
+      UserError: as `get`, or no dataset is declared.
     """
-    task, (values, error) = read_task(path), _load(path)
+    if not name.endswith(SUFFIXES) and name not in _PUBLISHED:
+        raise errors.UserError(f"no Hub dataset is declared for task {name!r}; choose from {', '.join(_PUBLISHED)}")
+    task, (values, error) = get(name), _load(_path(name))
     source = values.get("hub", {})
     if not isinstance(source.get("dataset"), str) or set(source) - set(_HUB):
         raise error("hub", f"should have the key dataset, and may have {listed(_HUB[1:])}")

@@ -39,13 +39,14 @@ def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterato
     """Yield rows like `read`, but yield the error of a malformed row and continue; `kind` overrides the suffix."""
     suffix = kind or pathlib.PurePath(path.name).suffix.lower()
     if suffix == ".parquet":
-        return _parquet(path)
-    if suffix not in TEXT_FORMATS:
-        with _open(path):  # A missing file is the more useful error.
+        yield from _parquet(path)
+        return
+    with _open(path) as file, decoding(encoding, lambda error: _undecodable(path, encoding, error)):
+        if suffix not in TEXT_FORMATS:
             raise errors.UserError(
                 f"{path}: unknown kind of file; its name should end in {', '.join([*TEXT_FORMATS, '.parquet'])}"
             )
-    return _text_rows(path, encoding, suffix)
+        yield from TEXT_FORMATS[suffix](as_text(file, encoding, suffix), str(path))
 
 
 def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
@@ -136,11 +137,6 @@ def as_text(file: BinaryIO, encoding: str, kind: str) -> TextIO:
     newline = "" if kind in (".csv", ".tsv") else None
     encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     return io.TextIOWrapper(file, encoding, newline=newline)
-
-
-def _text_rows(path: Traversable, encoding: str, kind: str) -> Iterator[Parsed]:
-    with _open(path) as file, decoding(encoding, lambda error: _undecodable(path, encoding, error)):
-        yield from TEXT_FORMATS[kind](as_text(file, encoding, kind), str(path))
 
 
 @contextlib.contextmanager

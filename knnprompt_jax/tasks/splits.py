@@ -88,10 +88,7 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
 
 def rows_digest(rows: Iterable[Example]) -> str:
     """SHA-256 of rows in their order: the texts, the label and all other columns of each, but not where they come from."""
-    digest = hashlib.sha256()
-    for example in rows:
-        digest.update(row_content(example))
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(map(row_content, rows))).hexdigest()
 
 
 def row_content(example: Example) -> bytes:

@@ -100,7 +100,16 @@ class Task:
         if not self.retrieval_template:
             object.__setattr__(self, "retrieval_template", " ".join(f"{{{field}}}" for field in self.fields))
         for attribute in ("template", "retrieval_template"):
-            self._check_template(attribute)
+            template = getattr(self, attribute)
+            try:
+                used = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
+            except ValueError as error:
+                raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
+            for field, spec, conversion in used:
+                if field not in self.fields or spec or conversion:
+                    raise self._error(f"{attribute} has {{{field}}}; choose from the fields {', '.join(self.fields)}")
+            if unused := set(self.fields) - {field for field, _, _ in used}:
+                raise self._error(f"{attribute} does not use the field {min(unused)!r}")
 
     @classmethod
     def infer(
@@ -177,19 +186,6 @@ class Task:
 
     def _error(self, message: str) -> errors.UserError:
         return errors.UserError(f"task {self.name!r}: {message}")
-
-    def _check_template(self, attribute: str) -> None:
-        template = getattr(self, attribute)
-        try:
-            parts = list(string.Formatter().parse(template))
-        except ValueError as error:
-            raise self._error(f"{attribute} {template!r} is not a template: {error}") from error
-        used = [part[1:] for part in parts if part[1] is not None]
-        for field, spec, conversion in used:
-            if field not in self.fields or spec or conversion:
-                raise self._error(f"{attribute} has {{{field}}}; choose from the fields {', '.join(self.fields)}")
-        if unused := set(self.fields) - {field for field, _, _ in used}:
-            raise self._error(f"{attribute} does not use the field {min(unused)!r}")
 
     @functools.cached_property
     def digest(self) -> str:

@@ -67,7 +67,7 @@ def test_packed_and_whole_prompts_agree(small_decoder, shape, prompts):
     model, (prompts, sequences) = small_decoder(shape), make_prompts(**prompts)
     packed, plain_NE = states.read(language_model(model), prompts), batched(model, sequences)
     np.testing.assert_allclose(packed.hidden_NE, plain_NE, atol=TOLERANCE)
-    log_z_N = jax.nn.logsumexp(model.logits(plain_NE), -1)
+    log_z_N = jax.nn.logsumexp(model.head.logits(plain_NE), -1)
     np.testing.assert_allclose(packed.log_z_N, log_z_N, atol=TOLERANCE)
 
 

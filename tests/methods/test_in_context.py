@@ -56,9 +56,9 @@ def test_encoders_choose_by_cosine(weather, monkeypatch):
     rng = np.random.default_rng(5)
     vectors = collections.defaultdict(lambda: rng.normal(size=7) * rng.uniform(0.1, 30))
 
-    encoder = types.SimpleNamespace(encode=lambda texts: np.stack([vectors[text] for text in texts]))
+    encoder = types.SimpleNamespace(encode=lambda texts: np.stack([vectors[text] for text in texts]), known={})
     loaded = {("some/encoder", "cls"): encoder}
-    monkeypatch.setattr(encoders.SentenceEncoder, "from_pretrained", lambda *recipe: loaded[recipe])
+    monkeypatch.setattr(encoders, "_load", lambda *recipe: loaded[recipe])
     chosen = select(weather, retriever="some/encoder", pooling="cls")
     for query, rows in zip(weather.evaluation, chosen, strict=True):
         q = vectors[query.fields["sentence"]]

@@ -25,11 +25,9 @@ def _rope(kind: str, theta: float = 100.0, **values: object) -> dict[str, object
 _LLAMA = _sizes(42, 6, 2, head_dim=10, **_rope("default"))
 _LLAMA3 = _rope("llama3", factor=5.0, low_freq_factor=1.0, high_freq_factor=3.0, original_max_position_embeddings=23)
 _YARN = {"factor": 5.0, "original_max_position_embeddings": 19, "beta_fast": 3.0, "beta_slow": 0.5}
-_MAGNITUDES = {"mscale": 2.0, "mscale_all_dim": 0.7, "truncate": False}
 _MISTRAL = _sizes(35, 6, 3, head_dim=10, sliding_window=7)
 _QWEN2 = _sizes(60, 6, 2, **_rope("default", 1000.0))
 _QWEN3 = _sizes(35, 6, 2, head_dim=8, **_rope("default", 1000.0))
-_WINDOWS = {"use_sliding_window": True, "sliding_window": 5}
 _GEMMA2 = _sizes(35, 5, 1, head_dim=6, sliding_window=5, query_pre_attn_scalar=11)
 _CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 7.0}
 _GEMMA3 = _sizes(35, 5, 1, 5, head_dim=6, sliding_window=7, query_pre_attn_scalar=11, sliding_window_pattern=3)
@@ -45,10 +43,8 @@ _TIED = {"tie_word_embeddings": True, "attention_bias": True}
 
 SHAPES = {
     "gpt2": transformers.GPT2Config(**_GPT2),
-    "gpt2-scaled-by-layer": transformers.GPT2Config(
-        **_GPT2, scale_attn_by_inverse_layer_idx=True, activation_function="gelu"
-    ),
-    "gpt2-untied": transformers.GPT2Config(**_GPT2, tie_word_embeddings=False, scale_attn_weights=False),
+    "gpt2-gelu": transformers.GPT2Config(**_GPT2, activation_function="gelu"),
+    "gpt2-untied": transformers.GPT2Config(**_GPT2, tie_word_embeddings=False),
     "opt": transformers.OPTConfig(**_OPT),
     "opt-350m": transformers.OPTConfig(**_OPT, do_layer_norm_before=False, word_embed_proj_dim=11),
     "opt-untied": transformers.OPTConfig(**_OPT, tie_word_embeddings=False, _remove_final_layer_norm=True),
@@ -57,15 +53,13 @@ SHAPES = {
         **_LLAMA | _rope("linear", factor=3.0), **_TIED, mlp_bias=True, rms_norm_eps=0.03
     ),
     "llama-llama3": transformers.LlamaConfig(**_LLAMA | _LLAMA3 | {"num_key_value_heads": 1, "head_dim": 14}),
-    "llama-yarn": transformers.LlamaConfig(**_LLAMA | _rope("yarn", 1e4, **_YARN, **_MAGNITUDES)),
+    "llama-yarn": transformers.LlamaConfig(**_LLAMA | _rope("yarn", 1e4, **_YARN, truncate=False)),
     "mistral": transformers.MistralConfig(**_MISTRAL),
     "mistral-tied": transformers.MistralConfig(**_MISTRAL | {"sliding_window": 17}, tie_word_embeddings=True),
     "qwen2": transformers.Qwen2Config(**_QWEN2),
-    "qwen2-tied": transformers.Qwen2Config(**_QWEN2, **_WINDOWS, max_window_layers=1, tie_word_embeddings=True),
+    "qwen2-tied": transformers.Qwen2Config(**_QWEN2, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**_QWEN3),
-    "qwen3-tied": transformers.Qwen3Config(
-        **_QWEN3, **_TIED, **_WINDOWS, layer_types=["sliding_attention", "full_attention", "sliding_attention"]
-    ),
+    "qwen3-tied": transformers.Qwen3Config(**_QWEN3, **_TIED),
     "gemma2": transformers.Gemma2Config(**_GEMMA2, **_CAPS),
     "gemma2-untied": transformers.Gemma2Config(**_GEMMA2 | {"sliding_window": 13}, **dict.fromkeys(_CAPS), **_UNTIED),
     "gemma3": transformers.Gemma3TextConfig(**_GEMMA3),
@@ -95,7 +89,6 @@ SHAPES = {
     "smollm3-untied": transformers.SmolLM3Config(
         **_SMOLLM3,
         **_UNTIED,
-        **_WINDOWS,
         **_rope("linear", factor=3.0),
         mlp_bias=True,
         no_rope_layers=[0, 1, 1, 0, 1],

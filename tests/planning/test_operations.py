@@ -57,14 +57,14 @@ def token_by_token(config, groups):
 @pytest.mark.parametrize("alike", [False, True])
 @pytest.mark.parametrize("sizes", [[(61, [13, 1, 7])], [(0, [5])], [(17, [2, 3]), (0, [23, 19])]])
 def test_token_by_token(shape, sizes, alike):
-    config, groups = registry.published(shape), make_groups(*sizes, alike=alike)
+    config, groups = registry.config_from_hf(registry.PUBLISHED[shape]), make_groups(*sizes, alike=alike)
     assert operations.needed(config, groups) == token_by_token(config, groups)
 
 
 @pytest.mark.parametrize("shape", ["gpt2", "HuggingFaceTB/SmolLM2-135M"])
 def test_a_step_costs_what_xla_counts(shape):
     """Two layers: XLA counts the body of a loop once, and the loop over all blocks but the last runs once."""
-    config = dataclasses.replace(registry.published(shape), num_layers=2, vocab_size=1009)
+    config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED[shape]), num_layers=2, vocab_size=1009)
     packed = packing.PackShape(prefix=192, width=128, rows=3, reads=24)
     model = registry.abstract(config)
     prefix = jnp.zeros((2, config.num_kv_heads, packed.prefix, config.head_size))
@@ -74,7 +74,7 @@ def test_a_step_costs_what_xla_counts(shape):
         model_of_state = nnx.merge(nnx.graphdef(model), state)
         kv = attention.Prefix(prefix, prefix, jnp.int32(packed.prefix))
         hidden, _ = model_of_state.read_suffixes(tokens, tokens, tokens, reads, prefix=kv, stable_softmax=True)
-        return model_of_state.logits(hidden)
+        return model_of_state.head.logits(hidden)
 
     analysis = jax.jit(step).lower(nnx.state(model), prefix, tokens, reads).cost_analysis()
     assert operations.of_step(config, packed) == pytest.approx(analysis["flops"], rel=0.03)

@@ -8,20 +8,19 @@ from knnprompt_jax.models.families import Family, names
 
 def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("add_cross_attention", False)
+    hf.require("scale_attn_weights", True)
+    hf.require("scale_attn_by_inverse_layer_idx", False)
     width = hf.size("n_embd", 768)
-    heads = hf.divisor("n_head", width, 12)
     return config_lib.DecoderConfig.of_equal_heads(
         family="gpt2",
         vocab_size=hf.size("vocab_size", 50257),
         width=width,
         num_layers=hf.size("n_layer", 12),
-        num_heads=heads,
+        num_heads=hf.divisor("n_head", width, 12),
         mlp_width=hf.size("n_inner", 4 * width),
         num_positions=hf.size("n_positions", 1024),
-        attention_scale=(width // heads) ** -0.5 if hf.switch("scale_attn_weights", True) else 1.0,
         activation=hf.choice("activation_function", "gelu_new", layers.ACTIVATIONS),
         norm_epsilon=hf.number("layer_norm_epsilon", 1e-5),
-        scale_by_layer=hf.switch("scale_attn_by_inverse_layer_idx", False),
         tied_head=hf.switch("tie_word_embeddings", True),
     )
 

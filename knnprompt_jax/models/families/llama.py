@@ -12,7 +12,6 @@ from knnprompt_jax.models.families import Family, names, rope
 
 # Tables of frequencies, and the context in tokens that they support.
 Rope = tuple[tuple[config_lib.Frequencies, ...], int]
-SLIDING, FULL = LAYER_TYPES = ("sliding_attention", "full_attention")
 
 
 def config_from_hf(
@@ -21,9 +20,6 @@ def config_from_hf(
     *,
     rotations: Rope | None = None,
     kv_heads: int | None = None,
-    tied_head: bool = False,
-    activation_key: str = "hidden_act",
-    activation: str = "silu",
     epsilon: float = 1e-6,
     **different: Any,
 ) -> config_lib.DecoderConfig:
@@ -34,8 +30,7 @@ def config_from_hf(
         family: the family's name.
         rotations: the rotary positions, unless they are the usual ones with base 10,000.
         kv_heads: the default of `num_key_value_heads`, which is required without one.
-        tied_head, activation, epsilon: the family's defaults for keys that older files lack.
-        activation_key: the key of the activation.
+        epsilon: the default of `rms_norm_eps`.
         different: fields of the result that differ from Llama's.
 
     Raises:
@@ -57,14 +52,14 @@ def config_from_hf(
         "attention_scale": size**-0.5,
         "position_table": False,
         "rotary": tables,
-        "activation": hf.choice(activation_key, activation, layers.ACTIVATIONS),
+        "activation": hf.choice("hidden_act", "silu", layers.ACTIVATIONS),
         "gated_mlp": True,
         "norm": "rms",
         "norm_epsilon": hf.number("rms_norm_eps", epsilon),
         "qkv_bias": False,
         "out_bias": False,
         "mlp_bias": False,
-        "tied_head": hf.switch("tie_word_embeddings", tied_head),
+        "tied_head": hf.switch("tie_word_embeddings", False),
     }
     return config_lib.DecoderConfig(**shared | different)
 
@@ -89,26 +84,12 @@ def rotations_of(hf: hf_config.Fields, theta: float) -> Rope:
     return (rope.divided(table, hf.value("rope_factors")),), context
 
 
-def windows(hf: hf_config.Fields, default: list[str]) -> tuple[int, ...]:
-    """Return each layer's window in tokens, 0 for a layer that attends to everything; empty if no layer has a window.
-
-    `default` is the pattern of files without `layer_types`.
-    """
-    kinds = hf.per_layer("layer_types", hf.size("num_hidden_layers"), LAYER_TYPES) or default
-    if SLIDING not in kinds:
-        hf.value("sliding_window")  # It has no effect then.
-        return ()
-    return tuple(hf.size("sliding_window") if kind == SLIDING else 0 for kind in kinds)
-
-
-def switched_windows(hf: hf_config.Fields, default: list[str]) -> tuple[int, ...]:
-    """Return `windows` if `use_sliding_window` switches them on."""
-    if hf.switch("use_sliding_window", False) and hf.value("sliding_window") is not None:
-        return windows(hf, default)
-    if SLIDING in (hf.per_layer("layer_types", hf.size("num_hidden_layers"), LAYER_TYPES) or ()):
-        raise hf.wrong("layer_types", f"{SLIDING}, but use_sliding_window is not true, or there is no sliding_window")
-    hf.value("sliding_window")  # It has no effect then.
-    return ()
+def _require_full_attention(hf: hf_config.Fields) -> None:
+    """Raise UserError if a layer has a window. Without a window, its size and first layer have no effect."""
+    hf.require("use_sliding_window", False)
+    hf.per_layer("layer_types", hf.size("num_hidden_layers"), ("full_attention",))
+    for unused in ("sliding_window", "max_window_layers"):
+        hf.value(unused)
 
 
 def _llama(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -128,23 +109,15 @@ def _mistral(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def _qwen2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read Qwen2 and Qwen2.5: biases on queries, keys and values. The vocabulary is padded, differently by size."""
-    return config_from_hf(hf, "qwen2", qkv_bias=True, windows=_qwen_windows(hf))
+    _require_full_attention(hf)
+    return config_from_hf(hf, "qwen2", qkv_bias=True)
 
 
 def _qwen3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read Qwen3, which normalises queries and keys within each head. The heads need not share the width."""
+    _require_full_attention(hf)
     hf.size("head_dim")
-    return config_from_hf(hf, "qwen3", qk_norm="head", windows=_qwen_windows(hf), **attention_biases(hf))
-
-
-def _qwen_windows(hf: hf_config.Fields) -> tuple[int, ...]:
-    """Return Qwen's windows, in layers from `max_window_layers` on."""
-    first = hf.value("max_window_layers", 28)
-    if type(first) is not int or first < 0:
-        raise hf.wrong("max_window_layers", f"{first!r} is not a whole number")
-    if hf.switch("use_sliding_window", False) and not hf.has("sliding_window"):
-        raise hf.wrong("sliding_window", "missing")
-    return switched_windows(hf, [SLIDING if layer >= first else FULL for layer in range(hf.size("num_hidden_layers"))])
+    return config_from_hf(hf, "qwen3", qk_norm="head", **attention_biases(hf))
 
 
 def _olmo2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -172,8 +145,8 @@ def _phi3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
 def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read SmolLM3, which has no positions in every fourth layer."""
-    for meaningless in ("max_window_layers", "pretraining_tp"):  # Left over from Qwen2 and Llama.
-        hf.value(meaningless)
+    _require_full_attention(hf)
+    hf.value("pretraining_tp")  # Left over from Llama.
     num_layers, interval = hf.size("num_hidden_layers"), hf.size("no_rope_layer_interval", 4)
     default = [int((layer + 1) % interval != 0) for layer in range(num_layers)]
     has_positions = hf.per_layer("no_rope_layers", num_layers, (0, 1)) or default
@@ -181,11 +154,11 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     different: dict[str, Any] = {
         "rotations": ((table, config_lib.Frequencies((0.0,) * len(table.radians))), context),
         "rotary_of_layer": tuple(0 if positions else 1 for positions in has_positions),
-        "windows": switched_windows(hf, [FULL if positions else SLIDING for positions in has_positions]),
         "mlp_bias": hf.switch("mlp_bias", False),
+        "tied_head": hf.switch("tie_word_embeddings", True),
         **attention_biases(hf),
     }
-    return config_from_hf(hf, "smollm3", tied_head=hf.switch("tie_word_embeddings", True), **different)
+    return config_from_hf(hf, "smollm3", **different)
 
 
 LAYER = "layers.{layer}."

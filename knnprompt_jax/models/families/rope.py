@@ -109,12 +109,7 @@ def _yarn(
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, 2 * pairs - 1)
     kept_r = 1 - np.clip((np.arange(pairs) - first) / (last - first or 0.001), 0, 1)
-
-    def magnitude(times: float) -> float:
-        return 0.1 * times * math.log(factor) + 1 if factor > 1 else 1.0
-
-    m, m_all = fields.optional_number("mscale"), fields.optional_number("mscale_all_dim")
-    scale = magnitude(m) / magnitude(m_all) if m and m_all else magnitude(1.0)
+    scale = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
     return radians_r * (kept_r + (1 - kept_r) / factor), fields.number("attention_factor", scale)
 
 

@@ -116,7 +116,7 @@ def _restoration(fields: gguf_header.Fields, name: str) -> _Restore | None:
     if fields.arch == "gptneox" and part.startswith("attn_qkv."):
         return by_heads(_fuse_by_head, 3, fields.size("attention.head_count"))
     if fields.arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
-        return _subtract_one
+        return lambda array: array - np.float32(1)
     if fields.arch == "gpt2" and part in _CONV1D:
         return np.transpose
     return None
@@ -130,7 +130,3 @@ def _separate_pairs(array: np.ndarray, heads: int) -> np.ndarray:
 def _fuse_by_head(array: np.ndarray, heads: int) -> np.ndarray:
     """Change the order from all queries, all keys, all values to query, key and value of each head."""
     return array.reshape(3, heads, -1, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
-
-
-def _subtract_one(array: np.ndarray) -> np.ndarray:
-    return array - np.float32(1)
