@@ -195,13 +195,14 @@ class Scale:
 
     def methods(self, model: str, m: int) -> list[str]:
         """Return the rows of the model and its other methods that have all of its cells at m."""
-        cells = self.cells([model], m).items()
-        others = [
-            name
-            for name in self._others[model]
-            if all({*seeds} <= {*self._right.get(self._place(model, name, m, task), ())} for task, seeds in cells)
-        ]
-        return [*self.rows[model], *others]
+        cells = self.cells([model], m)
+        return [*self.rows[model], *(name for name in self._others[model] if self.has(model, name, m, cells))]
+
+    def has(self, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> bool:
+        """Return whether the method has all of these tasks and seeds."""
+        return method == MOST_COMMON or all(
+            {*seeds} <= {*self._right.get(self._place(model, method, m, task), ())} for task, seeds in cells.items()
+        )
 
     def complete(self, models: Iterable[str]) -> list[int]:
         """Return the numbers m at which these models share a cell."""
@@ -292,16 +293,15 @@ class Scale:
         places = [(model, m) for model in self.models for m in self.complete(self.models)]
         header = ["mean over tasks", *(f"{MODELS[model].short}, m = {m}" for model, m in places)]
         rows = []
+        cells = {m: self.cells(self.models, m) for _, m in places}
         for method in methods:
             texts = [
-                f"{self.mean(model, method, m, self.cells(self.models, m)):.1f}"
-                if method in self.methods(model, m)
-                else "–"
+                f"{self.mean(model, method, m, cells[m]):.1f}" if self.has(model, method, m, cells[m]) else "–"
                 for model, m in places
             ]
             if {*texts} != {"–"}:
                 rows.append([self.name(method), *texts])
-        rows.append(["tasks", *(str(len(self.cells(self.models, m))) for _, m in places)])
+        rows.append(["tasks", *(str(len(cells[m])) for _, m in places)])
         return tables.render_markdown(header, rows)
 
     def side_by_side(self, methods: Sequence[str], m: int) -> str:
@@ -503,9 +503,11 @@ def draw_by_rows(scale: Scale, path: pathlib.Path) -> None:
         panels = drawn.subplots(1, len(scale.models), sharey=True, squeeze=False)[0]
         shots = scale.complete(scale.models)
         cells = scale.common(scale.models, shots)
-        measured = set.intersection(*({*scale.methods(model, m)} for model in scale.models for m in shots))
+        places = [(model, m) for model in scale.models for m in shots]
         for axes, model in zip(panels, scale.models, strict=True):
-            for place, method in enumerate(method for method in lines if method in measured):
+            for place, method in enumerate(lines):
+                if not all(scale.has(model, method, m, cells) for model, m in places):
+                    continue
                 means = [scale.mean(model, method, m, cells) for m in shots]
                 axes.plot(shots, means, **drawing.look(place), label=lines[method])
             axes.set(title=f"{MODELS[model].title}, {counted(len(cells))}", xlabel="train rows per class", xscale="log")
