@@ -141,7 +141,7 @@ class Choice:
         rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
         heading = (
             f"each of {self.num_anchors} anchors classified by the others, ± standard errors; the best candidate of each kind "
-            f"by {self.metric}, best first (this score flatters it)"
+            f"by {self.metric}, best first (of many scores, the best is too high)"
         )
         return f"{heading}\n\n{tables.render(['', *COLUMNS], rows)}"
 

@@ -173,7 +173,7 @@ def _coverage(measured: Measures) -> Listing:
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    return Listing("Rows of equal probability count together.", headers, rows)
+    return Listing("Rows with the same probability are answered together.", headers, rows)
 
 
 def _risk(measured: Measures) -> drawing.Figure:

@@ -89,7 +89,9 @@ def find(folder: pathlib.Path) -> list[pathlib.Path]:
         raise errors.UserError(f"{index}: not an index of weights: {_one_line(error)}") from None
     if missing or not names:
         listed = ", ".join(missing[:8])
-        raise errors.UserError(f"{index}: names {len(missing)} of {len(names)} files that do not exist: {listed}")
+        raise errors.UserError(
+            f"{index}: {len(missing)} of the {len(names)} files that it names do not exist: {listed}"
+        )
     return [folder / name for name in names]
 
 

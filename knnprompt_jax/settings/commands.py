@@ -64,8 +64,8 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": 0})
     demo_shots: int | None = options.option(
         None,
-        "Demonstrations per class among them; -1: as many as the context holds. By default -1 with --rule=knn; otherwise chosen "
-        "among -1 (at most a quarter of the largest class), 2 and 0.",
+        "Demonstrations per class among them; -1: as many as the context holds. By default -1 with --rule=knn; without it, fit "
+        "chooses between -1 (at most a quarter of the largest class), 2 and 0.",
         least=-1,
         words={classifiers.AUTO: None},
     )

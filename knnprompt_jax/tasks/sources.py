@@ -155,8 +155,8 @@ def _example(task: Task, place: str, row: dict[str, Any], index: int, label_colu
     """Return the labelled example in a row of columns; raise UserError with the place."""
     fields = fields_of(task, place, row)
     if label_column not in row:
-        advice = "name the column of the labels (--label_column=), or choose another split"
-        raise errors.UserError(f"{place}: has no label {label_column!r}, only {listed(row)}: {advice}")
+        advice = "name the column of the labels (--label_column=), or another split if this one has no labels"
+        raise errors.UserError(f"{place}: has no label column {label_column!r}, only {listed(row)}: {advice}")
     return Example(
         fields=fields,
         label=label_string(place, row[label_column]) if new_labels else label_of(task, place, row[label_column]),

@@ -40,7 +40,7 @@ def test_published_layout(tmp_path):
         ('{"label": "0"}', "lacks the field 'sentence'; it has label"),
         ('{"sentence": 3, "label": "0"}', "field 'sentence' is a int, not a string"),
         ('{"sentence": " \\t", "label": "0"}', "field 'sentence' is empty"),
-        ('{"sentence": "a"}', "has no label 'label', only sentence"),
+        ('{"sentence": "a"}', "has no label column 'label', only sentence"),
         ('{"sentence": "a", "label": "2"}', "unknown label '2'; choose from 0, 1"),
         ('{"sentence": "a", "label": true}', "unknown label 'True'"),
         ('{"sentence": "a", "label": ["0"]}', "label .* is a list, not a text or a whole number"),
@@ -95,7 +95,9 @@ def test_labels_may_stand_in_another_column(tmp_path):
         lambda **column: sources.load_rows(TASK, "train", path=str(path), **column),
         functools.partial(sources.load_table, str(path)),
     ):
-        with pytest.raises(errors.UserError, match="rows.csv:.* has no label 'kind', only team, .*: name the column"):
+        with pytest.raises(
+            errors.UserError, match="rows.csv:.* has no label column 'kind', only team, .*: name the column"
+        ):
             read(label_column="kind")
 
 
