@@ -61,13 +61,19 @@ def group(kind: type) -> Any:
     return dataclasses.field(default_factory=kind, metadata={"group": kind})
 
 
+@typing.dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
 class Options:
     """A set of options, checked when it is created. NumPy numbers become Python numbers, and lists become tuples.
 
+    Each subclass is a frozen dataclass; it needs no decorator.
+
     Raises:
         UserError: a value has the wrong type, is not among the choices or within the limits, or is empty but needed.
     """
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(frozen=True)(cls)
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
@@ -80,6 +86,17 @@ class Options:
     def to_dict(self) -> dict[str, Any]:
         """Return the values by name, with a dictionary for each group."""
         return dataclasses.asdict(self)
+
+
+def subclass(name: str, base: type[Options], fields: Mapping[str, tuple[Any, Any]]) -> Any:
+    """Return a subclass of `base` with more options, or with others in the place of its own.
+
+    Args:
+        fields: the type and the declaration (`option`, `group` or a field of another class) of each option.
+    """
+    annotations = {option: hint for option, (hint, _) in fields.items()}
+    declared = {option: declaration for option, (_, declaration) in fields.items()}
+    return type(name, (base,), {"__annotations__": annotations, **declared})
 
 
 def described(kind: type) -> str:

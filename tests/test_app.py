@@ -1,7 +1,6 @@
 """The flags of a binary: values, help, config files, and mistakes as one line with exit status 2."""
 
 import contextlib
-import dataclasses
 import pathlib
 import sys
 
@@ -13,12 +12,10 @@ from knnprompt_jax import app, errors, options
 from tests import processes
 
 
-@dataclasses.dataclass(frozen=True)
 class Inner(options.Options):
     memory_mb: float = options.option(512.0, "Memory.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class Settings(options.Options):
     k: int = options.option(3, "Neighbours.", least=1)
     shots: int = options.option("all", "Rows.", least=1, words={"all": 0})

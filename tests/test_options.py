@@ -9,18 +9,15 @@ import pytest
 from knnprompt_jax import errors, options
 
 
-@dataclasses.dataclass(frozen=True)
 class Inner(options.Options):
     memory_mb: float = options.option(512.0, "Memory.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class Base(options.Options):
     store: Inner = options.group(Inner)
     output: str = options.option("results", "Folder.", needed=True)
 
 
-@dataclasses.dataclass(frozen=True)
 class Settings(Base):
     k: int = options.option(3, "Neighbours.", least=1)
     rate: float = options.option(0.5, "Dropout.", least=0, most=1)
@@ -81,7 +78,6 @@ def test_a_text_is_converted():
     assert Settings(rate="0.5", seeds="3,4", remat="true") == Settings(rate=0.5, seeds=(3, 4), remat=True)
 
 
-@dataclasses.dataclass(frozen=True)
 class Shots(options.Options):
     shots: int = options.option(3, "Rows.", least=1, words={"all": 0})
 

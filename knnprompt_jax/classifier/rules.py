@@ -28,7 +28,6 @@ _SETTINGS = {
 _NEWTON_STEPS, _DAMPING, _LEAST_PRIOR = 12, 1e-6, 1e-300
 
 
-@dataclasses.dataclass(frozen=True)
 class Rule(options.Options):
     """All settings of a rule. A probe keeps the best settings of votes too, so that `kneighbors` still works."""
 

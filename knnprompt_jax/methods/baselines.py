@@ -1,18 +1,24 @@
-"""A baseline without a language model: logistic regression on TF-IDF features of demonstrations and anchors.
+"""Baselines without a language model, on bare texts of demonstrations and anchors: TF-IDF features, or sentence embeddings.
 
-Its texts are bare: no template, several fields joined by spaces. Terms are scikit-learn's: lower-cased words of two or more
-letters or digits, and runs of neighbouring words. A term that occurs n times in a text has the weight
-(1 + ln n) · (1 + ln((1 + N) / (1 + N_term))), with N train rows, N_term of which contain it. A text's weights are scaled to norm 1.
-Terms that no train row contains are ignored.
+Bare texts have no template; several fields are joined by spaces.
+
+Terms of TF-IDF are scikit-learn's: lower-cased words of two or more letters or digits, and runs of neighbouring words. A term that
+occurs n times in a text has the weight (1 + ln n) · (1 + ln((1 + N) / (1 + N_term))), with N train rows, N_term of which contain it.
+A text's weights are scaled to norm 1. Terms that no train row contains are ignored.
+
+Embeddings are scaled to length 1. all-MiniLM-L6-v2: Reimers, Gurevych: "Sentence-BERT", EMNLP 2019, and Wang et al.: "MiniLM",
+NeurIPS 2020.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import linear_probe, method
+from knnprompt_jax.methods import hidden_states, method
+from knnprompt_jax.models import encoders
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -26,7 +32,7 @@ def predict_proba(
     """
     vectorizer = _vectorizer(settings.ngrams)
     x_NF, x_QF = vectorizer.fit_transform(texts), vectorizer.transform(queries)
-    return linear_probe.logistic_regression(x_NF, y, x_QF, num_classes, settings.inverse_penalty, max_iter=10_000)
+    return hidden_states.logistic_regression(x_NF, y, x_QF, num_classes, settings.inverse_penalty, max_iter=10_000)
 
 
 def bare_texts(task: Task, examples: Sequence[Example]) -> list[str]:
@@ -61,4 +67,49 @@ def _vectorizer(ngrams: int) -> Any:
     return text.TfidfVectorizer(ngram_range=(1, ngrams), sublinear_tf=True)
 
 
-METHODS = (method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, check=check_words),)
+def run_regression(context: method.Context, settings: methods.EncoderProbeOptions) -> method.Prediction:
+    """Fit a regression on the embeddings of demonstrations and anchors, and predict the queries."""
+    y = context.classes(context.problem.train_rows)
+    train_ND, queries_QD = _embed(context.problem, settings)
+    return method.Prediction.most_probable(
+        hidden_states.logistic_regression(
+            train_ND, y, queries_QD, context.num_classes, settings.inverse_penalty, max_iter=10_000
+        )
+    )
+
+
+def run_votes(context: method.Context, settings: methods.EncoderKNNOptions) -> method.Prediction:
+    """Predict the majority class of the k train rows with the highest cosine; equal votes go to the lower class."""
+    from sklearn import neighbors
+
+    y = context.classes(context.problem.train_rows)
+    train_ND, queries_QD = _embed(context.problem, settings)
+    # The Euclidean distance of vectors of length 1 ranks as their cosine does.
+    voters = neighbors.KNeighborsClassifier(min(settings.k, len(y)), algorithm="brute").fit(train_ND, y)
+    return method.Prediction(voters.predict(queries_QD))
+
+
+def _embed(problem: method.Problem, settings: methods.EncoderOptions) -> list:
+    """Return the embeddings of the train rows [N, D] and of the queries [Q, D]."""
+    texts = [bare_texts(problem.task, rows) for rows in (problem.train_rows, problem.evaluation)]
+    return [encoders.embed(settings.encoder, settings.pooling, each) for each in texts]
+
+
+def prepare(problem: method.Problem, settings: methods.EncoderOptions) -> None:
+    """Raise UserError if the encoder does not exist or cannot be loaded."""
+    del problem
+    encoders.describe(settings.encoder, settings.pooling)
+
+
+_declare = functools.partial(
+    method.Method,
+    check=check_rows,
+    prepare=prepare,
+    by_name="it needs a sentence encoder: name the method to download or load one",
+    model_name=lambda settings: settings.encoder,
+)
+METHODS = (
+    method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, check=check_words),
+    _declare("encoder_probe", "Sentence encoder, logistic regression", run_regression),
+    _declare("encoder_knn", "Sentence encoder, kNN", run_votes),
+)

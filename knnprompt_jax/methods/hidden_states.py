@@ -1,4 +1,4 @@
-"""Methods on hidden states: the nearest class mean of the last layer, and the last layer replaced by a chosen one.
+"""Methods on hidden states: the nearest class mean and a linear probe of the last layer, and both on a chosen layer.
 
 Hidden Calibration: Cho, Sakai, Kato, Tanaka, Ishii, Inoue: "Token-based Decision Criteria Are Suboptimal in In-context
 Learning", 2024 (NAACL 2025), Section 3: centroids of the last token's last hidden states, Euclidean distance.
@@ -7,20 +7,125 @@ Chosen layer: Skean, Arefin, Zhao, Patel, Naghiyev, LeCun, Shwartz-Ziv: "Layer b
 Language Models", ICML 2025 (arXiv 2502.02013): layers in the middle often have better features than the last. This follows its
 abstract, which does not say how to choose a layer without test rows. Here it is the layer whose nearest class mean is right for
 most anchors, each left out of its own class's mean; the last of equally good layers.
+
+Linear probe: logistic regression on standardised hidden states or log-probabilities of the anchors.
+
+On hidden states it is that of PALP (Cho, Kim, Kim, Park, Lee, Lee: "Prompt-Augmented Linear Probing", AAAI 2023). On the
+next-token distribution it is that of FADS-ICL (Li et al., ACL 2024). Both read a prompt with its demonstrations.
+
+The V log-probabilities are an affine function of E + 1 numbers, log p(v) = a_v · φ with a_v = (w_v, −1), φ = (h, log Z).
+Ridge-penalised regression depends on its inputs through their inner products alone. Those of standardised log-probabilities,
+Σ_v a_v·φ a_v·φ' / σ_v², are the inner products of R φ for any R with RᵀR = Σ_v a_v a_vᵀ / σ_v². So E + 1 inputs per row give
+exactly the probe on V, and no array of size N · V is made. Inputs are divided by the square root of their number, E or V.
+Their mean square norm is then 1, and a penalty means the same for both.
 """
 
 import dataclasses
 import functools
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special
 from scipy.spatial import distance
 
 from knnprompt_jax import errors, lm, options
-from knnprompt_jax.methods import linear_probe, method
+from knnprompt_jax.methods import method
+from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example
+
+
+def logistic_regression(
+    x_NF: Any, y: np.ndarray, x_QF: Any, num_classes: int, inverse_penalty: float, **further: Any
+) -> np.ndarray:
+    """Fit scikit-learn's ridge-penalised logistic regression and return class probabilities [Q, C].
+
+    A class without rows has probability 0.
+
+    Args:
+      x_NF: features of the train rows, possibly sparse; y: their class indices.
+      x_QF: features of the queries.
+      further: further arguments of `LogisticRegression`.
+    """
+    from sklearn import linear_model
+
+    present, y = np.unique(y, return_inverse=True)
+    p_QC = np.zeros((x_QF.shape[0], num_classes))
+    if len(present) == 1:
+        p_QC[:, present] = 1.0
+    else:
+        regression = linear_model.LogisticRegression(C=inverse_penalty, tol=1e-6, **further)
+        p_QC[:, present] = regression.fit(x_NF, y).predict_proba(x_QF)
+    return p_QC
+
+
+def predict_proba(
+    head: head_lib.Head,
+    num_classes: int,
+    settings: methods.ProbeOptions,
+    anchors: lm.States,
+    y: np.ndarray,
+    queries: lm.States,
+) -> np.ndarray:
+    """Return class probabilities [Q, C] of queries from anchors of classes `y` [N]."""
+    anchors_NE, queries_QE = (_inputs(head, states, settings.representation) for states in (anchors, queries))
+    mean_E = anchors_NE.mean(0)
+    scale_EE = _scale(head, anchors_NE - mean_E, settings.representation)
+    x_NE, x_QE = ((inputs - mean_E) @ scale_EE.T for inputs in (anchors_NE, queries_QE))
+    # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps replace thousands of L-BFGS.
+    return logistic_regression(x_NE, y, x_QE, num_classes, settings.inverse_penalty, solver="newton-cg")
+
+
+def _inputs(head: head_lib.Head, states: lm.States, representation: str) -> np.ndarray:
+    """Return φ in float64: hidden states, followed by log Z for log-probabilities."""
+    hidden_NE = np.asarray(states.hidden_NE, np.float64)
+    if representation == "hidden":
+        return hidden_NE
+    # The head's mean row changes no distribution; without it, log Z is small and the sum over V is well scaled.
+    mean_row_E = np.asarray(head.rows_VE.mean(0, dtype=jnp.float32), np.float64)
+    log_z_N = np.asarray(states.log_z_N, np.float64) - hidden_NE @ mean_row_E
+    return np.column_stack([hidden_NE, log_z_N])
+
+
+def _scale(head: head_lib.Head, centred_NE: np.ndarray, representation: str) -> np.ndarray:
+    """Return R, the matrix that standardises centred inputs and divides them by the square root of their number."""
+    if representation == "hidden":
+        deviation_E = centred_NE.std(0)
+        return np.diag(1 / np.where(deviation_E > 0, deviation_E, 1.0)) / np.sqrt(len(deviation_E))
+    covariance_EE = centred_NE.T @ centred_NE / len(centred_NE)
+    product_EE = np.asarray(_standardised_product(head, jnp.asarray(covariance_EE, jnp.float32)), np.float64)
+    eigenvalues_E, vectors_EE = np.linalg.eigh(product_EE)
+    return np.sqrt(eigenvalues_E.clip(0) / len(head))[:, None] * vectors_EE.T
+
+
+@jax.jit
+def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.Array:
+    """Return Σ_v a_v a_vᵀ / σ_v² [E + 1, E + 1], with σ_v² = a_vᵀ S a_v the variance of log p(v) over the anchors."""
+    with jax.default_matmul_precision("highest"):
+        rows_VE = head.rows_VE.astype(jnp.float32)
+        a_VE = jnp.column_stack([rows_VE - rows_VE.mean(0), -jnp.ones(len(rows_VE))])
+        variance_V = ((a_VE @ covariance_EE) * a_VE).sum(-1)
+        a_VE = a_VE / jnp.sqrt(jnp.where(variance_V > 0, variance_V, 1.0))[:, None]
+        return a_VE.T @ a_VE
+
+
+def run_probe(context: method.Context, settings: methods.ProbeOptions) -> method.Prediction:
+    """Fit the probe on the anchors and predict the queries."""
+    anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
+    return method.Prediction.most_probable(
+        predict_proba(context.head, context.num_classes, settings, anchors, context.y, queries)
+    )
+
+
+def check_linear(problem: method.Problem, representation: str = "log_probabilities") -> None:
+    """Raise UserError if the model does not allow the representation."""
+    if representation == "log_probabilities" and problem.logit_cap is not None:
+        raise errors.UserError(
+            f"representation={representation!r}: this model caps its logits at {problem.logit_cap:g}, so "
+            "log-probabilities are no linear function of states; choose representation='hidden'"
+        )
 
 
 def centroid_proba(anchors_NE: np.ndarray, y: np.ndarray, queries_QE: np.ndarray, num_classes: int) -> np.ndarray:
@@ -83,9 +188,7 @@ def run_layer(context: method.Context, settings: methods.LayerOptions) -> method
         probe = methods.ProbeOptions(inverse_penalty=settings.inverse_penalty)
         # A probe of hidden states does not read log Z, which inner layers do not have.
         anchors, queries = (lm.States(jnp.asarray(h), jnp.zeros(len(h))) for h in (anchors_NE, queries_QE))
-        probabilities_QC = linear_probe.predict_proba(
-            context.head, context.num_classes, probe, anchors, context.y, queries
-        )
+        probabilities_QC = predict_proba(context.head, context.num_classes, probe, anchors, context.y, queries)
     note = f"layer {layer + 1} of {hidden_NLE.shape[1]}, leave-one-out accuracy of anchors {100 * accuracy:.0f} %"
     return method.Prediction.most_probable(probabilities_QC, note, [prompts])
 
@@ -108,6 +211,12 @@ def check_layer(problem: method.Problem) -> None:
         raise errors.UserError("there are no anchors: choose more shots")
 
 
+_declare_probe = functools.partial(
+    method.Method,
+    run=run_probe,
+    needs=(method.queries, method.anchors),
+    prepare=lambda problem, settings: check_linear(problem, settings.representation),
+)
 _declare_layer = functools.partial(
     method.Method,
     run=run_layer,
@@ -119,4 +228,6 @@ METHODS = (
     method.Method("hidden_centroids", "Hidden Calibration", run_centroids, needs=(method.queries, method.anchors)),
     _declare_layer("hidden_centroids_layer", "Hidden Calibration, chosen layer"),
     _declare_layer("linear_probe_layer", "Linear probe, chosen layer"),
+    _declare_probe("linear_probe", "Linear probe, hidden states"),
+    _declare_probe("linear_probe_log_p", "Linear probe, log-probabilities", check=check_linear),
 )

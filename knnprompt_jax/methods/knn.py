@@ -1,8 +1,6 @@
 """kNN Prompting and its variants (Xu et al., ICLR 2023, Section 3 and its appendices), and the classifier that chooses its settings."""
 
 import functools
-import types
-from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import parallel
@@ -38,7 +36,7 @@ def run(context: method.Context, settings: Any, **overrides: Any) -> method.Pred
     return method.Prediction(classes_Q, shares_QC, datastore=described)
 
 
-def run_chosen(context: method.Context, settings: Any) -> method.Prediction:
+def run_auto_classifier(context: method.Context, settings: Any) -> method.Prediction:
     """Predict by the rule that leave-one-out chooses on the anchors, and report it in the note."""
     problem, split = context.problem, context.problem.split
     options = settings.to_dict() | {"label_token": problem.label_token, "store_options": context.store_options}
@@ -48,9 +46,7 @@ def run_chosen(context: method.Context, settings: Any) -> method.Prediction:
     return method.Prediction(classes_Q, p_QC, note=classifier.choice_.line)
 
 
-def _declare(
-    name: str, title: str, overrides: Mapping[str, Any] = types.MappingProxyType({}), printed_as: tuple[str, ...] = ()
-) -> method.Method:
+def _declare(name: str, title: str, printed_as: tuple[str, ...] = (), **overrides: Any) -> method.Method:
     """Declare a variant; `overrides` are the options that its name sets."""
     distance = distances.get(overrides.get("distance") or methods.METHODS[name]().to_dict()["distance"])
     return method.Method(
@@ -64,23 +60,21 @@ def _declare(
     )
 
 
-_declare_chosen = functools.partial(
+_declare_auto = functools.partial(
     method.Method,
-    run=run_chosen,
+    run=run_auto_classifier,
     needs=(method.queries, method.anchors),
     by_name="its settings are chosen for each split: name the method to run it",
 )
 _PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
 METHODS = (
-    _declare("knn", "kNN Prompting", printed_as=_PRINTED),
-    _declare("knn_released", "kNN, released KL", overrides={"distance": "released"}, printed_as=_PRINTED),
-    _declare("knn_partial", "kNN, label words", printed_as=("kNN Prompting (Partial)",)),
+    _declare("knn", "kNN Prompting", _PRINTED),
+    _declare("knn_released", "kNN, released KL", _PRINTED, distance="released"),
+    _declare("knn_partial", "kNN, label words", ("kNN Prompting (Partial)",)),
     _declare("knn_partial_raw", "kNN, label words, raw"),
-    _declare(
-        "knn_l2", "kNN, L2 of hidden states", overrides={"distance": "hidden"}, printed_as=("Contextual Repr + D_L2",)
-    ),
-    _declare("knn_centroid", "Nearest mean distribution", overrides={"centroid": "arithmetic"}),
-    _declare("knn_centroid_geometric", "Nearest geometric mean", overrides={"centroid": "geometric"}),
-    _declare_chosen("chosen", "kNN Prompting, chosen"),
-    _declare_chosen("knn_chosen", "kNN Prompting, tuned votes"),
+    _declare("knn_l2", "kNN, L2 of hidden states", ("Contextual Repr + D_L2",), distance="hidden"),
+    _declare("knn_centroid", "Nearest mean distribution", centroid="arithmetic"),
+    _declare("knn_centroid_geometric", "Nearest geometric mean", centroid="geometric"),
+    _declare_auto("chosen", "kNN Prompting, chosen"),
+    _declare_auto("knn_chosen", "kNN Prompting, tuned votes"),
 )

@@ -10,11 +10,12 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.settings import methods
 
 _FILES = (
-    *("in_context", "knn", "demonstration_sets", "noisy_channel", "demonstration_selection", "fine_tuning"),
-    *("baselines", "calibrations", "hidden_states", "linear_probe", "sentence_encoders"),
+    *("in_context", "knn", "demonstrations", "noisy_channel", "fine_tuning"),
+    *("baselines", "calibrations", "hidden_states"),
 )
 _MODULES = [importlib.import_module(f"knnprompt_jax.methods.{name}") for name in _FILES]
-METHODS: dict[str, method.Method] = {declared.name: declared for module in _MODULES for declared in module.METHODS}
+_DECLARED = {declared.name: declared for module in _MODULES for declared in module.METHODS}
+METHODS: dict[str, method.Method] = {name: _DECLARED[name] for name in methods.METHODS}  # In the order of the settings.
 
 
 def get(name: str) -> method.Method:

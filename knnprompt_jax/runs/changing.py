@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -18,9 +18,9 @@ from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects, formats, sources
-from knnprompt_jax.tasks.task import Example, Task, is_empty, label_string, listed
+from knnprompt_jax.tasks.task import Example, is_empty, label_string, listed
 
-ID, LABEL, SUGGESTED = "id", "label", "suggested"
+_READ = ID, LABEL, SUGGESTED = ("id", "label", "suggested")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +66,15 @@ def append(classifier: Any, rows: Sequence[Example]) -> list[str]:
     A row that the file has twice is added twice. Rows that the classifier was fitted to do not count as added.
     """
     known = {example.content for example in classifier.anchors_.values()}
-    new = [row for row in _with_content(rows) if row.content not in known]
-    first = classifier.num_rows_
-    classifier.append([dataclasses.replace(row, row=first + place) for place, row in enumerate(new)])
+    earlier: collections.Counter[str] = collections.Counter()
+    new: list[Example] = []
+    for row in rows:
+        digest = hashlib.sha256(json.dumps([row.label, dict(row.fields)], sort_keys=True).encode()).hexdigest()
+        content = f"{digest}-{earlier[digest]}"  # The number of equal rows before this one.
+        earlier[digest] += 1
+        if content not in known:
+            new.append(dataclasses.replace(row, row=classifier.num_rows_ + len(new), content=content))
+    classifier.append(new)
     count = len(rows) - len(new)
     return [f"{count} of the {len(rows)} rows to append were added already"] if count else []
 
@@ -81,11 +87,12 @@ def remove(classifier: Any, ids: Sequence[int]) -> list[str]:
     """
     demonstrations = {example.row for example in classifier.demonstrations_}
     for number in ids:
-        if number in demonstrations or not 0 <= number < classifier.num_rows_:
-            reason = (
-                "is a demonstration" if number in demonstrations else f"choose from 0 to {classifier.num_rows_ - 1}"
+        if number in demonstrations:
+            raise errors.UserError(f"--remove_ids: id {number} is no anchor: is a demonstration")
+        if not 0 <= number < classifier.num_rows_:
+            raise errors.UserError(
+                f"--remove_ids: id {number} is no anchor: choose from 0 to {classifier.num_rows_ - 1}"
             )
-            raise errors.UserError(f"--remove_ids: id {number} is no anchor: {reason}")
     missing = [number for number in dict.fromkeys(ids) if number not in classifier.anchors_]
     if left := [number for number in dict.fromkeys(ids) if number in classifier.anchors_]:
         classifier.remove(left)
@@ -120,16 +127,6 @@ def _report_missing(ids: Sequence[int]) -> list[str]:
     return [f"anchors removed earlier: {listed(ids)}"] if ids else []
 
 
-def _with_content(rows: Sequence[Example]) -> Iterator[Example]:
-    """Yield the rows with the SHA-256 of their texts and label, and how many equal rows come before them."""
-    earlier: collections.Counter[str] = collections.Counter()
-    for row in rows:
-        text = json.dumps([row.label, dict(row.fields)], sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        yield dataclasses.replace(row, content=f"{digest}-{earlier[digest]}")
-        earlier[digest] += 1
-
-
 def read_corrections(path: str, encoding: str, content: saving.Content) -> Corrections:
     """Read the corrections for the anchors of a saved classifier.
 
@@ -140,52 +137,42 @@ def read_corrections(path: str, encoding: str, content: saving.Content) -> Corre
       UserError: with file and line: a missing column, an id that no anchor can have had, or two labels for one id. Also a `label`
         beside `suggested` that is not the anchor's: the right label was written into the wrong column.
     """
-    current = {row.row: row.label for row in content.anchors}
+    task, current = content.task, {row.row: row.label for row in content.anchors}
     demonstrations = {row.row for row in content.demonstrations}
     wanted: dict[int, str] = {}
     for place, row in formats.read(pathlib.Path(path), encoding):
-        number_text = _cell(place, row, ID).strip()
-        if not number_text.isdecimal():
-            raise errors.UserError(f"{place}: id {number_text!r}: an integer is required, as in the listings of `look`")
-        number = int(number_text)
+        for column in (ID, SUGGESTED if SUGGESTED in row else LABEL):
+            if column not in row:
+                raise errors.UserError(f"{place}: lacks the column {column!r}; it has {listed(row)}")
+        cells = {
+            name: "" if is_empty(cell) else label_string(place, cell) for name, cell in row.items() if name in _READ
+        }
+        if not cells[ID].strip().isdecimal():
+            raise errors.UserError(
+                f"{place}: id {cells[ID].strip()!r}: an integer is required, as in the listings of `look`"
+            )
+        number = int(cells[ID])
         if number in demonstrations:
             raise errors.UserError(
                 f"{place}: id {number} is a demonstration, whose label is part of every prompt: correct its row and fit again"
             )
         if number >= content.num_rows:
             raise errors.UserError(f"{place}: id {number} is no anchor: choose from 0 to {content.num_rows - 1}")
-        label = _wanted(content.task, place, row, current.get(number, ""))
-        if label and wanted.setdefault(number, label) != label:
-            raise errors.UserError(
-                f"{place}: id {number} has two labels in this file, {wanted[number]!r} and {label!r}"
-            )
-    labels = {number: label for number, label in wanted.items() if current.get(number, label) != label}
-    return Corrections(labels, tuple(number for number in wanted if number not in current))
-
-
-def _wanted(task: Task, place: str, row: Mapping[str, Any], current: str) -> str:
-    """Return the requested label, or "". `current` is the anchor's label, or "" if the anchor was removed."""
-    label = _label(task, place, row, LABEL) if LABEL in row or SUGGESTED not in row else current
-    if SUGGESTED not in row:
-        if not label:
+        # A spreadsheet's guard against formulas is no part of a label.
+        labels = {
+            name: text if text in task.classes else tables.from_cell(text.strip()) for name, text in cells.items()
+        }
+        old, suggested = current.get(number, ""), labels.get(SUGGESTED)
+        label = labels.get(LABEL, old)
+        if suggested is None and not label:
             raise errors.UserError(f"{place}: the label is empty")
-        return label
-    suggested = _label(task, place, row, SUGGESTED)
-    if current not in ("", label, suggested):
-        raise errors.UserError(
-            f"{place}: label {label!r} is not that of anchor {row[ID]}, {current!r}: write the right label into the column "
-            f"{SUGGESTED!r}"
-        )
-    return suggested
-
-
-def _label(task: Task, place: str, row: Mapping[str, Any], column: str) -> str:
-    """Return the label in a cell, without a spreadsheet's guard against formulas."""
-    label = _cell(place, row, column)
-    return label if label in task.classes else tables.from_cell(label.strip())
-
-
-def _cell(place: str, row: Mapping[str, Any], column: str) -> str:
-    if column not in row:
-        raise errors.UserError(f"{place}: lacks the column {column!r}; it has {listed(row)}")
-    return "" if is_empty(row[column]) else label_string(place, row[column])
+        if suggested is not None and old not in ("", label, suggested):
+            raise errors.UserError(
+                f"{place}: label {label!r} is not that of anchor {number}, {old!r}: write the right label into the column "
+                f"{SUGGESTED!r}"
+            )
+        new = label if suggested is None else suggested
+        if new and wanted.setdefault(number, new) != new:
+            raise errors.UserError(f"{place}: id {number} has two labels in this file, {wanted[number]!r} and {new!r}")
+    changed = {number: label for number, label in wanted.items() if current.get(number, label) != label}
+    return Corrections(changed, tuple(number for number in wanted if number not in current))

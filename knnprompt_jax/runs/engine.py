@@ -60,14 +60,22 @@ def run(
         loaded: lm.LanguageModel | None = None
         store: store_lib.Store | None = None
         # Passes of a task with as many demonstrations share one packing, and so their compiled programs.
-        for (_, _, reads_prompts), group in itertools.groupby(of_model, _packing_key):
+        for (_, _, reads_prompts), group in itertools.groupby(of_model, lambda planned: planned.packing_key):
             planned_passes = list(group)
             laid_out = [planned.lay_out() for planned in planned_passes]
-            _warn(planned_passes[0], laid_out[0])
+            for warning in planned_passes[0].runs[0].problem.split.warnings:
+                logging.warning(warning)
+            if laid_out[0].num_oversized:
+                logging.warning(
+                    "%d queries alone are longer than the context of %d tokens: their beginning is cut off, as "
+                    "published; --truncation=error refuses them",
+                    laid_out[0].num_oversized,
+                    model.context,
+                )
             if loaded is None and reads_prompts:
                 loaded = inputs.load_weights(settings, model, mesh)
                 store = load_store(loaded) if load_store else None
-            titles = [_title(planned, f"{next(numbers)}/{len(passes)}") for planned in planned_passes]
+            titles = [f"{next(numbers)}/{len(passes)} {planned.title}" for planned in planned_passes]
             reads: Iterator[lm.States | None] = itertools.repeat(None)
             if loaded and reads_prompts:
                 reads = states.read_each(loaded, laid_out, cache, titles=titles)
@@ -99,15 +107,6 @@ def _exclusive(folder: pathlib.Path, planned: run_lib.Pass) -> Iterator[None]:
         yield
 
 
-def _title(planned: run_lib.Pass, number: str) -> str:
-    task, seed = planned.runs[0].problem.task.name, planned.runs[0].problem.split.seed
-    return f"{number} {planned.model.short_name} {task} seed {seed}, {len(planned.demonstrations)} demonstrations"
-
-
-def _packing_key(planned: run_lib.Pass) -> tuple[str, int, bool]:
-    return planned.runs[0].problem.task.name, len(planned.demonstrations), planned.reads_prompts
-
-
 def _records(
     planned: run_lib.Pass,
     prompts: layout.Prompts,
@@ -123,18 +122,22 @@ def _records(
     read_states = next(reads)
     seconds, num_read = statistics.seconds - before.seconds, statistics.prompts - before.prompts
     for run in planned.runs:
-        context = planned.context(run, model, read_states, store, cache)
+        indices = {prompt_set: planned.indices(run, prompt_set) for prompt_set in planned.needs(run)}
+        # A method that trains a model of its own gets no states.
+        needed = {} if read_states is None else {each: read_states[places] for each, places in indices.items()}
+        context = method.Context(run.problem, model, needed, run.datastore, store, cache)  # type: ignore[arg-type]
         started, tokens_before = time.monotonic(), statistics.requested_tokens
         prediction = run.method.run(context, run.options)
         method_seconds = time.monotonic() - started
-        indices = [np.zeros(0, int), *(planned.indices(run, needed) for needed in planned.needs(run))]
-        shared = np.unique(np.concatenate(indices))
+        shared = np.unique(np.concatenate([np.zeros(0, int), *indices.values()]))
+        # Truncated prompts are the last group.
+        num_truncated = int(np.isin(prompts.groups[-1].index, shared).sum()) if prompts.num_truncated else 0
         classes_Q = np.asarray(prediction.classes_Q)
         outcome = records.Outcome(
             accuracy=float(np.mean(classes_Q == context.classes(run.problem.evaluation))),
             predicted=tuple(run.problem.task.labels[index] for index in classes_Q),
             prompts=len(shared) + prediction.prompts,
-            truncated_prompts=_num_truncated(prompts, shared) + prediction.truncated,
+            truncated_prompts=num_truncated + prediction.truncated,
             dropped_demonstrations=prompts.dropped_demonstrations,
             seconds={"language_model": round(seconds, 3), "method": round(method_seconds, 3)},
             prompts_per_second=round(num_read / max(1e-9, seconds), 2),
@@ -154,21 +157,3 @@ def _num_tokens(prompts: layout.Prompts, members: np.ndarray) -> int:
         suffixes = sum(len(suffix) for suffix, counts in zip(group.suffixes, is_member, strict=True) if counts)
         tokens += suffixes + (len(group.prefix_P) if is_member.any() else 0)
     return tokens
-
-
-def _num_truncated(prompts: layout.Prompts, members: np.ndarray) -> int:
-    """Count those of some prompts that were truncated; these are the last group."""
-    return int(np.isin(prompts.groups[-1].index, members).sum()) if prompts.num_truncated else 0
-
-
-def _warn(planned: run_lib.Pass, prompts: layout.Prompts) -> None:
-    """Log which classes have too few rows, and how many queries alone exceed the context."""
-    for warning in planned.runs[0].problem.split.warnings:
-        logging.warning(warning)
-    if prompts.num_oversized:
-        logging.warning(
-            "%d queries alone are longer than the context of %d tokens: their beginning is cut off, as published; "
-            "--truncation=error refuses them",
-            prompts.num_oversized,
-            planned.model.context,
-        )

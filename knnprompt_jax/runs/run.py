@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from knnprompt_jax import lm
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import shared, stores
-from knnprompt_jax.states import AnyCache
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -154,6 +152,17 @@ class Pass:
         return self.runs[0].problem.split.demonstrations
 
     @property
+    def title(self) -> str:
+        """The model, the task, the seed and the number of demonstrations, for the progress bar."""
+        task, seed = self.runs[0].problem.task.name, self.runs[0].problem.split.seed
+        return f"{self.model.short_name} {task} seed {seed}, {len(self.demonstrations)} demonstrations"
+
+    @property
+    def packing_key(self) -> tuple[str, int, bool]:
+        """Passes with equal keys, one after the other, are packed alike."""
+        return self.runs[0].problem.task.name, len(self.demonstrations), self.reads_prompts
+
+    @property
     def reads_prompts(self) -> bool:
         """Whether any method uses the language model. Some train a model of their own instead."""
         return not all(run.method.own_model for run in self.runs)
@@ -207,19 +216,6 @@ class Pass:
         """Return the indices of a set's prompts among the shared prompts."""
         task = run.problem.task
         return np.array([self._index_of[task.render(example)] for example in prompt_set(run.problem)], int)
-
-    def context(
-        self,
-        run: Run,
-        model: lm.LanguageModel | None,
-        states: lm.States | None,
-        store: store_lib.Store | None,
-        cache: AnyCache | None,
-    ) -> method_lib.Context:
-        """Return what a run's method predicts from. A method that trains a model of its own gets no states."""
-        needs = self.needs(run) if states is not None else ()
-        needed = {prompt_set: states[self.indices(run, prompt_set)] for prompt_set in needs}  # type: ignore[index]
-        return method_lib.Context(run.problem, model, needed, run.datastore, store, cache=cache)  # type: ignore[arg-type]
 
     @functools.cached_property
     def _index_of(self) -> dict[str, int]:

@@ -1,6 +1,5 @@
 """Options of classifiers: how texts become prompts, and how anchors classify them."""
 
-import dataclasses
 from typing import Any
 
 from knnprompt_jax import options
@@ -23,7 +22,6 @@ _RECALL = options.option(
 )
 
 
-@dataclasses.dataclass(frozen=True)
 class VoteOptions(options.Options):
     """The number of anchors that vote, and the rule for ties."""
 
@@ -34,7 +32,6 @@ class VoteOptions(options.Options):
     approximate_recall: float = _RECALL
 
 
-@dataclasses.dataclass(frozen=True)
 class KNNOptions(VoteOptions):
     """The vote of `KNNPrompting`."""
 
@@ -51,7 +48,6 @@ class KNNOptions(VoteOptions):
         stores.check_centroid(self.centroid, self.distance)
 
 
-@dataclasses.dataclass(frozen=True)
 class RuleOptions(options.Options):
     """The rule of `AutoClassifier`; each setting that is auto is chosen by leave-one-out."""
 
@@ -70,7 +66,6 @@ class RuleOptions(options.Options):
     approximate_recall: float = _RECALL
 
 
-@dataclasses.dataclass(frozen=True)
 class PromptOptions(options.Options):
     """The truncation of prompts and the tokens of label words."""
 
@@ -87,7 +82,6 @@ class PromptOptions(options.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class _ClassifierOptions(PromptOptions):
     """Options of both classifiers."""
 
@@ -104,7 +98,6 @@ class _ClassifierOptions(PromptOptions):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class PublishedOptions(_ClassifierOptions, KNNOptions):
     """Options of `KNNPrompting`; the defaults are those of the paper."""
 
@@ -113,7 +106,6 @@ class PublishedOptions(_ClassifierOptions, KNNOptions):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class AutoOptions(_ClassifierOptions, RuleOptions):
     """Options of `AutoClassifier`."""
 

@@ -34,20 +34,19 @@ def _declare_options() -> Any:
         for field in dataclasses.fields(kind):
             if "help" in field.metadata and field.name != "random_state":
                 declared[field.name][f"{word} --rule={KNN}"] = field
-    flags = []
+    flags = {}
     for name, by_rule in declared.items():
         field, defaults = [*by_rule.values()][-1], {rule: each.default for rule, each in by_rule.items()}
         is_common = len(by_rule) == 2 and len({*defaults.values()}) == 1
         default = str(field.default) if is_common else ", ".join(f"{value} {rule}" for rule, value in defaults.items())
         changes = {"help": f"{field.metadata['help']} By default {default}.", "is_optional": True}
-        flags.append((name, field.type, dataclasses.field(default=None, metadata={**field.metadata, **changes})))
-    return dataclasses.make_dataclass("ClassifierOptions", flags, bases=(options.Options,), frozen=True)
+        flags[name] = field.type, dataclasses.field(default=None, metadata={**field.metadata, **changes})
+    return options.subclass("ClassifierOptions", options.Options, flags)
 
 
 _ClassifierOptions = _declare_options()
 
 
-@dataclasses.dataclass(frozen=True)
 class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):  # type: ignore[misc, valid-type]
     """A classifier to fit, or a change of a saved one. None means that an option is not given."""
 
@@ -120,7 +119,6 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
         return given
 
 
-@dataclasses.dataclass(frozen=True)
 class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOptions):
     """The candidates, and the rows that they are compared on."""
 
@@ -152,7 +150,6 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
             )
 
 
-@dataclasses.dataclass(frozen=True)
 class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     """The rows to label, and the output."""
 
@@ -196,7 +193,6 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
         return self.output_format or own
 
 
-@dataclasses.dataclass(frozen=True)
 class EvaluationSettings(shared.LabelledFileOptions, shared.SavedOptions):
     """The classifier, and the rows that it is measured on."""
 
@@ -208,7 +204,6 @@ class EvaluationSettings(shared.LabelledFileOptions, shared.SavedOptions):
         shared.check_outside(pathlib.Path(self.output))
 
 
-@dataclasses.dataclass(frozen=True)
 class LookSettings(shared.SavedOptions):
     """The classifier to draw, and the folder of its page."""
 
@@ -216,7 +211,6 @@ class LookSettings(shared.SavedOptions):
     points: int = options.option(1000, "Largest number of anchors on the map.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class ExplanationSettings(shared.SavedOptions):
     """The classifier and the text."""
 

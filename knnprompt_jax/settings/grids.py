@@ -19,7 +19,6 @@ SHOTS = (32, 64, 128, 256, 512, 1024)
 FIVE_SEEDS, TEN_SEEDS = tuple(range(1, 6)), tuple(range(1, 11))
 
 
-@dataclasses.dataclass(frozen=True)
 class GridSettings(shared.SharedSettings):
     """The runs of a table or figure, and how they are made.
 
@@ -71,7 +70,6 @@ class GridSettings(shared.SharedSettings):
         return [(self.regime, shots) for shots in self.shots] + [(FEW_SHOT, shots) for shots in self.few_shots]
 
 
-@dataclasses.dataclass(frozen=True)
 class CountSettings(GridSettings):
     """Options of the counts."""
 
@@ -79,7 +77,6 @@ class CountSettings(GridSettings):
     tokenizer: str = options.option("", "A folder with a tokenizer. Default: the tokenizer of the first model.")
 
 
-@dataclasses.dataclass(frozen=True)
 class SplitSettings(GridSettings):
     """Options of a grid of split sizes; m is the sum of both sizes."""
 
@@ -87,7 +84,6 @@ class SplitSettings(GridSettings):
     anchor_shots: tuple[int, ...] = options.option((1, 2, 4, 8, 16), "|A|, anchors per class.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class ImbalanceSettings(GridSettings):
     """Options of a grid of skewed draws."""
 
@@ -99,7 +95,6 @@ class ImbalanceSettings(GridSettings):
 PRIOR_SETTINGS = ("A", "B", "C")
 
 
-@dataclasses.dataclass(frozen=True)
 class PriorSettings(GridSettings):
     """Options of a grid of skewed train and test rows."""
 
@@ -111,7 +106,6 @@ class PriorSettings(GridSettings):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class ReportSettings(options.Options):
     """The records to report and the form of the report."""
 

@@ -19,7 +19,6 @@ COMBINATIONS = ("probability", "log_probability", "vote")
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 
 
-@dataclasses.dataclass(frozen=True)
 class EncoderOptions(options.Options):
     """Options of the baselines on sentence embeddings."""
 
@@ -27,21 +26,18 @@ class EncoderOptions(options.Options):
     pooling: str = options.option("", "Pooling of an encoder whose files do not name one: mean or cls.")
 
 
-@dataclasses.dataclass(frozen=True)
 class EncoderProbeOptions(EncoderOptions):
     """Options of the regression on sentence embeddings."""
 
     inverse_penalty: float = options.option(1.0, "scikit-learn's C, with its default.", least=1e-6)
 
 
-@dataclasses.dataclass(frozen=True)
 class EncoderKNNOptions(EncoderOptions):
     """Options of the vote of the nearest train rows."""
 
     k: int = options.option(3, "Neighbours that vote.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class LayerOptions(options.Options):
     """Options of the classifier on the chosen layer."""
 
@@ -49,7 +45,6 @@ class LayerOptions(options.Options):
     inverse_penalty: float = options.option(1000.0, "Inverse penalty of the probe, as in linear_probe.", least=1e-6)
 
 
-@dataclasses.dataclass(frozen=True)
 class NoisyChannelOptions(options.Options):
     """Options of the scores. Texts that exceed the context lose tokens on the left."""
 
@@ -81,7 +76,6 @@ class NoisyChannelOptions(options.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class RetrievalOptions(options.Options):
     """Options of the selection. Long prompts lose their first demonstration first."""
 
@@ -92,7 +86,6 @@ class RetrievalOptions(options.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class ContextualOptions(options.Options):
     """Options of contextual calibration."""
 
@@ -103,14 +96,12 @@ class ContextualOptions(options.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class PrototypicalOptions(options.Options):
     """Options of Prototypical Calibration."""
 
     restarts: int = options.option(100, "Mixtures to estimate; the one that matches the labels best is kept.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class LincOptions(options.Options):
     """Options of LinC. The source tunes the learning rate and the epochs per task; the defaults are those for SST2."""
 
@@ -119,14 +110,12 @@ class LincOptions(options.Options):
     rows: int = options.option(100, "Maximum number of anchors to learn from.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class SupervisedOptions(options.Options):
     """Options of Supervised Calibration."""
 
     penalty: float = options.option(1.0, "Strength of the pull of slopes to 1 and shifts to 0.", least=1e-6)
 
 
-@dataclasses.dataclass(frozen=True)
 class ProbeOptions(options.Options):
     """Options of the probe. Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states."""
 
@@ -136,7 +125,6 @@ class ProbeOptions(options.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class TfidfOptions(options.Options):
     """Options of the regression on TF-IDF features."""
 
@@ -144,7 +132,6 @@ class TfidfOptions(options.Options):
     ngrams: int = options.option(2, "Longest run of words that is a term; 1 for single words.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class EnsembleOptions(options.Options):
     """Options of the ensemble."""
 
@@ -153,21 +140,18 @@ class EnsembleOptions(options.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class ManyShotOptions(options.Options):
     """Options of many-shot in-context learning."""
 
     most: int = options.option(0, "Maximum number of demonstrations, all classes together; 0: as many as fit.", least=0)
 
 
-@dataclasses.dataclass(frozen=True)
 class UpperBoundOptions(options.Options):
     """Options of the search for the best prompt."""
 
     num_prompts: int = options.option(1000, "Number of random prompts to try.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class FineTuningOptions(options.Options):
     """Options of fine-tuning. Weights stay float32."""
 
@@ -193,17 +177,17 @@ class FineTuningOptions(options.Options):
 def _distances(base: type[options.Options], *names: str) -> type[options.Options]:
     """Return options with a choice of distances; the first is the default."""
     choice = options.option(names[0], "Direction of the KL divergence.", choices=names)
-    return dataclasses.make_dataclass("DistanceOptions", [("distance", str, choice)], bases=(base,), frozen=True)
+    return options.subclass("DistanceOptions", base, {"distance": (str, choice)})
 
 
 def _with(kind: type[options.Options], **defaults: Any) -> type[options.Options]:
     """Return the same options with other defaults."""
-    changed = [
-        (field.name, field.type, dataclasses.field(default=defaults[field.name], metadata=field.metadata))
-        for field in dataclasses.fields(kind)
-        if field.name in defaults
-    ]
-    return dataclasses.make_dataclass(kind.__name__, changed, bases=(kind,), frozen=True)
+    own = {field.name: field for field in dataclasses.fields(kind)}
+    changed = {
+        name: (own[name].type, dataclasses.field(default=default, metadata=own[name].metadata))
+        for name, default in defaults.items()
+    }
+    return options.subclass(kind.__name__, kind, changed)
 
 
 METHODS: dict[str, type[options.Options]] = {
@@ -248,11 +232,8 @@ METHODS: dict[str, type[options.Options]] = {
     "encoder_probe": EncoderProbeOptions,
     "encoder_knn": EncoderKNNOptions,
 }
-MethodOptions: Any = dataclasses.make_dataclass(
-    "MethodOptions",
-    [(name, kind, options.group(kind)) for name, kind in METHODS.items()],
-    bases=(options.Options,),
-    frozen=True,
+MethodOptions = options.subclass(
+    "MethodOptions", options.Options, {name: (kind, options.group(kind)) for name, kind in METHODS.items()}
 )
 
 

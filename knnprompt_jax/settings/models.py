@@ -1,7 +1,5 @@
 """The options of a language model: its name and revision, its dtype, and its devices."""
 
-import dataclasses
-
 from knnprompt_jax import options, shipped
 
 DTYPES = ("float32", "bfloat16", "int8")
@@ -9,7 +7,6 @@ FLOATS = DTYPES[:2]
 MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file."
 
 
-@dataclasses.dataclass(frozen=True)
 class MeshOptions(options.Options):
     """The layout of a job's devices."""
 
@@ -19,7 +16,6 @@ class MeshOptions(options.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class DistributedOptions(options.Options):
     """The processes of a run on several hosts."""
 
@@ -29,7 +25,6 @@ class DistributedOptions(options.Options):
     process_id: int = options.option(0, "The index of this process, from 0, with an address.", least=0)
 
 
-@dataclasses.dataclass(frozen=True)
 class ModelOptions(options.Options):
     """The revision of a language model, and how it runs. A dtype that is not given is float32, or a saved classifier's."""
 

@@ -1,6 +1,5 @@
 """The options of plan and benchmark."""
 
-import dataclasses
 import pathlib
 
 from knnprompt_jax import options, shipped
@@ -19,7 +18,6 @@ PEERS = {
 """Other procedures that compute the same distributions, and their titles in tables (`peers` describes them)."""
 
 
-@dataclasses.dataclass(frozen=True)
 class PlannedMesh(MeshOptions):
     """The meshes to plan for."""
 
@@ -28,7 +26,6 @@ class PlannedMesh(MeshOptions):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class WorkloadOptions(shared.DrawOptions, shared.RowOptions, ModelOptions):
     """A model, a task's anchors as its prompts, and a search of them."""
 
@@ -44,7 +41,6 @@ class WorkloadOptions(shared.DrawOptions, shared.RowOptions, ModelOptions):
         shared.check_outside(pathlib.Path(self.output))
 
 
-@dataclasses.dataclass(frozen=True)
 class PlanSettings(WorkloadOptions):
     """Reading a task's anchors and searching them, on devices that need not exist."""
 
@@ -64,7 +60,6 @@ class PlanSettings(WorkloadOptions):
     datastore: StoreOptions = options.group(StoreOptions)
 
 
-@dataclasses.dataclass(frozen=True)
 class BenchmarkSettings(WorkloadOptions):
     """The measured model and its prompts, then what is compared in each mode."""
 

@@ -3,7 +3,6 @@
 A default of None means "not given". `inputs.resolved` fills in the model, dtype and deterministic mode.
 """
 
-import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +28,6 @@ SHOTS = 32
 MANIFEST, CLASSIFIER = "manifest.json", "classifier.json"  # The files by which a saved classifier is recognised.
 
 
-@dataclasses.dataclass(frozen=True)
 class SavedOptions(options_lib.Options):
     """A saved classifier, and the mesh of its model."""
 
@@ -37,7 +35,6 @@ class SavedOptions(options_lib.Options):
     mesh_model: int = options_lib.option(1, "Devices that each copy of the weights is split over.", least=1)
 
 
-@dataclasses.dataclass(frozen=True)
 class ReadingOptions(PromptOptions, ModelOptions):
     """The prompts of a language model, and how it reads them."""
 
@@ -54,7 +51,6 @@ class ReadingOptions(PromptOptions, ModelOptions):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class TaskOptions(options_lib.Options):
     """The model, the task and its train rows. A model that is not given is smollm2, or a saved classifier's."""
 
@@ -63,7 +59,6 @@ class TaskOptions(options_lib.Options):
     train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
 
 
-@dataclasses.dataclass(frozen=True)
 class DrawOptions(TaskOptions):
     """The task and the numbers of train rows drawn."""
 
@@ -77,7 +72,6 @@ class DrawOptions(TaskOptions):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class FileOptions(options_lib.Options):
     """The encoding of files of rows, and what becomes of bad rows."""
 
@@ -93,14 +87,12 @@ class FileOptions(options_lib.Options):
         return source
 
 
-@dataclasses.dataclass(frozen=True)
 class LabelledFileOptions(FileOptions):
     """The columns of files of labelled rows."""
 
     label_column: str | None = options_lib.option(None, "Label column; by default that of fit, or label.", needed=True)
 
 
-@dataclasses.dataclass(frozen=True)
 class RowOptions(LabelledFileOptions):
     """The source of a task's rows."""
 
@@ -120,7 +112,6 @@ class RowOptions(LabelledFileOptions):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class SharedSettings(ReadingOptions, RowOptions):
     """The options of every job that runs methods on the rows of tasks."""
 
@@ -143,7 +134,6 @@ class SharedSettings(ReadingOptions, RowOptions):
         check_outside(pathlib.Path(self.output))
 
 
-@dataclasses.dataclass(frozen=True)
 class ComparisonSettings(DrawOptions, SharedSettings):
     """Any set of methods on one task with one model."""
 
@@ -174,7 +164,6 @@ class ComparisonSettings(DrawOptions, SharedSettings):
         return tuple(name.strip() for name in self.methods.split(",") if name.strip())
 
 
-@dataclasses.dataclass(frozen=True)
 class MainSettings(ComparisonSettings):
     """The options of a comparison, with two methods by default."""
 

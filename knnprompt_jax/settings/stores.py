@@ -1,7 +1,5 @@
 """The options of stores: the kind of a store, the place of its anchors, and the distances that it is searched by."""
 
-import dataclasses
-
 from knnprompt_jax import errors, options
 
 DIRECTIONS = ("forward", "released")  # KL(text ‖ anchor), KL(anchor ‖ text).
@@ -12,7 +10,6 @@ KINDS = ("dense", "factored")
 KEY_DTYPES = ("float32", "float16", "bfloat16")
 
 
-@dataclasses.dataclass(frozen=True)
 class StoreOptions(options.Options):
     """The kind of a store and the place of its anchors."""
 

@@ -10,7 +10,7 @@ import rank_bm25
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import demonstration_selection, demonstration_sets, in_context, method, registry
+from knnprompt_jax.methods import demonstrations, in_context, method, registry
 from knnprompt_jax.models import encoders
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
@@ -34,7 +34,7 @@ def weather() -> method.Problem:
 
 
 def select(problem: method.Problem, **options: str) -> list[list[Example]]:
-    return demonstration_selection.select(problem, methods.RetrievalOptions(**options))
+    return demonstrations.select(problem, methods.RetrievalOptions(**options))
 
 
 def test_pool_is_the_whole_train_sample(weather):
@@ -82,7 +82,7 @@ def test_upper_bound(weather, predict):
     prediction = predict("demonstration_upper_bound", weather, whole_texts.model(), num_prompts=5)
     true_Q = np.array([int(example.label) for example in weather.evaluation])
     predicted = []
-    for rows in demonstration_sets.random_sets(weather, 5):
+    for rows in demonstrations.random_sets(weather, 5):
         assert sorted(row.label for row in rows) == ["0", "1"] and all(row in weather.train_rows for row in rows)
         predicted.append([whole_texts.icl(weather, rows, query).argmax() for query in weather.evaluation])
     accuracies = (np.array(predicted) == true_Q).mean(1)
@@ -92,7 +92,7 @@ def test_upper_bound(weather, predict):
 
 
 def test_draws_are_seeded(weather):
-    few, many = ([*demonstration_sets.random_sets(weather, number)] for number in (3, 7))
+    few, many = ([*demonstrations.random_sets(weather, number)] for number in (3, 7))
     assert many[:3] == few
     assert len({tuple(row.row for row in rows) for rows in many}) > 3
 
@@ -100,7 +100,7 @@ def test_draws_are_seeded(weather):
 def test_does_not_apply_without_demonstrations(weather):
     split = splits.draw(weather.train_rows, weather.task, shots=2, demo_shots=0, seed=1)
     without = method.Problem(weather.task, split, weather.evaluation, weather.tokenize)
-    for one in (*demonstration_selection.METHODS, registry.get("demonstration_upper_bound")):
+    for one in map(registry.get, ("prompt_compose_bm25", "prompt_compose_sbert", "demonstration_upper_bound")):
         with pytest.raises(errors.UserError, match="demo_shots=0 leaves no demonstrations to select"):
             one.check(without)
         one.check(weather)
@@ -113,7 +113,7 @@ def counts(rows):
 @pytest.mark.parametrize(("demo_shots", "anchor_shots", "sets"), [(1, 1, 2), (2, 5, 3), (3, 6, 3), (2, 3, 2)])
 def test_sets_are_disjoint_and_have_as_many_rows_a_class(demo_shots, anchor_shots, sets):
     split = whole_texts.trec(demo_shots, anchor_shots).split
-    made = demonstration_sets.ensemble_sets(split)
+    made = demonstrations.ensemble_sets(split)
     assert len(made) == sets and made[0] == list(split.demonstrations)
     rows = [row.row for own in made for row in own]
     assert len(set(rows)) == len(rows)
@@ -126,34 +126,34 @@ def test_a_class_that_runs_out_is_missing_from_later_sets():
     split = whole_texts.trec(2, 6).split
     scarce = [row for row in split.anchors if row.label == "2"]
     kept = tuple(row for row in split.anchors if row.label != "2" or row in scarce[:3])
-    made = demonstration_sets.ensemble_sets(dataclasses.replace(split, anchors=kept))
+    made = demonstrations.ensemble_sets(dataclasses.replace(split, anchors=kept))
     assert [counts(own)["2"] for own in made] == [2, 2, 1, 0]
     assert [counts(own)["1"] for own in made] == [2, 2, 2, 2]
     only = dataclasses.replace(split, anchors=tuple(scarce[:3]))
-    assert [len(own) for own in demonstration_sets.ensemble_sets(only)] == [12, 2, 1]
+    assert [len(own) for own in demonstrations.ensemble_sets(only)] == [12, 2, 1]
 
 
 def test_combinations():
     p_UQC = np.array([[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]], [[0.1, 0.4, 0.5], [0.2, 0.5, 0.3]]])
     log_p_UQC = np.log(p_UQC)
-    np.testing.assert_allclose(demonstration_sets.combine(log_p_UQC, "probability"), p_UQC.mean(0))
+    np.testing.assert_allclose(demonstrations.combine(log_p_UQC, "probability"), p_UQC.mean(0))
     product_QC = np.sqrt(p_UQC.prod(0))
     np.testing.assert_allclose(
-        demonstration_sets.combine(log_p_UQC, "log_probability"), product_QC / product_QC.sum(-1, keepdims=True)
+        demonstrations.combine(log_p_UQC, "log_probability"), product_QC / product_QC.sum(-1, keepdims=True)
     )
-    votes_QC = demonstration_sets.combine(log_p_UQC, "vote")
+    votes_QC = demonstrations.combine(log_p_UQC, "vote")
     np.testing.assert_allclose(votes_QC, [[0.5, 0, 0.5], [0, 1, 0]])
     assert votes_QC.argmax(-1).tolist() == [0, 1], "the lowest class wins a tie"
     certain_UQC = np.array([[[0.0, -800.0]], [[0.0, -900.0]]])
     for combination in methods.COMBINATIONS:
-        assert np.isfinite(demonstration_sets.combine(certain_UQC, combination)).all()
+        assert np.isfinite(demonstrations.combine(certain_UQC, combination)).all()
 
 
 def test_each_set_read_alone(predict):
     """Whole prompts through the plain pass; they are longer than the context and keep their last tokens."""
     problem = whole_texts.trec(2, 5)
     result = predict("icl_ensemble", problem, whole_texts.model())
-    sets = demonstration_sets.ensemble_sets(problem.split)
+    sets = demonstrations.ensemble_sets(problem.split)
     p_UQC = [[whole_texts.icl(problem, rows, query) for query in problem.evaluation] for rows in sets]
     want_QC = np.mean(p_UQC, axis=0)
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
@@ -187,10 +187,10 @@ def test_as_many_as_leave_room(monkeypatch, context, most, shown):
     problem = whole_texts.trec(1, 2)
     monkeypatch.setattr(method.Problem, "num_special", 1)
     reader = method.Reader(lambda texts: np.full(len(texts), 10), context)
-    rows = demonstration_sets.many_shot_rows(problem, reader, methods.ManyShotOptions(most=most))
+    rows = demonstrations.many_shot_rows(problem, reader, methods.ManyShotOptions(most=most))
     # Where a query is too long even alone, the whole context is for demonstrations; here that holds none.
     assert len(rows) == shown
-    every = demonstration_sets.many_shot_rows(problem, method.Reader(reader.lengths, 1000), methods.ManyShotOptions())
+    every = demonstrations.many_shot_rows(problem, method.Reader(reader.lengths, 1000), methods.ManyShotOptions())
     assert rows == every[:shown] and sorted(row.row for row in every) == sorted(row.row for row in problem.train_rows)
     assert [row.row for row in every] != [row.row for row in problem.train_rows]
 
@@ -198,7 +198,7 @@ def test_as_many_as_leave_room(monkeypatch, context, most, shown):
 def test_predicts_as_whole_texts_do(predict):
     problem, model = whole_texts.trec(1, 2), whole_texts.model()
     result = predict("icl_many_shot", problem, model)
-    shown = demonstration_sets.many_shot_rows(
+    shown = demonstrations.many_shot_rows(
         problem, method.Reader(problem.lengths, model.context), methods.ManyShotOptions()
     )
     assert 0 < len(shown) < 18 and result.note == f"{len(shown)} demonstrations"
