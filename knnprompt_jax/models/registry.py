@@ -51,6 +51,11 @@ def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODE
     return config
 
 
+def published(name: str) -> config_lib.DecoderConfig:
+    """Return the published language model of this Hub name."""
+    return config_from_hf(PUBLISHED[name])
+
+
 @functools.cache
 def num_parameters(config: config_lib.DecoderConfig) -> int:
     """Return the number of parameters of the whole model; a tied head counts once."""

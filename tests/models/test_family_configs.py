@@ -18,7 +18,7 @@ def test_published_config(name, tmp_path):
     hf, published_name = CONFIGS[name], name.split(" ")[0]
     config = registry.config_from_hf(hf)
     if published_name in registry.PUBLISHED:
-        assert config == registry.config_from_hf(registry.PUBLISHED[published_name])
+        assert config == registry.published(published_name)
     transformers.CONFIG_MAPPING[hf["model_type"]].from_dict(hf).save_pretrained(tmp_path)
     assert registry.config_from_hf(hf_config.read(tmp_path)) == config
 
