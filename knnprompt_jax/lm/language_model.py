@@ -31,7 +31,7 @@ class LanguageModel:
     """A frozen decoder with its tokenizer.
 
     Attributes:
-      context: the most tokens of a prompt; at first as many as the model can read.
+      context: the most tokens of a prompt; initially the model's limit.
       dtype: the dtype of weights and activations, a key of `config.DTYPES`.
       statistics: the cost of all passes so far.
     """
@@ -194,7 +194,8 @@ class LanguageModel:
           UserError: a log-probability is not finite, because weights are damaged or overflow.
         """
         shapes = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
-        scores = continuations_lib.Scores.empty(continuations.num_texts)
+        count = continuations.num_texts
+        scores = continuations_lib.Scores([np.zeros(0, np.float32)] * count, [np.zeros(0, bool)] * count)
         started = time.monotonic()
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self.execution.pack(group, shapes[bool(len(group.prefix_P))])
@@ -221,9 +222,9 @@ def by_reference(name: str, fingerprint: str, dtype: str, step_tokens: int, dete
     Raises:
       UserError: it cannot be loaded, or its files have changed.
     """
-    asked = (name, fingerprint, dtype, step_tokens, deterministic)
+    reference = (name, fingerprint, dtype, step_tokens, deterministic)
     for model in list(_LIVE):
-        if model.mesh.size == 1 and model._reference == asked:
+        if model.mesh.size == 1 and model._reference == reference:
             return model
     if multiprocessing.parent_process():
         warnings.warn(f"this process loads the model {name} too: with n_jobs=1 all fits share one", stacklevel=2)

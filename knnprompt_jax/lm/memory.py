@@ -72,7 +72,7 @@ def smallest_model_axis(
 def model_axis(configs: Sequence[config_lib.DecoderConfig], dtype: str, step_tokens: int = 0) -> int:
     """Return the smallest size of the mesh axis `model` with which each model fits this machine's devices; 1 on CPUs.
 
-    Zero `step_tokens` stand for the device's default. CPUs report no limit of memory.
+    If `step_tokens` is 0, the device's default is used. CPUs report no limit of memory.
     """
     devices = jax.devices()
     platform = devices[0].platform
@@ -100,10 +100,10 @@ def _working(
     if attention.is_in_kernel(shape.prefix, platform):
         # Only the last block, whose few queries read the keys and values of all tokens, has logits in memory. They are float32; on a
         # GPU the softmax weights, in the activations' dtype, are beside them.
-        beside, logits = projected // 2, queries * shape.reads * (tokens + shape.prefix)
+        kept, logits = projected // 2, queries * shape.reads * (tokens + shape.prefix)
         nbytes = 4 if platform == "tpu" else 4 + size
     else:
-        beside, logits, nbytes = projected, queries * tokens * (shape.width + shape.prefix), size
-    attending = beside + attention.heads_together(kv_heads, logits, platform) * logits * nbytes
+        kept, logits, nbytes = projected, queries * tokens * (shape.width + shape.prefix), size
+    attending = kept + attention.heads_together(kv_heads, logits, platform) * logits * nbytes
     mlp = (3 if config.gated_mlp else 2) * tokens * config.mlp_width // model * size
     return streams + max(projected, attending, mlp, 4 * shape.reads * config.vocab_size // model)

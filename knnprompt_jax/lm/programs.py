@@ -86,7 +86,7 @@ def each_step(
     cost nothing.
     """
 
-    def each(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
+    def run_shard(params: nnx.State, prefix: attention.Prefix, active_T: Array, *batch: Array) -> Any:
         model = nnx.merge(graph, params)
 
         def run(step: tuple[Array, ...]) -> Any:
@@ -103,7 +103,7 @@ def each_step(
     specs = (P(), P(), P(), *[rows] * len(batch))
     # Manual over `data` alone, so that no shard's loops wait for another's; `model` stays with the compiler.
     sharded = jax.shard_map(
-        each, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
+        run_shard, mesh=mesh, in_specs=specs, out_specs=rows, axis_names={parallel.DATA}, check_vma=False
     )
     return sharded(params, prefix, active_T, *batch)
 

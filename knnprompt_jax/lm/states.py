@@ -18,8 +18,8 @@ class States:
 
     log p(v) = w_v · h − log Z, where w_v are the rows of the head (`models.head`). A pass leaves its rows split over the
     devices of the mesh; a selection of rows is whole on every device. `deterministic` means that no state depends on the
-    prompts read with it, and requires the same of a store made of these states. `layers` has the outputs [N, D] (float32) of those
-    blocks that were asked for, counted from 1.
+    prompts read with it, and requires the same of a store made of these states. `layers` has the outputs [N, D] (float32) of the
+    requested blocks, counted from 1.
     """
 
     hidden_NE: Array

@@ -93,7 +93,7 @@ def _config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
     hf.choice("position_embedding_type", "absolute", ("absolute",))
     hf.value("tie_word_embeddings")  # For the head of masked words, which is not loaded.
     width = hf.size("hidden_size", 768)
-    return EncoderConfig.of_equal_heads(
+    return EncoderConfig.with_equal_heads(
         family="bert",
         vocab_size=hf.size("vocab_size", 30522),
         width=width,

@@ -38,7 +38,7 @@ def activations(dtype: jnp.dtype) -> jnp.dtype:
 
 @dataclasses.dataclass(frozen=True)
 class Frequencies:
-    """Radians per position of each of R/2 pairs. `scale` multiplies the turned numbers (YaRN, LongRoPE)."""
+    """Radians per position of each of R/2 pairs. `scale` multiplies the turned numbers (LongRoPE)."""
 
     radians: tuple[float, ...]
     scale: float = 1.0
@@ -97,7 +97,7 @@ class DecoderConfig:
     tied_head: bool = True
 
     @classmethod
-    def of_equal_heads(cls, *, width: int, num_heads: int, **others: Any) -> Self:
+    def with_equal_heads(cls, *, width: int, num_heads: int, **others: Any) -> Self:
         """Return a configuration whose heads share the width, with one key head per query head unless `others` says otherwise."""
         size = width // num_heads
         usual = {"num_kv_heads": num_heads, "head_size": size, "embed_width": width, "attention_scale": size**-0.5}

@@ -23,7 +23,7 @@ _OLDER_NAMES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "c
 _MODULES = ("Transformer", "Pooling", "Normalize")
 
 
-def mean_of_tokens(hidden_BTD: Array, lengths_B: Array) -> Array:
+def token_mean(hidden_BTD: Array, lengths_B: Array) -> Array:
     """Return the mean state [B, D] of each sequence's tokens, without padding."""
     mask_BT = jnp.arange(hidden_BTD.shape[1]) < lengths_B[:, None]
     return jnp.einsum("btd,bt->bd", hidden_BTD, mask_BT.astype(hidden_BTD.dtype)) / lengths_B[:, None]
@@ -34,7 +34,7 @@ def first_token(hidden_BTD: Array, lengths_B: Array) -> Array:
     return hidden_BTD[:, 0]
 
 
-POOLINGS = {"mean": mean_of_tokens, "cls": first_token}
+POOLINGS = {"mean": token_mean, "cls": first_token}
 
 
 class SentenceEncoder:

@@ -1,9 +1,10 @@
 """Find the files of a model: a local folder or file, a shipped model, or a download from the Hugging Face Hub."""
 
-import dataclasses
+import functools
 import glob
 import os
 import pathlib
+from collections.abc import Callable
 
 import huggingface_hub
 from huggingface_hub import errors as hub_errors
@@ -44,10 +45,10 @@ def resolve(
             raise errors.UserError(f"--revision={revision}: has no effect with {name_or_path}, which is not on the Hub")
         return local
     name, file = _split(name_or_path)
-    selection = _Selection(file, config_only, weights)
+    select = functools.partial(_select, file=file, config_only=config_only, weights=weights)
     what = f"model {name!r}" + (f", revision {revision!r}," if revision else "")
     try:
-        return hub_client.patiently(lambda: _download(name, revision, selection)) / file
+        return hub_client.patiently(lambda: _download(name, revision, select)) / file
     except hub_errors.HFValidationError:
         raise errors.UserError(
             f"{name!r} is neither a folder nor a possible Hub name (owner/name, or owner/name:file.gguf)"
@@ -55,7 +56,7 @@ def resolve(
     except _Unusable as error:
         raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
     except (OSError, hub_errors.HTTPError) as error:
-        if cached := _find_cached(name, revision, selection):
+        if cached := _find_cached(name, revision, file or _CONFIG, weights and not file and not config_only):
             return cached / file
         known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
         raise errors.UserError(
@@ -67,39 +68,33 @@ class _Unusable(Exception):
     """The Hub's files of a model are incomplete or damaged."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Selection:
-    """The files of a repository that are needed: one file, config.json alone, or all small files and perhaps the weights."""
+def _select(listed: list[str], file: str, config_only: bool, weights: bool) -> list[str]:
+    """Return the needed files of a repository: `file`, config.json alone, or all small files and perhaps the weights.
 
-    file: str
-    config_only: bool
-    weights: bool
-
-    def of(self, listed: list[str]) -> list[str]:
-        """Return the selected ones of a repository's files. Raises _Unusable if it lacks one, config.json or weights."""
-        ggufs = [file for file in listed if file.endswith(".gguf")]
-        if self.file:
-            if self.file not in listed:
-                raise _Unusable(f"it has no file {self.file}; choices: {', '.join(ggufs) or 'none'}")
-            return [self.file]
-        hint = f"name one of its files, such as owner/name:{ggufs[0]}" if ggufs else ""
-        if _CONFIG not in listed:
-            raise _Unusable(f"it has no {_CONFIG}: {hint or 'choose another model'}")
-        if self.config_only:
-            return [_CONFIG]
-        top = [file for file in listed if "/" not in file]
-        weights = tensor_files.pick(top)
-        if weights is None:
-            formats = ", ".join(tensor_files.FORMATS)
-            raise _Unusable(f"it has no weights ({formats}): {hint or 'choose another model or revision'}")
-        small = [file for file in top if file.endswith((".json", ".txt")) and not file.endswith(".index.json")]
-        small += [file for file in listed if file.endswith("_Pooling/config.json")]  # Sentence encoders.
-        if not self.weights:
-            return small
-        if not weights.endswith(".index.json"):
-            return [*small, weights]
-        stem, suffix = os.path.splitext(weights.removesuffix(".index.json"))
-        return [*small, weights, *(file for file in top if file.startswith(f"{stem}-") and file.endswith(suffix))]
+    Raises _Unusable if the repository lacks the file, config.json or weights.
+    """
+    ggufs = [name for name in listed if name.endswith(".gguf")]
+    if file:
+        if file not in listed:
+            raise _Unusable(f"it has no file {file}; choices: {', '.join(ggufs) or 'none'}")
+        return [file]
+    hint = f"name one of its files, such as owner/name:{ggufs[0]}" if ggufs else "choose another model"
+    if _CONFIG not in listed:
+        raise _Unusable(f"it has no {_CONFIG}: {hint}")
+    if config_only:
+        return [_CONFIG]
+    top = [name for name in listed if "/" not in name]
+    best = tensor_files.pick(top)
+    if best is None:
+        hint += "" if ggufs else " or revision"
+        raise _Unusable(f"it has no weights ({', '.join(tensor_files.FORMATS)}): {hint}")
+    small = [name for name in top if name.endswith((".json", ".txt")) and not name.endswith(".index.json")]
+    small += [name for name in listed if name.endswith("_Pooling/config.json")]  # Sentence encoders.
+    if not weights:
+        return small
+    stem, suffix = os.path.splitext(best.removesuffix(".index.json"))
+    shards = [name for name in top if name.startswith(f"{stem}-") and name.endswith(suffix)]
+    return [*small, best, *(shards if best.endswith(".index.json") else [])]
 
 
 def _find_local(name: str) -> pathlib.Path | None:
@@ -137,11 +132,11 @@ def _split(name: str) -> tuple[str, str]:
     return (head, file) if colon and file.endswith(".gguf") else (name, "")
 
 
-def _download(name: str, revision: str | None, selection: _Selection) -> pathlib.Path:
+def _download(name: str, revision: str | None, select: Callable[[list[str]], list[str]]) -> pathlib.Path:
     """Download the selected files, remove from the cache those with a wrong checksum, and return their folder."""
     client = huggingface_hub.HfApi()
     info = client.model_info(name, revision=revision, timeout=_TIMEOUT_SECONDS)
-    selected = selection.of([sibling.rfilename for sibling in info.siblings or []])
+    selected = select([sibling.rfilename for sibling in info.siblings or []])
     cached = [huggingface_hub.try_to_load_from_cache(name, file, revision=info.sha) for file in selected]
     patterns = [glob.escape(file) for file in selected]
     folder = pathlib.Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
@@ -158,13 +153,12 @@ def _download(name: str, revision: str | None, selection: _Selection) -> pathlib
     return folder
 
 
-def _find_cached(name: str, revision: str | None, selection: _Selection) -> pathlib.Path | None:
-    """Return the folder in the cache, or None if it lacks the selected file, config.json or the weights."""
-    needed = selection.file or _CONFIG
+def _find_cached(name: str, revision: str | None, needed: str, weights: bool) -> pathlib.Path | None:
+    """Return the folder in the cache, or None if it lacks the needed file or the weights."""
     try:
         cached = huggingface_hub.hf_hub_download(name, needed, revision=revision, local_files_only=True)
         folder = pathlib.Path(cached.removesuffix(needed))
-        if not selection.file and not selection.config_only and selection.weights:
+        if weights:
             tensor_files.find(folder)
     except (OSError, ValueError, errors.UserError):
         return None

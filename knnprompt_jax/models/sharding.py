@@ -13,8 +13,9 @@ from knnprompt_jax.models import config as config_lib
 
 AnyMesh = Mesh | AbstractMesh
 
-# The logical axes of the weights that are split. All others are replicated on every device.
-WEIGHT_AXES: Mapping[str, tuple[str | None, ...]] = {
+# The logical axes of the weights that are split. All others are replicated on every device. The scale of an int8 kernel has the
+# kernel's axes.
+_WEIGHT_AXES: Mapping[str, tuple[str | None, ...]] = {
     "tokens": ("vocabulary",),
     "head_rows": ("vocabulary",),
     "head_bias": ("vocabulary",),
@@ -28,11 +29,6 @@ WEIGHT_AXES: Mapping[str, tuple[str | None, ...]] = {
     "blocks.mlp.gate_up_kernel": (None, None, None, "mlp"),
     "blocks.mlp.gate_up_bias": (None, None, "mlp"),
     "blocks.mlp.down_kernel": (None, "mlp"),
-    # Scales of int8 kernels, which have size 1 along the axes that a product sums over.
-    "blocks.attention.q_kernel_scale": (None, None, "heads"),
-    "blocks.attention.kv_kernel_scale": (None, None, None, "kv_heads"),
-    "blocks.mlp.up_kernel_scale": (None, None, "mlp"),
-    "blocks.mlp.gate_up_kernel_scale": (None, None, None, "mlp"),
 }
 
 # The order of dimensions in a TPU's memory, for weights whose default order differs from the order that matrix products and look-ups
@@ -88,7 +84,13 @@ def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str]
     kv_heads = parallel.MODEL if config.num_kv_heads % mesh.shape[parallel.MODEL] == 0 else None
     split = parallel.MODEL
     mesh_axes = {"heads": split, "kv_heads": kv_heads, "mlp": split, "vocabulary": vocabulary, None: None}
-    return lambda path: NamedSharding(mesh, P(*(mesh_axes[axis] for axis in WEIGHT_AXES.get(path, ()))))
+
+    def sharding_of(path: str) -> NamedSharding:
+        is_one = path.endswith(("out_kernel_scale", "down_kernel_scale"))  # Along the axis that is split.
+        axes = () if is_one else _WEIGHT_AXES.get(path.removesuffix("_scale"), ())
+        return NamedSharding(mesh, P(*(mesh_axes[axis] for axis in axes)))
+
+    return sharding_of
 
 
 def placement(config: config_lib.DecoderConfig, mesh: Mesh) -> Callable[[str], NamedSharding | Format]:

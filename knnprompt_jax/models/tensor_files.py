@@ -18,7 +18,6 @@ import pathlib
 import pickle
 import re
 import time
-import types
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 
@@ -146,23 +145,27 @@ def _map_span(file: pathlib.Path, span: msgpack_index.Span) -> np.ndarray:
 
 def _read_torch(file: pathlib.Path) -> Iterator[Tensor]:
     for key, tensor in _load_torch(file).items():
-        if not isinstance(tensor, _import_torch(file).Tensor):
-            raise ValueError(f"{key} is no tensor")
         dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
         yield Tensor(file, key, tuple(tensor.shape), dtype, functools.partial(_view_torch, file, key, dtype))
 
 
 def _view_torch(file: pathlib.Path, key: str, dtype: np.dtype) -> np.ndarray:
+    import torch
+
     tensor = _load_torch(file)[key].detach().contiguous()
     if dtype == ml_dtypes.bfloat16:  # NumPy does not know it: the bits are passed as integers.
-        return tensor.view(_import_torch(file).int16).numpy().view(dtype)
+        return tensor.view(torch.int16).numpy().view(dtype)
     return tensor.numpy()
 
 
 @functools.lru_cache(maxsize=1)
 def _load_torch(file: pathlib.Path) -> dict:
     """Return the state dict of a file, mapped; files of PyTorch below 1.6 are read whole. Only the last file stays open."""
-    torch = _import_torch(file)
+    try:
+        import torch
+    except ImportError:
+        advice = "`pip install torch`, or convert it to safetensors"
+        raise errors.UserError(f"{file}: reading it needs PyTorch: {advice}") from None
     with file.open("rb") as stream:
         is_zip = stream.read(4) == b"PK\x03\x04"
     try:
@@ -174,15 +177,6 @@ def _load_torch(file: pathlib.Path) -> dict:
     if not isinstance(state, dict):
         raise ValueError("it holds no dictionary of tensors")
     return state
-
-
-def _import_torch(file: pathlib.Path) -> types.ModuleType:
-    try:
-        import torch
-    except ImportError:
-        advice = "`pip install torch`, or convert it to safetensors"
-        raise errors.UserError(f"{file}: reading it needs PyTorch: {advice}") from None
-    return torch
 
 
 def _one_line(error: Exception) -> str:

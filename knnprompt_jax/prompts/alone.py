@@ -11,9 +11,8 @@ import numpy as np
 
 from knnprompt_jax.prompts import layout, packing
 
-SMALLEST = (
-    16  # Least columns of a row and tokens read per step, so that the blocks of matrix products divide all shapes.
-)
+# Least columns of a row and tokens read per step, so that the blocks of matrix products divide all shapes.
+SMALLEST = 16
 
 
 def arrange(prompts: layout.Prompts) -> layout.Prompts:
@@ -26,8 +25,8 @@ def arrange(prompts: layout.Prompts) -> layout.Prompts:
             shared = len(head_P) * (len(tokens) > len(head_P) and np.array_equal(tokens[: len(head_P)], head_P))
             members[shared, _width(len(tokens) - shared)].append((place, tokens[shared:]))
     groups = []
-    for (shared, _), prompts_of_width in sorted(members.items()):
-        index, suffixes = zip(*prompts_of_width, strict=True)
+    for (shared, _), rows in sorted(members.items()):
+        index, suffixes = zip(*rows, strict=True)
         groups.append(layout.PromptGroup(head_P[:shared], suffixes, np.array(index)))
     return dataclasses.replace(prompts, groups=tuple(groups))
 
@@ -40,4 +39,4 @@ def shape(group: layout.PromptGroup, step_tokens: int) -> packing.PackShape:
 
 
 def _width(length: int) -> int:
-    return max(SMALLEST, 1 << (length - 1).bit_length())
+    return max(SMALLEST, packing.next_power(length))

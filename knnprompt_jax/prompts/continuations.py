@@ -42,10 +42,6 @@ class Scores:
     log_p: list[np.ndarray]
     is_greatest: list[np.ndarray]
 
-    @classmethod
-    def empty(cls, num_texts: int) -> "Scores":
-        return cls([np.zeros(0, np.float32)] * num_texts, [np.zeros(0, bool)] * num_texts)
-
 
 def lay_out(families: Iterable[Family], limit: int) -> Continuations:
     """Lay out texts of at most `limit` tokens, targets included; longer texts keep their last `limit` tokens.

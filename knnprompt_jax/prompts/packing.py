@@ -213,6 +213,11 @@ def round_up(number: int, multiple: int) -> int:
     return math.ceil(number / multiple) * multiple
 
 
+def next_power(number: int) -> int:
+    """Return the smallest power of two that is at least `number`."""
+    return 1 << (number - 1).bit_length()
+
+
 def pad(sequences: Sequence[Sequence[int]], rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return tokens [rows, width] and lengths [rows] of at most `rows` sequences; each unused row has one token, 0."""
     tokens_BT, lengths_B = np.zeros((rows, width), np.int32), np.ones(rows, np.int32)

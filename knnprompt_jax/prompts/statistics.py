@@ -82,17 +82,15 @@ def _limits(
         by_class[example.label].append(length)
     special = len(tokenize([""])[0])
     query_lengths = np.sort(_num_tokens([task.render(example) for example in queries], tokenize) + special)
-    return {context: _limit(list(by_class.values()), query_lengths, context) for context in contexts}
-
-
-def _limit(class_lengths: list[list[int]], query_lengths: np.ndarray, context: int) -> ShotLimit:
-    max_shots, truncated = 1, _truncated(class_lengths, query_lengths, context, 1)
-    for shots in range(2, max(map(len, class_lengths)) + 1):
-        share = _truncated(class_lengths, query_lengths, context, shots)
-        if round(100 * share) > MAX_TRUNCATION_PERCENT:
-            break
-        max_shots, truncated = shots, share
-    return ShotLimit(max_shots, truncated, max(shots for shots in DEMO_SHOTS if shots <= max_shots))
+    limits = {}
+    for context in contexts:
+        for shots in range(1, max(map(len, by_class.values())) + 1):
+            truncated = _truncated([*by_class.values()], query_lengths, context, shots)
+            if shots > 1 and round(100 * truncated) > MAX_TRUNCATION_PERCENT:
+                break
+            m_t = max(size for size in DEMO_SHOTS if size <= shots)
+            limits[context] = ShotLimit(shots, truncated, m_t)
+    return limits
 
 
 def _truncated(class_lengths: list[list[int]], query_lengths: np.ndarray, context: int, shots: int) -> float:

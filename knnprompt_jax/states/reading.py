@@ -96,7 +96,8 @@ def _read_set(
     # Each part of a row has a key of its own: other jobs find it, whatever other layers they ask for.
     parts = [(keys_U, slice(0, stops[0]))]
     for layer, start, stop in zip(layers, stops[:-1], stops[1:], strict=True):
-        parts.append((_keys_of_layer(keys_U, layer), slice(start, stop)))
+        digests = [hashlib.sha256(key.tobytes() + str(layer).encode()).digest() for key in keys_U]
+        parts.append((np.array(digests, cache_lib.KEY), slice(start, stop)))
     rows_UF, is_cached_PU = np.zeros((len(keys_U), stops[-1]), np.float32), []
     for keys, columns in parts:
         is_cached_U, rows_UF[:, columns] = _look_up(cache, keys, columns.stop - columns.start)
@@ -149,11 +150,6 @@ def _keys(prompts: layout.Prompts, identity: str) -> np.ndarray:
             digest.update(np.asarray(suffix, np.int32).tobytes())
             keys_N[index] = digest.digest()
     return keys_N
-
-
-def _keys_of_layer(keys_U: np.ndarray, layer: int) -> np.ndarray:
-    """Return the keys [U] of a layer of prompts with these keys."""
-    return np.array([hashlib.sha256(key.tobytes() + str(layer).encode()).digest() for key in keys_U], cache_lib.KEY)
 
 
 def _chunks(
@@ -215,10 +211,10 @@ def _common_shapes(model: lm.LanguageModel) -> _ShapeOf:
         shape = packing.choose_shape([group], model.step_tokens, data)
         # The width of the longest suffix that a context holds after the group's prefix.
         room = packing.round_up(model.context - len(group.prefix_P), 64)
-        width = shape.width if shape.width == packing.ROW_WIDTH else min(_next_power(shape.width), room)
-        rows = min(_next_power(shape.rows), max(1, model.step_tokens // width))
+        width = shape.width if shape.width == packing.ROW_WIDTH else min(packing.next_power(shape.width), room)
+        rows = min(packing.next_power(shape.rows), max(1, model.step_tokens // width))
         reads = packing.most_reads(group, width, rows)
-        reads = packing.round_up(reads, max(32, _next_power(reads) // 8))
+        reads = packing.round_up(reads, max(32, packing.next_power(reads) // 8))
         return dataclasses.replace(shape, width=width, rows=rows, reads=reads)
 
     return common_shape
@@ -238,8 +234,3 @@ def _after_demonstrations(prompts: layout.Prompts) -> layout.Prompts:
         is_wide_N = np.array([len(suffix) > packing.ROW_WIDTH for suffix in suffixes])
         groups += [whole.take(np.flatnonzero(is_wide_N == wide)) for wide in (False, True) if (is_wide_N == wide).any()]
     return dataclasses.replace(prompts, groups=tuple(groups))
-
-
-def _next_power(number: int) -> int:
-    """Return the smallest power of two that is at least `number`."""
-    return 1 << (number - 1).bit_length()

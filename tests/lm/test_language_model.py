@@ -128,32 +128,21 @@ def test_padding_has_no_say(small_decoder, monkeypatch):
     assert model.statistics.compilations == 2, "padding must not make the stable softmax necessary"
 
 
-def test_attention_logits_whose_exponentials_overflow(small_decoder):
-    """The stable softmax takes over and gives what reading whole prompts gives."""
-    model = small_decoder("opt-350m")
-    kernel = model.blocks.attention.q_kernel
-    kernel.set_value(49 * kernel[...])
-    prompts, sequences = make_prompts(num_truncated=0)
-    ours = language_model(model)
-    for _ in range(2):
-        error_NE = np.abs(states.read(ours, prompts).hidden_NE - batched(model, sequences))
-        assert np.median(error_NE) < TOLERANCE, "softmax is so sharp that rounding decides now and then"
-    assert ours.statistics.compilations == 3, "the prefix, the suffixes, the suffixes safely"
-
-
 @pytest.mark.parametrize(("sharpness", "compilations"), [(1, 2), (49, 3)])
 def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compilations):
-    """Accelerators get the next call before the last is checked for overflow."""
+    """Accelerators get the next call before the last is checked for overflow, after which the stable softmax takes over."""
     model, read = small_decoder("opt-350m"), []
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(sharpness * kernel[...])
-    prompts, _ = make_prompts(lengths=(23,) * 67, num_truncated=0)
+    prompts, sequences = make_prompts(lengths=(23,) * 67, num_truncated=0)
     for ahead in (0, 1):
         monkeypatch.setattr(programs, "calls_ahead", lambda platform, ahead=ahead: ahead)
         ours = language_model(model, step_tokens=128)
         read.append(states.read(ours, prompts))
         assert ours.statistics.compilations == compilations, "overflow makes the stable softmax necessary"
     jax.tree.map(np.testing.assert_array_equal, *read)
+    error_NE = np.abs(read[0].hidden_NE - batched(model, sequences))
+    assert np.median(error_NE) < TOLERANCE, "softmax may be so sharp that rounding sometimes decides"
 
 
 @pytest.mark.parametrize("stable_softmax", [True, False])

@@ -52,10 +52,7 @@ def test_the_smallest_axis_that_fits(name, dtype, limit, size):
 
 
 def test_devices_that_say_nothing_of_memory_have_one_copy_each(monkeypatch):
-    configs = [
-        registry.published("facebook/opt-66b"),
-        registry.published("gpt2-xl"),
-    ]
+    configs = [registry.published("facebook/opt-66b"), registry.published("gpt2-xl")]
     assert memory.model_axis(configs, "float32") == 1
     devices = [types.SimpleNamespace(platform="tpu", memory_stats=lambda: {"bytes_limit": 31 * GIB})] * 4
     monkeypatch.setattr(jax, "devices", lambda: devices)

@@ -23,7 +23,6 @@ _LONGROPE = {
     "original_max_position_embeddings": 23,
     **_PHI3_FACTORS,
 }
-_YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 13}
 _WINDOW = {"head_dim": 32, "sliding_window": 7}
 
 CONFIGS = {
@@ -34,9 +33,7 @@ CONFIGS = {
         **_GROUPED, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
     ),
     "mistral": transformers.MistralConfig(**_GROUPED, **_WINDOW),
-    "qwen2": transformers.Qwen2Config(
-        **_GROUPED, tie_word_embeddings=True, rope_parameters=_YARN | {"beta_fast": 28.0}
-    ),
+    "qwen2": transformers.Qwen2Config(**_GROUPED, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**_GROUPED, head_dim=32),
     "gemma2": transformers.Gemma2Config(**_GROUPED | {"num_hidden_layers": 26}, **_WINDOW, query_pre_attn_scalar=32),
     "gemma3": transformers.Gemma3TextConfig(
@@ -71,12 +68,6 @@ _KEYS = {
 _OTHERS: dict[str, dict[str, Any]] = {
     "llama": {"vocab_size": 101, "rope.dimension_count": 16},
     "llama-linear": {"rope.scaling.type": "linear", "rope.scaling.factor": 2.5},
-    "qwen2": {
-        "rope.scaling.type": "yarn",
-        "rope.scaling.factor": 4.0,
-        "rope.scaling.yarn_beta_fast": 28.0,
-        "rope.scaling.original_context_length": 13,
-    },
     "phi3": {
         "rope.dimension_count": 12,
         "attention.sliding_window": 0,

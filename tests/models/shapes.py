@@ -24,7 +24,6 @@ def _rope(kind: str, theta: float = 100.0, **values: object) -> dict[str, object
 
 _LLAMA = _sizes(42, 6, 2, head_dim=10, **_rope("default"))
 _LLAMA3 = _rope("llama3", factor=5.0, low_freq_factor=1.0, high_freq_factor=3.0, original_max_position_embeddings=23)
-_YARN = {"factor": 5.0, "original_max_position_embeddings": 19, "beta_fast": 3.0, "beta_slow": 0.5}
 _MISTRAL = _sizes(35, 6, 3, head_dim=10, sliding_window=7)
 _QWEN2 = _sizes(60, 6, 2, **_rope("default", 1000.0))
 _QWEN3 = _sizes(35, 6, 2, head_dim=8, **_rope("default", 1000.0))
@@ -53,7 +52,6 @@ SHAPES = {
         **_LLAMA | _rope("linear", factor=3.0), **_TIED, mlp_bias=True, rms_norm_eps=0.03
     ),
     "llama-llama3": transformers.LlamaConfig(**_LLAMA | _LLAMA3 | {"num_key_value_heads": 1, "head_dim": 14}),
-    "llama-yarn": transformers.LlamaConfig(**_LLAMA | _rope("yarn", 1e4, **_YARN, truncate=False)),
     "mistral": transformers.MistralConfig(**_MISTRAL),
     "mistral-tied": transformers.MistralConfig(**_MISTRAL | {"sliding_window": 17}, tie_word_embeddings=True),
     "qwen2": transformers.Qwen2Config(**_QWEN2),
@@ -76,7 +74,7 @@ SHAPES = {
     ),
     "gpt_neox-no-biases": transformers.GPTNeoXConfig(**_NEOX, rotary_pct=0.6, attention_bias=False),
     "olmo2": transformers.Olmo2Config(**_OLMO2),
-    "olmo2-tied": transformers.Olmo2Config(**_OLMO2, **_TIED, **_rope("yarn", 1e3, **_YARN)),
+    "olmo2-tied": transformers.Olmo2Config(**_OLMO2, **_TIED, **_rope("linear", 1e3, factor=5.0)),
     "phi": transformers.PhiConfig(**_PHI),
     "phi-tied": transformers.PhiConfig(
         **_PHI | {"num_key_value_heads": 5, "partial_rotary_factor": 1.0}, tie_word_embeddings=True, hidden_act="gelu"
@@ -87,10 +85,6 @@ SHAPES = {
     ),
     "smollm3": transformers.SmolLM3Config(**_SMOLLM3),
     "smollm3-untied": transformers.SmolLM3Config(
-        **_SMOLLM3,
-        **_UNTIED,
-        **_rope("linear", factor=3.0),
-        mlp_bias=True,
-        no_rope_layers=[0, 1, 1, 0, 1],
+        **_SMOLLM3, **_UNTIED, **_rope("linear", factor=3.0), mlp_bias=True, no_rope_layers=[0, 1, 1, 0, 1]
     ),
 }

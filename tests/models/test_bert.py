@@ -78,7 +78,6 @@ def test_older_names_and_flax_files_load_alike(model, ours, tmp_path):
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key' is not supported"),
         ({"is_decoder": True}, "is_decoder=True is not supported"),
         ({"hidden_act": "swish"}, "hidden_act='swish' is not supported"),
-        ({"model_type": "gpt2"}, "model_type='gpt2' is not supported; choices: bert"),
     ],
 )
 def test_other_architectures_are_refused(tmp_path, change, message):

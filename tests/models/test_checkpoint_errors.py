@@ -136,25 +136,16 @@ def test_bin_without_torch(pair, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("text", "message"),
     [
-        ({"model_type": "gemma3"}, "model_type='gemma3' is not supported; choices: gpt2, opt, llama, mistral, qwen2, "),
-        ({"activation_function": "tanh"}, "activation_function='tanh' is not supported; choices: gelu, gelu_new, "),
-        ({"n_layer": 3}, "12 missing (transformer.h.2.ln_1.weight"),
-        ({"n_layer": 10**6}, "n_layer=1000000 is no size of a model; at most 1,000"),
-        ({"layer_norm_epsilon": 10**400}, "is not a positive number below 1e+30"),
-        ({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "rope_scaling": {"type": ["linear"]}}, ""),
+        ("{", "not readable as JSON"),
+        ("[]", "holds no JSON object"),
+        ('{"model_type": "gemma3"}', "model_type='gemma3' is not supported; choices: gpt2, opt, llama, mistral, "),
+        ('{"model_type": "gpt2", "n_layer": 1000000}', "n_layer=1000000 is no size of a model; at most 1,000"),
     ],
 )
-def test_unsupported_config(folder, change, message):
-    hf = json.loads((folder / "config.json").read_text()) | change
-    (folder / "config.json").write_text(json.dumps(hf))
-    assert message in _fails(folder) and str(folder) in _fails(folder)
-
-
-@pytest.mark.parametrize(("text", "message"), [("{", "not readable as JSON"), ("[]", "holds no JSON object")])
 def test_damaged_or_missing_config(folder, text, message):
     (folder / "config.json").write_text(text)
-    assert message in _fails(folder)
+    assert message in _fails(folder) and str(folder) in _fails(folder)
     (folder / "config.json").unlink()
     assert "no config.json" in _fails(folder)

@@ -139,7 +139,7 @@ LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}
         ("llama", {"embedding_length": 64}, "llama.embedding_length: 64, and token_embd has [96]"),
         ("llama", {"attention.head_count": [6, 6]}, "head_count=[6, 6] is not a positive whole number"),
         ("llama", {"rope.dimension_count": 8}, "rope.dimension_count=8 is not supported; only "),
-        ("llama", {"rope.scaling.type": "longrope"}, "'longrope' is not supported; choices: linear, none, yarn"),
+        ("llama", {"rope.scaling.type": "yarn"}, "'yarn' is not supported; choices: linear, none"),
         ("llama-3.1", LINEAR, "rope.scaling.type: linear, though the file has rope_freqs too"),
         ("llama", {"expert_count": 8, "x": ["y"]}, "llama.expert_count=8, llama.x=['y']: not supported"),
         ("llama", {"split.count": 3}, "one of 3 parts; join them with `llama-gguf-split --merge` first"),
@@ -147,7 +147,7 @@ LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}
         ("phi3", {"attention.sliding_window": None}, "missing: convert the model again with a newer llama.cpp"),
         ("phi3", {"rope.dimension_count": 32}, "rope.dimension_count: 32 values of a head of 16"),
         ("olmo2", {"attention.sliding_window": 7}, "an OLMo 3; of this architecture only OLMo 2 is supported"),
-        ("qwen2", {"rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor=0.5 is not supported; only "),
+        ("qwen2", {"rope.scaling.yarn_ext_factor": 0.5}, "qwen2.rope.scaling.yarn_ext_factor=0.5: not supported"),
     ],
 )
 def test_unsupported_metadata(write, shape, changes, message):

@@ -78,10 +78,7 @@ def test_outputs_of_blocks(pair, whole_last_block):
 
 
 def _read(
-    ours: decoder.Decoder,
-    prefix: np.ndarray,
-    suffixes: list[np.ndarray],
-    *options: Any,
+    ours: decoder.Decoder, prefix: np.ndarray, suffixes: list[np.ndarray], *options: Any
 ) -> tuple[jax.Array, dict[int, jax.Array]]:
     """Return states and outputs of blocks at the ends of three suffixes, the first two packed into one row; prefix and rows are padded."""
     tokens_BS, stops_BS, positions_BS = np.zeros((3, 2, 17), np.int32)

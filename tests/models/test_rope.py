@@ -14,16 +14,9 @@ from knnprompt_jax.models import config, registry  # noqa: E402
 from knnprompt_jax.models.families import rope  # noqa: E402
 
 CONFIGS = json.loads(pathlib.Path(__file__).with_name("published_configs.json").read_text(encoding="utf-8"))
-YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 LLAMA3 = CONFIGS["meta-llama/Llama-3.1-8B"]["rope_scaling"]
 # A published model with another scaling.
 RESCALED = {
-    "YaRN": ("Qwen/Qwen2.5-7B", YARN),
-    "YaRN, fractional": (
-        "Qwen/Qwen2.5-7B",
-        {**YARN, "truncate": False, "beta_fast": 21.0},
-    ),
-    "YaRN with a factor for attention": ("Qwen/Qwen3-0.6B", {**YARN, "attention_factor": 1.25}),
     "linear": ("google/gemma-3-1b-pt", {"rope_type": "linear", "factor": 8.0}),
     "dynamic NTK": ("huggyllama/llama-7b", {"type": "dynamic", "factor": 2.0}),
     "Llama 3.2": ("meta-llama/Llama-3.1-8B", {**LLAMA3, "factor": 32.0}),
@@ -56,7 +49,7 @@ def test_contexts():
     contexts = {name: registry.config_from_hf(hf).num_positions for name, hf in SCALED.items()}
     assert contexts["microsoft/Phi-3-mini-128k-instruct"] == contexts["microsoft/Phi-4-mini-instruct"] == 4096
     assert contexts["dynamic NTK"] == 2048
-    assert contexts["meta-llama/Llama-3.1-8B"] == contexts["YaRN"] == 131072
+    assert contexts["meta-llama/Llama-3.1-8B"] == 131072
 
 
 def test_factors_of_a_gguf_file_divide():

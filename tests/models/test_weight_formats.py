@@ -38,19 +38,6 @@ def test_formats_load_alike(pair, tmp_path, shape, layout, sharded):
     assert not view.flags.owndata, "a view maps the file"
 
 
-@pytest.mark.parametrize("layout", ["safetensors", "flax"])
-def test_prefix_is_optional(pair, tmp_path, layout):
-    """FlaxGPT2Model and GPT2Model write files without the prefix `transformer.`."""
-    model, want = pair("gpt2")
-    if layout == "safetensors":
-        model.transformer.save_pretrained(tmp_path)
-    else:
-        torch_models.write_flax(model, tmp_path, sharded=False)
-        tree = serialization.msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
-        (tmp_path / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree["transformer"]))
-    jax.tree.map(np.testing.assert_array_equal, torch_models.load(tmp_path), want)
-
-
 def test_flax_files_of_newer_families_are_refused(pair, tmp_path):
     torch_models.write_flax(pair("llama")[0], tmp_path, sharded=False)
     with pytest.raises(errors.UserError, match="flax_model.msgpack: Flax files of llama models were never published"):

@@ -13,7 +13,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     table, context = rope.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     bias = hf.switch("attention_bias", True)
     hf.value("is_decoder")  # Every model is a decoder, whatever this says.
-    return config_lib.DecoderConfig.of_equal_heads(
+    return config_lib.DecoderConfig.with_equal_heads(
         family="gpt_neox",
         vocab_size=hf.size("vocab_size"),
         width=width,

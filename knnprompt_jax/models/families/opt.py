@@ -14,7 +14,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("layer_norm_elementwise_affine", True)
     width = hf.size("hidden_size", 768)
     norm_first = hf.switch("do_layer_norm_before", True)
-    return config_lib.DecoderConfig.of_equal_heads(
+    return config_lib.DecoderConfig.with_equal_heads(
         family="opt",
         vocab_size=hf.size("vocab_size", 50272),
         width=width,

@@ -12,7 +12,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     parameters = rope.parameters(hf, 1e4, 0.5)
     table, context = rope.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     hf.require("qk_layernorm", False)
-    return config_lib.DecoderConfig.of_equal_heads(
+    return config_lib.DecoderConfig.with_equal_heads(
         family="phi",
         vocab_size=hf.size("vocab_size"),
         width=width,

@@ -13,7 +13,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.models import config, hf_config
 
 Parameters = dict[str, Any]
-_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "su")
+_KINDS = ("default", "linear", "dynamic", "llama3", "longrope", "su")
 
 
 def parameters(
@@ -58,18 +58,15 @@ def frequencies(
     pairs, odd = divmod(int(size * share), 2)
     if share > 1 or odd or not pairs:
         raise errors.UserError(f"config.json: {share} of a head of {size} cannot be turned in pairs")
-    base = fields.number("rope_theta")
     stored_original = fields.size("original_max_position_embeddings", context)
     original = original or stored_original
-    radians_r, scale = base ** -(np.arange(pairs) / pairs), 1.0
+    radians_r, scale = fields.number("rope_theta") ** -(np.arange(pairs) / pairs), 1.0
     if kind == "linear":
         radians_r = radians_r / fields.number("factor")
     elif kind == "dynamic":
         fields.number("factor")  # Up to `max_position_embeddings` tokens nothing is scaled.
     elif kind == "llama3":
         radians_r = _llama3(fields, radians_r, original)
-    elif kind == "yarn":
-        radians_r, scale = _yarn(fields, radians_r, base, original, context)
     elif kind in ("longrope", "su"):  # Phi-3 first called it "su".
         radians_r, scale = _longrope(fields, radians_r, original, context)
         context = min(original, context)
@@ -95,22 +92,6 @@ def _llama3(fields: hf_config.Fields, radians_r: np.ndarray, original: int) -> n
     turns_r = original * radians_r / (2 * np.pi)
     kept_r = np.clip((turns_r - low) / (high - low), 0, 1)
     return radians_r * (kept_r + (1 - kept_r) / factor)
-
-
-def _yarn(
-    fields: hf_config.Fields, radians_r: np.ndarray, base: float, original: int, context: int
-) -> tuple[np.ndarray, float]:
-    """Return a ramp between kept and stretched frequencies, and a factor for the logits (Peng et al., "YaRN", 2023)."""
-    factor = fields.number("factor", context / original)
-    fast, slow = fields.number("beta_fast", 32.0), fields.number("beta_slow", 1.0)
-    pairs = len(radians_r)
-    first, last = (pairs * math.log(original / (turns * 2 * math.pi)) / math.log(base) for turns in (fast, slow))
-    if fields.switch("truncate", True):
-        first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, 2 * pairs - 1)
-    kept_r = 1 - np.clip((np.arange(pairs) - first) / (last - first or 0.001), 0, 1)
-    scale = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
-    return radians_r * (kept_r + (1 - kept_r) / factor), fields.number("attention_factor", scale)
 
 
 def _longrope(fields: hf_config.Fields, radians_r: np.ndarray, original: int, context: int) -> tuple[np.ndarray, float]:

@@ -107,22 +107,13 @@ def _scaling(fields: Fields) -> Json:
     As in llama.cpp, scaling without a type is linear.
     """
     factors = _factors(fields, "rope_freqs.weight")
-    kind = fields.choice("rope.scaling.type", "linear", ("none", "linear", "yarn"))
+    kind = fields.choice("rope.scaling.type", "linear", ("none", "linear"))
     factor = fields.number("rope.scaling.factor") if fields.value("rope.scaling.factor") else 1.0
-    original = fields.size("rope.scaling.original_context_length", fields.size("context_length"))
     if kind == "none" or factor == 1:
         return {"rope_factors": factors} if factors else {}
     if factors:
         raise fields.wrong("rope.scaling.type", f"{kind}, though the file has rope_freqs too")
-    scaling: Json = {"rope_type": kind, "factor": factor}
-    if kind == "yarn":
-        fields.require("rope.scaling.yarn_ext_factor", 1.0)
-        scaling["original_max_position_embeddings"] = original
-        names = {"yarn_attn_factor": "attention_factor", "yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
-        for key, name in names.items():
-            if (number := fields.optional_number(f"rope.scaling.{key}")) is not None:
-                scaling[name] = number
-    return {"rope_scaling": scaling}
+    return {"rope_scaling": {"rope_type": kind, "factor": factor}}
 
 
 def _longrope(fields: Fields) -> Json:

@@ -17,7 +17,7 @@ from knnprompt_jax.models import hf_config
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3", "gptneox", "gpt2")
 # These values do not change the model's results.
-_HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned")
+_HARMLESS = ("vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,21 +82,10 @@ def num_layers(fields: Fields) -> int:
 
 
 class _Reader(gguf.GGUFReader):
-    """`gguf`'s reader, which refuses counts of more items than the file has room for, and reads arrays faster.
-
-    `gguf`'s own goes on to any announced number of items, also beyond the end of the file.
-    """
+    """`gguf`'s reader, which stops at the end of the file, however many items it announces, and reads arrays faster."""
 
     def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> np.ndarray:
         return np.frombuffer(self.data, dtype, int(count), int(offset))  # Raises ValueError beyond the end.
-
-    def _build_fields(self, offs: int, count: int) -> int:
-        self._check(offs, count, 13)  # A name's length, a type and one byte.
-        return super()._build_fields(offs, count)
-
-    def _build_tensor_info(self, offs: int, count: int) -> tuple[int, list[gguf.ReaderField]]:
-        self._check(offs, count, 24)  # A name's length, the number of dimensions, a type and an offset.
-        return super()._build_tensor_info(offs, count)
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list, list[int], list[gguf.GGUFValueType]]:
         if raw_type != gguf.GGUFValueType.ARRAY:
@@ -108,16 +97,11 @@ class _Reader(gguf.GGUFReader):
             return 12 + numbers.nbytes, [kind, length, numbers], [2], [gguf.GGUFValueType.ARRAY, item]
         if item != gguf.GGUFValueType.STRING:
             raise ValueError(f"an array of {item.name} at byte {orig_offs}")
-        self._check(orig_offs, length[0], 8)
         parts, offset = [kind, length], orig_offs + 12
         for _ in range(int(length[0])):
             parts += self._get_str(offset)
             offset += 8 + parts[-1].nbytes
         return offset - orig_offs, parts, list(range(3, len(parts), 2)), [gguf.GGUFValueType.ARRAY, item]
-
-    def _check(self, offset: int, count: int, item_bytes: int) -> None:
-        if offset + int(count) * item_bytes > len(self.data):
-            raise ValueError(f"it has {len(self.data)} bytes, too few for the {count} items at byte {offset}")
 
 
 @functools.lru_cache(maxsize=1)
