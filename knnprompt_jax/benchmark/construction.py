@@ -12,8 +12,9 @@ from flax import nnx
 from knnprompt_jax import errors, lm, parallel, states
 from knnprompt_jax.benchmark import peers, timing
 from knnprompt_jax.lm import memory
-from knnprompt_jax.models import checkpoints, decoder, sharding
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import decoder, sharding
+from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.planning import compiled, operations, workload
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import planning as settings_lib

@@ -29,7 +29,8 @@ import numpy as np
 
 from knnprompt_jax import errors
 from knnprompt_jax.benchmark import answering, timing
-from knnprompt_jax.models import checkpoints, decoder
+from knnprompt_jax.models import decoder
+from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.planning import workload
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.settings import planning as settings_lib

@@ -17,9 +17,10 @@ from knnprompt_jax import errors, parallel
 from knnprompt_jax import progress as progress_lib
 from knnprompt_jax.lm import execution, programs
 from knnprompt_jax.lm.states import States
-from knnprompt_jax.models import checkpoints, decoder, registry, sharding, tensor_files, tokenizers
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import decoder, registry, sharding, tokenizers
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.models.weights import checkpoints, tensor_files
 from knnprompt_jax.prompts import alone, layout, packing
 from knnprompt_jax.prompts import continuations as continuations_lib
 

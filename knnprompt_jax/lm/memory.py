@@ -38,7 +38,7 @@ class Need:
         return self.weights + self.prefix + self.working
 
 
-def of_pass(
+def estimate(
     config: config_lib.DecoderConfig, dtype: str, shape: packing.PackShape, mesh: sharding.AnyMesh, platform: str
 ) -> Need:
     """Return the memory that reading suffixes takes with a packing.
@@ -65,7 +65,7 @@ def smallest_model_axis(
     shape = packing.PackShape(prefix, packing.ROW_WIDTH, rows, READS_PER_ROW * rows)
     sizes = [size for size in range(1, devices + 1) if devices % size == 0 and sharding.divides(config, size)]
     meshes = {size: AbstractMesh((devices // size, size), parallel.AXES) for size in sizes}
-    fitting = (size for size in sizes if of_pass(config, dtype, shape, meshes[size], platform).total <= MARGIN * limit)
+    fitting = (size for size in sizes if estimate(config, dtype, shape, meshes[size], platform).total <= MARGIN * limit)
     return next(fitting, sizes[-1])
 
 

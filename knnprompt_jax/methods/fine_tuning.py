@@ -22,9 +22,11 @@ from jax.sharding import PartitionSpec as P
 
 from knnprompt_jax import parallel
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import bert, layers, registry, tensor_files, tokenizers, training
-from knnprompt_jax.models import checkpoints as weights
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import layers, registry, tokenizers, training
+from knnprompt_jax.models.families import bert
+from knnprompt_jax.models.weights import checkpoints as weights
+from knnprompt_jax.models.weights import tensor_files
 from knnprompt_jax.prompts import packing
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks.task import Example, Task

@@ -11,8 +11,9 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import errors, parallel
-from knnprompt_jax.models import checkpoints, hf_config, registry, tokenizers
 from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import hf_config, registry, tokenizers
+from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.prompts import packing
 
 Array = jax.Array

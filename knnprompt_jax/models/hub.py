@@ -10,7 +10,7 @@ import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
 from knnprompt_jax import errors, hub_client, shipped
-from knnprompt_jax.models import tensor_files
+from knnprompt_jax.models.weights import tensor_files
 
 _CONFIG = "config.json"
 _TIMEOUT_SECONDS = 10.0

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from knnprompt_jax import errors
-from knnprompt_jax.models import bert, decoder, hf_config, hub
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models.families import gemma, gpt2, gpt_neox, llama, opt, phi
+from knnprompt_jax.models import decoder, hf_config, hub
+from knnprompt_jax.models.families import bert, gemma, gpt2, gpt_neox, llama, opt, phi
 from knnprompt_jax.models.gguf import config as gguf_config
 
 Model = Any  # A decoder.Decoder or bert.Encoder, by the family of its config.

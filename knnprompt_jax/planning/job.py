@@ -89,7 +89,7 @@ def _plan_mesh(
     data, device, error, margin = target.size // model, target.device, "", memory.MARGIN
     step_tokens = settings.batch or lm_programs.step_tokens(device.platform)
     shape, steps = workload.pack(work, anchors, step_tokens, data)
-    need = memory.of_pass(config, settings.dtype, shape, AbstractMesh((data, model), parallel.AXES), device.platform)
+    need = memory.estimate(config, settings.dtype, shape, AbstractMesh((data, model), parallel.AXES), device.platform)
     reading = need.total
     if settings.compile and device.platform == "tpu":
         mesh, margin = compiled.mesh_of(target.devices(), data, model), 1.0

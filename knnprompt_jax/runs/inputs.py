@@ -15,7 +15,8 @@ from knnprompt_jax import errors, lm, parallel, shipped
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hub, registry, sharding, tensor_files, tokenizers
+from knnprompt_jax.models import hub, registry, sharding, tokenizers
+from knnprompt_jax.models.weights import tensor_files
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.settings import models as models_settings
 from knnprompt_jax.settings import shared, stores

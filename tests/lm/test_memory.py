@@ -18,7 +18,7 @@ GIB = 2**30
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
 def test_weights_and_prefix_are_exact_on_one_device(dtype, size):
     config = registry.published("HuggingFaceTB/SmolLM2-135M")
-    need = memory.of_pass(config, dtype, SHAPE, parallel.make_mesh(1, 1), "cpu")
+    need = memory.estimate(config, dtype, SHAPE, parallel.make_mesh(1, 1), "cpu")
     assert need.weights == size * registry.num_parameters(config)
     assert need.prefix == 2 * size * 30 * 3 * 67 * 64
     assert need.total == need.weights + need.prefix + need.working > need.weights + need.prefix
@@ -28,7 +28,7 @@ def test_weights_and_prefix_are_exact_on_one_device(dtype, size):
 def test_key_heads_are_split_no_further_than_there_are(model, parts):
     config = registry.published("meta-llama/Meta-Llama-3-8B")
     mesh = AbstractMesh((3, model), parallel.AXES)
-    assert memory.of_pass(config, "bfloat16", SHAPE, mesh, "tpu").prefix == 2 * 2 * 32 * 8 // parts * 67 * 128
+    assert memory.estimate(config, "bfloat16", SHAPE, mesh, "tpu").prefix == 2 * 2 * 32 * 8 // parts * 67 * 128
 
 
 @pytest.mark.parametrize(

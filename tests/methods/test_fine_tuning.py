@@ -12,7 +12,8 @@ from flax import nnx
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax.methods import fine_tuning, method
-from knnprompt_jax.models import checkpoints, registry
+from knnprompt_jax.models import registry
+from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task

@@ -13,7 +13,9 @@ torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
 
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models import bert, checkpoints, registry  # noqa: E402
+from knnprompt_jax.models import registry  # noqa: E402
+from knnprompt_jax.models.families import bert  # noqa: E402
+from knnprompt_jax.models.weights import checkpoints  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 TOLERANCE = 1e-4

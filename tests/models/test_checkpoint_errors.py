@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="weights in the published formats ar
 import safetensors.torch  # noqa: E402
 
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models import tensor_files  # noqa: E402
+from knnprompt_jax.models.weights import tensor_files  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 WEIGHTS = {"safetensors": "model.safetensors", "torch": "pytorch_model.bin", "flax": "flax_model.msgpack"}

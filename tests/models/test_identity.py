@@ -7,7 +7,7 @@ import time
 import pytest
 
 from knnprompt_jax import errors, shipped
-from knnprompt_jax.models import tensor_files
+from knnprompt_jax.models.weights import tensor_files
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import lm
-from knnprompt_jax.models import checkpoints, layers
+from knnprompt_jax.models import layers
+from knnprompt_jax.models.weights import checkpoints
 from tests.parallel import small
 
 

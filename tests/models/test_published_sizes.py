@@ -7,7 +7,8 @@ import pathlib
 import pytest
 from flax import nnx
 
-from knnprompt_jax.models import conversion, registry
+from knnprompt_jax.models import registry
+from knnprompt_jax.models.weights import conversion
 
 PARAMETERS = json.loads(pathlib.Path(__file__).with_name("published_parameters.json").read_text(encoding="utf-8"))
 PUBLISHED = registry.PUBLISHED_CONFIGS

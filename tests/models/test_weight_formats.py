@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="weights in the published formats ar
 from flax import serialization  # noqa: E402
 
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models import checkpoints, msgpack_index, tensor_files  # noqa: E402
+from knnprompt_jax.models.weights import checkpoints, msgpack_index, tensor_files  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 SHAPES = ["gpt2", "gpt2-untied", "opt", "opt-350m", "opt-untied"]

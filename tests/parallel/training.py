@@ -5,7 +5,8 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax.methods import fine_tuning
-from knnprompt_jax.models import bert, registry
+from knnprompt_jax.models import registry
+from knnprompt_jax.models.families import bert
 from knnprompt_jax.settings import methods
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Callable
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config
+from knnprompt_jax.models import hf_config
+from knnprompt_jax.models.weights import conversion
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """GPT-2: LayerNorm, learned positions, a plain MLP."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers
-from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, names
+from knnprompt_jax.models.weights import conversion
+from knnprompt_jax.models.weights.conversion import NameRule
 
 
 def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:

@@ -1,9 +1,10 @@
 """GPT-NeoX and Pythia: attention and MLP side by side, LayerNorm, rotary positions on a quarter of the head, biases."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers
-from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, names, rope
+from knnprompt_jax.models.weights import conversion
+from knnprompt_jax.models.weights.conversion import NameRule
 
 
 def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:

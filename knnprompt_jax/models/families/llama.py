@@ -6,9 +6,10 @@
 from typing import Any
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers
-from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, names, rope
+from knnprompt_jax.models.weights import conversion
+from knnprompt_jax.models.weights.conversion import NameRule
 
 # Tables of frequencies, and the context in tokens that they support.
 Rope = tuple[tuple[config_lib.Frequencies, ...], int]

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from knnprompt_jax.models import conversion
-from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models.weights import conversion
+from knnprompt_jax.models.weights.conversion import NameRule
 
 HEAD = NameRule("lm_head.weight", "head_rows", "v e -> v e", prefixed=False)
 

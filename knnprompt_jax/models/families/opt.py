@@ -1,9 +1,10 @@
 """OPT: learned positions that start at row 2, ReLU; OPT-350m normalises after each part and has narrower embeddings."""
 
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers
-from knnprompt_jax.models.conversion import NameRule
+from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, names
+from knnprompt_jax.models.weights import conversion
+from knnprompt_jax.models.weights.conversion import NameRule
 
 # Rows of the position table before position 0; a padding row and its successor in the original code.
 POSITION_OFFSET = 2

@@ -2,8 +2,8 @@
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.conversion import NameRule
 from knnprompt_jax.models.families import Family, llama, names, rope
+from knnprompt_jax.models.weights.conversion import NameRule
 
 
 def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:

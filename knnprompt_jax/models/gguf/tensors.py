@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.models import tensor_files
 from knnprompt_jax.models.gguf import header as gguf_header
+from knnprompt_jax.models.weights import tensor_files
 
 # Factors of rotary frequencies, which are part of the config.
 _ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")

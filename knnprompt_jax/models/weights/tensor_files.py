@@ -26,7 +26,7 @@ import numpy as np
 import safetensors
 
 from knnprompt_jax import errors, files
-from knnprompt_jax.models import msgpack_index
+from knnprompt_jax.models.weights import msgpack_index
 
 # In the order of preference; the sharded form is `<file>.index.json`.
 FORMATS = ("model.safetensors", "flax_model.msgpack", "pytorch_model.bin")

@@ -17,8 +17,9 @@ from jax.experimental.layout import Format
 from knnprompt_jax import errors
 from knnprompt_jax import files as files_lib
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import conversion, hf_config, layers, registry, tensor_files
+from knnprompt_jax.models import hf_config, layers, registry
 from knnprompt_jax.models.gguf import tensors as gguf_tensors
+from knnprompt_jax.models.weights import conversion, tensor_files
 
 Source = tuple[conversion.Piece, tensor_files.Tensor]
 # From the path of a weight ("blocks.mlp.up_kernel") to its sharding.

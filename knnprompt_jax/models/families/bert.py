@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from knnprompt_jax.models import attention, conversion, hf_config, layers
+from knnprompt_jax.models import attention, hf_config, layers
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models.conversion import NameRule
 from knnprompt_jax.models.families import Family, names
+from knnprompt_jax.models.weights import conversion
+from knnprompt_jax.models.weights.conversion import NameRule
 
 Array = jax.Array
 

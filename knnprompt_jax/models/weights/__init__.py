@@ -1,0 +1,1 @@
+"""Weight files: their tensors, and where each belongs in the arrays of a model."""
