@@ -84,7 +84,8 @@ class LanguageModel:
           UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
             mismatched weight files.
         """
-        config_lib.dtype_of(dtype)
+        if dtype not in config_lib.DTYPES:
+            raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
         config, path = registry.describe(str(name_or_path), revision)
         tokenizer, fingerprint = tokenizers.load(path, vocab_size=config.vocab_size), tensor_files.fingerprint(path)
         name = str(name_or_path)
@@ -104,8 +105,8 @@ class LanguageModel:
         deterministic: bool = False,
     ) -> "LanguageModel":
         """Load the weights of a model whose configuration, tokenizer and fingerprint are known."""
-        jax_dtype, mesh = config_lib.dtype_of(dtype), parallel.make_mesh(1, 1) if mesh is None else mesh
-        model = checkpoints.load(path, config, jax_dtype, sharding.placement(config, mesh))
+        mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
+        model = checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
         return cls(model, tokenizer, name, fingerprint, step_tokens, mesh, deterministic)
 
     def __reduce__(self) -> Any:

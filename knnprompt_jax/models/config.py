@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from knnprompt_jax import errors
-
 # The dtype of weights and activations: float32 is the reference, bfloat16 is for accelerators. With int8 the kernels of the blocks
 # are int8 with a scale per output channel, and everything else is bfloat16.
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "int8": jnp.int8}
@@ -22,13 +20,6 @@ DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "int8": jnp.int8}
 # and residual.
 BEFORE, BEFORE_BOTH, OUTPUT, AFTER = ("before", "before_both", "output", "after")
 Array = jax.Array
-
-
-def dtype_of(name: str) -> jnp.dtype:
-    """Return the dtype called `name`. Raises UserError for a name that is not in `DTYPES`."""
-    if name not in DTYPES:
-        raise errors.UserError(f"dtype={name!r}: choose from {', '.join(DTYPES)}")
-    return DTYPES[name]
 
 
 def activations(dtype: jnp.dtype) -> jnp.dtype:

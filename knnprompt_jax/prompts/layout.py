@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from knnprompt_jax import errors
-from knnprompt_jax.settings.classifiers import LABEL_TOKENS, TRUNCATIONS
 from knnprompt_jax.tasks.task import Example, Task
 
 Tokenize = Callable[[list[str]], list[list[int]]]
@@ -90,12 +89,8 @@ def lay_out(
         published; "error" refuses them; "drop" drops demonstrations, first ones first, until the longest prompt fits.
 
     Raises:
-      UserError: the truncation is unknown, a prompt is too long under "error", or a query alone is too long under "drop".
+      UserError: a prompt is too long under "error", or a query alone is too long under "drop".
     """
-    if truncation not in TRUNCATIONS:
-        raise errors.UserError(f"truncation={truncation!r}: choose from {', '.join(TRUNCATIONS)}")
-    if context < 1:
-        raise errors.UserError(f"context={context}: at least 1 token is needed")
     if not queries:
         return Prompts(groups=(), num_prompts=0)
     texts = [task.render(query) for query in queries]
@@ -163,10 +158,8 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
     released code, or the first, as in its text.
 
     Raises:
-      UserError: `which` is unknown, or two classes would have the same token.
+      UserError: two classes would have the same token.
     """
-    if which not in LABEL_TOKENS:
-        raise errors.UserError(f"label_token={which!r}: choose from {', '.join(LABEL_TOKENS)}")
     special = len(tokenize([""])[0])
     place = -1 if which == "last" else special
     ids = [tokens[place] for tokens in tokenize([f" {word}" for word in task.label_words])]
