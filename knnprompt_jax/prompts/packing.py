@@ -69,24 +69,14 @@ class PackedPrompts:
         """The number of packed tokens; shared tokens count once, padding does not count."""
         return int(self.lengths_T.sum())
 
-    @property
-    def fill(self) -> float:
-        """The share of packed slots that hold a token."""
-        return self.num_tokens / max(1, self.tokens_TBS.size)
-
 
 def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
     """Return one shape for all groups, with at most `step_tokens` tokens per step or a single row.
 
     Among the numbers of steps up to a third above the minimum, it takes the one that leaves the fewest rows empty.
-
-    Raises:
-      ValueError: there is nothing to pack.
     """
-    lengths = [len(suffix) for group in groups for suffix in group.suffixes]
-    if not lengths:
-        raise ValueError("no prompts to pack")
-    width = max(ROW_WIDTH, round_up(max(lengths), 64))
+    longest = max(len(suffix) for group in groups for suffix in group.suffixes)
+    width = max(ROW_WIDTH, round_up(longest, 64))
     packed = [_rows(group, width) for group in groups]
     most = math.ceil(max(len(rows) for rows in packed) / shards)
     fewest = math.ceil(most / max(1, step_tokens // width))
