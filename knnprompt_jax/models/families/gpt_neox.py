@@ -1,5 +1,7 @@
 """GPT-NeoX and Pythia: attention and MLP side by side, LayerNorm, rotary positions on a quarter of the head, biases."""
 
+from typing import Any
+
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
 from knnprompt_jax.models.families import Family, names, rope
@@ -7,15 +9,23 @@ from knnprompt_jax.models.weights import conversion
 from knnprompt_jax.models.weights.conversion import NameRule
 
 
-def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+def config_from_hf(
+    hf: hf_config.Fields, family: str, parameters: rope.Parameters, activation: str, **different: Any
+) -> config_lib.DecoderConfig:
+    """Return a decoder with LayerNorm, biases and partly turned heads, as GPT-NeoX and Phi have.
+
+    Args:
+        hf: the config.json. Its sizes are required.
+        family: the family's name.
+        parameters: the result of `rope.parameters`.
+        activation: the default of `hidden_act`.
+        different: fields of the result that differ from a plain decoder's.
+    """
     width = hf.size("hidden_size")
     heads = hf.divisor("num_attention_heads", width)
-    parameters = rope.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
     table, context = rope.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
-    bias = hf.switch("attention_bias", True)
-    hf.value("is_decoder")  # Every model is a decoder, whatever this says.
     return config_lib.DecoderConfig.with_equal_heads(
-        family="gpt_neox",
+        family=family,
         vocab_size=hf.size("vocab_size"),
         width=width,
         num_layers=hf.size("num_hidden_layers"),
@@ -24,13 +34,19 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
         num_positions=context,
         position_table=False,
         rotary=(table,),
-        activation=hf.choice("hidden_act", "gelu", layers.ACTIVATIONS),
-        parallel_residual=hf.switch("use_parallel_residual", True),
+        activation=hf.choice("hidden_act", activation, layers.ACTIVATIONS),
         norm_epsilon=hf.number("layer_norm_eps", 1e-5),
-        qkv_bias=bias,
-        out_bias=bias,
         tied_head=hf.switch("tie_word_embeddings", False),
+        **different,
     )
+
+
+def _gpt_neox(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    hf.value("is_decoder")  # Every model is a decoder, whatever this says.
+    parameters = rope.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
+    biases = dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", True))
+    is_parallel = hf.switch("use_parallel_residual", True)
+    return config_from_hf(hf, "gpt_neox", parameters, "gelu", parallel_residual=is_parallel, **biases)
 
 
 _LAYER = "layers.{layer}."
@@ -51,4 +67,4 @@ _TABLE = conversion.NameTable(
         NameRule("embed_out.weight", "head_rows", "v e -> v e", prefixed=False),
     ),
 )
-FAMILIES = (Family("gpt_neox", "GPTNeoXForCausalLM", _config_from_hf, _TABLE),)
+FAMILIES = (Family("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox, _TABLE),)

@@ -1,35 +1,23 @@
 """Phi-1, 1.5 and 2: one LayerNorm for attention and MLP side by side, partly turned heads, a bias on the head."""
 
+from typing import Any
+
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, llama, names, rope
+from knnprompt_jax.models import hf_config
+from knnprompt_jax.models.families import Family, gpt_neox, llama, names, rope
 from knnprompt_jax.models.weights.conversion import NameRule
 
 
 def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
-    width = hf.size("hidden_size")
-    heads = hf.divisor("num_attention_heads", width)
-    parameters = rope.parameters(hf, 1e4, 0.5)
-    table, context = rope.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     hf.require("qk_layernorm", False)
-    return config_lib.DecoderConfig.with_equal_heads(
-        family="phi",
-        vocab_size=hf.size("vocab_size"),
-        width=width,
-        num_layers=hf.size("num_hidden_layers"),
-        num_heads=heads,
-        num_kv_heads=hf.divisor("num_key_value_heads", heads, heads),
-        mlp_width=hf.size("intermediate_size"),
-        num_positions=context,
-        position_table=False,
-        rotary=(table,),
-        activation=hf.choice("hidden_act", "gelu_new", layers.ACTIVATIONS),
-        parallel_residual=True,
-        norm_places=(config_lib.BEFORE_BOTH,),
-        norm_epsilon=hf.number("layer_norm_eps", 1e-5),
-        head_bias=True,
-        tied_head=hf.switch("tie_word_embeddings", False),
-    )
+    heads = hf.size("num_attention_heads")
+    different: dict[str, Any] = {
+        "num_kv_heads": hf.divisor("num_key_value_heads", heads, heads),
+        "norm_places": (config_lib.BEFORE_BOTH,),
+        "parallel_residual": True,
+        "head_bias": True,
+    }
+    return gpt_neox.config_from_hf(hf, "phi", rope.parameters(hf, 1e4, 0.5), "gelu_new", **different)
 
 
 _LAYER, _SELF = llama.LAYER, llama.SELF
