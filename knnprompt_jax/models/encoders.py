@@ -61,8 +61,8 @@ class SentenceEncoder:
             return vectors_ND
         tokens = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
         lengths_N = np.array([len(sequence) for sequence in tokens])
-        rows_of_longest = max(1, self._batch_tokens // self.max_length)
-        for batch, rows, width in packing.batches(lengths_N, rows_of_longest, self.max_length):
+        num_longest = max(1, self._batch_tokens // self.max_length)
+        for batch, rows, width in packing.batches(lengths_N, num_longest, self.max_length):
             padded = packing.pad([tokens[index] for index in batch], rows, width)
             vectors_ND[batch] = _pooled(self._graph, self.pooling, self._params, *padded)[: len(batch)]
         return vectors_ND

@@ -86,8 +86,8 @@ def shardings(config: config_lib.DecoderConfig, mesh: AnyMesh) -> Callable[[str]
     mesh_axes = {"heads": split, "kv_heads": kv_heads, "mlp": split, "vocabulary": vocabulary, None: None}
 
     def sharding_of(path: str) -> NamedSharding:
-        is_one = path.endswith(("out_kernel_scale", "down_kernel_scale"))  # Along the axis that is split.
-        axes = () if is_one else _WEIGHT_AXES.get(path.removesuffix("_scale"), ())
+        is_unsplit = path.endswith(("out_kernel_scale", "down_kernel_scale"))  # Size 1 along that axis.
+        axes = () if is_unsplit else _WEIGHT_AXES.get(path.removesuffix("_scale"), ())
         return NamedSharding(mesh, P(*(mesh_axes[axis] for axis in axes)))
 
     return sharding_of
