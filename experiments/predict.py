@@ -1,6 +1,7 @@
-"""Labels the rows of a file with a saved classifier.
+"""Labels the rows of a file, or one text, with a saved classifier.
 
 python experiments/predict.py --store=my_classifier --input=rows.csv --output=labels.jsonl
+python experiments/predict.py --store=my_classifier --text="I was charged twice" --probabilities
 cat lines.txt | python experiments/predict.py --store=my_classifier --input=- --format=txt --output=- | head
 
 Rerun the same command to resume after an interruption.
@@ -21,7 +22,7 @@ def main() -> None:
     done = job.run(FLAGS.value)
     stream = sys.stderr if FLAGS.value.output == commands.STANDARD else sys.stdout
     earlier = f" after {done.earlier} earlier" if done.earlier else ""
-    if parallel.is_main():
+    if parallel.is_main() and not FLAGS.value.text:
         print(f"{done.rows} rows{earlier}, {done.rows / max(1e-9, done.seconds):.1f} rows/s", file=stream)
 
 

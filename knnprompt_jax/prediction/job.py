@@ -63,7 +63,10 @@ def _opened(
 ) -> Iterator[tuple[Iterable[rows.Row], outputs.Output]]:
     """Lock the output and read the first row; yield the remaining rows and the output."""
     encoding = settings.source(saved.content.source)["encoding"]
-    read = functools.partial(rows.read, saved.content.task, settings.input, settings.format, encoding, settings.on_bad)
+    task = saved.content.task
+    read = functools.partial(rows.read, task, settings.input, settings.format, encoding, settings.on_bad)
+    if settings.text:
+        read = functools.partial(iter, [Example(rows.of_text(task, settings.text), label="", row=0)])
     plan = {"store": saved.digest, "output_format": settings.kind}
     plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:

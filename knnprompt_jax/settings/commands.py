@@ -18,11 +18,13 @@ STANDARD = "-"  # Standard input or output.
 INPUT_KINDS, OUTPUT_KINDS = ("csv", "tsv", "jsonl", "txt", "parquet"), ("jsonl", "csv")
 IDS = "ids"
 SUGGESTIONS = "suggestions.csv"
+TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _CHANGES = ("append", "relabel", "remove_ids")
 _OF_CHANGES = (
     *("store", *_CHANGES, "label_column", "encoding", "on_bad"),
     *("model", "revision", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
 )
+_WITH_TEXT = ("text", "store", "mesh_model", "output", "output_format", "probabilities", "abstain")
 _OF_ROWS = ("task", "train_file", "demo_shots", "seed")  # Options of tune that a saved classifier replaces.
 
 
@@ -153,8 +155,9 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
 class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     """The rows to label, and the output."""
 
-    input: str = options.option("", "File of rows, or - for standard input.", needed=True)
-    output: str = options.option("", "File to write, or - for standard output.", needed=True)
+    input: str = options.option("", "File of rows, or - for standard input.")
+    output: str = options.option(STANDARD, "File to write, or - for standard output.", needed=True)
+    text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
     format: str = options.option("", f"Format of the input, by default its name's ending: {', '.join(INPUT_KINDS)}.")
     output_format: str = options.option(
         "", f"Format of the output, by default its name's ending: {', '.join(OUTPUT_KINDS)}."
@@ -174,6 +177,13 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if bool(self.input) == bool(self.text):
+            raise errors.UserError("--input, --text: give a file of rows or one text")
+        if self.text:
+            for field in dataclasses.fields(self):
+                default = DistributedOptions() if field.name == "distributed" else field.default
+                if field.name not in _WITH_TEXT and getattr(self, field.name) != default:
+                    raise errors.UserError(f"--{field.name}: has no effect with --text; leave it out")
         if self.input != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
             raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
         if self.output != STANDARD:
@@ -214,6 +224,4 @@ class LookSettings(shared.SavedOptions):
 class ExplanationSettings(shared.SavedOptions):
     """The classifier and the text."""
 
-    text: str = options.option(
-        "", "The text, or a JSON object with the fields if the classifier has several.", needed=True
-    )
+    text: str = options.option("", f"The text to explain. {TEXT_HELP}", needed=True)

@@ -112,7 +112,7 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
             "--keep=id,team: the input has no column 'team'; choose from ids, all, none, id, sentence",
         ),
         ({"on_bad": "ignore"}, "on_bad='ignore': choose from stop, skip"),
-        ({"output": ""}, "output is required"),
+        ({"output": ""}, "output='': give a value"),
         ({"output": tmp_path / "nowhere.csv"}, "is a link to missing, which does not exist"),
         ({"output": table}, "it is the input, which would be lost"),
         ({"output": table.with_suffix(".jsonl")}, "exists already"),
@@ -125,6 +125,22 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
         assert message in failure(
             lambda given=given: job.run(commands.PredictionSettings(**{k: str(v) for k, v in given.items()}))
         )
+
+
+@pytest.mark.usefixtures("loaded")
+def test_one_text(classifier, rows, store, capfdbinary):
+    text = rows[3]["sentence"]
+    job.run(commands.PredictionSettings(store=str(store), text=text, probabilities=True))
+    record = json.loads(capfdbinary.readouterr().out)
+    wanted = classifier.answer([text])
+    assert [record["label"]] == wanted.labels.tolist()
+    assert list(record["probabilities"].values()) == pytest.approx(wanted.probabilities[0].tolist(), abs=1e-6)
+    for options, message in [
+        ({}, "--input, --text: give a file of rows or one text"),
+        ({"text": text, "input": "rows.csv"}, "--input, --text: give a file of rows or one text"),
+        ({"text": text, "on_bad": "skip"}, "--on_bad: has no effect with --text; leave it out"),
+    ]:
+        assert failure(lambda options=options: commands.PredictionSettings(store=str(store), **options)) == message
 
 
 @pytest.mark.long
