@@ -5,6 +5,7 @@ import contextlib
 import csv
 import functools
 import io
+import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterator
@@ -67,10 +68,17 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
     """Yield rows below a header; skip blank lines. A quoted cell may hold newlines; a row's place is its first line.
 
+    Semicolons or tabs separate the cells if the header has them and no comma: spreadsheets of many countries write such files.
+
     Raises:
       UserError: the header is missing, malformed, or names a column twice.
     """
-    reader = csv.reader(_lines(file, name), delimiter=delimiter, strict=True)
+    lines, head = _lines(file, name), [""]
+    while not head[-1].strip() and (line := next(lines, "")):
+        head.append(line)
+    if delimiter not in head[-1]:
+        delimiter = next((mark for mark in ";\t" if mark in head[-1]), delimiter)
+    reader = csv.reader(itertools.chain(head[1:], lines), delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
         place = f"{name}:{reader.line_num + 1}"
@@ -168,7 +176,7 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
         except UnicodeDecodeError as whole:
             line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
             byte = f"byte {whole.start} is 0x{content[whole.start]:02x}: "
-    return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}"
+    return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; name the encoding with --encoding="
 
 
 def _parquet(path: Traversable) -> Iterator[Row]:

@@ -83,8 +83,10 @@ def load_table(
     path: str, fields: Sequence[str] = (), empty: str = ALLOW, *, label_column: str = "label", **options: Any
 ) -> tuple[Task, list[Example]]:
     """Return the task inferred from a table, like `Task.infer`, and its rows; `options` are those of `load_rows`."""
-    parsed = formats.parse(pathlib.Path(path), options.get("encoding", "utf-8"))
-    texts = [{**row, label_column: 0} for _, row in parsed if isinstance(row, dict)]
+    parsed = [row for _, row in formats.parse(pathlib.Path(path), options.get("encoding", "utf-8"))]
+    texts = [{**row, label_column: 0} for row in parsed if isinstance(row, dict)]
+    if not texts:
+        raise next(iter(parsed), errors.UserError(f"{path}: no rows"))
     try:
         draft = Task.infer(texts, label=label_column, fields=fields or None, empty=empty)
     except errors.UserError as error:

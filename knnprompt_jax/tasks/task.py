@@ -91,7 +91,7 @@ class Task:
                 raise self._error(f"{attribute} holds {repeated[0]!r} more than once")
         if awkward := [field for field in self.fields if field.isdecimal() or set(field) & set(".[]{}!:")]:
             raise self._error(
-                f"a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not a number alone"
+                f"a template cannot name the field {awkward[0]!r}: no . [ ] {{ }} ! : and not a number alone; rename it"
             )
         if len(self.labels) != len(self.label_words):
             raise self._error(f"{len(self.labels)} labels but {len(self.label_words)} label words")

@@ -51,7 +51,11 @@ def test_cells_are_those_of_pandas(tmp_path, name, delimiter, encoding, end):
 @pytest.mark.parametrize(
     ("content", "encoding", "message"),
     [
-        (b"text,label\na,x\ncaf\xe9,x\n", "utf-8", "csv:3: not UTF-8: byte 18 is 0xe9: invalid continuation byte"),
+        (
+            b"text,label\na,x\ncaf\xe9,x\n",
+            "utf-8",
+            "csv:3: not UTF-8: byte 18 is 0xe9: invalid continuation byte; name",
+        ),
         (b"text,label\r\n" + b"\xc3\xa9" * 2**20 + b",x\r\n\xff,x", "utf-8", "csv:3: not UTF-8: byte 2097168 is 0xff"),
         (b"text,label\n", "utf-16", "csv:1: not UTF-16"),
         (b"text,label\n", "klingon", "encoding='klingon': unknown; choose utf-8"),
@@ -61,6 +65,13 @@ def test_bytes_that_are_no_text_are_refused_with_line_and_byte(tmp_path, content
     path = tmp_path / "rows.csv"
     path.write_bytes(content)
     assert message in refusal(path, encoding)
+
+
+@pytest.mark.parametrize(("delimiter", "name"), [(";", "rows.csv"), ("\t", "rows.csv"), (";", "rows.tsv")])
+def test_other_separators_are_seen_in_the_header(tmp_path, delimiter, name):
+    path = tmp_path / name
+    path.write_text('\n"text"|label\n"well, yes|\nno"|x\n'.replace("|", delimiter))
+    assert list(formats.read(path)) == [(f"{path}:3", {"text": f"well, yes{delimiter}\nno", "label": "x"})]
 
 
 def test_places_are_the_first_lines_of_rows(tmp_path):

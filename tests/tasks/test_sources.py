@@ -163,3 +163,13 @@ def test_restored_rows_are_the_published_file(shared, name, blob):
 def test_every_published_evaluation_row_loads(shared, name):
     examples = sources.load_rows(catalogue.get(name), "dev_subsample", data_dir=str(shared / "data"))
     assert len(examples) == (56 if name == "cb" else 256)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "rows.csv: no rows"), ("a|b, c\n", "rows.csv:2: the number of cells differs from the h")],
+)
+def test_a_table_without_usable_rows_says_why(tmp_path, content, message):
+    (tmp_path / "rows.csv").write_text("text|label\n" + content)
+    with pytest.raises(errors.UserError, match=message):
+        sources.load_table(str(tmp_path / "rows.csv"))
