@@ -44,8 +44,9 @@ def run(settings: commands.FitSettings) -> Result:
     if settings.is_change:
         return Result(*changing.run(settings, folder))
     shared.check_outside(pathlib.Path(settings.store), may_replace=True)
+    task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
     settings, mesh, model = inputs.prepare(settings)
-    classifier, draws, num_rows, note = _draw(settings, model)
+    classifier, draws, num_rows, note = _draw(settings, model, task, train)
     contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
     with saving.lock(folder):
         saved = _finished(settings, model, folder, contents)
@@ -74,10 +75,9 @@ def run(settings: commands.FitSettings) -> Result:
 
 
 def _draw(
-    settings: commands.FitSettings, model: inputs.Model
+    settings: commands.FitSettings, model: inputs.Model, task: Task, train: list[Example]
 ) -> tuple[Any, dict[int, trials.Draw], int, tuple[str, ...]]:
     """Return the unfitted classifier, a draw for each candidate number of demonstrations, the number of train rows, and remarks."""
-    task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
     rows = inputs.Rows(task, defects.drop(train, ()) if settings.drop_duplicates else train, ())
     _warn(train, rows.train)
     shots, seed = settings.shots or None, commands.SEED if settings.seed is None else settings.seed
