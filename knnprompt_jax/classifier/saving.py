@@ -284,9 +284,17 @@ def read(folder: pathlib.Path) -> Saved:
 
 
 def recover(folder: pathlib.Path) -> bool:
-    """Restore a folder that a dying process left behind, which the caller has locked; return whether it exists."""
+    """Restore a folder that a dying process left behind, which the caller has locked; return whether it has any files.
+
+    Raises:
+      UserError: the folder has other files than a classifier's, which must not be replaced.
+    """
     parallel.call_in_main(functools.partial(files.recover, folder))
-    return folder.exists()
+    if not folder.exists() or folder.is_dir() and not any(folder.iterdir()):
+        return False
+    if not any((folder / name).exists() for name in (MANIFEST, CLASSIFIER)):
+        raise errors.UserError(f"{folder}: exists and is not a saved classifier; choose another folder")
+    return True
 
 
 def absolute(folder: pathlib.Path) -> pathlib.Path:

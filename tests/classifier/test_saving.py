@@ -158,6 +158,19 @@ def test_a_folder_that_is_being_replaced_is_left_to_its_writer(folder):
     assert [path.name for path in folder.parent.iterdir()] == ["saved"]
 
 
+def test_only_classifiers_and_empty_folders_are_replaced(fitted, tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    fitted.save(work)
+    (tmp_path / "notes").mkdir()
+    for file in (tmp_path / "notes" / "a.txt", tmp_path / "train.csv"):
+        file.write_text("mine")
+        with pytest.raises(kp.UserError, match="exists and is not a saved classifier; choose another folder"):
+            fitted.save(file.parent if file.parent != tmp_path else file, overwrite=True)
+        assert file.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "train.csv", "work"]
+
+
 @pytest.mark.parametrize("bytes_allowed", [100, 2000, 20_000])
 def test_a_system_that_refuses_to_write_is_told_and_leaves_the_old(fitted, folder, bytes_allowed):
     """Files may not grow beyond a limit: at that of JSON, that of the manifest, that of the arrays."""
