@@ -108,12 +108,15 @@ def _relabel(classifier: Any, corrected: Corrections) -> list[str]:
 
 
 def _new_rows(settings: commands.FitSettings, saved: saving.Saved) -> list[Example]:
-    """Return the rows to append, also of new labels; log rows that contradict a row of the classifier."""
+    """Return the rows to append, also of new labels; log rows that contradict a row of the classifier, and new labels like others."""
     if not settings.append:
         return []
     task, path, source = saved.content.task, settings.append, settings.source(saved.content.source)
     rows = sources.load_rows(task, "train", path=path, new_labels=True, on_bad=settings.on_bad, **source)
     task.with_labels(row.label for row in rows)  # Raises on a label that is the word of another.
+    if not task.classes.keys() >= {row.label for row in rows}:
+        for warning in defects.alike(row.label for row in (*saved.content.anchors, *rows)):
+            logging.warning(warning)
     matches = defects.matches(rows, (*saved.content.demonstrations, *saved.content.anchors))
     if found := [(row.source, row.label, known.row, known.label) for row, known in matches if row.label != known.label]:
         message = (

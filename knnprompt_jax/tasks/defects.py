@@ -39,17 +39,23 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
 
 def of_labels(rows: Sequence[Example]) -> Iterator[str]:
     """Yield warnings about the labels of train rows: a single class, classes with one row, labels that are probably the same."""
-    counts, same = collections.Counter(row.label for row in rows), collections.defaultdict(list)
+    counts = collections.Counter(row.label for row in rows)
     if len(counts) == 1:
         yield f"all train rows have the label {rows[0].label!r}: every prediction will be"
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
         yield f"labels with a single train row: {listed(single)}"
+    yield from alike(row.label for row in rows)
+
+
+def alike(labels: Iterable[str]) -> Iterator[str]:
+    """Yield warnings about labels that are probably the same."""
+    counts, same = collections.Counter(labels), collections.defaultdict(list)
     for label in counts:
         same[_plain_label(label)].append(label)
-    for labels in same.values():
-        if len(labels) > 1:
-            alike = ", ".join(f"{label!r} ({counts[label]} rows)" for label in labels)
-            yield f"labels that differ only in case, spaces, number format or Unicode form are different classes: {alike}"
+    for names in same.values():
+        if len(names) > 1:
+            counted = ", ".join(f"{name!r} ({counts[name]} rows)" for name in names)
+            yield f"labels that differ only in case, spaces, number format or Unicode form are different classes: {counted}"
 
 
 def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Example, Example]]:

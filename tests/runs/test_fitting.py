@@ -141,7 +141,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
     ]
     (tmp_path / "train.csv").write_text("".join(lines), encoding="latin-1")
     (tmp_path / "test.csv").write_text("".join(lines[:4]), encoding="latin-1")
-    (tmp_path / "more.csv").write_text(f"team,title,body,priority\nnew,{texts[1]},,low\n", encoding="latin-1")
+    (tmp_path / "more.csv").write_text(f"team,title,body,priority\nPAY,{texts[1]},,low\n", encoding="latin-1")
     fixed = {"rule": "knn", "k": 1, "demo_shots": 0, "text_columns": ("title", "body", "priority")}
     text = fitting.summarize(fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed)))
     assert "columns in the prompt: title, body, priority (distinct values: 1); left out: ticket_id; --text_colu" in text
@@ -154,7 +154,8 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
         "train.csv: 1 of 13 rows are left out, the first: ",
         "different classes: 'pay' (6 rows), 'Pay ' (6 rows)",
         "3 of 3 rows have the text of a row of the classifier, which flatters it; the first: test.csv:2",
-        "1 of 1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'new', row 1 is 'Pay '",
+        "1 of 1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'PAY', row 1 is 'Pay '",
+        "different classes: 'Pay ' (6 rows), 'pay' (6 rows), 'PAY' (1 rows)",
         "reading latin-1, as the train file was",
     ):
         assert message in caplog.text
