@@ -83,6 +83,8 @@ def load_table(
     path: str, fields: Sequence[str] = (), empty: str = ALLOW, *, label_column: str = "label", **options: Any
 ) -> tuple[Task, list[Example]]:
     """Return the task inferred from a table, like `Task.infer`, and its rows; `options` are those of `load_rows`."""
+    if label_column in fields:
+        raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
     parsed = [row for _, row in formats.parse(pathlib.Path(path), options.get("encoding", "utf-8"))]
     texts = [{**row, label_column: 0} for row in parsed if isinstance(row, dict)]
     if not texts:

@@ -146,8 +146,12 @@ class Task:
             fields = [
                 column for column in fields if all(isinstance(cell, str) or is_empty(cell) for cell in cells[column])
             ]
-            texts = [column for column in fields if not is_identifier(column, cells[column])]
+            texts = [column for column in fields if not is_identifier(str(column), cells[column])]
             fields = texts or fields
+            if not fields:
+                raise errors.UserError(f"task {name!r}: no column holds texts, only {listed(rows[0])}")
+        if awkward := [field for field in fields if not isinstance(field, str)]:
+            raise errors.UserError(f"task {name!r}: column {awkward[0]!r} has no text as its name; rename it")
         if y is None:
             for index, row in enumerate(rows):
                 if label not in row:

@@ -173,3 +173,9 @@ def test_a_table_without_usable_rows_says_why(tmp_path, content, message):
     (tmp_path / "rows.csv").write_text("text|label\n" + content)
     with pytest.raises(errors.UserError, match=message):
         sources.load_table(str(tmp_path / "rows.csv"))
+
+
+def test_the_labels_are_no_text_column(tmp_path):
+    (tmp_path / "rows.csv").write_text("text,team\na,x\n")
+    with pytest.raises(errors.UserError, match="--text_columns: 'team' is the column of the labels"):
+        sources.load_table(str(tmp_path / "rows.csv"), ["text", "team"], label_column="team")
