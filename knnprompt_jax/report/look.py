@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pandas as pd
 
-from knnprompt_jax import files, parallel
+from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.classifier import base, choosing, estimator, evidence
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, page
@@ -49,8 +49,12 @@ def _expectation(choice: choosing.Choice, anchors: ClassifiedAnchors) -> str:
 
 
 def read(classifier: base.Classifier) -> ClassifiedAnchors:
-    """Return a fitted classifier's anchors and their neighbours; raise UserError if there are not more than k anchors."""
+    """Return a fitted classifier's anchors and their neighbours; raise UserError if it has a single anchor."""
     store, task, rule = classifier.store_, classifier.task, classifier.rule_
+    if len(store) < 2:
+        raise errors.UserError(
+            "a single anchor: look classifies each anchor by the others; add rows with fit --append="
+        )
     k = min(rule.k, len(store) - 1)
     states = classifier.device_states()
     most = max(k, min(_NEIGHBOURHOOD, len(store) - 1))

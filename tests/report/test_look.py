@@ -1,6 +1,7 @@
 """The page of a saved classifier's anchors."""
 
 import csv
+import types
 
 import pytest
 
@@ -70,6 +71,11 @@ def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, 
         look.run(commands.LookSettings(**paths))
     assert "\n" not in str(raised.value)
     assert sorted(store.parent.rglob("*")) == before
+
+
+def test_a_single_anchor_is_refused():
+    with pytest.raises(errors.UserError, match="a single anchor"):
+        look.read(types.SimpleNamespace(store_=["anchor"], task=None, rule_=None))
 
 
 def test_suggestions_are_read_back(classifier, tmp_path):
