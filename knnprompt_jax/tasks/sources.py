@@ -88,7 +88,8 @@ def load_table(
     parsed = [row for _, row in formats.parse(pathlib.Path(path), options.get("encoding", "utf-8"))]
     texts = [{**row, label_column: 0} for row in parsed if isinstance(row, dict)]
     if not texts:
-        raise next(iter(parsed), errors.UserError(f"{path}: no rows"))
+        problems = [row for row in parsed if isinstance(row, errors.UserError)]
+        raise [*problems, errors.UserError(f"{path}: no rows")][0]
     try:
         draft = Task.infer(texts, label=label_column, fields=fields or None, empty=empty)
     except errors.UserError as error:
