@@ -1,6 +1,5 @@
 """A small world for whole grids: a task of two classes, a tiny GPT-2 whose context holds few demonstrations."""
 
-import dataclasses
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -15,8 +14,10 @@ from tests.report.conftest import make_record, page_and_sections, page_path, res
 from tests.runs.conftest import own_cache, world  # noqa: F401
 
 _KINDS = {grid.kind for grid in grids.GRIDS.values()} - {grids.GridSettings}
-# The options of every table and figure, so that a test may turn a grid of one into a grid of another.
-Settings = dataclasses.make_dataclass("Settings", [], bases=tuple(sorted(_KINDS, key=str)), frozen=True)
+
+
+class Settings(*sorted(_KINDS, key=str)):
+    """The options of every table and figure, so that a test may turn a grid of one into a grid of another."""
 
 
 @pytest.fixture(autouse=True, scope="module")

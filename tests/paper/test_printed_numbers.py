@@ -27,12 +27,13 @@ class Shown:
         assert re.search(rf"\(paper {re.escape(expected)}[,)]", line[header.index(column)])
 
 
-@pytest.fixture(scope="module", params=["everything", "another model", "the page of the docs"])
+@pytest.fixture(scope="module", params=["everything", "another model", "the shipped records"])
 def shown(request, page_path, make_record, tmp_path_factory):
-    """The tables of a page of all experiments, of one with two records of a model that the paper does not have, and of ours."""
+    """The tables of the page of all experiments, of two records of a model that the paper lacks, and of the shipped records."""
     path = page_path
-    if request.param == "the page of the docs":
-        path = request.config.rootpath / "docs" / "paper_report" / "index.html"
+    if request.param == "the shipped records":
+        packed = request.config.rootpath / "docs" / "records" / "scale.jsonl.gz"
+        path = page.write(packed, tmp_path_factory.mktemp("shipped"))
     if request.param == "another model":
         folder = tmp_path_factory.mktemp("other")
         for experiment, m, cell in (("low_resource", 64, {"regime": "full"}), ("few_shot", 8, {"regime": "few-shot"})):
