@@ -173,7 +173,7 @@ class Scale:
     @staticmethod
     def _place(model: str, method: str, m: int, task: str) -> tuple:
         """Return the key of a place; methods that see only demonstrations have the same at every m."""
-        return model, method, 0 if results.sees(method) == "demonstrations" else m, task
+        return model, method, 0 if results.rows_used(method) == "demonstrations" else m, task
 
     def cells(self, models: Iterable[str], m: int) -> dict[str, list[int]]:
         """Return the tasks, each with its seeds, that every method of all these models has at m."""

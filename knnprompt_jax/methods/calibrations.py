@@ -204,7 +204,7 @@ def _declare(
     return method.Method(name, title, run, needs=(method.queries, *needs), **declared)
 
 
-_contextual = functools.partial(_declare, run=contextual, needs=(content_free_queries,), sees="demonstrations")
+_contextual = functools.partial(_declare, run=contextual, needs=(content_free_queries,), rows_used="demonstrations")
 METHODS = (
     _contextual(
         "contextual_calibration",
@@ -217,7 +217,7 @@ METHODS = (
         printed_as=("ContextualCalibration w/ Trainset Prior",),
     ),
     _declare("domain_context_calibration", "Domain-context calibration", domain_context, (domain_queries,)),
-    _declare("batch_calibration", "Batch Calibration", batch, sees="demonstrations"),
+    _declare("batch_calibration", "Batch Calibration", batch, rows_used="demonstrations"),
     _declare("proca", "Prototypical Calibration", prototypical, (method.anchors,), check=check_prototypical),
     _declare("linc", "LinC", linc, (method.anchors, content_free_queries)),
     _declare("supervised_calibration", "Supervised Calibration", supervised, (method.anchors,)),

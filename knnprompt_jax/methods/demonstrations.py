@@ -95,11 +95,11 @@ def prepare(problem: method.Problem, settings: methods.RetrievalOptions) -> None
         encoders.describe(settings.retriever, settings.pooling)
 
 
-def cost_selection(problem: method.Problem, reader: method.Reader, _: methods.RetrievalOptions) -> method.Cost:
+def cost_selection(problem: method.Problem, counter: method.TokenCounter, _: methods.RetrievalOptions) -> method.Cost:
     """Estimate the cost of a whole prompt per query, about as long as with the split's demonstrations."""
-    prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations)
-    num_queries, suffixes = len(problem.evaluation), reader.query_tokens(problem.task, problem.evaluation)
-    return method.Cost(num_queries, num_queries * min(reader.context, prefix + suffixes // num_queries))
+    prefix = counter.demonstration_tokens(problem.task, problem.split.demonstrations)
+    num_queries, suffixes = len(problem.evaluation), counter.query_tokens(problem.task, problem.evaluation)
+    return method.Cost(num_queries, num_queries * min(counter.context, prefix + suffixes // num_queries))
 
 
 def ensemble_sets(split: FewShotSplit) -> list[list[Example]]:
@@ -156,7 +156,9 @@ def check_ensemble(problem: method.Problem) -> None:
         raise errors.UserError("there are no anchors for a second set: choose more shots")
 
 
-def many_shot_rows(problem: method.Problem, reader: method.Reader, settings: methods.ManyShotOptions) -> list[Example]:
+def many_shot_rows(
+    problem: method.Problem, counter: method.TokenCounter, settings: methods.ManyShotOptions
+) -> list[Example]:
     """Return the demonstrations: the split's rows, shuffled with its seed, as many as leave room for the longest query.
 
     Queries that do not fit even alone are ignored.
@@ -165,9 +167,9 @@ def many_shot_rows(problem: method.Problem, reader: method.Reader, settings: met
     random.Random(problem.split.seed).shuffle(rows)
     rows = rows[: settings.most or None]
     # One token more each: a blank line can become two tokens where demonstrations are joined.
-    lengths = reader.lengths([layout.demonstration_text(problem.task, [row]) for row in rows]) + 1
-    room = reader.context - problem.num_special
-    queries = reader.lengths([problem.task.render(query) for query in problem.evaluation])
+    lengths = counter.lengths([layout.demonstration_text(problem.task, [row]) for row in rows]) + 1
+    room = counter.context - problem.num_special
+    queries = counter.lengths([problem.task.render(query) for query in problem.evaluation])
     longest = max(queries[queries <= room], default=0)
     return rows[: int(np.searchsorted(np.cumsum(lengths), room - longest, side="right"))]
 
@@ -175,16 +177,18 @@ def many_shot_rows(problem: method.Problem, reader: method.Reader, settings: met
 def run_many_shot(context: method.Context, settings: methods.ManyShotOptions) -> method.Prediction:
     """Predict by in-context learning after as many demonstrations as fit."""
     problem, model = context.problem, context.model
-    rows = many_shot_rows(problem, method.Reader(problem.lengths, model.context), settings)
+    rows = many_shot_rows(problem, method.TokenCounter(problem.lengths, model.context), settings)
     prompts = problem.lay_out(rows, model.context)
     probabilities_QC = in_context.predict_proba(context.head, context.read(prompts, "many shots"), context.label_ids)
     return method.Prediction.most_probable(probabilities_QC, f"{len(rows)} demonstrations", [prompts])
 
 
-def cost_many_shot(problem: method.Problem, reader: method.Reader, settings: methods.ManyShotOptions) -> method.Cost:
+def cost_many_shot(
+    problem: method.Problem, counter: method.TokenCounter, settings: methods.ManyShotOptions
+) -> method.Cost:
     """Estimate the cost of reading the demonstrations once, and all queries."""
-    prefix = reader.demonstration_tokens(problem.task, many_shot_rows(problem, reader, settings))
-    return method.Cost(len(problem.evaluation), prefix + reader.query_tokens(problem.task, problem.evaluation))
+    prefix = counter.demonstration_tokens(problem.task, many_shot_rows(problem, counter, settings))
+    return method.Cost(len(problem.evaluation), prefix + counter.query_tokens(problem.task, problem.evaluation))
 
 
 def random_sets(problem: method.Problem, num_prompts: int) -> Iterator[list[Example]]:
@@ -239,7 +243,7 @@ METHODS = (
         run_ensemble,
         needs=(method.queries,),
         check=check_ensemble,
-        cost=lambda problem, reader, _: reader.cost(problem, problem.split.shots // problem.split.demo_shots - 1),
+        cost=lambda problem, counter, _: counter.cost(problem, problem.split.shots // problem.split.demo_shots - 1),
         printed_as=("ICL Ensemble",),
     ),
     method.Method(
@@ -255,9 +259,9 @@ METHODS = (
         "Demonstration selection, upper bound",
         run_upper_bound,
         check=check_selection,
-        cost=lambda problem, reader, settings: reader.cost(problem, settings.num_prompts),
+        cost=lambda problem, counter, settings: counter.cost(problem, settings.num_prompts),
         by_name="it reads the evaluation rows after a thousand prompts: name the method to run it",
-        sees="draws",
+        rows_used="draws",
         printed_as=("DemonSelection (upper)",),
     ),
     # Reimers, Gurevych, EMNLP 2019; Gao, Yao, Chen, EMNLP 2021; Liu et al., "Trans-Encoder", ICLR 2022.

@@ -258,10 +258,10 @@ def run(context: method.Context, settings: methods.FineTuningOptions) -> method.
     return method.Prediction.most_probable(tuner.predict_proba(queries), note, prompts=len(queries), tokens=tokens)
 
 
-def cost(problem: method.Problem, reader: method.Reader, settings: methods.FineTuningOptions) -> method.Cost:
+def cost(problem: method.Problem, counter: method.TokenCounter, settings: methods.FineTuningOptions) -> method.Cost:
     """Estimate the cost of every query once and of the rows of all steps; a step costs about three forward passes."""
     config = settings.with_published(problem.task.name, problem.split.shots)
-    num_queries, tokens = len(problem.evaluation), reader.query_tokens(problem.task, problem.evaluation)
+    num_queries, tokens = len(problem.evaluation), counter.query_tokens(problem.task, problem.evaluation)
     return method.Cost(num_queries, tokens + 3 * config.steps * config.batch * tokens // num_queries)
 
 
@@ -271,7 +271,7 @@ _declare = functools.partial(
     prepare=prepare,
     cost=cost,
     by_name="it trains a model for each split: name the method to run it",
-    sees="train",
+    rows_used="train",
     model_name=lambda settings: settings.model,
     neutral_options=("checkpoints", "checkpoint_every"),
 )

@@ -193,11 +193,11 @@ def run_layer(context: method.Context, settings: methods.LayerOptions) -> method
     return method.Prediction.most_probable(probabilities_QC, note, [prompts])
 
 
-def cost_layer(problem: method.Problem, reader: method.Reader, settings: methods.LayerOptions) -> method.Cost:
+def cost_layer(problem: method.Problem, counter: method.TokenCounter, settings: methods.LayerOptions) -> method.Cost:
     """Estimate the cost of reading anchors and queries once more."""
     texts = list(_texts(problem))
-    prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations)
-    return method.Cost(len(texts), prefix + int(reader.lengths(texts).sum()))
+    prefix = counter.demonstration_tokens(problem.task, problem.split.demonstrations)
+    return method.Cost(len(texts), prefix + int(counter.lengths(texts).sum()))
 
 
 def _texts(problem: method.Problem) -> dict[str, Example]:

@@ -72,11 +72,11 @@ def run_whole_labels(context: method.Context, _: options.Options) -> method.Pred
     )
 
 
-def cost_whole_labels(problem: method.Problem, reader: method.Reader, _: options.Options) -> method.Cost:
+def cost_whole_labels(problem: method.Problem, counter: method.TokenCounter, _: options.Options) -> method.Cost:
     """Estimate the cost of reading all queries once more with each label of several tokens."""
     longer = sum(len(tokens) > 1 for tokens in label_tokens(problem))
-    prefix = reader.demonstration_tokens(problem.task, problem.split.demonstrations) if longer else 0
-    suffixes = reader.query_tokens(problem.task, problem.evaluation)
+    prefix = counter.demonstration_tokens(problem.task, problem.split.demonstrations) if longer else 0
+    suffixes = counter.query_tokens(problem.task, problem.evaluation)
     return method.Cost(longer * len(problem.evaluation), prefix + longer * suffixes)
 
 
@@ -87,7 +87,7 @@ METHODS = (
         run,
         needs=(method.queries,),
         check=method.label_words_differ,
-        sees="demonstrations",
+        rows_used="demonstrations",
         printed_as=("ICL", "In-Context Learning", "ICL Baseline"),
     ),
     method.Method(
@@ -97,6 +97,6 @@ METHODS = (
         needs=(method.queries,),
         check=label_tokens,
         cost=cost_whole_labels,
-        sees="demonstrations",
+        rows_used="demonstrations",
     ),
 )

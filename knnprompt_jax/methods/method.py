@@ -202,8 +202,8 @@ class Cost(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Reader:
-    """The tokenizer and the context length of a model whose weights are not loaded.
+class TokenCounter:
+    """Counts tokens for a model whose weights are not loaded.
 
     Attributes:
       lengths: maps N texts to their numbers of tokens [N], without special tokens.
@@ -264,7 +264,7 @@ class Method:
       prepare: raises UserError if it cannot run on a problem with the given options; called before weights are loaded.
       cost: estimates the cost of its own passes before weights are loaded.
       by_name: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
-      sees: its use of a split's m shots per class. "demonstrations": it reads only these, so that m is M_T; "draws":
+      rows_used: its use of a split's m shots per class. "demonstrations": it reads only these, so that m is M_T; "draws":
         each of its prompts contains M_T of them; "shots": it reads demonstrations and anchors; "train": it trains on all rows.
       own_model: whether it trains a model of its own and needs no language model.
       model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a run.
@@ -279,9 +279,9 @@ class Method:
     needs: tuple[PromptSet, ...] = ()
     check: Callable[[Problem], object] = refuse_nothing
     prepare: Callable[[Problem, Any], None] = refuse_nothing
-    cost: Callable[[Problem, Reader, Any], Cost] = lambda problem, reader, settings: Cost(0, 0)
+    cost: Callable[[Problem, TokenCounter, Any], Cost] = lambda problem, counter, settings: Cost(0, 0)
     by_name: str = ""
-    sees: str = "shots"
+    rows_used: str = "shots"
     own_model: bool = False
     model_name: Callable[[Any], str] = lambda settings: ""
     neutral_options: tuple[str, ...] = ()

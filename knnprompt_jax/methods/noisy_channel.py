@@ -206,12 +206,12 @@ def best_template(accuracy_SU: Sequence[Sequence[float]]) -> int:
     return int(np.mean(accuracy_SU, axis=0).argmax())
 
 
-def cost(problem: method.Problem, reader: method.Reader, settings: methods.NoisyChannelOptions) -> method.Cost:
+def cost(problem: method.Problem, counter: method.TokenCounter, settings: methods.NoisyChannelOptions) -> method.Cost:
     """Estimate the cost of each query with each label by each template, after each context."""
     contexts = _contexts(settings, problem)
     times = len(_templates(settings)) * problem.task.num_classes
-    prefixes = sum(min(reader.context, reader.demonstration_tokens(problem.task, rows)) for rows in contexts)
-    suffixes = reader.query_tokens(problem.task, problem.evaluation)
+    prefixes = sum(min(counter.context, counter.demonstration_tokens(problem.task, rows)) for rows in contexts)
+    suffixes = counter.query_tokens(problem.task, problem.evaluation)
     return method.Cost(times * len(contexts) * len(problem.evaluation), times * (prefixes + len(contexts) * suffixes))
 
 
@@ -232,7 +232,7 @@ def _contexts(settings: methods.NoisyChannelOptions, problem: method.Problem) ->
     return [[row] for row in rows] if settings.demonstrations == "ensembled" and rows else [rows]
 
 
-_declare = functools.partial(method.Method, run=run, cost=cost, sees="demonstrations")
+_declare = functools.partial(method.Method, run=run, cost=cost, rows_used="demonstrations")
 METHODS = (
     _declare("noisy_channel", "Noisy channel", printed_as=("Noisy Channel", "NoisyChannel")),
     _declare("noisy_channel_direct", "Noisy channel's direct"),

@@ -58,7 +58,7 @@ class GridCell:
     @property
     def reuses_icl(self) -> bool:
         """Whether all shots are demonstrations and none is left for the method, as in the paper's footnote."""
-        return self.draw.demo_shots == self.draw.shots and registry.get(self.method).sees != "demonstrations"
+        return self.draw.demo_shots == self.draw.shots and registry.get(self.method).rows_used != "demonstrations"
 
     @property
     def declared(self) -> method_lib.Method:
@@ -81,11 +81,11 @@ def regimes(
     """Yield a cell for each regime, number of shots, method and seed. `max_demo_shots` is M_T."""
     del rows
     for (regime, shots), name, seed in itertools.product(settings.regime_shots, names, settings.seeds):
-        is_few_shot, sees = regime == grids.FEW_SHOT, registry.get(name).sees
-        if sees == "demonstrations":
+        is_few_shot, rows_used = regime == grids.FEW_SHOT, registry.get(name).rows_used
+        if rows_used == "demonstrations":
             demo_shots = drawn_shots = shots if is_few_shot else max_demo_shots
         else:
-            demo_shots = 0 if sees == "train" else min(shots, 1 if is_few_shot else max_demo_shots)
+            demo_shots = 0 if rows_used == "train" else min(shots, 1 if is_few_shot else max_demo_shots)
             drawn_shots = shots
         # Beside the full regime, the few-shot regime goes no further than the context does.
         if not settings.few_shots or demo_shots <= max_demo_shots:

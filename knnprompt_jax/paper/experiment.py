@@ -18,7 +18,6 @@ from knnprompt_jax.report import accuracies, drawing, figures, names, page, publ
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import records as records_lib
-from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import grids
 from knnprompt_jax.store import distances
 
@@ -187,7 +186,8 @@ def _facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
 
 def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
-    expected = {**inputs.with_defaults(shipped).to_dict(), **run_lib.source_of(shipped)}
+    execution = inputs.read_execution(shipped)
+    expected = {**shipped.to_dict(), **dataclasses.asdict(execution), **inputs.source_of(shipped)}
     values = {**record.source, **{name: record.settings[name] for name in _COMPARED if name in record.settings}}
     if record.method in registry.METHODS:
         draw = cells_lib.Draw(record.seed, record.shots, record.demo_shots)
@@ -205,7 +205,7 @@ def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
 
 
 def _fewer_seeds(records: Iterable[Record], shipped: grids.GridSettings) -> list[str]:
-    searched_once = all(results.sees(record.method) == "draws" for record in records)
+    searched_once = all(results.rows_used(record.method) == "draws" for record in records)
     expected, ran = 1 if searched_once else len(shipped.seeds), len({record.seed for record in records})
     return [f"{ran} of {expected} seeds"] if 0 < ran < expected else []
 

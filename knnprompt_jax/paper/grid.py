@@ -14,6 +14,7 @@ from knnprompt_jax.models import registry as models
 from knnprompt_jax.paper import cells as cells_lib
 from knnprompt_jax.paper import experiments
 from knnprompt_jax.runs import engine, inputs, records
+from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import grids
 from knnprompt_jax.store import store as store_lib
@@ -27,7 +28,6 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     Raises:
       UserError: anything that cannot work, before anything runs; or a check of the records that fails.
     """
-    settings = inputs.with_defaults(settings)
     inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
     experiment = experiments.EXPERIMENTS[settings.experiment]
@@ -40,9 +40,12 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     if dry_run:
         return
     folder = pathlib.Path(settings.output) / settings.experiment
-    made, mesh = dict(planned.finished), inputs.make_mesh(settings, settings.models)
+    configs = [passed.model.config for passed in planned.all_passes if passed.reads_prompts]
+    made, mesh = dict(planned.finished), inputs.read_execution(settings).make_mesh(configs)
     write_files = functools.partial(experiment.before_writing, folder)
-    for record in engine.run(settings, planned.passes, mesh, before_writing=write_files):
+    for record in engine.run(
+        planned.passes, mesh, pathlib.Path(settings.output), settings.cache_gb, before_writing=write_files
+    ):
         made[record.file_name] = record
     for source, run in planned.copies:
         parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, made[source])))
@@ -130,18 +133,22 @@ def plan(settings: grids.GridSettings, weights: bool = True) -> Plan:
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
-def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[inputs.Model, list[run_lib.Run]]]:
+def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_lib.Model, list[run_lib.Run]]]:
     """Yield the runs of each model and task, then those of each model that a method trains."""
     rows_of_tasks = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     trained = [name for name in settings.methods if registry.get(name).own_model]
     experiment, prepared = experiments.EXPERIMENTS[settings.experiment], set()
+    execution, source = inputs.read_execution(settings), inputs.source_of(settings)
 
     @functools.cache  # Hundreds of cells share a problem.
-    def problem_of(model: inputs.Model, rows: inputs.Rows, draw: cells_lib.Draw, share: float | None) -> method.Problem:
+    def problem_of(
+        model: model_lib.Model, rows: inputs.Rows, draw: cells_lib.Draw, share: float | None
+    ) -> method.Problem:
         split, evaluation = cells_lib.split(rows, draw), cells_lib.evaluation(rows, share, draw.seed)
-        return run_lib.problem_of(settings, rows.task, split, evaluation, model)
+        how = model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap
+        return method.Problem(rows.task, split, evaluation, *how)
 
-    def runs_of(names: Sequence[str], model: inputs.Model, rows: inputs.Rows, most: int) -> Iterator[run_lib.Run]:
+    def runs_of(names: Sequence[str], model: model_lib.Model, rows: inputs.Rows, most: int) -> Iterator[run_lib.Run]:
         for cell in dict.fromkeys(experiment.cells(settings, names, rows, most)):
             problem = problem_of(model, rows, cell.draw, cell.test_share)
             declared, options = cell.declared, cell.options(settings)
@@ -150,18 +157,19 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[inputs.
                 declared.prepare(problem, options)
                 prepared.add(key)
             place = {"experiment": settings.experiment, "cell": dict(cell.axes)}
-            note = cells_lib.REUSED if cell.reuses_icl else ""
-            yield run_lib.Run.of(settings, cell.method, declared, options, problem, model, note=note, **place)
+            place |= {"note": cells_lib.REUSED if cell.reuses_icl else "", "source": source}
+            yield run_lib.Run(cell.method, declared, options, problem, model, settings.datastore, **place)
 
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:
-            model = inputs.load_model(name, settings.revision, weights=weights, context=settings.context)
+            model = model_lib.describe(name, execution, settings.revision, settings.context, weights=weights)
             for rows in rows_of_tasks:
                 yield model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))
     for name in trained:
         trained_model = getattr(settings.options, name).model
         try:
-            model = inputs.load_model(trained_model, families=tuple(models.FAMILIES), of_prompts=False, weights=weights)
+            families = tuple(models.FAMILIES)
+            model = model_lib.describe(trained_model, execution, families=families, of_prompts=False, weights=weights)
         except errors.UserError as error:
             advice = f"--options.{name}.model takes a folder; or leave {name} out of --methods"
             raise errors.UserError(f"{error}; {advice}") from None

@@ -10,6 +10,7 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, hub, registry, tokenizers
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.runs import inputs
+from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import shared
 from knnprompt_jax.settings.planning import WorkloadOptions
 from knnprompt_jax.tasks import splits
@@ -71,7 +72,7 @@ def make(settings: WorkloadOptions, subject: Subject, most: int = 0) -> Workload
             "choose another --tokenizer"
         )
     task, train = inputs.load_train(settings, settings.task, settings.train_file)
-    model = inputs.Model(
+    model = model_lib.Model(
         subject.name, subject.path or pathlib.Path(), subject.config, tokenizer, subject.config.num_positions
     )
     shots = shared.SHOTS if settings.shots is None else settings.shots or None

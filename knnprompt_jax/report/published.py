@@ -118,7 +118,7 @@ def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         scores[task] = Score(mean, None, count, f"{row['permille'][task]} ‰")
     about, m = tables()[table], row.get("m", tables()[table].get("m", _SHOTS.get(table)))
     few_shot = table == "few_shot"
-    fills_context = m == "M_T" or (not few_shot and results.sees(method) in ("demonstrations", "draws"))
+    fills_context = m == "M_T" or (not few_shot and results.rows_used(method) in ("demonstrations", "draws"))
     shared = {
         "table": table,
         "printed_as": row["method"],

@@ -42,15 +42,15 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
     rows = []
     for record in records:
         row = {"regime": FULL, **record.cell, **vars(record)}
-        fills_context = sees(record.method) in ("demonstrations", "draws") and row["regime"] != FEW_SHOT
+        fills_context = rows_used(record.method) in ("demonstrations", "draws") and row["regime"] != FEW_SHOT
         m = FILLS_CONTEXT if fills_context else record.shots
         rows.append(row | {"m": m, "accuracy": 100 * record.accuracy, "record": record})
     return pd.DataFrame(rows, columns=list(dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])))
 
 
-def sees(method: str) -> str:
-    """Return which rows a method uses (`Method.sees`); empty for an unknown method."""
-    return registry.METHODS[method].sees if method in registry.METHODS else ""
+def rows_used(method: str) -> str:
+    """Return which rows a method uses (`Method.rows_used`); empty for an unknown method."""
+    return registry.METHODS[method].rows_used if method in registry.METHODS else ""
 
 
 def groups(frame: pd.DataFrame, axes: Sequence[str]) -> dict[tuple, pd.DataFrame]:
@@ -71,7 +71,7 @@ def accuracy(frame: pd.DataFrame) -> Score:
     For a search over random prompts, the note is the number of prompts per 1,000 that equal the best.
     """
     score, tried = Score.of(frame.accuracy), frame.candidates.explode().dropna()
-    if len(tried) and sees(frame.method.iloc[0]) == "draws":
+    if len(tried) and rows_used(frame.method.iloc[0]) == "draws":
         return dataclasses.replace(score, note=f"{1000 * (tried == tried.max()).mean():.3g} ‰")
     return score
 

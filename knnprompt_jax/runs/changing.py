@@ -17,6 +17,7 @@ from knnprompt_jax import errors, files, lm, parallel, states, tables
 from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
+from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, formats, sources
 from knnprompt_jax.tasks.task import Example, is_empty, label_string, listed
 
@@ -39,18 +40,18 @@ def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.P
     """
     if not folder.parent.is_dir():
         raise errors.UserError(f"{folder}: not a saved classifier: the folder {folder.parent} does not exist")
-    saved = saving.read(folder)
-    settings, mesh, model = inputs.prepare(settings, saved, saved.store_options)
-    saved.check(model.identity(settings.dtype, settings.deterministic))
     with saving.lock(folder):
         saving.recover(folder)
         saved = saving.read(folder)
+        store_lib.check_processes(saved.store_options)
+        model, mesh = inputs.read_model(settings, saved)
+        saved.check(model.identity)
         rows = _new_rows(settings, saved)
         encoding = settings.encoding or "utf-8"  # Suggestions are UTF-8, whatever the train file was.
         corrected = read_corrections(settings.relabel, encoding, saved.content) if settings.relabel else None
         num_bytes = sum(size for size, _ in saved.manifest.files.values())
         parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
-        classifier = estimator.restore(saved, inputs.load_weights(settings, model, mesh))
+        classifier = estimator.restore(saved, model.load(mesh))
         classifier.states_cache = states.user_cache(settings.cache_gb)
         before, notes = classifier.store_, remove(classifier, settings.remove_ids)
         notes += _relabel(classifier, corrected) if corrected else []

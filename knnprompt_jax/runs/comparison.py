@@ -11,11 +11,12 @@ from absl import logging
 
 from knnprompt_jax import tables
 from knnprompt_jax.classifier import saving
+from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import engine, inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import shared
-from knnprompt_jax.tasks import splits
+from knnprompt_jax.store import store as store_lib
 
 _UNEVEN = 1.5  # Macro F1 is shown where the most common class has this many times its even share of the rows.
 
@@ -29,47 +30,35 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
       UserError: anything that cannot work, before anything is written.
     """
     inputs.join_processes(settings.distributed)
+    store_lib.check_processes(settings.datastore)
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
-    settings, mesh, model = inputs.prepare(settings, saved)
-    rows = inputs.load_rows(settings, settings.task, settings.train_file, settings.eval_file)
-    if saved:
-        identity = model.identity(settings.dtype, settings.deterministic)
-        saved.check(identity, rows.task, truncation=settings.truncation, label_token=settings.label_token)
-        drawn = [saved.split]
-    else:
-        shots = shared.SHOTS if settings.shots is None else settings.shots or None
-        demo_shots = inputs.demo_shots(settings.demo_shots, shots, rows, model)
-        seeds = dict.fromkeys(settings.seeds or shared.SEEDS)
-        drawn = [splits.draw(rows.train, rows.task, shots=shots, demo_shots=demo_shots, seed=seed) for seed in seeds]
-    runs = [run for split in drawn for run in _runs(settings, rows, model, split, saved.digest if saved else "")]
-    done = records.finished(pathlib.Path(settings.output), runs) if settings.resume else {}
+    model, mesh = inputs.read_model(settings, saved)
+    common = {"saved": saved.digest if saved else "", "source": inputs.source_of(settings)}
+    runs = []
+    for problem in inputs.read_problems(settings, model, saved):
+        for method in _select(settings.method_names, problem):
+            options = getattr(settings.options, method.name)
+            method.prepare(problem, options)
+            runs.append(run_lib.Run(method.name, method, options, problem, model, settings.datastore, **common))
+    folder = pathlib.Path(settings.output)
+    done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
     passes = run_lib.passes_of(model, missing, anchors_are_stored=bool(saved))
     load_store = functools.partial(saved.load, options=settings.datastore) if saved else None
-    for record in engine.run(settings, passes, mesh, load_store=load_store):
+    for record in engine.run(passes, mesh, folder, settings.cache_gb, load_store=load_store):
         done[record.file_name] = record
     return [done[run.file_name] for run in runs]
 
 
-def _runs(
-    settings: shared.ComparisonSettings,
-    rows: inputs.Rows,
-    model: inputs.Model,
-    split: splits.FewShotSplit,
-    saved_digest: str,
-) -> Iterator[run_lib.Run]:
-    """Yield the run of each method that applies to a split; log which methods do not."""
-    problem = run_lib.problem_of(settings, rows.task, split, rows.evaluation, model)
-    methods, left_out = registry.select(settings.method_names, problem)
+def _select(names: Sequence[str], problem: method_lib.Problem) -> list[method_lib.Method]:
+    """Return the methods that apply to a problem; log why each other does not."""
+    methods, left_out = registry.select(names, problem)
     names_by_reason = collections.defaultdict(list)
     for name, reason in left_out.items():
         names_by_reason[reason].append(name)
-    for reason, names in names_by_reason.items():
-        logging.log_first_n(logging.WARNING, "left out: %s: %s", 100, ", ".join(names), reason)
-    for declared in methods:
-        options = getattr(settings.options, declared.name)
-        declared.prepare(problem, options)
-        yield run_lib.Run.of(settings, declared.name, declared, options, problem, model, saved=saved_digest)
+    for reason, excluded in names_by_reason.items():
+        logging.log_first_n(logging.WARNING, "left out: %s: %s", 100, ", ".join(excluded), reason)
+    return methods
 
 
 def describe_comparison(done: Sequence[records.Record]) -> str:

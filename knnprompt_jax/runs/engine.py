@@ -19,9 +19,8 @@ from knnprompt_jax import files, lm, parallel, states
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs, records
+from knnprompt_jax.runs import records
 from knnprompt_jax.runs import run as run_lib
-from knnprompt_jax.settings import shared
 from knnprompt_jax.store import store as store_lib
 
 LoadStore = Callable[[lm.LanguageModel], store_lib.Store]
@@ -29,18 +28,20 @@ BeforeWriting = Callable[[records.Record, method.Context], None]
 
 
 def run(
-    settings: shared.SharedSettings,
     passes: Sequence[run_lib.Pass],
     mesh: Mesh,
+    folder: pathlib.Path,
+    cache_gb: float,
     *,
     load_store: LoadStore | None = None,
     before_writing: BeforeWriting | None = None,
 ) -> Iterator[records.Record]:
-    """Run passes model by model and yield each record as soon as it is written to the output folder.
+    """Run passes model by model and yield each record as soon as it is written to the folder.
 
     The records of an experiment are in a subfolder of its name. Prompts are laid out before weights load.
 
     Args:
+      cache_gb: GiB of the user's cache of states.
       load_store: loads the store of a saved classifier, which replaces the anchors.
       before_writing: is called with each record before it is written.
 
@@ -48,19 +49,18 @@ def run(
       UserError: prompts that cannot be laid out, a model that cannot be loaded or split over the mesh, a folder that
         cannot be written, or another process that makes the same records.
     """
-    folder = pathlib.Path(settings.output)
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
-    cache = states.user_cache(settings.cache_gb)
+    cache = states.user_cache(cache_gb)
     numbers, started, finished_work = itertools.count(1), time.monotonic(), 0.0
     total_work = sum(planned.work for planned in passes)
     for planned in passes:
         if planned.reads_prompts:
             sharding.check(planned.model.config, mesh)
-    for model, of_model in itertools.groupby(passes, lambda planned: planned.model):
+    for model, passes_of_model in itertools.groupby(passes, lambda planned: planned.model):
         loaded: lm.LanguageModel | None = None
         store: store_lib.Store | None = None
         # Passes of a task with as many demonstrations share one packing, and so their compiled programs.
-        for (_, _, reads_prompts), group in itertools.groupby(of_model, lambda planned: planned.packing_key):
+        for (_, _, reads_prompts), group in itertools.groupby(passes_of_model, lambda planned: planned.packing_key):
             planned_passes = list(group)
             laid_out = [planned.lay_out() for planned in planned_passes]
             for warning in planned_passes[0].runs[0].problem.split.warnings:
@@ -73,14 +73,14 @@ def run(
                     model.context,
                 )
             if loaded is None and reads_prompts:
-                loaded = inputs.load_weights(settings, model, mesh)
+                loaded = model.load(mesh)
                 store = load_store(loaded) if load_store else None
             titles = [f"{next(numbers)}/{len(passes)} {planned.title}" for planned in planned_passes]
             reads: Iterator[lm.States | None] = itertools.repeat(None)
             if loaded and reads_prompts:
                 reads = states.read_each(loaded, laid_out, cache, titles=titles)
             for planned, prompts, title in zip(planned_passes, laid_out, titles, strict=True):
-                with parallel.by_main(_exclusive(folder, planned)):
+                with parallel.by_main(_lock_records(folder, planned)):
                     for record, context in _records(planned, prompts, reads, loaded, store, cache):
                         if before_writing:
                             parallel.call_in_main(functools.partial(before_writing, record, context))
@@ -95,7 +95,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _exclusive(folder: pathlib.Path, planned: run_lib.Pass) -> Iterator[None]:
+def _lock_records(folder: pathlib.Path, planned: run_lib.Pass) -> Iterator[None]:
     """Lock the records of a pass; raise UserError if another process makes one of them.
 
     Shards and runs with other settings share a folder.
@@ -124,7 +124,7 @@ def _records(
     for run in planned.runs:
         indices = {prompt_set: planned.indices(run, prompt_set) for prompt_set in planned.needs(run)}
         # A method that trains a model of its own gets no states.
-        needed = {} if read_states is None else {each: read_states[places] for each, places in indices.items()}
+        needed = {} if read_states is None else {name: read_states[rows] for name, rows in indices.items()}
         context = method.Context(run.problem, model, needed, run.datastore, store, cache)  # type: ignore[arg-type]
         started, tokens_before = time.monotonic(), statistics.requested_tokens
         prediction = run.method.run(context, run.options)

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from absl import logging
 from knnprompt_jax import errors, files, lm, parallel, states, tables
 from knnprompt_jax.classifier import estimator, saving, trials
 from knnprompt_jax.runs import changing, comparison, inputs
+from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
@@ -44,69 +45,88 @@ def run(settings: commands.FitSettings) -> Result:
     if settings.is_change:
         return Result(*changing.run(settings, folder))
     shared.check_outside(pathlib.Path(settings.store), may_replace=True)
+    store_lib.check_processes(settings.datastore)
     task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
-    settings, mesh, model = inputs.prepare(settings)
-    classifier, draws, num_rows, note = _draw(settings, model, task, train)
+    rows = defects.drop(train, ()) if settings.drop_duplicates else train
+    _warn(train, rows)
+    model, mesh = inputs.read_model(settings)
+    seed, is_published = commands.SEED if settings.seed is None else settings.seed, settings.rule == commands.KNN
+    demo_shots = -1 if is_published and settings.demo_shots is None else settings.demo_shots
+    draws = _draw(inputs.Rows(task, rows, ()), model, settings.shots or None, demo_shots, seed)
+    kind: Any = estimator.KNNPrompting if is_published else estimator.AutoClassifier
+    shots: Any = classifiers.AUTO if demo_shots is None else next(iter(draws))
+    classifier = kind(model, task, demo_shots=shots, **settings.classifier_options())
+    classifier.source_ = settings.source()
+    draws, num_rows = trials.possible(classifier, draws), max(row.row for row in train) + 1
     contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
     with saving.lock(folder):
-        saved = _finished(settings, model, folder, contents)
-        if not saved:
-            seed = classifier.random_state
-            sampled = {shots: (shown, trials.sample(anchors, seed)) for shots, (shown, anchors) in draws.items()}
-            prompts = [classifier.lay_out(anchors, shown) for shown, anchors in sampled.values()]
-            _check_room(settings, model, folder, classifier, max(len(anchors) for _, anchors in draws.values()))
-        classifier.model = inputs.load_weights(settings, model, mesh)
+        saved = _finished(folder, contents, model.identity, settings.overwrite)
         if saved:
-            classifier = estimator.restore(saved, classifier.model, settings.datastore)
+            classifier = estimator.restore(saved, model.load(mesh), settings.datastore)
         else:
-            cache = classifier.states_cache = states.user_cache(settings.cache_gb) or classifier.states_cache
-            layers, choice, shots = classifier.candidate_layers, None, next(iter(draws))
-            if len(draws) > 1:
-                titles = [f"{number} demonstrations per class" for number in draws]
-                read = states.read_each(classifier.model, prompts, cache, titles, layers=layers)
-                choice = classifier.choose(sampled, dict(zip(draws, read, strict=True)))
-                shots = choice.rule.demo_shots
-            demonstrations, anchors = draws[shots]
-            of_all = classifier.lay_out(anchors, demonstrations)
-            of_anchors = states.read(classifier.model, of_all, cache, title="anchors", layers=layers)
-            classifier.fit_states(of_anchors, demonstrations, anchors, choice, num_rows)
+            cache = states.user_cache(settings.cache_gb) or classifier.states_cache
+            _fit(classifier, draws, num_rows, folder, functools.partial(model.load, mesh), cache)
             saving.save(classifier, folder, settings.overwrite)
-    return Result(classifier, classifier.model.statistics, note)
+    notes = (_describe_columns(task, train),) if settings.task in (None, shared.OWN) else ()
+    return Result(classifier, classifier.model.statistics, notes)
 
 
 def _draw(
-    settings: commands.FitSettings, model: inputs.Model, task: Task, train: list[Example]
-) -> tuple[Any, dict[int, trials.Draw], int, tuple[str, ...]]:
-    """Return the unfitted classifier, a draw for each candidate number of demonstrations, the number of train rows, and remarks."""
-    rows = inputs.Rows(task, defects.drop(train, ()) if settings.drop_duplicates else train, ())
-    _warn(train, rows.train)
-    shots, seed = settings.shots or None, commands.SEED if settings.seed is None else settings.seed
-    demo_shots: Any = classifiers.AUTO
-    if settings.demo_shots is not None or settings.rule == commands.KNN:
-        requested = -1 if settings.demo_shots is None else settings.demo_shots
-        demo_shots = inputs.demo_shots(requested, shots, rows, model)
-        candidates = [demo_shots]
+    rows: inputs.Rows, model: model_lib.Model, shots: int | None, demo_shots: int | None, seed: int
+) -> dict[int, trials.Draw]:
+    """Return a draw of `shots` rows per class (None: all) for each candidate number of demonstrations per class.
+
+    Args:
+      demo_shots: the only candidate; -1: M_T; None: several candidates, which use the same rows.
+    """
+    if demo_shots is not None:
+        candidates = [inputs.demo_shots(demo_shots, shots, rows, model)]
     else:
         if shots:
             # Draw the rows once and use all of them: the published draw takes other anchors for each number of demonstrations.
-            drawn = splits.draw(rows.train, task, shots=shots, demo_shots=0, seed=seed)
+            drawn = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
             _log(drawn.warnings)
             rows, shots = dataclasses.replace(rows, train=drawn.anchors), None
         largest = max(collections.Counter(row.label for row in rows.train).values())
         most = 0 if largest < 2 else inputs.demo_shots(-1, None, rows, model)
         candidates = trials.candidate_shots(most, rows.train)
-    kind: Any = estimator.KNNPrompting if settings.rule == commands.KNN else estimator.AutoClassifier
-    classifier, draws = kind(model, task, demo_shots=demo_shots, **settings.classifier_options()), {}
-    classifier.source_ = settings.source()
+    draws = {}
     for number in candidates:
-        split = splits.draw(rows.train, task, shots=shots, demo_shots=number, seed=seed)
+        split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=number, seed=seed)
         _log(split.warnings)
         draws[number] = split.demonstrations, split.anchors
-        shown = len(split.demonstrations)
-        if settings.demo_shots and settings.demo_shots > 0 and shown < number * task.num_classes:
-            logging.warning("--demo_shots=%d: at most half of a class become demonstrations, %d in all", number, shown)
-    remarks = (_describe_columns(task, train),) if settings.task in (None, shared.OWN) else ()
-    return classifier, trials.possible(classifier, draws), max(row.row for row in train) + 1, remarks
+        count = len(split.demonstrations)
+        if demo_shots and demo_shots > 0 and count < number * rows.task.num_classes:
+            logging.warning("--demo_shots=%d: at most half of a class become demonstrations, %d in all", number, count)
+    return draws
+
+
+def _fit(
+    classifier: Any,
+    draws: Mapping[int, trials.Draw],
+    num_rows: int,
+    folder: pathlib.Path,
+    load: Callable[[], lm.LanguageModel],
+    cache: states.AnyCache,
+) -> None:
+    """Choose between the draws and fit the classifier. Prompts are laid out, and the disk is checked, before `load`."""
+    samples = {
+        shots: (demonstrations, trials.sample(anchors, classifier.random_state))
+        for shots, (demonstrations, anchors) in draws.items()
+    }
+    prompts = [classifier.lay_out(anchors, demonstrations) for demonstrations, anchors in samples.values()]
+    _check_room(folder, classifier, max(len(anchors) for _, anchors in draws.values()))
+    classifier.model, classifier.states_cache = load(), cache
+    layers, choice, shots = classifier.candidate_layers, None, next(iter(draws))
+    if len(draws) > 1:
+        titles = [f"{number} demonstrations per class" for number in draws]
+        read = states.read_each(classifier.model, prompts, cache, titles, layers=layers)
+        choice = classifier.choose(samples, dict(zip(draws, read, strict=True)))
+        shots = choice.rule.demo_shots
+    demonstrations, anchors = draws[shots]
+    anchor_prompts = classifier.lay_out(anchors, demonstrations)
+    anchor_states = states.read(classifier.model, anchor_prompts, cache, title="anchors", layers=layers)
+    classifier.fit_states(anchor_states, demonstrations, anchors, choice, num_rows)
 
 
 def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
@@ -125,41 +145,43 @@ def _log(warnings: Iterable[str]) -> None:
         logging.warning(warning)
 
 
-def _warn(train: Sequence[Example], kept: Sequence[Example]) -> None:
-    """Log defects of the rows."""
-    if left_out := len(train) - len(kept):
+def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
+    """Log defects of the train rows, of which `rows` are used."""
+    if left_out := len(train) - len(rows):
         logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
     elif found := defects.describe(train, ()):
         logging.warning("%s (see --drop_duplicates)", found)
-    _log(defects.of_labels(kept))
+    _log(defects.of_labels(rows))
 
 
 def _finished(
-    settings: commands.FitSettings, model: inputs.Model, folder: pathlib.Path, contents: Sequence[saving.Content]
+    folder: pathlib.Path, contents: Sequence[saving.Content], model: tuple[str, str, Any, str, bool], overwrite: bool
 ) -> saving.Saved | None:
-    """Return the classifier in the folder if it has one of the contents; raise UserError if it must not be replaced."""
+    """Return the classifier in the folder if it has one of the contents and is of the model (`LanguageModel.identity`).
+
+    Raises:
+      UserError: the folder holds something else, and `overwrite` is False or it is no classifier.
+    """
     if not saving.recover(folder):
         return None
     try:
         saved = saving.read(folder)
         if any(saved.content.is_same(content) for content in contents):
-            saved.check(model.identity(settings.dtype, settings.deterministic))
+            saved.check(model)
             return saved
         raise errors.UserError(
             f"{folder}: holds a classifier of other anchors or options; choose another folder, or --overwrite it"
         )
     except errors.UserError:
-        if not settings.overwrite:
+        if not overwrite:
             raise
         return None
 
 
-def _check_room(
-    settings: commands.FitSettings, model: inputs.Model, folder: pathlib.Path, classifier: Any, num_anchors: int
-) -> None:
+def _check_room(folder: pathlib.Path, classifier: Any, num_anchors: int) -> None:
     """Raise UserError if the folder cannot be written, or the disk has no room for the anchors and their states."""
-    config = model.config
-    anchor_bytes = store_lib.anchor_bytes(settings.datastore, classifier.distance_, config, classifier.task.num_classes)
+    config, options = classifier.model.config, classifier.store_options
+    anchor_bytes = store_lib.anchor_bytes(options, classifier.distance_, config, classifier.task.num_classes)
     floats = config.state_width + 1 + config.width * len(classifier.candidate_layers)
     num_bytes = num_anchors * (anchor_bytes + 4 * floats)
     parallel.call_in_main(functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes))

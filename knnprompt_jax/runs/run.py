@@ -14,20 +14,21 @@ from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.models import registry as models
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs
-from knnprompt_jax.settings import shared, stores
+from knnprompt_jax.runs import model as model_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks import splits
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks.task import Example
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """A method with its options on a problem, with a model.
 
+    Raises:
+      UserError: the requested kind of store is not possible for the model.
+
     Attributes:
-      name: the name by which the method was asked for; a grid may run another method in its place.
-      compute: how the model runs: dtype, deterministic mode, batch and mesh.
+      name: the requested method; a grid may run another method in its place.
       saved: the digest of a saved classifier whose anchors are used; "" without one.
       experiment: the grid of the run; "" without one.
       cell: the place of the run on those axes of the grid that are not fields of a record.
@@ -39,8 +40,7 @@ class Run:
     method: method_lib.Method
     options: options_lib.Options
     problem: method_lib.Problem
-    model: inputs.Model
-    compute: Mapping[str, Any]
+    model: model_lib.Model
     datastore: stores.StoreOptions
     saved: str = ""
     experiment: str = ""
@@ -48,30 +48,9 @@ class Run:
     note: str = ""
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        settings: shared.SharedSettings,
-        name: str,
-        method: method_lib.Method,
-        options: options_lib.Options,
-        problem: method_lib.Problem,
-        model: inputs.Model,
-        **place: Any,
-    ) -> "Run":
-        """Return the run of a method with these settings; `place` has further fields, such as its place in a grid.
-
-        Raises:
-          UserError: the requested kind of store is not possible for the model.
-        """
-        if method.searches:
-            store_lib.kind_of(settings.datastore, "", problem.logit_cap)
-        # Batch and mesh change no result of a deterministic model.
-        compute: dict[str, Any] = {"dtype": settings.dtype, "deterministic": bool(settings.deterministic)}
-        if not settings.deterministic:
-            compute |= {"batch": settings.batch, "mesh": settings.mesh.to_dict()}
-        fields = (name, method, options, problem, model, compute, settings.datastore)
-        return cls(*fields, source=source_of(settings), **place)
+    def __post_init__(self) -> None:
+        if self.method.searches:
+            store_lib.kind_of(self.datastore, "", self.problem.logit_cap)
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -86,7 +65,7 @@ class Run:
             "label_token": problem.label_token,
             "model": self.model.fingerprint,
             "context": self.model.context,
-            **self.compute,
+            **self.model.execution.content,
             "runs": self.method.name,
             "options": {name: value for name, value in options.items() if name not in self.method.neutral_options},
             "model_of_method": self._model_of_method,
@@ -98,7 +77,7 @@ class Run:
     def _model_of_method(self) -> str:
         """SHA-256 of the model that the method's options name; "" without one, or if a dry run lacks its weights."""
         name, needs_weights = self.method.model_name(self.options), self.model.needs_weights
-        return inputs.fingerprint(inputs.find_model(name, needs_weights), needs_weights) if name else ""
+        return model_lib.fingerprint(model_lib.find(name, needs_weights), needs_weights) if name else ""
 
     @functools.cached_property
     def key(self) -> str:
@@ -117,25 +96,6 @@ class Run:
         )
 
 
-def problem_of(
-    settings: shared.SharedSettings,
-    task: Task,
-    split: splits.FewShotSplit,
-    evaluation: Sequence[Example],
-    model: inputs.Model,
-) -> method_lib.Problem:
-    """Return the problem of a task's rows for the tokenizer and the head of a model."""
-    choices = settings.label_token, settings.truncation, model.config.logit_cap
-    return method_lib.Problem(task, split, evaluation, model.tokenize, *choices)
-
-
-def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
-    """Return the options that rows and model came from, for `Run.source`."""
-    names = ("rows", "drop_duplicates", "restore_dropped", "hub", "revision", "context")
-    given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-    return {"split": settings.split or shared.SPLIT, **given}
-
-
 @dataclasses.dataclass(frozen=True)
 class Pass:
     """Runs with the same task, model and demonstrations. Each prompt of theirs is read once.
@@ -143,7 +103,7 @@ class Pass:
     `anchors_are_stored` means that the store of a saved classifier replaces the anchors of methods that can search it.
     """
 
-    model: inputs.Model
+    model: model_lib.Model
     runs: tuple[Run, ...]
     anchors_are_stored: bool = False
 
@@ -190,14 +150,12 @@ class Pass:
     @functools.cached_property
     def cost(self) -> method_lib.Cost:
         """Prompts and, to within a few per prompt, tokens. A prefix counts once; a prompt that is too long, a context."""
-        task, model = self.runs[0].problem.task, self.model
-        lengths = model.lengths(list(self.queries))
-        context = model.context
-        reader = method_lib.Reader(model.lengths, context)
-        prefix = reader.demonstration_tokens(task, self.demonstrations)
+        context, lengths = self.model.context, self.model.lengths(list(self.queries))
+        counter = method_lib.TokenCounter(self.model.lengths, context)
+        prefix = counter.demonstration_tokens(self.runs[0].problem.task, self.demonstrations)
         fits = prefix + lengths <= context
         tokens = int(lengths[fits].sum()) + prefix * bool(fits.any()) + context * int((~fits).sum())
-        own = np.array([run.method.cost(run.problem, reader, run.options) for run in self.runs])
+        own = np.array([run.method.cost(run.problem, counter, run.options) for run in self.runs])
         return method_lib.Cost(len(lengths) + int(own[:, 0].sum()), tokens + int(own[:, 1].sum()))
 
     @property
@@ -207,10 +165,8 @@ class Pass:
 
     def lay_out(self) -> layout.Prompts:
         """Tokenize the shared prompts, in the order of `queries`; raises UserError as `layout.lay_out`."""
-        problem = self.runs[0].problem
-        queries = list(self.queries.values())
-        tokenize, context = self.model.tokenize, self.model.context
-        return layout.lay_out(problem.task, self.demonstrations, queries, tokenize, context, problem.truncation)
+        problem = dataclasses.replace(self.runs[0].problem, evaluation=list(self.queries.values()))
+        return problem.lay_out(self.demonstrations, self.model.context)
 
     def indices(self, run: Run, prompt_set: method_lib.PromptSet) -> np.ndarray:
         """Return the indices of a set's prompts among the shared prompts."""
@@ -222,7 +178,7 @@ class Pass:
         return {text: index for index, text in enumerate(self.queries)}
 
 
-def passes_of(model: inputs.Model, runs: Iterable[Run], anchors_are_stored: bool = False) -> list[Pass]:
+def passes_of(model: model_lib.Model, runs: Iterable[Run], anchors_are_stored: bool = False) -> list[Pass]:
     """Group the runs of one task and model into passes, those with fewer demonstrations first.
 
     A run whose method trains a model of its own is a pass by itself.

@@ -4,12 +4,11 @@ import dataclasses
 import pathlib
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from knnprompt_jax import errors, states
-from knnprompt_jax.classifier import choosing, estimator, saving, trials
+from knnprompt_jax.classifier import choosing, estimator, rules, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
 from knnprompt_jax.methods import baselines as baseline_methods
 from knnprompt_jax.runs import inputs
@@ -37,12 +36,13 @@ def run(settings: commands.TuningSettings) -> Result:
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
     if saved and settings.model not in (None, saved.manifest.provenance.model):
         raise errors.UserError(f"--model={settings.model}: {settings.store} has a model of its own; leave it out")
-    settings = inputs.with_defaults(settings, saved)
-    mesh = inputs.make_mesh(settings, [settings.model])
+    model, mesh = inputs.read_model(settings, saved)
     if saved:
         folder = saving.absolute(pathlib.Path(settings.store))
         with saving.lock(folder):
-            classifier = estimator.load(folder, mesh=mesh)
+            saved = saving.read(folder)
+            saved.check(model.identity)
+            classifier = estimator.restore(saved, model.load(mesh))
             tried = classifier.tune(settings.metric, settings.k)
             if settings.apply:
                 saving.save(classifier.use(tried.choice), folder, overwrite=True)
@@ -50,9 +50,8 @@ def run(settings: commands.TuningSettings) -> Result:
         anchors = list(classifier.anchors_.values())
         return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.apply)
     task, rows = inputs.load_train(settings, settings.task or "demo", settings.train_file or "")
-    model = inputs.load_weights(settings, inputs.load_model(settings.model, settings.revision), mesh)
-    auto = estimator.AutoClassifier(
-        model,
+    classifier = estimator.AutoClassifier(
+        model.load(mesh),
         task,
         demo_shots=tuple(None if shots < 0 else shots for shots in settings.demo_shots or commands.TUNED_SHOTS),
         metric=settings.metric,
@@ -60,12 +59,12 @@ def run(settings: commands.TuningSettings) -> Result:
         label_token=settings.label_token,
         random_state=settings.seed or 0,
     )
-    auto.states_cache = states.user_cache(settings.cache_gb) or auto.states_cache
-    draws = trials.draws(auto, rows)
-    choice = auto.choose(draws, grid=choosing.Grid(ks=settings.k))
-    anchors = trials.compared(auto, draws)
-    tried = trials.Tuning(choice, tuple(trials.warnings(auto, anchors, choice)))
-    return Result(_complete(tried, settings.k, task, anchors), _command(settings, choice.rule))
+    classifier.states_cache = states.user_cache(settings.cache_gb) or classifier.states_cache
+    draws = trials.draws(classifier, rows)
+    choice = classifier.choose(draws, grid=choosing.Grid(ks=settings.k))
+    anchors = trials.compared(classifier, draws)
+    tried = trials.Tuning(choice, tuple(trials.warnings(classifier, anchors, choice)))
+    return Result(_complete(tried, settings.k, task, anchors), _command(settings, model.name, choice.rule))
 
 
 def summarize(result: Result) -> str:
@@ -97,15 +96,14 @@ def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Seq
     return dataclasses.replace(tuning, warnings=warnings, baselines=baselines)
 
 
-def _command(settings: commands.TuningSettings, rule: Any) -> str:
+def _command(settings: commands.TuningSettings, model: str, rule: rules.Rule) -> str:
     """Return the command, or the call, that makes a classifier of the same rows by this rule."""
     named = {**rule.named, "demo_shots": rule.demo_shots, "random_state": settings.seed or 0}
     if not settings.train_file:
         given = ", ".join(f"{name}={value!r}" for name, value in named.items())
         return f"AutoClassifier(model, task, {given})"
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    defaults |= {"dtype": "float32", "deterministic": False}
-    flags = {"model": settings.model, "task": settings.task or "demo", "train_file": settings.train_file}
+    flags = {"model": model, "task": settings.task or "demo", "train_file": settings.train_file}
     flags |= {"store": "my_classifier", "seed": named.pop("random_state"), **named}
     flags |= {name: getattr(settings, name) for name in _SHARED if getattr(settings, name) != defaults[name]}
     texts = {

@@ -27,14 +27,16 @@ def test_the_cost_is_known_beforehand(name):
     settings = declared.settings(**OPTIONS.get(name, {}))
     prompts = problem.lay_out(problem.split.demonstrations, model.context)
     states = method.Context(problem, model, {}).read(prompts, "queries")
-    reader = method.Reader(lambda texts: np.array([len(whole_texts.tokens(text)) for text in texts]), model.context)
+    counter = method.TokenCounter(
+        lambda texts: np.array([len(whole_texts.tokens(text)) for text in texts]), model.context
+    )
     before = model.statistics.tokens
     prediction = declared.run(method.Context(problem, model, {method.queries: states}), settings)
-    cost = declared.cost(problem, reader, settings)
+    cost = declared.cost(problem, counter, settings)
     assert cost.prompts == prediction.prompts and 0.8 < cost.tokens / (model.statistics.tokens - before) < 4
 
 
 def test_the_cost_of_training():
     problem, declared = whole_texts.trec(0, 3), registry.get("fine_tuning")
-    reader = method.Reader(lambda texts: np.full(len(texts), 7), 1024)
-    assert declared.cost(problem, reader, declared.settings(steps=5, batch=4)) == (3, 3 * 7 + 3 * 5 * 4 * 7)
+    counter = method.TokenCounter(lambda texts: np.full(len(texts), 7), 1024)
+    assert declared.cost(problem, counter, declared.settings(steps=5, batch=4)) == (3, 3 * 7 + 3 * 5 * 4 * 7)

@@ -186,11 +186,13 @@ def test_too_few_shots(shots, message):
 def test_as_many_as_leave_room(monkeypatch, context, most, shown):
     problem = whole_texts.trec(1, 2)
     monkeypatch.setattr(method.Problem, "num_special", 1)
-    reader = method.Reader(lambda texts: np.full(len(texts), 10), context)
-    rows = demonstrations.many_shot_rows(problem, reader, methods.ManyShotOptions(most=most))
+    counter = method.TokenCounter(lambda texts: np.full(len(texts), 10), context)
+    rows = demonstrations.many_shot_rows(problem, counter, methods.ManyShotOptions(most=most))
     # Where a query is too long even alone, the whole context is for demonstrations; here that holds none.
     assert len(rows) == shown
-    every = demonstrations.many_shot_rows(problem, method.Reader(reader.lengths, 1000), methods.ManyShotOptions())
+    every = demonstrations.many_shot_rows(
+        problem, method.TokenCounter(counter.lengths, 1000), methods.ManyShotOptions()
+    )
     assert rows == every[:shown] and sorted(row.row for row in every) == sorted(row.row for row in problem.train_rows)
     assert [row.row for row in every] != [row.row for row in problem.train_rows]
 
@@ -199,7 +201,7 @@ def test_predicts_as_whole_texts_do(predict):
     problem, model = whole_texts.trec(1, 2), whole_texts.model()
     result = predict("icl_many_shot", problem, model)
     shown = demonstrations.many_shot_rows(
-        problem, method.Reader(problem.lengths, model.context), methods.ManyShotOptions()
+        problem, method.TokenCounter(problem.lengths, model.context), methods.ManyShotOptions()
     )
     assert 0 < len(shown) < 18 and result.note == f"{len(shown)} demonstrations"
     want_QC = [whole_texts.icl(problem, shown, query) for query in problem.evaluation]

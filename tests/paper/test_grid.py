@@ -9,7 +9,7 @@ import pytest
 from knnprompt_jax import errors, lm
 from knnprompt_jax.paper import cells
 from knnprompt_jax.paper import grid as grid_lib
-from knnprompt_jax.runs import comparison, inputs, records
+from knnprompt_jax.runs import comparison, records
 from knnprompt_jax.settings import shared
 from tests.runs.conftest import choosing, world  # noqa: F401
 
@@ -19,7 +19,7 @@ def folder(grid):
 
 
 def planned_of(grid):
-    return grid_lib.plan(inputs.with_defaults(grid))
+    return grid_lib.plan(grid)
 
 
 @pytest.fixture

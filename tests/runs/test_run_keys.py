@@ -10,8 +10,9 @@ import safetensors.numpy
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.methods import registry
+from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import comparison, fitting, inputs, records
+from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import commands, planning, shared
 from knnprompt_jax.tasks import splits
@@ -28,7 +29,7 @@ NEUTRAL = (
 
 @pytest.fixture(scope="module")
 def model(world):
-    return inputs.load_model(str(world / "model"))
+    return model_lib.describe(str(world / "model"))
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +38,11 @@ def rows(world):
 
 
 def run_of(job, rows, model, name="knn", seed=1):
-    settings = inputs.with_defaults(job)
-    split = splits.draw(rows.train, rows.task, shots=settings.shots, demo_shots=settings.demo_shots, seed=seed)
-    problem = run_lib.problem_of(settings, rows.task, split, rows.evaluation, model)
-    return run_lib.Run.of(settings, name, registry.get(name), getattr(settings.options, name), problem, model)
+    model = dataclasses.replace(model, execution=inputs.read_execution(job))
+    split = splits.draw(rows.train, rows.task, shots=job.shots, demo_shots=job.demo_shots, seed=seed)
+    how = model.tokenize, job.label_token, job.truncation, model.config.logit_cap
+    problem = method.Problem(rows.task, split, rows.evaluation, *how)
+    return run_lib.Run(name, registry.get(name), getattr(job.options, name), problem, model, job.datastore)
 
 
 def other_value(value, declared):
@@ -57,7 +59,6 @@ def other_value(value, declared):
 
 
 def test_every_option_of_a_run_changes_the_key(job, rows, model):
-    job = inputs.with_defaults(job)
     keys = {"": run_of(job, rows, model).key}
     for field in dataclasses.fields(job):
         if field.name in NEUTRAL:
@@ -78,7 +79,7 @@ def test_every_option_of_a_run_changes_the_key(job, rows, model):
 
 
 def test_every_option_of_every_method_changes_the_key(job, rows, model, world, monkeypatch):
-    monkeypatch.setattr(inputs, "find_model", lambda name, weights: world / "model")
+    monkeypatch.setattr(model_lib, "find", lambda name, weights: world / "model")
     for name, declared in registry.METHODS.items():
         keys = {"": run_of(job, rows, model, name).key}
         for option, default, metadata in options_lib.listed(declared.settings):
@@ -113,14 +114,14 @@ def test_every_field_of_the_task_and_its_rows_changes_the_key(job, rows, model):
 def test_the_content_of_the_model_counts_and_not_its_folder(job, rows, model, world, tmp_path):
     key = run_of(job, rows, model).key
     copy = shutil.copytree(world / "model", tmp_path / "copy")
-    assert run_of(job, rows, inputs.load_model(str(copy))).key == key
+    assert run_of(job, rows, model_lib.describe(str(copy))).key == key
     keys = {key}
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         path = shutil.copytree(world / "model", tmp_path / name) / name
         content = path.read_bytes()
         is_json = path.suffix == ".json"
         path.write_bytes(content.replace(b"\n", b" ", 1) if is_json else content[:-1] + bytes([content[-1] ^ 4]))
-        keys.add(run_of(job, rows, inputs.load_model(str(path.parent))).key)
+        keys.add(run_of(job, rows, model_lib.describe(str(path.parent))).key)
     assert len(keys) == 4
 
 

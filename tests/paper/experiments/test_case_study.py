@@ -11,7 +11,7 @@ from knnprompt_jax import states as states_lib
 from knnprompt_jax.paper import grid as grid_lib
 from knnprompt_jax.paper.experiments import case_study
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import inputs, records
+from knnprompt_jax.runs import records
 from knnprompt_jax.store import representations
 
 
@@ -27,7 +27,7 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
     assert tuple(words[label] for label in study["labels"][anchors:]) == knn.true
     assert tuple(words[label] for label in study["predictions"]) == knn.predicted
     assert tuple(words[label] for label in study["icl"][anchors:]) == icl.predicted
-    planned = grid_lib.plan(inputs.with_defaults(dataclasses.replace(grid, output="elsewhere"))).passes[0]
+    planned = grid_lib.plan(dataclasses.replace(grid, output="elsewhere")).passes[0]
     problem = next(run.problem for run in planned.runs if run.problem.split.anchors)
     assert study["texts"][:anchors].tolist() == [row.fields["sentence"] for row in problem.split.anchors]
     assert [words[label] for label in study["labels"][:anchors]] == [row.label for row in problem.split.anchors]

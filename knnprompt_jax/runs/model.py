@@ -1,0 +1,139 @@
+"""A language model before its weights are loaded: how it will run, its configuration, its tokenizer and its fingerprint."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+
+from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax.lm import memory
+from knnprompt_jax.models import config as config_lib
+from knnprompt_jax.models import hub, registry, tokenizers
+from knnprompt_jax.models.weights import tensor_files
+from knnprompt_jax.prompts import layout
+from knnprompt_jax.settings import models as models_settings
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """How a model runs: its dtype, its deterministic mode, its packed tokens per step and its mesh."""
+
+    dtype: str = "float32"
+    deterministic: bool = False
+    batch: int = 0
+    mesh: models_settings.MeshOptions = models_settings.MeshOptions()
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What can change a result, in JSON's types: batch and mesh change none in deterministic mode."""
+        content = {"dtype": self.dtype, "deterministic": self.deterministic}
+        return content if self.deterministic else content | {"batch": self.batch, "mesh": self.mesh.to_dict()}
+
+    def make_mesh(self, configs: Sequence[config_lib.DecoderConfig]) -> Mesh:
+        """Make the mesh. An axis `model` of 0 becomes the smallest that holds each of these models."""
+        return parallel.make_mesh(self.mesh.data, self.mesh.model or memory.model_axis(configs, self.dtype, self.batch))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A model without its weights.
+
+    Attributes:
+      context: the most tokens of a prompt.
+      needs_weights: false for a dry run, which works without weight files.
+    """
+
+    name: str
+    path: pathlib.Path
+    config: config_lib.DecoderConfig
+    tokenizer: Any
+    context: int
+    execution: Execution = Execution()
+    needs_weights: bool = True
+    _lengths: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def short_name(self) -> str:
+        """The last part of the name."""
+        return pathlib.PurePath(self.name).name
+
+    @functools.cached_property
+    def tokenize(self) -> layout.Tokenize:
+        return layout.tokenize_with(self.tokenizer)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the model's files; "" if there are no weights and none are needed."""
+        return fingerprint(self.path, self.needs_weights)
+
+    @property
+    def identity(self) -> tuple[str, str, Any, str, bool]:
+        """The `identity` of the loaded model."""
+        return self.name, self.fingerprint, self.tokenizer, self.execution.dtype, self.execution.deterministic
+
+    def lengths(self, texts: Sequence[str]) -> np.ndarray:
+        """Count the tokens of each text [N], special tokens excluded. Each distinct text is tokenized once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._lengths]
+        special = len(self.tokenize([""])[0])
+        for text, tokens in zip(new, self.tokenize(new), strict=True):
+            self._lengths[text] = len(tokens) - special
+        return np.array([self._lengths[text] for text in texts], int)
+
+    def load(self, mesh: Mesh) -> lm.LanguageModel:
+        """Load the weights onto the mesh."""
+        files = (self.path, self.config, self.tokenizer, self.name, self.fingerprint)
+        dtype, batch, deterministic = self.execution.dtype, self.execution.batch or None, self.execution.deterministic
+        loaded = lm.LanguageModel.from_files(*files, dtype, batch, mesh, deterministic)
+        loaded.context = self.context
+        return loaded
+
+
+@functools.cache  # The Hub is asked once per process.
+def find(name: str, needs_weights: bool) -> pathlib.Path | None:
+    """Return the path of a model's files; None if they are missing and no weights are needed."""
+    try:
+        return hub.resolve(name, weights=needs_weights)
+    except errors.UserError:
+        if needs_weights:
+            raise
+        return None
+
+
+def fingerprint(path: pathlib.Path | None, needs_weights: bool) -> str:
+    """Return the SHA-256 of a model's files; "" if there are no weights and none are needed."""
+    try:
+        return tensor_files.fingerprint(path) if path else ""
+    except errors.UserError:
+        if needs_weights:
+            raise
+        return ""
+
+
+def describe(
+    name: str,
+    execution: Execution = Execution(),
+    revision: str = "",
+    context: int = 0,
+    families: Collection[str] = registry.LANGUAGE_MODELS,
+    of_prompts: bool = True,
+    weights: bool = True,
+) -> Model:
+    """Describe the model of that name without loading its weights.
+
+    Args:
+      context: the most tokens of a prompt; 0: as many as the model reads.
+      of_prompts: whether the tokenizer must be able to build prompts.
+      weights: weight files are needed; without them config.json and the tokenizer are enough.
+
+    Raises:
+      UserError: there is no such model, it cannot be read, or it reads fewer than `context` tokens.
+    """
+    config, path = registry.describe(name, revision or None, families, weights)
+    if context > config.num_positions:
+        raise errors.UserError(f"--context={context}: {name} reads at most {config.num_positions} tokens")
+    tokenizer = tokenizers.load(path, of_prompts, config.vocab_size)
+    return Model(name, path, config, tokenizer, context or config.num_positions, execution, weights)
