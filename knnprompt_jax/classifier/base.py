@@ -1,22 +1,19 @@
-"""The base of both classifiers: anchors that may change, their store and its search, predictions and explanations."""
+"""The base of both classifiers: fitting to anchors, their store and its search, predictions and explanations."""
 
 import abc
 import dataclasses
-import inspect
 import pathlib
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import jax
 import numpy as np
-from sklearn import base
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax import options as options_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, saving, trials
+from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, parameters, saving, trials
+from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.classifier.rules import Rule
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import classifiers, stores
@@ -27,7 +24,7 @@ from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
 
-class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
+class Classifier(parameters.Estimator, abc.ABC):
     """A classifier whose anchors are training texts, as a frozen language model reads them.
 
     A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.
@@ -46,7 +43,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
     """
 
     source_: Mapping[str, str] = {}
-    options_kind: type[Any]
     changeable: tuple[str, ...]  # Settings of the rule that may change after `fit`.
     distance: str
     demo_shots: Any
@@ -58,37 +54,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
     centroid: str = "none"
     # A search over k, or repeated predictions of the same texts, read each text once.
     states_cache: states_lib.AnyCache | None = states_lib.MemoryCache(256 * 2**20)
-
-    def __init_subclass__(cls) -> None:
-        """Give `help` and editors the names, defaults and descriptions of all options."""
-        super().__init_subclass__()
-        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{options_lib.described(cls.options_kind)}"
-        kinds, fields = inspect.Parameter, dataclasses.fields(cls.options_kind)
-        given = [kinds("model", kinds.POSITIONAL_OR_KEYWORD), kinds("task", kinds.POSITIONAL_OR_KEYWORD, default=None)]
-        options = [kinds(field.name, kinds.KEYWORD_ONLY, default=field.default) for field in fields]
-        cls.__signature__ = inspect.Signature([*given, *options])  # type: ignore[attr-defined]
-
-    task: Task
-
-    def __init__(self, model: lm_lib.LanguageModel, task: Task | None = None, **options: Any):
-        """Create an unfitted classifier; `options` are those of the class. Without a task, `fit` infers it."""
-        self.model, self.task = model, task  # type: ignore[assignment]  # Until `fit`.
-        for name, value in vars(self.options_kind(**options)).items():
-            setattr(self, name, value)
-
-    @classmethod
-    def option_names(cls) -> list[str]:
-        """Return the names of the options, without the model and the task."""
-        return [field.name for field in dataclasses.fields(cls.options_kind)]
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:  # scikit-learn finds no names in a constructor with `**options`.
-        return sorted(["model", "task", *cls.option_names()])
-
-    @property
-    def options_(self) -> Any:
-        """The options, checked: raises UserError on an invalid one."""
-        return self.options_kind(**{name: getattr(self, name) for name in self.option_names()})
 
     @property
     def rule_(self) -> Rule:
@@ -115,18 +80,13 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
             return self.distance
         return self.choice_.rule.distance if hasattr(self, "choice_") else ""
 
-    @property
-    def infers_task(self) -> bool:
-        """Whether `fit` infers the task, because none was given."""
-        return self.task is None or self.task is getattr(self, "inferred_task_", None)
-
     @abc.abstractmethod
     def choose(
         self,
         draws: Mapping[int, trials.Draw],
         states: Mapping[int, lm_lib.States] | None = None,
         grid: choosing.Grid | None = None,
-    ) -> choosing.Choice:
+    ) -> Choice:
         """Choose by these draws among the candidates of the options, or of `grid`. Anchors are read unless `states` has them."""
 
     @abc.abstractmethod
@@ -175,7 +135,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         states: lm_lib.States,
         demonstrations: Sequence[Example],
         anchors: Sequence[Example],
-        choice: choosing.Choice | None = None,
+        choice: Choice | None = None,
         num_rows: int | None = None,
         labels_C: np.ndarray | None = None,
     ) -> Self:
@@ -186,9 +146,15 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         if not set(self.layers) <= set(states.layers):
             states = self.read(anchors, demonstrations)
         states = states.with_layers(self.layers)
-        ids, classes = [example.row for example in anchors], inputs.classes_of(self.task, anchors)
-        kept, head = (self.store_options, self.choice_.rule.distance), self.model.head
-        store = store_lib.build(*kept, head, states, classes, self.label_ids(), ids=ids)
+        store = store_lib.build(
+            self.store_options,
+            self.choice_.rule.distance,
+            self.model.head,
+            states,
+            inputs.classes_of(self.task, anchors),
+            self.label_ids(),
+            ids=[example.row for example in anchors],
+        )
         return self.use_store(store, demonstrations, anchors, self.choice_, num_rows, labels_C, states)
 
     def use_store(
@@ -196,7 +162,7 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         store: store_lib.Store,
         demonstrations: Sequence[Example],
         anchors: Sequence[Example],
-        choice: choosing.Choice | None = None,
+        choice: Choice | None = None,
         num_rows: int | None = None,
         labels_C: np.ndarray | None = None,
         states: lm_lib.States | None = None,
@@ -266,53 +232,6 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         self._check_fitted()
         return trials.tune(self, ks, metric)
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
-        """Add rows as anchors; the demonstrations stay. The first call is `fit`.
-
-        A label that the task lacks becomes a new class, the last one, with the label word that `Task.infer` would give it.
-        """
-        if not hasattr(self, "store_"):
-            return self.fit(X, y)
-        y = list(y)
-        task = self.task.with_labels(inputs.label_strings(y))
-        return self.append(inputs.labelled(task, X, y, self.num_rows_))
-
-    def append(self, examples: Sequence[Example]) -> Self:
-        """Add examples, numbered from `num_rows_`, as anchors; new labels become new classes, as in `partial_fit`."""
-        if not examples:
-            return self
-        task = self.task.with_labels(example.label for example in examples)
-        store, states = self._store_for(task), self.read(examples)
-        store = store.append(states, inputs.classes_of(task, examples), [example.row for example in examples])
-        every = on_host(self.kept_states(), states)
-        more = examples[-1].row + 1 - self.num_rows_
-        return self._change(store, [*self.anchors_.values(), *examples], every, task, more)
-
-    def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
-        """Give anchors other labels, also of new classes; no prompt is read.
-
-        Raises:
-          UserError: a repeated id, an id that no anchor has, or not one label per id.
-        """
-        self._check_fitted()
-        wanted = inputs.labels_by_id(self.demonstrations_, ids, labels)
-        task = self.task.with_labels(wanted.values())
-        classes = [task.class_index(label) for label in wanted.values()]
-        store = self._store_for(task).relabel(list(wanted), classes)
-        examples = [
-            dataclasses.replace(example, label=wanted.get(number, example.label))
-            for number, example in self.anchors_.items()
-        ]
-        return self._change(store, examples, self.kept_states(), task)
-
-    def remove(self, ids: Sequence[int]) -> Self:
-        """Remove anchors by their ids; raise UserError on an unknown id, or if no anchor would be left."""
-        self._check_fitted()
-        store = self.store_.remove(ids)
-        left = [self.anchors_[number] for number in store.ids_N.tolist()]
-        states = placement.take(self.kept_states(), np.isin(self.store_.ids_N, store.ids_N))
-        return self._change(store, left, states, self.task)
-
     def save(self, folder: str | pathlib.Path, overwrite: bool = False) -> None:
         """Write everything but the model into a folder.
 
@@ -379,50 +298,9 @@ class Classifier(base.ClassifierMixin, base.BaseEstimator, abc.ABC):
         rows = parallel.by_rows(mesh, len(states)).spec
         return jax.tree.map(lambda array: parallel.put(array, mesh, rows), states)
 
-    def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy that shares the model."""
-        return type(self)(**self.get_params(deep=False) | ({"task": None} if self.infers_task else {}))
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return what a pickle holds: the files that `save` writes, and the name of the model."""
         return saving.reduce(self) if hasattr(self, "store_") else super().__reduce_ex__(protocol)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inputs_tags = dataclasses.replace(tags.input_tags, one_d_array=True, two_d_array=False, string=True)
-        return dataclasses.replace(tags, input_tags=inputs_tags)
-
-    def __repr__(self) -> str:
-        parameters = {name: getattr(value, "name", value) for name, value in self.get_params(deep=False).items()}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
-
-    def _store_for(self, task: Task) -> store_lib.Store:
-        """Return the store for a task with more labels; raise UserError if two label words must differ and do not."""
-        store = self.store_
-        if task == self.task:
-            return store
-        codec = dataclasses.replace(store.codec, label_ids=tuple(self.label_ids(task)))
-        if not codec.keeps_label_words:
-            return dataclasses.replace(store, codec=codec)
-        built_for, labels_N = codec.built_for, store.labels_N
-        states, label_ids = self.device_states(), codec.label_ids
-        return store_lib.build(
-            self.store_options, built_for, self.model.head, states, labels_N, label_ids, ids=store.ids_N
-        )
-
-    def _change(
-        self, store: store_lib.Store, anchors: Sequence[Example], states: lm_lib.States, task: Task, more: int = 0
-    ) -> Self:
-        """Replace the anchors and the task, after `more` new rows, and fit the current rule to them.
-
-        A line on standard error names each new class, because a misspelt label becomes one.
-        """
-        for label, word in list(zip(task.labels, task.label_words, strict=True))[self.task.num_classes :]:
-            if parallel.is_main():
-                print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
-        labels_C = inputs.classes_like(task, self.labels_.tolist())
-        self.task, choice = task, dataclasses.replace(self.choice_, is_earlier=True)
-        return self.use_store(store, self.demonstrations_, anchors, choice, self.num_rows_ + more, labels_C, states)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "store_"):

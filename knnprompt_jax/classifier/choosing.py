@@ -7,13 +7,13 @@ anchors.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from knnprompt_jax import options, tables
 from knnprompt_jax.classifier import rules
+from knnprompt_jax.classifier.choice import Candidate, Choice, Score
 from knnprompt_jax.classifier.evidence import Evidence
 from knnprompt_jax.classifier.rules import Rule
 from knnprompt_jax.settings import classifiers
@@ -24,7 +24,6 @@ KS = (1, 3, 7, 15, 31)
 DISTANCES = tuple(name for name, each in distances.DISTANCES.items() if each.is_candidate)
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 FEWEST = 10  # The fewest anchors that a choice is made by.
-COLUMNS = ("accuracy %", "macro F1 %", "log loss")
 _FOLDS = 5
 _LEAST = 2e-16  # The least probability of a true class, as in scikit-learn's log loss.
 
@@ -57,106 +56,6 @@ class Grid:
         rule = "votes" if "votes" in self.rules else self.rules[0]
         layer, probe_count = (0, 0.0) if rule == "votes" else (evidence.layer, 3.0)
         return Rule(rule, evidence.demo_shots, k, self.distances[0], "uniform", 0.0, penalty, layer, 1.0, probe_count)
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """Scores over classified anchors: accuracy with the standard error of independent anchors, macro F1, log loss in nats."""
-
-    accuracy: float
-    standard_error: float
-    macro_f1: float
-    log_loss: float
-
-    @property
-    def words(self) -> str:
-        """Accuracy and macro F1, in percent."""
-        accuracy, macro_f1, _ = self.cells
-        return f"accuracy {accuracy} %, macro F1 {macro_f1} %"
-
-    @property
-    def cells(self) -> list[str]:
-        """The cells under `COLUMNS`."""
-        accuracy = f"{100 * self.accuracy:.1f} ± {100 * self.standard_error:.1f}"
-        return [accuracy, f"{100 * self.macro_f1:.1f}", f"{self.log_loss:.3f}"]
-
-    def is_worse(self, other: "Score") -> bool:
-        """Return whether the other score is better by every metric."""
-        return all(self.loss(metric) > other.loss(metric) for metric in METRICS)
-
-    def loss(self, metric: str) -> float:
-        """Return the loss by this metric; lower is better."""
-        return self.log_loss if metric == "log_loss" else -float(getattr(self, metric))
-
-
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """A rule with its score when each anchor is classified by the others."""
-
-    rule: Rule
-    score: Score
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """A chosen rule and the reasons for it.
-
-    Attributes:
-      rule: the chosen rule.
-      candidates: all candidates; empty if the anchors were too few to choose by.
-      estimate: score of the rule on new texts; None if the anchors were too few to choose by.
-      metric: the metric that candidates were compared by.
-      num_anchors: the number of anchors that each score is a mean over.
-      is_earlier: whether anchors were added, removed or relabelled after the choice.
-    """
-
-    rule: Rule
-    candidates: tuple[Candidate, ...] = ()
-    estimate: Score | None = None
-    metric: str = METRICS[0]
-    num_anchors: int = 0
-    is_earlier: bool = False
-
-    @property
-    def line(self) -> str:
-        """The choice in one line."""
-        if self.is_earlier:
-            return f"chosen by earlier anchors: {self.rule.words}; tune chooses anew"
-        if self.estimate is None:
-            return f"too few anchors to choose by; default: {self.rule.words}"
-        return (
-            f"chosen: {self.rule.words}; expect {self.estimate.words} on new texts "
-            f"({self.num_anchors} anchors, {len(self.candidates)} candidates)"
-        )
-
-    def table(self, baselines: Mapping[str, Score] | None = None) -> str:
-        """Return the best candidate of each kind, best first, and baselines on the same anchors, as a table."""
-        leaders: dict[tuple[Any, ...], Candidate] = {}
-        for each in sorted(self.candidates, key=lambda each: each.score.loss(self.metric)):
-            rule = each.rule
-            # The best of each distance for votes, of each penalty for probes, and of blends.
-            kind = {"votes": rule.distance, "probe": rule.penalty}.get(rule.rule)
-            leaders.setdefault((rule.rule, rule.demo_shots, kind), each)
-        rows = [[each.rule.words, *each.score.cells] for each in leaders.values()]
-        rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
-        heading = (
-            f"each of {self.num_anchors} anchors classified by the others, ± standard errors; the best candidate of each kind "
-            f"by {self.metric}, best first (of many scores, the best is too high)"
-        )
-        return f"{heading}\n\n{tables.render(['', *COLUMNS], rows)}"
-
-    def __str__(self) -> str:
-        return self.line if not self.candidates or self.is_earlier else f"{self.table()}\n\n{self.line}"
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Restore a choice from `dataclasses.asdict`; raise UserError, TypeError or KeyError if it is none."""
-        candidates = tuple(
-            Candidate(options.from_config(Rule, each["rule"]), Score(**each["score"])) for each in content["candidates"]
-        )
-        estimate = content["estimate"] and Score(**content["estimate"])
-        rule = options.from_config(Rule, content["rule"])
-        return cls(**{**content, "rule": rule, "candidates": candidates, "estimate": estimate})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

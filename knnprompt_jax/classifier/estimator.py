@@ -11,7 +11,8 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import base, choosing, inputs, rules, saving, trials
+from knnprompt_jax.classifier import base, changes, choosing, inputs, rules, saving, trials
+from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.settings import classifiers
 from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import kernel
@@ -23,7 +24,7 @@ LAYER = (
 )
 
 
-class KNNPrompting(base.Classifier):
+class KNNPrompting(changes.ChangeableClassifier):
     """kNN Prompting: the majority label of the k anchors whose next-token distributions are nearest.
 
     Distance, k, weights and tie-breaking may be changed after `fit`, if the store serves the distance. `predict_proba` returns
@@ -33,22 +34,22 @@ class KNNPrompting(base.Classifier):
     options_kind = classifiers.PublishedOptions
     changeable = ("k", "distance", "weights")
 
-    def choose(self, draws: Mapping[int, trials.Draw], states: Any = None, grid: Any = None) -> choosing.Choice:
+    def choose(self, draws: Mapping[int, trials.Draw], states: Any = None, grid: Any = None) -> Choice:
         given = self.options_
-        return choosing.Choice(rules.Rule("votes", next(iter(draws)), given.k, given.distance, given.weights))
+        return Choice(rules.Rule("votes", next(iter(draws)), given.k, given.distance, given.weights))
 
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
         given = self.options_
         return rules.vote(near, self.task.num_classes, given.tie_break, given.weights)
 
-    def use(self, choice: choosing.Choice) -> "AutoClassifier":
+    def use(self, choice: Choice) -> "AutoClassifier":
         """Return an `AutoClassifier` of the same anchors that follows a choice, for example one from `tune`."""
         shared = {*self.option_names()} & {*AutoClassifier.option_names()} - {*self.changeable}
         kept = {name: getattr(self, name) for name in shared}
         return _refitted(AutoClassifier(self.model, self.task, **kept), self, choice)
 
 
-class AutoClassifier(base.Classifier):
+class AutoClassifier(changes.ChangeableClassifier):
     """A classifier that chooses by leave-one-out what is not given: votes, a linear probe or a blend, and their settings.
 
     Probabilities are calibrated. `choice_` has all candidates with their scores.
@@ -62,7 +63,7 @@ class AutoClassifier(base.Classifier):
         draws: Mapping[int, trials.Draw],
         states: Mapping[int, lm_lib.States] | None = None,
         grid: choosing.Grid | None = None,
-    ) -> choosing.Choice:
+    ) -> Choice:
         """Choose as in `base.Classifier.choose`. A line on standard error reports the choice."""
         choice = trials.choose(self, draws, grid or choosing.Grid.of(self.options_), self.options_.metric, states)
         if choice.candidates and parallel.is_main():
@@ -99,7 +100,7 @@ class AutoClassifier(base.Classifier):
         inputs.prior(self.options_.class_prior, np.array(self.task.labels))
         super().check(anchors)
 
-    def use(self, choice: choosing.Choice) -> "AutoClassifier":
+    def use(self, choice: Choice) -> "AutoClassifier":
         """Return a classifier of the same anchors that follows a choice, for example one from `tune`.
 
         Given settings are replaced by those of the choice.
@@ -134,7 +135,7 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any
     return saved.classifier(CLASSES[saved.content.kind], model, store_options)
 
 
-def _refitted(classifier: AutoClassifier, fitted: base.Classifier, choice: choosing.Choice) -> AutoClassifier:
+def _refitted(classifier: AutoClassifier, fitted: base.Classifier, choice: Choice) -> AutoClassifier:
     """Fit the classifier to the anchors of another by a choice."""
     anchors, kept = list(fitted.anchors_.values()), (fitted.num_rows_, fitted.labels_)
     classifier.source_ = fitted.source_

@@ -8,10 +8,9 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import json
 import pathlib
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,116 +20,22 @@ from jax.sharding import Mesh
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.classifier import choosing, inputs
-from knnprompt_jax.prompts import layout
+from knnprompt_jax.classifier import inputs
+from knnprompt_jax.classifier.content import ROWS, Content
 from knnprompt_jax.settings import stores
 from knnprompt_jax.settings.shared import CLASSIFIER, MANIFEST
 from knnprompt_jax.store import manifest as manifest_lib
 from knnprompt_jax.store import storage
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks import sources, splits
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks import splits
+from knnprompt_jax.tasks.task import Task
 
 if TYPE_CHECKING:
     from knnprompt_jax.classifier.base import Classifier
 
-ROWS, STATES = "rows.jsonl", "states"
+STATES = "states"
 _ARRAYS = ("hidden_NE.npy", "log_z_N.npy")
 _LAYER = "layer_{}_ND.npy"
-
-
-@dataclasses.dataclass(frozen=True)
-class Content:
-    """The parts of a classifier apart from its model, store and states.
-
-    Attributes:
-      kind: the name of its class.
-      labels: the labels as in y, in class order.
-      num_rows: the number of rows given so far.
-      source: the encoding and label column of the file that the rows came from, if it was one.
-    """
-
-    kind: str
-    task: Task
-    parameters: Mapping[str, Any]
-    labels: Sequence[Any]
-    num_rows: int
-    demonstrations: tuple[Example, ...]
-    anchors: tuple[Example, ...]
-    choice: choosing.Choice | None = None
-    source: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, classifier: "Classifier", demonstrations: Sequence[Example], anchors: Iterable[Example], num_rows: int
-    ) -> "Content":
-        """Return the content of a classifier with these anchors."""
-        return cls(
-            type(classifier).__name__,
-            classifier.task,
-            {name: getattr(classifier, name) for name in classifier.option_names()},
-            getattr(classifier, "labels_", np.array(classifier.task.labels)).tolist(),
-            num_rows,
-            tuple(demonstrations),
-            tuple(anchors),
-            getattr(classifier, "choice_", None),
-            classifier.source_,
-        )
-
-    @classmethod
-    def read(cls, folder: pathlib.Path) -> "Content":
-        """Read the two files of a folder; raises many kinds of exceptions if they are invalid."""
-        described = json.loads((folder / CLASSIFIER).read_text(encoding="utf-8"))
-        declared: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in described["task"].items()
-        }
-        task, rows = Task(**declared), []
-        with (folder / ROWS).open(encoding="utf-8") as file:
-            for line in file:
-                row = json.loads(line)
-                place = f"row {row['id']}"
-                label, fields = (
-                    sources.label_of(task, place, row["label"]),
-                    sources.fields_of(task, place, row["fields"]),
-                )
-                other, content = dict(row.get("other", {})), str(row.get("content", ""))
-                rows.append(Example(fields, label, int(row["id"]), place, other, content))
-        labels, num_rows, count = (described[name] for name in ("labels", "num_rows", "num_demonstrations"))
-        if [str(label) for label in labels] != list(task.labels):
-            raise ValueError("the labels are not the task's")
-        if not isinstance(num_rows, int) or any(row.row >= num_rows for row in rows):
-            raise ValueError(f"num_rows={num_rows!r}")
-        choice = choosing.Choice.from_dict(described["choice"])
-        source = {name: str(value) for name, value in described.get("source", {}).items()}
-        kept = (tuple(rows[:count]), tuple(rows[count:]), choice, source)
-        return cls(described["class"], task, described["parameters"], labels, num_rows, *kept)
-
-    def files(self) -> dict[str, str]:
-        """Return the text of the two files by name."""
-        described = {
-            "class": self.kind,
-            "task": dataclasses.asdict(self.task),
-            "parameters": dict(sorted(self.parameters.items())),
-            "labels": list(self.labels),
-            "num_rows": self.num_rows,
-            "num_demonstrations": len(self.demonstrations),
-            "choice": self.choice and dataclasses.asdict(self.choice),
-            "source": dict(self.source),
-        }
-        rows = []
-        for example in (*self.demonstrations, *self.anchors):
-            row = {"id": example.row, "label": example.label, "fields": dict(example.fields)}
-            more = {"other": example.ids, "content": example.content}
-            rows.append(row | {name: value for name, value in more.items() if value})
-        lines = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-        lines = lines.encode("utf-8", "backslashreplace").decode()  # Ids may hold lone surrogates.
-        text = json.dumps(described, indent=1, ensure_ascii=False, default=_plain)
-        return {CLASSIFIER: text, ROWS: lines}
-
-    def is_same(self, other: "Content") -> bool:
-        """Return whether both have the same files, apart from what is chosen."""
-        first, second = (dataclasses.replace(content, choice=None) for content in (self, other))
-        return first.files() == second.files()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,8 +58,15 @@ class Saved:
         classifier = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
         self.check(model.identity, content.task, classifier.label_ids())
         classifier.source_ = content.source
-        rows = content.demonstrations, content.anchors, content.choice, content.num_rows, np.array(content.labels)
-        return classifier.use_store(self.load(model, options), *rows, self.states(model))
+        return classifier.use_store(
+            self.load(model, options),
+            content.demonstrations,
+            content.anchors,
+            content.choice,
+            content.num_rows,
+            np.array(content.labels),
+            self.states(model),
+        )
 
     @property
     def digest(self) -> str:
@@ -183,17 +95,16 @@ class Saved:
         model: tuple[str, str, Any, str, bool],
         task: Task | None = None,
         label_ids: Sequence[int] | None = None,
-        **given: str,
+        **prompt_options: str,
     ) -> None:
         """Raise UserError unless this model made the anchors, with the given task, label tokens and options of prompts.
 
-        Args:
-          model: as `LanguageModel.identity`.
-          given: `truncation` and `label_token`.
+        The arguments are those of `Content.provenance`.
         """
         content, provenance = self.content, self.manifest.provenance
         label_ids = provenance.label_ids if label_ids is None else label_ids
-        provenance.check(_provenance(content, model, task or content.task, label_ids, **given), self.folder)
+        expected = content.provenance(model, task or content.task, label_ids, **prompt_options)
+        provenance.check(expected, self.folder)
 
     def load_model(self, mesh: Mesh | None) -> lm_lib.LanguageModel:
         """Load the model by the name that it had."""
@@ -234,8 +145,8 @@ class Saved:
         shapes = [(count, model.config.state_width), (count,), *[(count, model.config.width)] * len(layers)]
         if [array.shape for array in arrays] != shapes:
             raise errors.UserError(f"{self.folder}: its states are not those of its {count} anchors")
-        hidden_NE, log_z_N, *of_layers = arrays
-        return lm_lib.States(hidden_NE, log_z_N, model.deterministic, dict(zip(layers, of_layers, strict=True)))
+        hidden_NE, log_z_N, *layers_ND = arrays
+        return lm_lib.States(hidden_NE, log_z_N, model.deterministic, dict(zip(layers, layers_ND, strict=True)))
 
 
 def lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[None]:
@@ -352,7 +263,7 @@ def _finish(folder: pathlib.Path, classifier: "Classifier", content: Content, ar
     counts = np.bincount(arrays["labels"], minlength=content.task.num_classes).tolist()
     with files.refusals(folder):
         written = manifest_lib.Manifest(
-            provenance=_provenance(content, classifier.model.identity, content.task, codec.label_ids),
+            provenance=content.provenance(classifier.model.identity, content.task, codec.label_ids),
             kind=codec.kind,
             options=codec.options,
             class_counts=dict(zip(content.task.labels, counts, strict=True)),
@@ -361,33 +272,6 @@ def _finish(folder: pathlib.Path, classifier: "Classifier", content: Content, ar
         )
         manifest_lib.write(draft, written)
     files.finish_folder(folder)
-
-
-def _provenance(
-    content: Content, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **given: str
-) -> manifest_lib.Provenance:
-    """Return what makes anchors of a classifier's rows by this model and task; `given` replaces options of prompts."""
-    name, fingerprint, _, dtype, deterministic = model
-    of_prompts = {option: content.parameters[option] for option in ("truncation", "label_token")} | given
-    return manifest_lib.Provenance(
-        model=name,
-        fingerprint=fingerprint,
-        dtype=dtype,
-        deterministic=deterministic,
-        task=task.name,
-        template=task.template,
-        labels=task.labels,
-        label_words=task.label_words,
-        label_ids=tuple(label_ids),
-        demonstrations=manifest_lib.text_hash(layout.demonstration_text(content.task, content.demonstrations)),
-        num_demonstrations=len(content.demonstrations),
-        **of_prompts,
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Convert to what JSON can write: NumPy's values to Python's, options to dictionaries."""
-    return value.to_dict() if isinstance(value, options_lib.Options) else value.tolist()
 
 
 def _one_line(error: Exception) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.classifier import choosing, evidence, inputs
+from knnprompt_jax.classifier.choice import Choice, Score
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import distances
@@ -97,7 +98,7 @@ def choose(
     grid: choosing.Grid,
     metric: str,
     states: Mapping[int, lm_lib.States] | None = None,
-) -> choosing.Choice:
+) -> Choice:
     """Choose the best candidate of the grid for draws with these numbers of demonstrations, preferred numbers first.
 
     Only the anchors that `sample` returns are compared. They are read unless `states` has all anchors of a draw.
@@ -142,9 +143,9 @@ def sample(rows: Sequence[Example], seed: int) -> list[Example]:
 class Tuning:
     """A choice with the baselines on the same anchors, and what makes the scores less certain or less fair."""
 
-    choice: choosing.Choice
+    choice: Choice
     warnings: tuple[str, ...]
-    baselines: Mapping[str, choosing.Score] = dataclasses.field(default_factory=dict)
+    baselines: Mapping[str, Score] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         warnings = (f"warning: {text}" for text in self.warnings)
@@ -173,7 +174,7 @@ def tune(classifier: "Classifier", ks: Sequence[int], metric: str) -> Tuning:
     return Tuning(choice, tuple(warnings(classifier, anchors, choice)))
 
 
-def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: choosing.Choice) -> Iterator[str]:
+def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: Choice) -> Iterator[str]:
     """Yield the reasons to doubt the scores of a choice for these anchors."""
     counts = collections.Counter(example.label for example in anchors)
     # An anchor is sure of the vote if more than half of its k neighbours are others of its class.

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax import errors, files, parallel
-from knnprompt_jax.classifier import base, choosing, estimator, evidence
+from knnprompt_jax.classifier import base, estimator, evidence
+from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, maps, page
 from knnprompt_jax.report import figures as figures_lib
@@ -40,7 +41,7 @@ def run(settings: commands.LookSettings) -> str:
     return f"page: {written}\nlabels that may be wrong: {output / commands.SUGGESTIONS}"
 
 
-def _expectation(choice: choosing.Choice, anchors: ClassifiedAnchors) -> str:
+def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
     """Return the estimate for new texts, which `fit` prints too, or else how many anchors the others classify correctly."""
     if choice.estimate and not choice.is_earlier:
         return f"Expect {choice.estimate.words} on new texts. The sections below classify each anchor by the others."

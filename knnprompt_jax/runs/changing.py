@@ -15,6 +15,7 @@ from absl import logging
 
 from knnprompt_jax import errors, files, lm, parallel, states, tables
 from knnprompt_jax.classifier import estimator, saving
+from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
@@ -131,7 +132,7 @@ def _report_missing(ids: Sequence[int]) -> list[str]:
     return [f"anchors removed earlier: {listed(ids)}"] if ids else []
 
 
-def read_corrections(path: str, encoding: str, content: saving.Content) -> Corrections:
+def read_corrections(path: str, encoding: str, content: Content) -> Corrections:
     """Read the corrections for the anchors of a saved classifier.
 
     In a file with the column `suggested`, that is the right label and `label` is the current one. An empty `suggested` keeps the

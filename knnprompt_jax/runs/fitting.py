@@ -12,6 +12,7 @@ from absl import logging
 
 from knnprompt_jax import errors, files, lm, parallel, states, tables
 from knnprompt_jax.classifier import estimator, saving, trials
+from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import changing, comparison, inputs
 from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import classifiers, commands, shared
@@ -58,7 +59,7 @@ def run(settings: commands.FitSettings) -> Result:
     classifier = kind(model, task, demo_shots=shots, **settings.classifier_options())
     classifier.source_ = settings.source()
     draws, num_rows = trials.possible(classifier, draws), max(row.row for row in train) + 1
-    contents = [saving.Content.of(classifier, *draw, num_rows) for draw in draws.values()]
+    contents = [Content.of(classifier, *draw, num_rows) for draw in draws.values()]
     with saving.lock(folder):
         saved = _finished(folder, contents, model.identity, settings.overwrite)
         if saved:
@@ -155,7 +156,7 @@ def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
 
 
 def _finished(
-    folder: pathlib.Path, contents: Sequence[saving.Content], model: tuple[str, str, Any, str, bool], overwrite: bool
+    folder: pathlib.Path, contents: Sequence[Content], model: tuple[str, str, Any, str, bool], overwrite: bool
 ) -> saving.Saved | None:
     """Return the classifier in the folder if it has one of the contents and is of the model (`LanguageModel.identity`).
 

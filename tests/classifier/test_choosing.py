@@ -8,6 +8,7 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.classifier import choosing, rules
+from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.classifier.evidence import Evidence
 from knnprompt_jax.settings import classifiers
 
@@ -92,10 +93,10 @@ def test_too_few_anchors_are_told():
 def test_a_choice_comes_back_from_json():
     choice = choosing.choose([evidence(shift=1.0)], choosing.Grid())
     content = json.loads(json.dumps(dataclasses.asdict(choice)))
-    assert choosing.Choice.from_dict(content) == choice
+    assert Choice.from_dict(content) == choice
     content["rule"]["distance"] = "sideways"
     with pytest.raises(errors.UserError, match="distance='sideways'"):
-        choosing.Choice.from_dict(content)
+        Choice.from_dict(content)
 
 
 def test_a_class_without_anchors_is_never_predicted():

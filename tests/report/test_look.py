@@ -7,7 +7,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, tasks
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.report import anchors as anchors_lib
 from knnprompt_jax.report import drawing, look
 from knnprompt_jax.runs import changing
@@ -89,7 +89,7 @@ def test_suggestions_are_read_back(classifier, tmp_path):
     if 32 in classifier.anchors_:
         assert f"anchor 32 is the same text, labelled {classifier.anchors_[32].label!r}" in wrong["why"]
     wanted = {number: row["suggested"] for number, row in rows.items() if row["suggested"]}
-    content = saving.Content.of(
+    content = Content.of(
         classifier, classifier.demonstrations_, list(classifier.anchors_.values()), classifier.num_rows_
     )
     assert changing.read_corrections(str(path), "utf-8", content).labels == wanted

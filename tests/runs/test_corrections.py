@@ -3,12 +3,12 @@
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import changing
 from knnprompt_jax.tasks.task import Example, Task
 
 TASK = Task("mood", ("text",), "{text}\nMood:", ("bad", "=good", "so so"), ("bad", "good", "medium"))
-CONTENT = saving.Content(
+CONTENT = Content(
     *("KNNPrompting", TASK, {}, TASK.labels, 11),
     demonstrations=(Example({"text": "x"}, "bad", 2),),
     anchors=tuple(Example({"text": f"t{row}"}, label, row) for row, label in ((0, "bad"), (3, "=good"), (7, "so so"))),
