@@ -32,9 +32,9 @@ class Score:
         accuracy = f"{100 * self.accuracy:.1f} ± {100 * self.standard_error:.1f}"
         return [accuracy, f"{100 * self.macro_f1:.1f}", f"{self.log_loss:.3f}"]
 
-    def is_worse(self, other: "Score") -> bool:
-        """Return whether the other score is better by every metric."""
-        return all(self.loss(metric) > other.loss(metric) for metric in METRICS)
+    def is_worse(self, score: "Score") -> bool:
+        """Return whether `score` is better by every metric."""
+        return all(self.loss(metric) > score.loss(metric) for metric in METRICS)
 
     def loss(self, metric: str) -> float:
         """Return the loss by this metric; lower is better."""
@@ -84,12 +84,12 @@ class Choice:
     def table(self, baselines: Mapping[str, Score] | None = None) -> str:
         """Return the best candidate of each kind, best first, and baselines on the same anchors, as a table."""
         leaders: dict[tuple[Any, ...], Candidate] = {}
-        for each in sorted(self.candidates, key=lambda each: each.score.loss(self.metric)):
-            rule = each.rule
+        for candidate in sorted(self.candidates, key=lambda candidate: candidate.score.loss(self.metric)):
+            rule = candidate.rule
             # The best of each distance for votes, of each penalty for probes, and of blends.
             kind = {"votes": rule.distance, "probe": rule.penalty}.get(rule.rule)
-            leaders.setdefault((rule.rule, rule.demo_shots, kind), each)
-        rows = [[each.rule.words, *each.score.cells] for each in leaders.values()]
+            leaders.setdefault((rule.rule, rule.demo_shots, kind), candidate)
+        rows = [[leader.rule.words, *leader.score.cells] for leader in leaders.values()]
         rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
         heading = (
             f"each of {self.num_anchors} anchors classified by the others, ± standard errors; the best candidate of each kind "
@@ -104,7 +104,8 @@ class Choice:
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Restore a choice from `dataclasses.asdict`; raise UserError, TypeError or KeyError if it is none."""
         candidates = tuple(
-            Candidate(options.from_config(Rule, each["rule"]), Score(**each["score"])) for each in content["candidates"]
+            Candidate(options.from_config(Rule, candidate["rule"]), Score(**candidate["score"]))
+            for candidate in content["candidates"]
         )
         estimate = content["estimate"] and Score(**content["estimate"])
         rule = options.from_config(Rule, content["rule"])

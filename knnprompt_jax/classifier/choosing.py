@@ -21,7 +21,7 @@ from knnprompt_jax.settings.classifiers import AUTO, METRICS, RULES, WEIGHTS
 from knnprompt_jax.store import distances
 
 KS = (1, 3, 7, 15, 31)
-DISTANCES = tuple(name for name, each in distances.DISTANCES.items() if each.is_candidate)
+DISTANCES = tuple(name for name, distance in distances.DISTANCES.items() if distance.is_candidate)
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
 FEWEST = 10  # The fewest anchors that a choice is made by.
 _FOLDS = 5
@@ -39,13 +39,14 @@ class Grid:
     penalties: tuple[float, ...] = PENALTIES
 
     @classmethod
-    def of(cls, given: classifiers.RuleOptions) -> Self:
+    def of(cls, options: classifiers.RuleOptions) -> Self:
         """Return the candidates that a classifier's options leave."""
-        of_probe = given.penalty != AUTO or getattr(given, "layer", AUTO) != AUTO
-        of_votes = {given.k, given.distance, given.weights} != {AUTO}
-        excluded = {"votes": of_probe, "probe": of_votes}
-        names = tuple(name for name in RULES if not excluded.get(name)) if given.rule == AUTO else (given.rule,)
-        settings = {"ks": given.k, "distances": given.distance, "weights": given.weights, "penalties": given.penalty}
+        has_probe_options = options.penalty != AUTO or getattr(options, "layer", AUTO) != AUTO
+        has_vote_options = {options.k, options.distance, options.weights} != {AUTO}
+        excluded = {"votes": has_probe_options, "probe": has_vote_options}
+        names = tuple(name for name in RULES if not excluded.get(name)) if options.rule == AUTO else (options.rule,)
+        settings = {"ks": options.k, "distances": options.distance}
+        settings |= {"weights": options.weights, "penalties": options.penalty}
         values: dict[str, Any] = {name: (value,) for name, value in settings.items()}
         return cls(names, **{name: value for name, value in values.items() if value != (AUTO,)})
 
@@ -90,9 +91,11 @@ class Outcome:
 
         The best of many candidates is the best partly by luck.
         """
-        ours_N, theirs_N = (
-            each.losses_N if metric == "log_loss" else (each.predicted_N != each.y_N) * 1.0 for each in (self, best)
-        )
+        outcomes = self, best
+        if metric == "log_loss":
+            ours_N, theirs_N = (outcome.losses_N for outcome in outcomes)
+        else:
+            ours_N, theirs_N = ((outcome.predicted_N != outcome.y_N) * 1.0 for outcome in outcomes)
         if metric == "macro_f1":  # About the mean of the classes' errors.
             counts_C = np.bincount(self.y_N)
             weights_N = len(self.y_N) / np.count_nonzero(counts_C) / counts_C[self.y_N]
@@ -109,9 +112,6 @@ class _Trial:
     outcome: Outcome
     scores: tuple[np.ndarray, ...]
 
-    def loss(self, metric: str) -> float:
-        return self.outcome.score.loss(metric)
-
 
 def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Choice:
     """Choose the best rule for anchors read after one or several numbers of demonstrations, preferred numbers first.
@@ -120,13 +120,14 @@ def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Ch
     these, in the order of the grid, within two standard errors of the best is chosen, or the best candidate that beats it by every
     metric. Sets of fewer than `FEWEST` anchors or of a single class are left out.
     """
-    first, sets = sets[0], [each for each in sets if len(each) >= FEWEST and len(np.unique(each.y_N)) > 1]
+    default = Choice(grid.default(sets[0]), metric=metric)
+    sets = [evidence for evidence in sets if len(evidence) >= FEWEST and len(np.unique(evidence.y_N)) > 1]
     if not sets:
-        return Choice(grid.default(first), metric=metric)
+        return default
     common = functools.reduce(np.intersect1d, [evidence.ids_N for evidence in sets])
     best, trials = _best(sets, grid, metric, common)
     estimate = Outcome.of(*_held_out(sets, grid, metric, common)).score
-    candidates = tuple(Candidate(each.rule, each.outcome.score) for each in trials)
+    candidates = tuple(Candidate(trial.rule, trial.outcome.score) for trial in trials)
     return Choice(best.rule, candidates, estimate, metric, len(common))
 
 
@@ -141,36 +142,38 @@ def folds(y_N: np.ndarray) -> np.ndarray:
 
 def _best(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndarray) -> tuple[_Trial, list[_Trial]]:
     """Return the chosen trial and all trials."""
-    trials: list[_Trial] = []
-    for evidence in sets:
-        trials += _try_all(evidence, grid, metric, common)
-    best = min(trials, key=lambda each: each.loss(metric))
+    trials = [trial for evidence in sets for trial in _try_all(evidence, grid, metric, common)]
+    best = _least_loss(trials, metric)
     for name, evidence in itertools.product(grid.rules, sets):
-        group = [each for each in trials if (each.rule.rule, each.rule.demo_shots) == (name, evidence.demo_shots)]
-        leader = min(group, key=lambda each: each.loss(metric))
+        group = [trial for trial in trials if (trial.rule.rule, trial.rule.demo_shots) == (name, evidence.demo_shots)]
+        leader = _least_loss(group, metric)
         if leader.outcome.is_as_good(best.outcome, metric):
-            better = [each for each in trials if leader.outcome.score.is_worse(each.outcome.score)]
-            return min([leader, *better], key=lambda each: each.loss(metric)), trials
+            better = [trial for trial in trials if leader.outcome.score.is_worse(trial.outcome.score)]
+            return _least_loss([leader, *better], metric), trials
     raise AssertionError("the best is as good as itself")
 
 
 def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) -> list[_Trial]:
     """Try all candidates on a set. The blend joins the best votes and the best probe."""
-    votes = [_try(evidence, common, *each) for each in _votes(evidence, grid)]
+    votes = [_try(evidence, common, rule, scores) for rule, scores in _votes(evidence, grid)]
     probes = []
     for penalty in grid.penalties:
         rule = Rule("probe", evidence.demo_shots, penalty=penalty, layer=evidence.layer)
         probes.append(_try(evidence, common, rule, (evidence.rows.left_out(penalty),)))
-    voting, probing = (min(each, key=lambda trial: trial.loss(metric)) for each in (votes, probes))
-    both = dataclasses.replace(voting.rule, rule="blend", penalty=probing.rule.penalty, layer=evidence.layer)
+    best_votes, best_probe = _least_loss(votes, metric), _least_loss(probes, metric)
+    blend = dataclasses.replace(best_votes.rule, rule="blend", penalty=best_probe.rule.penalty, layer=evidence.layer)
     # A probe keeps the best settings of votes so that `kneighbors` still works.
-    kept = {name: getattr(voting.rule, name) for name in ("k", "distance", "weights", "bandwidth")}
-    of_rule = {
+    settings = {name: getattr(best_votes.rule, name) for name in ("k", "distance", "weights", "bandwidth")}
+    trials_by_rule = {
         "votes": votes,
-        "probe": [dataclasses.replace(each, rule=dataclasses.replace(each.rule, **kept)) for each in probes],
-        "blend": [_try(evidence, common, both, (*voting.scores, *probing.scores))],
+        "probe": [dataclasses.replace(probe, rule=dataclasses.replace(probe.rule, **settings)) for probe in probes],
+        "blend": [_try(evidence, common, blend, (*best_votes.scores, *best_probe.scores))],
     }
-    return [each for name in grid.rules for each in of_rule[name]]
+    return [trial for name in grid.rules for trial in trials_by_rule[name]]
+
+
+def _least_loss(trials: Sequence[_Trial], metric: str) -> _Trial:
+    return min(trials, key=lambda trial: trial.outcome.score.loss(metric))
 
 
 def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndarray, ...]]]:
@@ -204,11 +207,11 @@ def _held_out(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndar
     folds_n, num_classes = folds(first.y_N), int(max(evidence.y_N.max() for evidence in sets)) + 1
     p_nC = np.zeros((len(folds_n), num_classes))
     for fold in range(_FOLDS):
-        out = first.ids_N[folds_n == fold]
-        left = [evidence.take(np.flatnonzero(~np.isin(evidence.ids_N, out))) for evidence in sets]
-        chosen, _ = _best(left, grid, metric, common[~np.isin(common, out)])
-        at = [evidence.demo_shots for evidence in sets].index(chosen.rule.demo_shots)
-        p_nC[folds_n == fold] = _classify(sets[at], chosen.rule, out, num_classes)
+        held_out = first.ids_N[folds_n == fold]
+        rest = [evidence.take(np.flatnonzero(~np.isin(evidence.ids_N, held_out))) for evidence in sets]
+        best, _ = _best(rest, grid, metric, common[~np.isin(common, held_out)])
+        evidence = next(evidence for evidence in sets if evidence.demo_shots == best.rule.demo_shots)
+        p_nC[folds_n == fold] = _classify(evidence, best.rule, held_out, num_classes)
     return p_nC, first.y_N
 
 

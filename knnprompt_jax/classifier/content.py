@@ -107,10 +107,9 @@ class Content:
         rows = "".join(lines).encode("utf-8", "backslashreplace").decode()  # Ids may hold lone surrogates.
         return {CLASSIFIER: json.dumps(described, indent=1, ensure_ascii=False, default=_to_json), ROWS: rows}
 
-    def is_same(self, other: "Content") -> bool:
+    def is_same(self, content: "Content") -> bool:
         """Return whether both have the same files, apart from the chosen rule."""
-        first, second = (dataclasses.replace(content, choice=None) for content in (self, other))
-        return first.files() == second.files()
+        return dataclasses.replace(self, choice=None).files() == dataclasses.replace(content, choice=None).files()
 
     def provenance(
         self, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **prompt_options: str
@@ -122,7 +121,7 @@ class Content:
           prompt_options: values of `truncation` and `label_token` that replace the classifier's.
         """
         name, fingerprint, _, dtype, deterministic = model
-        kept = {option: self.parameters[option] for option in ("truncation", "label_token")}
+        own_options = {option: self.parameters[option] for option in ("truncation", "label_token")}
         return manifest.Provenance(
             model=name,
             fingerprint=fingerprint,
@@ -135,7 +134,7 @@ class Content:
             label_ids=tuple(label_ids),
             demonstrations=manifest.text_hash(layout.demonstration_text(self.task, self.demonstrations)),
             num_demonstrations=len(self.demonstrations),
-            **kept | prompt_options,
+            **own_options | prompt_options,
         )
 
 

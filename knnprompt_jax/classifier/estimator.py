@@ -35,18 +35,18 @@ class KNNPrompting(changes.ChangeableClassifier):
     changeable = ("k", "distance", "weights")
 
     def choose(self, draws: Mapping[int, trials.Draw], states: Any = None, grid: Any = None) -> Choice:
-        given = self.options_
-        return Choice(rules.Rule("votes", next(iter(draws)), given.k, given.distance, given.weights))
+        options = self.options_
+        return Choice(rules.Rule("votes", next(iter(draws)), options.k, options.distance, options.weights))
 
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
-        given = self.options_
-        return rules.vote(near, self.task.num_classes, given.tie_break, given.weights)
+        options = self.options_
+        return rules.vote(near, self.task.num_classes, options.tie_break, options.weights)
 
     def use(self, choice: Choice) -> "AutoClassifier":
         """Return an `AutoClassifier` of the same anchors that follows a choice, for example one from `tune`."""
         shared = {*self.option_names()} & {*AutoClassifier.option_names()} - {*self.changeable}
-        kept = {name: getattr(self, name) for name in shared}
-        return _refitted(AutoClassifier(self.model, self.task, **kept), self, choice)
+        options = {name: getattr(self, name) for name in shared}
+        return _refitted(AutoClassifier(self.model, self.task, **options), self, choice)
 
 
 class AutoClassifier(changes.ChangeableClassifier):
@@ -79,10 +79,12 @@ class AutoClassifier(changes.ChangeableClassifier):
 
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
         fitted = dataclasses.replace(self.fitted_, rule=self.rule_)
-        given = self.kept_states() if states is None else states
-        y_Q = self.store_.labels_N if states is None else None
-        prior_C = None if states is None else inputs.prior(self.options_.class_prior, self.labels_)
-        probed_QP = fitted.probed(rules.probe_inputs(given, fitted.rule.layer), y_Q)
+        y_Q, prior_C = None, None
+        if states is None:
+            states, y_Q = self.kept_states(), self.store_.labels_N
+        else:
+            prior_C = inputs.prior(self.options_.class_prior, self.labels_)
+        probed_QP = fitted.probed(rules.probe_inputs(states, fitted.rule.layer), y_Q)
         p_QC = fitted.probabilities(np.asarray(near.labels_Qk), np.asarray(near.distances_Qk), probed_QP, prior_C)
         return p_QC.argmax(-1), p_QC
 
@@ -105,9 +107,9 @@ class AutoClassifier(changes.ChangeableClassifier):
 
         Given settings are replaced by those of the choice.
         """
-        chosen = ("rule", "k", "distance", "weights", "penalty", "layer")
-        given = {name: getattr(choice.rule, name) for name in chosen if getattr(self, name) != AUTO}
-        return _refitted(AutoClassifier(**{**self.get_params(deep=False), **given}), self, choice)
+        settings = ("rule", "k", "distance", "weights", "penalty", "layer")
+        replaced = {name: getattr(choice.rule, name) for name in settings if getattr(self, name) != AUTO}
+        return _refitted(AutoClassifier(**self.get_params(deep=False) | replaced), self, choice)
 
 
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (KNNPrompting, AutoClassifier)}
@@ -137,6 +139,12 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any
 
 def _refitted(classifier: AutoClassifier, fitted: base.Classifier, choice: Choice) -> AutoClassifier:
     """Fit the classifier to the anchors of another by a choice."""
-    anchors, kept = list(fitted.anchors_.values()), (fitted.num_rows_, fitted.labels_)
     classifier.source_ = fitted.source_
-    return classifier.fit_states(fitted.device_states(), fitted.demonstrations_, anchors, choice, *kept)
+    return classifier.fit_states(
+        fitted.device_states(),
+        fitted.demonstrations_,
+        list(fitted.anchors_.values()),
+        choice,
+        fitted.num_rows_,
+        fitted.labels_,
+    )

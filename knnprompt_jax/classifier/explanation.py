@@ -139,7 +139,8 @@ def explain(classifier: "Classifier", text: Any, num_tokens: int) -> Explanation
         label=label,
         shares=dict(zip(classes, predictions.probabilities[0].tolist(), strict=True)),
         parts=tuple(
-            dataclasses.replace(part, contribution=each) for part, each in zip(parts, contributions, strict=True)
+            dataclasses.replace(part, contribution=contribution)
+            for part, contribution in zip(parts, contributions, strict=True)
         ),
         neighbours=tuple(neighbours),
         measure=f"{distance.title}, {distance.unit}",
@@ -188,9 +189,9 @@ def reasons(classifier: "Classifier", states: lm.States, places_k: np.ndarray, m
         texts, groups_W = _vocabulary(classifier.model.tokenizer, len(head))
     found = []
     for terms_W, k_W in zip(terms_kW, k_kW, strict=True):
-        sums = [np.bincount(groups_W, each_W, len(texts)) for each_W in (terms_W, p_W, k_W)]
+        sums = [np.bincount(groups_W, values_W, len(texts)) for values_W in (terms_W, p_W, k_W)]
         order = np.argsort(-sums[0], kind="stable")[:most].tolist()
-        found.append(tuple(Reason(str(texts[at]), *(float(each[at]) for each in sums)) for at in order))
+        found.append(tuple(Reason(str(texts[at]), *(float(values[at]) for values in sums)) for at in order))
     return found
 
 

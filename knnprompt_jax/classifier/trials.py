@@ -58,8 +58,8 @@ def draws(classifier: "Classifier", examples: Sequence[Example]) -> dict[int, Dr
         shots = candidate_shots(most_shots(classifier.task, examples, classifier.model), examples)
     drawn: dict[int, Draw] = {}
     for number in shots if isinstance(shots, list | tuple) else [shots]:
-        each = draw(classifier.task, examples, classifier.model, number, classifier.random_state)
-        drawn.setdefault(shots_of(each[0]), each)
+        demonstrations, anchors = draw(classifier.task, examples, classifier.model, number, classifier.random_state)
+        drawn.setdefault(shots_of(demonstrations), (demonstrations, anchors))
     return possible(classifier, drawn)
 
 
@@ -68,7 +68,7 @@ def possible(classifier: "Classifier", draws: Mapping[int, Draw]) -> dict[int, D
     most = max((anchors for _, anchors in draws.values()), key=len)
     classifier.check(most)
     k = classifier.options_.k
-    return {shots: each for shots, each in draws.items() if not isinstance(k, int) or k <= len(each[1])}
+    return {shots: draw for shots, draw in draws.items() if not isinstance(k, int) or k <= len(draw[1])}
 
 
 def shots_of(demonstrations: Sequence[Example]) -> int:
@@ -108,16 +108,16 @@ def choose(
         names = tuple(name for name in names if not distances.get(name).reads_label_words) or names
     grid, sets = dataclasses.replace(grid, distances=names), []
     for shots, (demonstrations, anchors) in draws.items():
-        kept = sample(anchors, classifier.random_state)
-        known = (states or {}).get(shots)
-        if known is None:
-            known = classifier.read(kept, demonstrations, classifier.candidate_layers)
-        elif len(kept) < len(anchors):
+        sampled = sample(anchors, classifier.random_state)
+        sample_states = (states or {}).get(shots)
+        if sample_states is None:
+            sample_states = classifier.read(sampled, demonstrations, classifier.candidate_layers)
+        elif len(sampled) < len(anchors):
             places = {example.row: place for place, example in enumerate(anchors)}
-            known = known[np.array([places[example.row] for example in kept])]
-        ids, y_N = [example.row for example in kept], inputs.classes_of(classifier.task, kept)
+            sample_states = sample_states[np.array([places[example.row] for example in sampled])]
+        ids, y_N = [example.row for example in sampled], inputs.classes_of(classifier.task, sampled)
         head, label_ids = classifier.model.head, classifier.label_ids()
-        sets.append(evidence.gather(parallel.replicate(known), y_N, ids, shots, head, label_ids, names))
+        sets.append(evidence.gather(parallel.replicate(sample_states), y_N, ids, shots, head, label_ids, names))
     return choosing.choose(sets, grid, metric)
 
 
@@ -135,8 +135,8 @@ def sample(rows: Sequence[Example], seed: int) -> list[Example]:
         return list(rows)
     drawn = np.random.default_rng(seed).permutation(max(example.row for example in rows) + 1)
     places = {row: place for place, row in enumerate(drawn.tolist())}
-    kept = {example.row for example in sorted(rows, key=lambda example: places[example.row])[: evidence.LIMIT]}
-    return [example for example in rows if example.row in kept]
+    sampled = {example.row for example in sorted(rows, key=lambda example: places[example.row])[: evidence.LIMIT]}
+    return [example for example in rows if example.row in sampled]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,8 +91,8 @@ def run_votes(context: method.Context, settings: methods.EncoderKNNOptions) -> m
 
 def _embed(problem: method.Problem, settings: methods.EncoderOptions) -> list:
     """Return the embeddings of the train rows [N, D] and of the queries [Q, D]."""
-    texts = [bare_texts(problem.task, rows) for rows in (problem.train_rows, problem.evaluation)]
-    return [encoders.embed(settings.encoder, settings.pooling, each) for each in texts]
+    sets = [bare_texts(problem.task, rows) for rows in (problem.train_rows, problem.evaluation)]
+    return [encoders.embed(settings.encoder, settings.pooling, texts) for texts in sets]
 
 
 def prepare(problem: method.Problem, settings: methods.EncoderOptions) -> None:

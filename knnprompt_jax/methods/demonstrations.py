@@ -135,10 +135,10 @@ def run_ensemble(context: method.Context, settings: methods.EnsembleOptions) -> 
     """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
     first, *others = ensemble_sets(context.problem.split)
     sets = [context.problem.lay_out(demonstrations, context.model.context) for demonstrations in others]
-    states = [context.states[method.queries], *context.read_each(sets, "ICL ensemble")]
-    log_p_UQC = [representations.label_log_probabilities(context.head, each, context.label_ids) for each in states]
+    read = [context.states[method.queries], *context.read_each(sets, "ICL ensemble")]
+    log_p_UQC = [representations.label_log_probabilities(context.head, states, context.label_ids) for states in read]
     probabilities_QC = combine(special.log_softmax(np.asarray(log_p_UQC, np.float64), axis=-1), settings.combination)
-    return method.Prediction.most_probable(probabilities_QC, f"{len(states)} sets of {len(first)} demonstrations", sets)
+    return method.Prediction.most_probable(probabilities_QC, f"{len(read)} sets of {len(first)} demonstrations", sets)
 
 
 def check_ensemble(problem: method.Problem) -> None:

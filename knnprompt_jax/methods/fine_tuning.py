@@ -149,8 +149,8 @@ class Trainer:
         key = jax.random.key(self.seed)
 
         def update(step: int, params: nnx.State, state: optax.OptState) -> training.Updated:
-            chosen = batch_rows(len(rows), self.config.batch, step, self.seed)
-            batch = self._put(*rows.batch(chosen, len(chosen), rows.width), y[chosen].astype(np.int32))
+            indices = batch_rows(len(rows), self.config.batch, step, self.seed)
+            batch = self._put(*rows.batch(indices, len(indices), rows.width), y[indices].astype(np.int32))
             return _update(self._graph, self.config, params, state, jax.random.fold_in(key, step), *batch)
 
         losses = [*run.steps(update, self.config.steps, self.config.checkpoint_every, self.config.learning_rate)]
@@ -160,10 +160,10 @@ class Trainer:
     def predict_proba(self, rows: Texts) -> np.ndarray:
         """Return class probabilities [Q, C] of rows."""
         probabilities_QC = np.zeros((len(rows), self.num_classes), np.float32)
-        for chosen, size, width in packing.batches(rows.lengths_N, self.config.batch, rows.width):
-            batch = self._put(*rows.batch(chosen, size, width))
+        for indices, size, width in packing.batches(rows.lengths_N, self.config.batch, rows.width):
+            batch = self._put(*rows.batch(indices, size, width))
             probabilities_BC = parallel.replicate(_probabilities(self._graph, self.config, self._params, *batch))
-            probabilities_QC[chosen] = probabilities_BC[: len(chosen)]
+            probabilities_QC[indices] = probabilities_BC[: len(indices)]
         return probabilities_QC
 
     def _put(self, *arrays: np.ndarray) -> list[Array]:

@@ -35,12 +35,12 @@ def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.M
     if tuple(names) == (methods.ALL,):
         reasons = {name: reason for name in METHODS if (reason := METHODS[name].by_name or _obstacle(name, problem))}
         return [METHODS[name] for name in METHODS if name not in reasons], reasons
-    chosen = [get(name) for name in dict.fromkeys(names)]
-    for declared in chosen:
+    selected = [get(name) for name in dict.fromkeys(names)]
+    for declared in selected:
         if reason := _obstacle(declared.name, problem):
             applicable = ", ".join(name for name in METHODS if not _obstacle(name, problem))
             raise errors.UserError(f"method {declared.name!r} does not apply: {reason}; methods that do: {applicable}")
-    return chosen, {}
+    return selected, {}
 
 
 def _obstacle(name: str, problem: method.Problem) -> str:

@@ -19,18 +19,10 @@ from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks import defects, formats, sources
+from knnprompt_jax.tasks import defects, formats
 from knnprompt_jax.tasks.task import Example, is_empty, label_string, listed
 
 _READ = ID, LABEL, SUGGESTED = ("id", "label", "suggested")
-
-
-@dataclasses.dataclass(frozen=True)
-class Corrections:
-    """The new label of each anchor id, without labels that the anchor has already; and ids that were removed earlier."""
-
-    labels: Mapping[int, str]
-    missing: tuple[int, ...]
 
 
 def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
@@ -47,15 +39,16 @@ def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.P
         store_lib.check_processes(saved.store_options)
         model, mesh = inputs.read_model(settings, saved)
         saved.check(model.identity)
-        rows = _new_rows(settings, saved)
+        rows = inputs.load_appended_rows(settings, saved) if settings.append else []
+        _warn(rows, saved.content)
         encoding = settings.encoding or "utf-8"  # Suggestions are UTF-8, whatever the train file was.
-        corrected = read_corrections(settings.relabel, encoding, saved.content) if settings.relabel else None
+        labels, missing = read_corrections(settings.relabel, encoding, saved.content) if settings.relabel else ({}, [])
         num_bytes = sum(size for size, _ in saved.manifest.files.values())
         parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
         classifier = estimator.restore(saved, model.load(mesh))
         classifier.states_cache = states.user_cache(settings.cache_gb)
         before, notes = classifier.store_, remove(classifier, settings.remove_ids)
-        notes += _relabel(classifier, corrected) if corrected else []
+        notes += _relabel(classifier, labels, missing) if settings.relabel else []
         notes += append(classifier, rows)
         if classifier.store_ is not before:
             saving.save(classifier, folder, overwrite=True)
@@ -101,39 +94,33 @@ def remove(classifier: Any, ids: Sequence[int]) -> list[str]:
     return _report_missing(missing)
 
 
-def _relabel(classifier: Any, corrected: Corrections) -> list[str]:
-    """Give anchors the corrected labels; report how many changed, and which anchors were removed already."""
-    labels = {number: label for number, label in corrected.labels.items() if number in classifier.anchors_}
+def _relabel(classifier: Any, labels: Mapping[int, str], missing: Sequence[int]) -> list[str]:
+    """Give anchors other labels; report how many changed, and which anchors were removed already."""
+    labels = {number: label for number, label in labels.items() if number in classifier.anchors_}
     if labels:
         classifier.relabel(list(labels), list(labels.values()))
-    return [f"anchors relabelled: {len(labels)}", *_report_missing(corrected.missing)]
+    return [f"anchors relabelled: {len(labels)}", *_report_missing(missing)]
 
 
-def _new_rows(settings: commands.FitSettings, saved: saving.Saved) -> list[Example]:
-    """Return the rows to append, also of new labels; log rows that contradict a row of the classifier, and new labels like others."""
-    if not settings.append:
-        return []
-    task, path, source = saved.content.task, settings.append, settings.source(saved.content.source)
-    rows = sources.load_rows(task, "train", path=path, new_labels=True, on_bad=settings.on_bad, **source)
-    task.with_labels(row.label for row in rows)  # Raises on a label that is the word of another.
-    if not task.classes.keys() >= {row.label for row in rows}:
-        for warning in defects.alike(row.label for row in (*saved.content.anchors, *rows)):
+def _warn(rows: Sequence[Example], content: Content) -> None:
+    """Log rows to append that contradict a row of the classifier, and new labels that resemble others."""
+    if not content.task.classes.keys() >= {row.label for row in rows}:
+        for warning in defects.alike(row.label for row in (*content.anchors, *rows)):
             logging.warning(warning)
-    matches = defects.matches(rows, (*saved.content.demonstrations, *saved.content.anchors))
+    matches = defects.matches(rows, (*content.demonstrations, *content.anchors))
     if found := [(row.source, row.label, known.row, known.label) for row, known in matches if row.label != known.label]:
         message = (
             "%d of %d rows to append contradict a row of the classifier with the same text: %s is %r, row %d is %r"
         )
         logging.warning(message, len(found), len(rows), *found[0])
-    return rows
 
 
 def _report_missing(ids: Sequence[int]) -> list[str]:
     return [f"anchors removed earlier: {listed(ids)}"] if ids else []
 
 
-def read_corrections(path: str, encoding: str, content: Content) -> Corrections:
-    """Read the corrections for the anchors of a saved classifier.
+def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[int, str], list[int]]:
+    """Return the new label of each anchor id, without unchanged labels, and the ids that were removed earlier.
 
     In a file with the column `suggested`, that is the right label and `label` is the current one. An empty `suggested` keeps the
     label. In other files `label` is the right one.
@@ -180,4 +167,4 @@ def read_corrections(path: str, encoding: str, content: Content) -> Corrections:
         if new and wanted.setdefault(number, new) != new:
             raise errors.UserError(f"{place}: id {number} has two labels in this file, {wanted[number]!r} and {new!r}")
     changed = {number: label for number, label in wanted.items() if current.get(number, label) != label}
-    return Corrections(changed, tuple(number for number in wanted if number not in current))
+    return changed, [number for number in wanted if number not in current]

@@ -80,9 +80,15 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         if candidates := [record.candidates for record in own if record.candidates]:
             count, empty = len(candidates[0]), [""] * (len(row) - 2)
             rows.append(
-                [f"· mean of its {count}", tables.spread([float(np.mean(each)) for each in candidates]), *empty]
+                [
+                    f"· mean of its {count}",
+                    tables.spread([float(np.mean(accuracies)) for accuracies in candidates]),
+                    *empty,
+                ]
             )
-            rows.append([f"· worst of its {count}", tables.spread([min(each) for each in candidates]), *empty])
+            rows.append(
+                [f"· worst of its {count}", tables.spread([min(accuracies) for accuracies in candidates]), *empty]
+            )
         own_notes = dict.fromkeys(record.note for record in own)
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {own[0].seed}' if len(own_notes) > 1 else ''}: {note}.")

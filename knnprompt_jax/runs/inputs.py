@@ -17,8 +17,8 @@ from knnprompt_jax.methods import method
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import statistics
 from knnprompt_jax.runs import model as model_lib
+from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.settings import models as models_settings
-from knnprompt_jax.settings import shared
 from knnprompt_jax.tasks import catalogue, defects, sources, splits
 from knnprompt_jax.tasks.task import ALLOW, Example, Task
 
@@ -90,9 +90,8 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
     if name == shared.OWN and not (settings.data_dir or settings.hub):
         empty = settings.empty or ALLOW
         return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.source())
-    task = catalogue.get(name)
+    place, task = _place(settings, name, path), catalogue.get(name)
     task = dataclasses.replace(task, empty=settings.empty or task.empty)
-    place = _place(settings, name, path)
     return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **place)
 
 
@@ -106,12 +105,21 @@ def load_rows(
     Raises:
       UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
+    place = _place(settings, name, eval_file)
     task, train = load_train(settings, name, train_file)
-    evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_place(settings, name, eval_file))
+    evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **place)
     if found := defects.describe(train, evaluation):
         logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
     train = defects.drop(train, evaluation) if settings.drop_duplicates else train
     return Rows(task, train, evaluation[: count or None])
+
+
+def load_appended_rows(settings: commands.FitSettings, saved: saving.Saved) -> list[Example]:
+    """Load the rows to append to a saved classifier; raise UserError on an invalid row, or a label that is the word of another."""
+    task, source = saved.content.task, settings.source(saved.content.source)
+    rows = sources.load_rows(task, "train", path=settings.append, new_labels=True, on_bad=settings.on_bad, **source)
+    task.with_labels(row.label for row in rows)  # Raises on a label that is the word of another.
+    return rows
 
 
 def read_problems(

@@ -157,12 +157,12 @@ def pack(path: pathlib.Path, records: Iterable[Record]) -> None:
     Labels become class numbers, the places of the labels in `class_counts`. Times, devices and paths are left out.
     """
     lines = []
-    for record in sorted(records, key=lambda each: (each.experiment, each.file_name)):
+    for record in sorted(records, key=lambda record: (record.experiment, record.file_name)):
         content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
         numbers = {label: number for number, label in enumerate(record.class_counts)}
         content |= {name: [numbers[label] for label in content[name]] for name in ("predicted", "true")}
-        kept = {name: _without_folders(value) for name, value in content.items() if name not in _OF_MACHINE}
-        lines.append(json.dumps(kept, ensure_ascii=False, separators=(",", ":")) + "\n")
+        packed = {name: _without_folders(value) for name, value in content.items() if name not in _OF_MACHINE}
+        lines.append(json.dumps(packed, ensure_ascii=False, separators=(",", ":")) + "\n")
     with files.new_file(path) as draft:
         draft.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
@@ -170,7 +170,7 @@ def pack(path: pathlib.Path, records: Iterable[Record]) -> None:
 def _without_folders(value: Any) -> Any:
     """Return a JSON value whose absolute paths are cut to their last two parts."""
     if isinstance(value, dict):
-        return {name: _without_folders(each) for name, each in value.items()}
+        return {name: _without_folders(item) for name, item in value.items()}
     if isinstance(value, str) and (path := pathlib.PurePath(value)).is_absolute():
         return "/".join(path.parts[1:][-2:])
     return value

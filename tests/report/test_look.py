@@ -92,4 +92,4 @@ def test_suggestions_are_read_back(classifier, tmp_path):
     content = Content.of(
         classifier, classifier.demonstrations_, list(classifier.anchors_.values()), classifier.num_rows_
     )
-    assert changing.read_corrections(str(path), "utf-8", content).labels == wanted
+    assert changing.read_corrections(str(path), "utf-8", content)[0] == wanted
