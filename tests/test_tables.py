@@ -25,3 +25,9 @@ def test_no_label_acts_on_a_terminal(capsys):
     assert capsys.readouterr().out == f"{escaped}\nnext\n"
     assert str(errors.UserError(f"{label}: unknown")) == f"{escaped}: unknown"
     assert tables.render(["class"], [[f"{label}\n"]]).splitlines()[2:] == [f"{escaped}\\n"]
+
+
+def test_tables_are_aligned_and_spreads_use_the_sample_standard_deviation():
+    assert tables.render(["a", "bb"], [["long", "1"]]) == "a     bb\n----  --\nlong   1"
+    assert tables.spread([0.1, 0.2, 0.6]) == "30.0 ± 26.5"  # sqrt((4 + 1 + 9) / 2) * 10
+    assert tables.spread([0.25]) == "25.0"

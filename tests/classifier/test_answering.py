@@ -33,24 +33,25 @@ def test_a_line_reports_the_choice(chosen):
 
 
 def test_labels_are_those_of_the_highest_probability_or_missing(blend, rows):
-    said = blend.answer(rows[0][67:])
-    np.testing.assert_array_equal(said.labels, blend.classes_[said.probabilities.argmax(-1)])
-    np.testing.assert_allclose(said.probabilities.sum(-1), 1)
-    sure_Q = said.probabilities.max(-1) >= 0.6
+    predictions = blend.answer(rows[0][67:])
+    np.testing.assert_array_equal(predictions.labels, blend.classes_[predictions.probabilities.argmax(-1)])
+    np.testing.assert_allclose(predictions.probabilities.sum(-1), 1)
+    sure_Q = predictions.probabilities.max(-1) >= 0.6
     labels = blend.predict(rows[0][67:], abstain=0.6)
     assert 0 < sure_Q.sum() < len(sure_Q)
     assert [label is None for label in labels] == (~sure_Q).tolist()
-    assert labels[sure_Q].tolist() == said.labels[sure_Q].tolist()
-    assert blend.predict_proba([]).shape == (0, 6)
+    assert labels[sure_Q].tolist() == predictions.labels[sure_Q].tolist()
+    assert blend.predict_proba([]).shape == (0, 6) and blend.predict([]).shape == (0,)
     with pytest.raises(kp.UserError, match="abstain=1.5: choose a probability"):
         blend.predict(rows[0][67:], abstain=1.5)
 
 
-def test_a_given_setting_is_kept_and_leaves_out_rules_without_it(model, task):
-    votes = choosing.Grid.of(kp.AutoClassifier(model, task, k=2).options_)
-    assert (set(votes.rules), votes.ks) == ({"blend", "votes"}, (2,))
-    probes = choosing.Grid.of(kp.AutoClassifier(model, task, penalty=3.0).options_)
-    assert (set(probes.rules), probes.penalties) == ({"probe", "blend"}, (3.0,))
+@pytest.mark.parametrize(
+    ("given", "rules", "axis"), [({"k": 2}, "votes", "ks"), ({"penalty": 3.0}, "probe", "penalties")]
+)
+def test_a_given_setting_is_kept_and_leaves_out_rules_without_it(model, task, given, rules, axis):
+    grid = choosing.Grid.of(kp.AutoClassifier(model, task, **given).options_)
+    assert set(grid.rules) == {"blend", rules} and getattr(grid, axis) == tuple(given.values())
 
 
 def test_what_was_chosen_survives_saving_and_is_fitted_again_after_changes(blend, rows, model, tmp_path):

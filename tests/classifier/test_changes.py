@@ -42,9 +42,8 @@ def test_a_new_class_is_as_if_it_had_been_there(model, tmp_path, kind, distance)
     read = model.statistics.prompts
     grown.partial_fit(more, labels)
     assert model.statistics.prompts <= read + 3  # Less where these prompts are among those read last.
-    whole = made(
-        model, ("no", "yes", "other", "so_so"), ("bad", "good", "other", "so so"), **of_store(kind, distance)
-    ).fit(TEXTS + more, LABELS + labels)
+    every, words = ("no", "yes", "other", "so_so"), ("bad", "good", "other", "so so")
+    whole = made(model, every, words, **of_store(kind, distance)).fit(TEXTS + more, LABELS + labels)
     assert grown.task == whole.task
     same(grown, whole, [*TEXTS, *more, "near"])
     grown.save(tmp_path / "saved")
@@ -52,12 +51,7 @@ def test_a_new_class_is_as_if_it_had_been_there(model, tmp_path, kind, distance)
     loaded = kp.load(tmp_path / "saved", model)
     assert model.statistics.prompts == read and loaded.task == whole.task
     same(loaded, whole, [*more, "near"])
-    for ours, theirs in zip(
-        (loaded.states_.hidden_NE, loaded.states_.log_z_N),
-        (grown.states_.hidden_NE, grown.states_.log_z_N),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(loaded.states_.hidden_NE, grown.states_.hidden_NE)
     assert len(loaded.states_) == 10
 
 
@@ -120,12 +114,6 @@ def test_mistakes_change_nothing(changed, ids, labels, message):
     with pytest.raises(kp.UserError, match=message):
         changed.relabel(ids, labels)
     assert [example.label for example in changed.anchors_.values()] == LABELS and changed.task.num_classes == 2
-
-
-def test_a_demonstration_keeps_its_label(fitted):
-    shown = fitted.demonstrations_[0]
-    with pytest.raises(kp.UserError, match=f"id {shown.row} is a demonstration, whose label is part of every prompt"):
-        fitted.relabel([shown.row], [0])
 
 
 def test_a_classifier_of_a_store_alone_cannot_be_changed(model, changed):

@@ -60,9 +60,6 @@ def test_ten_thousand_classes(model):
     assert not classifier.demonstrations_
     np.testing.assert_array_equal(classifier.predict(texts), range(9_987, 10_000))
     assert classifier.predict_proba(texts[:2]).shape == (2, 10_000)
-    with pytest.raises(kp.UserError, match=r"unknown label '10000'; choose from 0, 1, .*… \(10000 in all\)") as caught:
-        classifier.fit(texts, range(9_988, 10_001))
-    assert len(str(caught.value)) < 400
 
 
 def test_a_single_row_is_an_anchor(model):

@@ -30,16 +30,11 @@ def ridge(x_NE, y_NC, penalty):
 
 
 @pytest.mark.parametrize("penalty", [0.1, 3.0])
-def test_scores_are_those_of_ridge_regression(probe_rows, penalty):
+def test_scores_are_those_of_ridge_regression_with_and_without_the_row(probe_rows, penalty):
     x_NE, y_NC = features(probe_rows), np.eye(3)[probe_rows.y_N]
     weights_EC, constant_C = ridge(x_NE, y_NC, penalty)
     expected_NC = x_NE @ weights_EC + constant_C - y_NC.mean(0)
     np.testing.assert_allclose(probe_rows.fit(penalty).scores(probe_rows.hidden_NE), expected_NC, atol=1e-8)
-
-
-@pytest.mark.parametrize("penalty", [0.1, 3.0])
-def test_left_out_scores_are_those_of_a_fit_without_the_row(probe_rows, penalty):
-    x_NE, y_NC = features(probe_rows), np.eye(3)[probe_rows.y_N]
     for row, scores_C in enumerate(probe_rows.left_out(penalty)):
         others = np.arange(len(x_NE)) != row
         weights_EC, constant_C = ridge(x_NE[others], y_NC[others], penalty)

@@ -61,7 +61,7 @@ def test_a_task_that_is_not_given_is_inferred_by_each_fit(model, rows):
     assert base.clone(classifier.set_params(task=classifier.task.with_labels(["9"]))).task.labels[-1] == "9"
 
 
-def test_weights_of_rows_are_refused(unfitted, rows):
+def test_sample_weights_are_refused(unfitted, rows):
     with pytest.raises(kp.UserError, match="sample_weight: not supported"):
         base.clone(unfitted).fit(*rows, sample_weight=np.ones(len(rows[0])))
 

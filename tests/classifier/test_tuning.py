@@ -33,13 +33,6 @@ def test_others_are_those_of_a_store_without_the_row(model, whole, distance):
             assert len({row, *nearest.indices_Qk[row].tolist()}) == k + 1
 
 
-def test_neighbours_without_texts_leave_each_anchor_out(whole):
-    distances, ids = whole.kneighbors(n_neighbors=4)
-    assert ids.shape == (11, 4) and not (ids == np.arange(11)[:, None]).any()
-    np.testing.assert_allclose(distances[:5], 0, atol=1e-5)
-    assert ids[4].tolist() == [0, 1, 2, 3]
-
-
 def test_everything_is_tried_without_a_pass_and_the_best_can_be_used(fitted, model, rows):
     read = model.statistics.prompts
     tried = fitted.tune("accuracy", ks=(1, 3, 99))

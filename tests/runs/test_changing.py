@@ -18,15 +18,8 @@ MORE = "sentence,label\nday 1 was warm gold,1\nday 2 was grey,0\nday 1 was warm 
 @pytest.fixture(scope="module")
 def built(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("changing")
-    job = commands.FitSettings(
-        model=str(world / "model"),
-        task="mr",
-        data_dir=str(world / "data"),
-        rule="knn",
-        shots=5,
-        demo_shots=1,
-        store=str(folder / "store"),
-    )
+    place = {"model": str(world / "model"), "data_dir": str(world / "data"), "store": str(folder / "store")}
+    job = commands.FitSettings(**place, task="mr", rule="knn", shots=5, demo_shots=1)
     fitting.run(job)
     return job
 

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from knnprompt_jax import errors, tables
+from knnprompt_jax import errors
 from knnprompt_jax.runs import records
 from tests.runs.conftest import make_record
 
@@ -69,12 +69,3 @@ def test_a_folder_without_records_says_what_it_holds(tmp_path):
         records.read_all(tmp_path)
     with pytest.raises(errors.UserError, match="missing: no such folder"):
         records.read_all(tmp_path / "missing")
-
-
-def test_spread_uses_the_sample_standard_deviation():
-    assert tables.spread([0.1, 0.2, 0.6]) == "30.0 ± 26.5"  # sqrt((4 + 1 + 9) / 2) * 10
-    assert tables.spread([0.25]) == "25.0"
-
-
-def test_tables_are_aligned():
-    assert tables.render(["a", "bb"], [["long", "1"]]) == "a     bb\n----  --\nlong   1"

@@ -16,6 +16,7 @@ from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import commands, planning, shared
 from knnprompt_jax.tasks import splits
+from tests.runs.conftest import choosing
 
 # Options that change no result by themselves. Some act through rows, task or model, which are compared by content.
 THROUGH_CONTENT = (
@@ -88,8 +89,7 @@ def test_every_option_of_every_method_changes_the_key(job, rows, model, world, m
                 continue
             if isinstance(default, str) and not metadata["choices"] or isinstance(default, tuple):
                 continue  # Names of models and lists, which other tests change.
-            own = dataclasses.replace(getattr(job.options, name), **{option: other_value(default, metadata)})
-            changed = dataclasses.replace(job, options=dataclasses.replace(job.options, **{name: own}))
+            changed = choosing(job, **{name: {option: other_value(default, metadata)}})
             keys[option] = run_of(changed, rows, model, name).key
         assert len({*keys.values()}) == len(keys), (name, keys)
 
@@ -129,8 +129,7 @@ def test_the_content_of_the_model_counts_and_not_its_folder(job, rows, model, wo
 @pytest.mark.parametrize(("name", "option"), [("prompt_compose_sbert", "retriever"), ("fine_tuning_bert", "model")])
 def test_the_content_of_a_methods_own_model_counts(name, option, job, rows, model, world, tmp_path):
     folder = shutil.copytree(world / "model", tmp_path / "other")
-    own = dataclasses.replace(getattr(job.options, name), **{option: str(folder)})
-    job = dataclasses.replace(job, options=dataclasses.replace(job.options, **{name: own}))
+    job = choosing(job, **{name: {option: str(folder)}})
     key = run_of(job, rows, model, name).key
     assert run_of(job, rows, model, name).key == key
     content = (folder / "model.safetensors").read_bytes()
@@ -138,22 +137,13 @@ def test_the_content_of_a_methods_own_model_counts(name, option, job, rows, mode
     assert run_of(job, rows, model, name).key != key
 
 
-def test_checkpoints_of_fine_tuning_do_not_count(job, rows, model):
-    keys = set()
-    for change in ({}, {"checkpoints": "folder"}, {"checkpoint_every": 7}, {"learning_rate": 0.5}):
-        own = dataclasses.replace(job.options.fine_tuning, **change)
-        changed = dataclasses.replace(job, options=dataclasses.replace(job.options, fine_tuning=own))
-        keys.add(run_of(changed, rows, model, "fine_tuning").key)
-    assert len(keys) == 2
-
-
-def test_batch_and_mesh_do_not_count_in_deterministic_mode(job, rows, model):
-    job = dataclasses.replace(job, deterministic=True)
-    mesh = dataclasses.replace(job.mesh, data=1)
-    keys = {
-        run_of(dataclasses.replace(job, **change), rows, model).key for change in ({}, {"batch": 512}, {"mesh": mesh})
-    }
-    assert len(keys) == 1
+def test_what_changes_no_result_changes_no_key(job, rows, model):
+    """Checkpoints of fine-tuning, and batch and mesh in deterministic mode."""
+    kept = [choosing(job, fine_tuning=change) for change in ({}, {"checkpoints": "x"}, {"checkpoint_every": 7})]
+    assert len({run_of(changed, rows, model, "fine_tuning").key for changed in kept}) == 1
+    job, mesh = dataclasses.replace(job, deterministic=True), dataclasses.replace(job.mesh, data=1)
+    kept = [dataclasses.replace(job, **change) for change in ({}, {"batch": 512}, {"mesh": mesh})]
+    assert len({run_of(changed, rows, model).key for changed in kept}) == 1
 
 
 def test_a_changed_task_file_is_run_anew(job, world, tmp_path):
@@ -212,8 +202,6 @@ def test_a_changed_classifier_is_compared_anew(job, store, tmp_path):
         ({"dtype": "bfloat16"}, "--dtype=bfloat16: .*saved was made with dtype=float32; leave it out or fit again"),
         ({"deterministic": True}, "--deterministic=True: .* was made with deterministic=False"),
         ({"model": "tiny"}, "another model"),
-        ({"shots": 9}, "--shots: has no effect with --store"),
-        ({"demo_shots": 3}, "--demo_shots: has no effect with --store"),
     ],
 )
 def test_options_that_differ_from_the_saved_classifier_are_refused(job, store, change, message, monkeypatch):
