@@ -30,18 +30,15 @@ def test_is_logistic_regression_on_tfidf(problem, predict, ngrams, inverse_penal
     assert len(set(prediction.classes_Q)) > 1
 
 
-def test_rows_without_a_word(problem):
-    rows = tuple(dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors)
-    split = dataclasses.replace(problem.split, demonstrations=(), anchors=rows)
-    with pytest.raises(errors.UserError, match="'tfidf' does not apply: no train row of the split has a word"):
-        registry.select(["tfidf"], dataclasses.replace(problem, split=split))
-
-
-def test_no_rows(problem):
-    split = dataclasses.replace(problem.split, demonstrations=(), anchors=())
-    for name in ("encoder_probe", "encoder_knn"):
-        with pytest.raises(errors.UserError, match=f"'{name}' does not apply: the split has no train rows"):
-            registry.select([name], dataclasses.replace(problem, split=split))
+@pytest.mark.parametrize(
+    ("name", "count", "reason"),
+    [("tfidf", 1, "no train row of the split has a word"), ("encoder_knn", 0, "the split has no train rows")],
+)
+def test_missing_rows_or_words_are_refused(problem, name, count, reason):
+    rows = [dataclasses.replace(row, fields={"first": "a ?", "second": ""}) for row in problem.split.anchors]
+    split = dataclasses.replace(problem.split, demonstrations=(), anchors=tuple(rows[:count]))
+    with pytest.raises(errors.UserError, match=f"'{name}' does not apply: {reason}"):
+        registry.select([name], dataclasses.replace(problem, split=split))
 
 
 @pytest.fixture

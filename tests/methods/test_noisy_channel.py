@@ -132,11 +132,8 @@ def test_the_best_template_is_kept_and_the_others_told(predict):
     assert result.note == "best of 4 templates, CHOSEN ON THE EVALUATION ROWS for each seed"
     assert result.candidates == tuple(accuracies)
     assert (result.prompts, result.truncated) == (4 * 6 * 7, 0)
-
-
-def test_one_template_has_nothing_to_choose(predict):
-    result = predict("noisy_channel_direct_plus", make_problem(ALIKE), whole_texts.model(), template=3)
-    assert result.note == "templates are ours: Min et al. have none for this task" and not result.candidates
+    one = predict("noisy_channel_direct_plus", make_problem(ALIKE), whole_texts.model(), template=3)
+    assert one.note == "templates are ours: Min et al. have none for this task" and not one.candidates
 
 
 @pytest.mark.parametrize(("task", "text"), [("mr", 112), ("trec", 112), ("cr", 240), ("subj", 240), ("dbpedia", 240)])
@@ -147,8 +144,6 @@ def test_published_limits(task, text):
         text,
         text + 16,
     )
-    assert noisy_channel.limits(methods.NoisyChannelOptions(context_tokens=997), words, 1024) == (text, 997)
-    assert noisy_channel.limits(methods.NoisyChannelOptions(text_tokens=31), words, 211) == (31, 211)
 
 
 def test_special_tokens_are_added_once():

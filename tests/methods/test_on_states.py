@@ -8,7 +8,7 @@ from scipy import optimize, special, stats
 from sklearn import linear_model, mixture, neighbors, pipeline, preprocessing
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import calibrations, hidden_states, method, registry
+from knnprompt_jax.methods import calibrations, hidden_states, registry
 from tests.methods import whole_texts
 
 LINC = {"epochs": 4, "learning_rate": 0.3, "rows": 31}
@@ -178,13 +178,6 @@ def test_prototypical_calibration_needs_an_anchor_per_cluster(synthetic, rows, l
     problem = synthetic.context(np.zeros(rows, int), labels).problem
     with pytest.raises(errors.UserError, match=f"{rows} anchors and needs {required}"):
         calibrations.check_prototypical(problem)
-
-
-def test_prototypical_calibration_of_equal_rows(synthetic):
-    context = synthetic.context(np.zeros(4, int), "01")
-    equal = {**context.states, method.anchors: synthetic.anchors[np.zeros(4, int)]}
-    prediction = run("proca", method.Context(context.problem, context.model, equal))
-    assert np.isfinite(prediction.probabilities_QC).all()
 
 
 def test_leave_one_out_against_a_loop():

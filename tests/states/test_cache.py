@@ -140,13 +140,10 @@ def test_memory_is_bounded_and_the_row_used_longest_ago_goes_first():
     assert cache.find(keys_N, WIDTH)[0].tolist() == [True, False, True, True, False]
 
 
-def test_a_disk_that_refuses_ends_nothing(tmp_path):
+def test_the_users_cache_can_be_turned_off_and_a_disk_that_refuses_ends_nothing(tmp_path, monkeypatch):
     (tmp_path / "states").write_text("a file")
     cache_in(tmp_path).keep(*made(3))
     assert (tmp_path / "states").read_text() == "a file"
-
-
-def test_the_users_cache_can_be_turned_off(tmp_path, monkeypatch):
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path))
     assert states.user_cache(1.5).folder == tmp_path / "states" and states.user_cache(0) is None
     monkeypatch.setenv("KNNPROMPT_CACHE", "off")
