@@ -249,7 +249,8 @@ class Classifier(parameters.Estimator, abc.ABC):
         layers: tuple[int, ...] | None = None,
     ) -> lm_lib.States:
         """Return the states of the examples' prompts; demonstrations and layers are by default those of the fit."""
-        prompts, layers = self.lay_out(examples, demonstrations), self.layers if layers is None else layers
+        prompts = self.lay_out(examples, demonstrations)
+        layers = self.layers if layers is None else layers
         return states_lib.read(self.model, prompts, self.states_cache, title="reading", repeated=True, layers=layers)
 
     def lay_out(self, examples: Sequence[Example], demonstrations: Sequence[Example] | None = None) -> layout.Prompts:
@@ -285,7 +286,7 @@ class Classifier(parameters.Estimator, abc.ABC):
                 raise
             return range(task.num_classes)
 
-    def kept_states(self) -> lm_lib.States:
+    def host_states(self) -> lm_lib.States:
         """Return `states_`; raise UserError if only a store was given."""
         self._check_fitted()
         if self.states_ is None:
@@ -294,7 +295,7 @@ class Classifier(parameters.Estimator, abc.ABC):
 
     def device_states(self) -> lm_lib.States:
         """Return `states_` with rows split over every device of the model."""
-        states, mesh = self.kept_states(), self.model.mesh
+        states, mesh = self.host_states(), self.model.mesh
         rows = parallel.by_rows(mesh, len(states)).spec
         return jax.tree.map(lambda array: parallel.put(array, mesh, rows), states)
 

@@ -36,7 +36,7 @@ class ChangeableClassifier(base.Classifier):
         store, states = self._store_for(task), self.read(examples)
         store = store.append(states, inputs.classes_of(task, examples), [example.row for example in examples])
         num_new_rows = examples[-1].row + 1 - self.num_rows_
-        states = base.on_host(self.kept_states(), states)
+        states = base.on_host(self.host_states(), states)
         return self._change(store, [*self.anchors_.values(), *examples], states, task, num_new_rows)
 
     def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
@@ -54,14 +54,14 @@ class ChangeableClassifier(base.Classifier):
             dataclasses.replace(example, label=wanted.get(number, example.label))
             for number, example in self.anchors_.items()
         ]
-        return self._change(store, examples, self.kept_states(), task)
+        return self._change(store, examples, self.host_states(), task)
 
     def remove(self, ids: Sequence[int]) -> Self:
         """Remove anchors by their ids; raise UserError on an unknown id, or if no anchor would be left."""
         self._check_fitted()
         store = self.store_.remove(ids)
         left = [self.anchors_[number] for number in store.ids_N.tolist()]
-        states = placement.take(self.kept_states(), np.isin(self.store_.ids_N, store.ids_N))
+        states = placement.take(self.host_states(), np.isin(self.store_.ids_N, store.ids_N))
         return self._change(store, left, states, self.task)
 
     def _store_for(self, task: Task) -> store_lib.Store:

@@ -81,7 +81,7 @@ class AutoClassifier(changes.ChangeableClassifier):
         fitted = dataclasses.replace(self.fitted_, rule=self.rule_)
         y_Q, prior_C = None, None
         if states is None:
-            states, y_Q = self.kept_states(), self.store_.labels_N
+            states, y_Q = self.host_states(), self.store_.labels_N
         else:
             prior_C = inputs.prior(self.options_.class_prior, self.labels_)
         probed_QP = fitted.probed(rules.probe_inputs(states, fitted.rule.layer), y_Q)

@@ -165,7 +165,7 @@ def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> Non
         raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
     anchors, arrays = classifier.anchors_.values(), storage.arrays_of(classifier.store_)
     content = Content.of(classifier, classifier.demonstrations_, anchors, classifier.num_rows_)
-    parallel.call_in_main(functools.partial(_begin, folder, content, classifier.kept_states()))
+    parallel.call_in_main(functools.partial(_begin, folder, content, classifier.host_states()))
     with files.refusals(folder):
         storage.write(files.draft(folder), arrays)
     parallel.call_in_main(functools.partial(_finish, folder, classifier, content, arrays))

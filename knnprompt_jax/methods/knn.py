@@ -75,6 +75,6 @@ METHODS = (
     _declare("knn_l2", "kNN, L2 of hidden states", ("Contextual Repr + D_L2",), distance="hidden"),
     _declare("knn_centroid", "Nearest mean distribution", centroid="arithmetic"),
     _declare("knn_centroid_geometric", "Nearest geometric mean", centroid="geometric"),
-    _declare_auto("chosen", "kNN Prompting, chosen"),
-    _declare_auto("knn_chosen", "kNN Prompting, tuned votes"),
+    _declare_auto("chosen", "AutoClassifier"),
+    _declare_auto("knn_chosen", "AutoClassifier, votes only"),
 )
