@@ -1,6 +1,6 @@
 """The options of rows, draws and runs that several commands share. `runs.inputs` reads them; functions below take what they need.
 
-A default of None means "not given". `inputs.resolved` fills in the model, dtype and deterministic mode.
+A default of None means "not given". `runs.inputs` fills in the model, dtype and deterministic mode.
 """
 
 import pathlib
