@@ -64,9 +64,10 @@ class Content:
     def read(cls, folder: pathlib.Path) -> "Content":
         """Read the two files of a folder; raises many kinds of exceptions if they are invalid."""
         described = json.loads((folder / CLASSIFIER).read_text(encoding="utf-8"))
-        task = Task(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in described["task"].items()}
-        )
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in described["task"].items()
+        }
+        task = Task(**fields)
         with (folder / ROWS).open(encoding="utf-8") as file:
             rows = [_example(task, json.loads(line)) for line in file]
         labels, num_rows, count = (described[name] for name in ("labels", "num_rows", "num_demonstrations"))

@@ -156,9 +156,13 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_l
             if (key := repr((declared.name, options))) not in prepared:
                 declared.prepare(problem, options)
                 prepared.add(key)
-            place = {"experiment": settings.experiment, "cell": dict(cell.axes)}
-            place |= {"note": cells_lib.REUSED if cell.reuses_icl else "", "source": source}
-            yield run_lib.Run(cell.method, declared, options, problem, model, settings.datastore, **place)
+            yield run_lib.Run(
+                *(cell.method, declared, options, problem, model, settings.datastore),
+                experiment=settings.experiment,
+                cell=dict(cell.axes),
+                note=cells_lib.REUSED if cell.reuses_icl else "",
+                source=source,
+            )
 
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:

@@ -33,13 +33,19 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     store_lib.check_processes(settings.datastore)
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
     model, mesh = inputs.read_model(settings, saved)
-    common = {"saved": saved.digest if saved else "", "source": inputs.source_of(settings)}
+    make_run = functools.partial(
+        run_lib.Run,
+        model=model,
+        datastore=settings.datastore,
+        saved=saved.digest if saved else "",
+        source=inputs.source_of(settings),
+    )
     runs = []
     for problem in inputs.read_problems(settings, model, saved):
         for method in _select(settings.method_names, problem):
             options = getattr(settings.options, method.name)
             method.prepare(problem, options)
-            runs.append(run_lib.Run(method.name, method, options, problem, model, settings.datastore, **common))
+            runs.append(make_run(method.name, method, options, problem))
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]

@@ -91,7 +91,7 @@ def _draw(
         largest = max(collections.Counter(row.label for row in rows.train).values())
         most = 0 if largest < 2 else inputs.demo_shots(-1, None, rows, model)
         candidates = trials.candidate_shots(most, rows.train)
-    draws = {}
+    draws: dict[int, trials.Draw] = {}
     for number in candidates:
         split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=number, seed=seed)
         _log(split.warnings)
