@@ -304,23 +304,6 @@ class Scale:
         rows.append(["tasks", *(str(len(cells[m])) for _, m in places)])
         return tables.render_markdown(header, rows)
 
-    def side_by_side(self, methods: Sequence[str], m: int) -> str:
-        """Return the methods of each model at m, over the cells that all models have."""
-        cells = self.cells(self.models, m)
-        rows = [
-            [
-                self.name(method),
-                MODELS[model].title,
-                *(f"{score.mean:.1f} ± {score.std:.1f}" for score in scores),
-                f"{statistics.fmean(score.mean for score in scores):.1f}",
-            ]
-            for method in methods
-            for model in self.models
-            for scores in [[self.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]]
-        ]
-        rows.append(["seeds", "", *(str(len(seeds)) for seeds in cells.values()), ""])
-        return tables.render_markdown(["method", "model", *map(names.task, cells), "mean"], rows, left=2)
-
     def difference_table(self, model: str, ours: str, others: Sequence[str]) -> str:
         """Return the differences between a method and others, for each m; the means are over the tasks of that m."""
         shots = self.complete([model])
@@ -339,10 +322,6 @@ class Scale:
         """Return the other methods of the model, or those of the choices."""
         known = dict.fromkeys(name for m in self.complete([model]) for name in self.methods(model, m))
         return [name for name in known if name != method and (name in choices or not choices)]
-
-    def shared(self, methods: Sequence[str], m: int) -> list[str]:
-        """Return those of the methods that every model has at m."""
-        return [name for name in methods if all(name in self.methods(model, m) for model in self.models)]
 
     def not_ahead(self, model: str, ours: str, theirs: str, m: int) -> str:
         """List the tasks on which the first method is not clearly ahead of the second."""
