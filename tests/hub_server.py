@@ -1,4 +1,4 @@
-"""A Hugging Face Hub on the loopback interface: its protocol for models and data sets, with failures on demand."""
+"""A Hugging Face Hub on the loopback interface: its protocol for models, with failures on demand."""
 
 import collections
 import contextlib
@@ -50,7 +50,7 @@ class Failure:
 
 
 class Hub:
-    """`repositories` by "models/owner/name" or "datasets/owner/name"; `requests` as (method, path, headers)."""
+    """`repositories` by "models/owner/name"; `requests` as (method, path, headers)."""
 
     TOKEN = "hf_valid"
 
@@ -108,10 +108,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._failure = self.hub.failure(f"{self.command} {path}")
         if self._failure and self._failure.status:
             return self._answer(self._failure.status, b"{}")
-        if api := re.fullmatch(r"/api/((?:models|datasets)/.+?)(?:/(revision|tree|paths-info)/([^/]+)(/.*)?)?", path):
+        if api := re.fullmatch(r"/api/(models/.+?)(?:/(revision|tree)/([^/]+)(/.*)?)?", path):
             return self._api(*api.groups())
-        if file := re.fullmatch(r"/(datasets/)?(.+?)/resolve/([^/]+)/(.+)", path):
-            return self._file((file[1] or "models/") + file[2], *file.groups()[2:])
+        if file := re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path):
+            return self._file(f"models/{file[1]}", *file.groups()[1:])
         if stored := re.fullmatch(r"/stored/(\w+)", path):
             return self._stored(stored[1])
         return self._answer(404, b"")
@@ -147,13 +147,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             owner, _, short = name.partition("/")[2].partition("/")
             body = {"id": f"{owner}/{short}", "sha": repository.commit, "siblings": siblings, "tags": []}
             return self._answer(200, json.dumps(body).encode())
-        if what == "paths-info":
-            length = int(self.headers.get("Content-Length", 0))
-            asked = self.rfile.read(length).decode()
-            names = [file for file in names if file in asked or urllib.parse.quote(file, safe="") in asked]
-        else:
-            start = urllib.parse.unquote(inside or "").strip("/")
-            names = [file for file in names if not start or file.startswith(f"{start}/")]
+        start = urllib.parse.unquote(inside or "").strip("/")
+        names = [file for file in names if not start or file.startswith(f"{start}/")]
         listed = [{"type": "file", "path": file, **repository.listing(file)} for file in names]
         return self._answer(200, json.dumps(listed).encode())
 

@@ -48,7 +48,7 @@ def resolve(
     select = functools.partial(_select, file=file, config_only=config_only, weights=weights)
     what = f"model {name!r}" + (f", revision {revision!r}," if revision else "")
     try:
-        return hub_client.patiently(lambda: _download(name, revision, select)) / file
+        return _download(name, revision, select) / file
     except hub_errors.HFValidationError:
         raise errors.UserError(
             f"{name!r} is neither a folder nor a possible Hub name (owner/name, or owner/name:file.gguf)"

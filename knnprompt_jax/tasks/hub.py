@@ -49,9 +49,10 @@ def read(source: HubSource, split: str) -> list[tuple[str, dict[str, Any]]]:
     # Imported here because it loads an HTTP library that few runs need.
     from knnprompt_jax import hub_client
 
-    options = {"split": source.splits[split], "revision": source.revision}
     try:
-        rows = hub_client.patiently(lambda: datasets.load_dataset(source.dataset, source.config, **options))
+        rows = datasets.load_dataset(
+            source.dataset, source.config, split=source.splits[split], revision=source.revision
+        )
     except Exception as error:  # The library raises the errors of its network, cache and file layers.
         revision = f", revision {source.revision!r}" if source.revision else ""
         raise errors.UserError(
