@@ -4,7 +4,6 @@ Whole prompts are tokenized, as published: GPT-2 tokenizes a blank line at the e
 word. To tokenize the demonstrations only once, the text is cut inside them, but only if a check shows that the tokens stay the same.
 """
 
-import bisect
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
@@ -47,15 +46,14 @@ class Prompts:
     """All prompts of one set of queries: first whole prompts, then truncated prompts, which have an empty prefix.
 
     `num_oversized` counts the truncated prompts whose query alone exceeds the context.
-    `dropped_demonstrations` counts those dropped from the front of every prompt. `demonstrations` are the tokens of the remaining
-    ones alone; whole prompts begin with them unless the tokenizer joins them to the following text.
+    `demonstrations` are the tokens of the demonstrations alone; whole prompts begin with them unless the tokenizer joins them to the
+    following text.
     """
 
     groups: tuple[PromptGroup, ...]
     num_prompts: int
     num_truncated: int = 0
     num_oversized: int = 0
-    dropped_demonstrations: int = 0
     demonstrations: tuple[int, ...] = ()
 
     @property
@@ -86,29 +84,23 @@ def lay_out(
       tokenize: the model's tokenizer.
       context: the number of tokens the model can read.
       truncation: the treatment of prompts longer than the context. "left" keeps their last `context` tokens, as
-        published; "error" refuses them; "drop" drops demonstrations, first ones first, until the longest prompt fits.
+        published; "error" refuses them.
 
     Raises:
-      UserError: a prompt is too long under "error", or a query alone is too long under "drop".
+      UserError: a prompt is too long under "error".
     """
     if not queries:
         return Prompts(groups=(), num_prompts=0)
     texts = [task.render(query) for query in queries]
-
-    def tokens_without(dropped: int) -> tuple[list[int], list[list[int]], list[int]]:
-        return _tokenize_prompts(demonstration_text(task, demonstrations[dropped:]), texts, tokenize)
-
-    def fits_without(dropped: int) -> bool:
-        head, tails, _ = tokens_without(dropped)
-        return len(head) + max(map(len, tails)) <= context
-
-    # The fewest that must be dropped from the front for every prompt to fit, or all.
-    dropped = bisect.bisect_left(range(len(demonstrations)), True, key=fits_without) if truncation == "drop" else 0
-    head, tails, alone = tokens_without(dropped)
+    head, tails, alone = _tokenize_prompts(demonstration_text(task, demonstrations), texts, tokenize)
     lengths = np.array([len(head) + len(tail) for tail in tails])
     fits = lengths <= context
-    if truncation != "left" and not fits.all():
-        raise errors.UserError(_too_long(queries, lengths, context, truncation))
+    if truncation == "error" and not fits.all():
+        longest = queries[int(np.argmax(lengths))]
+        raise errors.UserError(
+            f"{longest.source or f'row {longest.row}'}: its prompt has {lengths.max()} tokens, the context {context} "
+            f"({int((~fits).sum())} of {len(queries)} prompts are too long): use fewer demonstrations, or truncation 'left'"
+        )
     whole, cut = np.flatnonzero(fits), np.flatnonzero(~fits)
     groups = [_sharing(head, tails, whole)] if whole.size else []
     if cut.size:
@@ -118,7 +110,6 @@ def lay_out(
         num_prompts=len(queries),
         num_truncated=cut.size,
         num_oversized=sum(len(tokens) > context for tokens in tokenize([texts[i] for i in cut])),
-        dropped_demonstrations=dropped,
         demonstrations=tuple(alone),
     )
 
@@ -131,10 +122,7 @@ def lay_out_each(
     context: int,
     truncation: str = "left",
 ) -> Prompts:
-    """Lay out one prompt per query, after its own demonstrations; arguments and errors are those of `lay_out`.
-
-    With truncation "drop" each prompt drops its own demonstrations; `dropped_demonstrations` is the largest number.
-    """
+    """Lay out one prompt per query, after its own demonstrations; arguments and errors are those of `lay_out`."""
     if not queries:
         return Prompts(groups=(), num_prompts=0)
     laid_out = [
@@ -149,7 +137,6 @@ def lay_out_each(
         num_prompts=len(queries),
         num_truncated=sum(prompts.num_truncated for prompts in laid_out),
         num_oversized=sum(prompts.num_oversized for prompts in laid_out),
-        dropped_demonstrations=max(prompts.dropped_demonstrations for prompts in laid_out),
     )
 
 
@@ -208,15 +195,3 @@ def _sharing(head: list[int], tails: list[list[int]], members: np.ndarray) -> Pr
 
 def _group(prefix: list[int], suffixes: list[list[int]], index: np.ndarray) -> PromptGroup:
     return PromptGroup(np.array(prefix, np.int32), tuple(np.array(suffix, np.int32) for suffix in suffixes), index)
-
-
-def _too_long(queries: Sequence[Example], lengths: np.ndarray, context: int, truncation: str) -> str:
-    """Return the error message for prompts that do not fit and may not be truncated."""
-    row = int(np.argmax(lengths))
-    place, numbers = queries[row].source or f"row {queries[row].row}", f"{lengths[row]} tokens, the context {context}"
-    if truncation == "drop":
-        return f"{place}: its query alone has {numbers}; no demonstration can be dropped to make it fit"
-    return (
-        f"{place}: its prompt has {numbers} ({int((lengths > context).sum())} of {len(queries)} prompts are too long): "
-        "use fewer demonstrations, or truncation 'left' or 'drop'"
-    )

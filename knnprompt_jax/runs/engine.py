@@ -138,7 +138,6 @@ def _records(
             predicted=tuple(run.problem.task.labels[index] for index in classes_Q),
             prompts=len(shared) + prediction.prompts,
             truncated_prompts=num_truncated + prediction.truncated,
-            dropped_demonstrations=prompts.dropped_demonstrations,
             seconds={"language_model": round(seconds, 3), "method": round(method_seconds, 3)},
             prompts_per_second=round(num_read / max(1e-9, seconds), 2),
             lm_tokens=_num_tokens(prompts, shared) + statistics.requested_tokens - tokens_before + prediction.tokens,

@@ -10,7 +10,6 @@ from hypothesis import strategies
 
 from knnprompt_jax import errors
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.tasks import catalogue, sources, splits
 from knnprompt_jax.tasks.task import Example, Task
 
 TASK = Task("mood", ("sentence",), "Text: {sentence}\nMood:", ("0", "1"), ("bad", "good"))
@@ -55,12 +54,6 @@ def byte_level():
     return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch(texts)]
 
 
-@pytest.fixture(scope="module")
-def gpt2(shared):
-    transformers = pytest.importorskip("transformers")
-    return layout.tokenize_with(transformers.AutoTokenizer.from_pretrained(shared / "tokenizers" / "gpt2"))
-
-
 def whole_prompts(task, demonstrations, queries, tokenize):
     head = "".join(task.render(example, example.label) + "\n" for example in demonstrations)
     return tokenize([head + task.render(query) for query in queries])
@@ -91,7 +84,7 @@ def test_prompts_are_tokenized_whole(tokenize, num_demonstrations):
     assert rebuilt(prompts) == whole_prompts(TASK, demonstrations, QUERIES, tokenize)
     (group,) = prompts.groups
     assert_longest_prefix(group)
-    assert (prompts.num_prompts, prompts.num_truncated, prompts.dropped_demonstrations) == (3, 0, 0)
+    assert (prompts.num_prompts, prompts.num_truncated) == (3, 0)
     (group,) = layout.lay_out(TASK, demonstrations, QUERIES[:1], tokenize, context=1000).groups
     assert [len(suffix) for suffix in group.suffixes] == [1], "a single query keeps one token"
     assert layout.lay_out(TASK, demonstrations, [], tokenize, context=10) == layout.Prompts((), 0)
@@ -121,20 +114,6 @@ def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrat
     assert rebuilt(prompts) == whole_prompts(TASK, demonstrations, queries, byte_level)
 
 
-@pytest.mark.parametrize("name, demo_shots", [("trec", 8), ("cb", 2)])
-def test_gpt2_gives_the_tokens_of_whole_prompts(shared, gpt2, name, demo_shots):
-    task, data_dir = catalogue.get(name), str(shared / "data")
-    train = sources.load_rows(task, "train", data_dir=data_dir)
-    split = splits.draw(train, task, shots=demo_shots + 8, demo_shots=demo_shots, seed=1)
-    queries = [*split.anchors, *sources.load_rows(task, "dev_subsample", data_dir=data_dir)]
-    prompts = layout.lay_out(task, split.demonstrations, queries, gpt2, context=4096)
-    assert rebuilt(prompts) == whole_prompts(task, split.demonstrations, queries, gpt2)
-    (group,) = prompts.groups
-    assert_longest_prefix(group)
-    blank_line_and_template = gpt2(["\n\n" + task.template.split("{")[0].rstrip()])[0]
-    assert group.prefix_P[-len(blank_line_and_template) :].tolist() == blank_line_and_template
-
-
 @pytest.mark.parametrize("tokenize", [with_start, joining])
 def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokenize):
     whole = whole_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize)
@@ -154,16 +133,6 @@ def test_error_refuses_long_prompts_and_names_the_longest():
     assert not layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, longest, "error").num_truncated
     with pytest.raises(errors.UserError, match=rf"dev\.jsonl:2: its prompt has {longest} tokens.*\(1 of 3 prompts"):
         layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, longest - 1, "error")
-    with pytest.raises(errors.UserError, match=r"dev\.jsonl:2: its query alone has 17 tokens, the context 16"):
-        layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, characters, 16, "drop")
-
-
-@pytest.mark.parametrize("kept", [0, 1, 2, 3])
-def test_drop_leaves_out_the_fewest_demonstrations_from_the_front(kept):
-    whole = whole_prompts(TASK, DEMONSTRATIONS[3 - kept :], QUERIES, with_start)
-    prompts = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, with_start, max(map(len, whole)), "drop")
-    assert rebuilt(prompts) == whole
-    assert (prompts.dropped_demonstrations, prompts.num_truncated) == (3 - kept, 0)
 
 
 def test_each_query_after_its_own_demonstrations():
@@ -177,10 +146,6 @@ def test_each_query_after_its_own_demonstrations():
         assert rebuilt(prompts) == [tokens[-context:] for tokens in whole]
         (group,) = prompts.groups
         assert not group.prefix_P.size and prompts.num_truncated == num_truncated
-    prompts = layout.lay_out_each(TASK, shown, QUERIES, characters, shorter, "drop")
-    dropped = whole_prompts(TASK, DEMONSTRATIONS[1:], QUERIES[1:2], characters)[0]
-    assert rebuilt(prompts) == [whole[0], dropped, whole[2]]
-    assert (prompts.num_truncated, prompts.dropped_demonstrations) == (0, 1)
     assert layout.lay_out_each(TASK, [], [], characters, 73).groups == ()
 
 
@@ -193,8 +158,3 @@ def test_label_ids_are_the_last_sub_tokens_in_class_order_and_differ():
     ]:
         with pytest.raises(errors.UserError, match=message):
             layout.label_ids(TASK, with_start, which)
-
-
-def test_gpt2_label_ids(gpt2):
-    assert layout.label_ids(catalogue.get("sst2"), gpt2) == [tokens[-1] for tokens in gpt2([" negative", " positive"])]
-    assert layout.label_ids(catalogue.get("cb"), gpt2) == [3991, 2081, 6159]
