@@ -3,8 +3,6 @@
 To add a task, write a YAML file like those in `published/`, there or anywhere.
 """
 
-import dataclasses
-import functools
 import importlib.resources
 import pathlib
 from collections.abc import Callable
@@ -19,7 +17,6 @@ from knnprompt_jax.tasks.task import Task, listed
 
 DEMO = "demo"
 PAPER_TASKS = ("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec")
-_PUBLISHED = (*PAPER_TASKS, "sst5")
 SUFFIXES = (".yaml", ".yml", ".json")
 _REQUIRED = ("fields", "template", "labels", "label_words")
 _WORDS = list, "a list of words"
@@ -33,13 +30,15 @@ _SHAPES: dict[str, tuple[Any, str]] = {  # The type of each key's value, whose m
     "description": (str, "a text"),
     "hub": (dict, "a mapping"),
 }
-_HUB = tuple(field.name for field in dataclasses.fields(HubSource))
-_SPLITS = ("train", "dev", "test")
+_HUB: dict[str, type] = {
+    **dict.fromkeys(("dataset", "config", "label_column", "revision"), str),
+    **dict.fromkeys(("columns", "labels", "splits"), dict),
+}
 
 
 def names() -> list[str]:
     """Return the names of all tasks that come with the package."""
-    return [*_PUBLISHED, DEMO]
+    return [*PAPER_TASKS, "sst5", DEMO]
 
 
 def get(name: str) -> Task:
@@ -48,22 +47,17 @@ def get(name: str) -> Task:
     Raises:
       UserError: the name is unknown, or the file declares no task.
     """
-    if not name.endswith(SUFFIXES) and name not in names():
-        raise errors.UserError(f"unknown task {name!r}; choose from {', '.join(names())}, or give a file: my_task.yaml")
-    return read_task(_path(name)) if name.endswith(SUFFIXES) else _read_published(name)
-
-
-@functools.cache
-def _read_published(name: str) -> Task:
     return read_task(_path(name))
 
 
 def _path(name: str) -> Traversable:
-    """Return the file that declares a task."""
+    """Return the file that declares a task; raise UserError if there is none of that name."""
     if name.endswith(SUFFIXES):
         return pathlib.Path(name)
-    published = importlib.resources.files("knnprompt_jax") / "tasks" / "published" / f"{name}.yaml"
-    return demo_folder() / "task.json" if name == DEMO else published
+    if name not in names():
+        raise errors.UserError(f"unknown task {name!r}; choose from {', '.join(names())}, or give a file: my_task.yaml")
+    published = importlib.resources.files("knnprompt_jax") / "tasks" / "published"
+    return demo_folder() / "task.json" if name == DEMO else published / f"{name}.yaml"
 
 
 def demo_folder() -> Traversable:
@@ -72,21 +66,13 @@ def demo_folder() -> Traversable:
 
 
 class _Loader(yaml.BaseLoader):
-    """A loader that keeps every value as the string written (a label `no` or `01` too), without objects or aliases."""
-
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=self.peek_event().start_mark)
-        return super().compose_node(parent, index)
+    """A loader that keeps every value as the string written (a label `no` or `01` too), without objects."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key.start_mark)
-            if key.value in seen:
+        keys = [key.value for key, _ in node.value]
+        for key, _ in node.value[1:]:
+            if keys.count(key.value) > 1:
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
-            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -119,21 +105,18 @@ def hub_source(name: str) -> HubSource:
     By default columns have the names of fields, and labels and splits have our names.
 
     Raises:
-      UserError: as `get`, or no dataset is declared.
+      UserError: as `get`, or the declaration has no dataset or an invalid one.
     """
-    if not name.endswith(SUFFIXES) and name not in _PUBLISHED:
-        raise errors.UserError(f"no Hub dataset is declared for task {name!r}; choose from {', '.join(_PUBLISHED)}")
     task, (values, error) = get(name), _load(_path(name))
-    source = values.get("hub", {})
-    if not isinstance(source.get("dataset"), str) or set(source) - set(_HUB):
-        raise error("hub", f"should have the key dataset, and may have {listed(_HUB[1:])}")
-    for key, defaults in (("columns", task.fields), ("labels", task.labels), ("splits", _SPLITS)):
-        names = source.setdefault(key, {name: name for name in defaults})
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise error("hub", f"should have names to names at {key}")
-    for key in set(source) - {"columns", "labels", "splits"}:
-        if not isinstance(source[key], str):
-            raise error("hub", f"should have a word at {key}")
+    defaults = {"columns": task.fields, "labels": task.labels, "splits": ("train", "dev", "test")}
+    source = {key: {word: word for word in words} for key, words in defaults.items()} | values.get("hub", {})
+    if "dataset" not in source:
+        raise error("hub", "should have the key dataset")
+    for key, value in source.items():
+        if key not in _HUB:
+            raise error("hub", f"has the unknown key {key!r}; choose from {listed(_HUB)}")
+        if not _is(_HUB[key], value):
+            raise error("hub", f"should have {'a word' if _HUB[key] is str else 'names to names'} at {key}")
     if unknown := set(source["columns"]) ^ set(task.fields) or set(source["labels"].values()) - set(task.labels):
         raise error("hub", f"and the task differ in {min(unknown)!r}")
     # A dataset may have numbers as labels.
@@ -168,9 +151,14 @@ def _load(path: Traversable) -> tuple[dict[str, Any], Callable[[str, str], error
         if key not in _SHAPES:
             raise error(key, f"is no key of a task declaration; choose from {listed(_SHAPES)}")
         kind, shape = _SHAPES[key]
-        members = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
-        if not isinstance(value, kind) or key != "hub" and not all(isinstance(member, str) for member in members):
+        if not (isinstance(value, dict) if key == "hub" else _is(kind, value)):
             raise error(key, f"should be {shape}")
     if missing := [key for key in _REQUIRED if key not in values]:
         raise errors.UserError(f"{path}: the task declaration lacks {missing[0]!r}; it needs {listed(_REQUIRED)}")
     return values, error
+
+
+def _is(kind: Any, value: Any) -> bool:
+    """Return whether a value of YAML has this type, and all its members are words."""
+    members = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+    return isinstance(value, kind) and all(isinstance(member, str) for member in members)

@@ -57,7 +57,7 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
             continue
         place = f"{name}:{number}"
         try:
-            row = json.loads(line, object_pairs_hook=_object)
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
             row = errors.UserError(f"{place}: not JSON: {error}; the file should hold one JSON object per line")
         if not isinstance(row, dict | errors.UserError):
@@ -130,13 +130,6 @@ TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
     ".jsonl": read_jsonl,
     ".txt": read_lines,
 }
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(row := dict(pairs)) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice")
-    return row
 
 
 def as_text(file: BinaryIO, encoding: str, kind: str) -> TextIO:

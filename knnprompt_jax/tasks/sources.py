@@ -1,8 +1,9 @@
 """Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is validated."""
 
+import functools
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import Any
 
@@ -50,23 +51,61 @@ def load_rows(
       UserError: with file and line, if a file is missing, empty or malformed, or a row has a missing, empty or non-string text
         or a missing or unknown label.
     """
-    rows: list[formats.Parsed]
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
         raise errors.UserError("choose one place for the rows: --data_dir, --train_file with --eval_file, or --hub")
+    rows: Iterable[formats.Parsed]
     if hub_source is not None:
-        where, rows = hub_source.dataset, [*hub.read(hub_source, split)]
+        where, rows = hub_source.dataset, hub.read(hub_source, split)
     elif path is not None:
-        where, rows = path, list(formats.parse(pathlib.Path(path), encoding))
+        where, rows = path, formats.parse(pathlib.Path(path), encoding)
     else:
         folder = _task_folder(task, data_dir)
-        where, rows = f"{folder / split}.jsonl", [*read_split(folder, split, restore_dropped)]
+        where, rows = f"{folder / split}.jsonl", read_split(folder, split, restore_dropped)
+    return _examples(task, where, rows, label_column, on_bad, new_labels)
+
+
+def load_table(
+    path: str,
+    fields: Sequence[str] = (),
+    empty: str = ALLOW,
+    *,
+    encoding: str = "utf-8",
+    label_column: str = "label",
+    on_bad: str = STOP,
+) -> tuple[Task, list[Example]]:
+    """Return the task inferred from a table, like `Task.infer`, and its rows; other arguments are those of `load_rows`."""
+    if label_column in fields:
+        raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
+    rows = list(formats.parse(pathlib.Path(path), encoding))
+    texts = [{**row, label_column: 0} for _, row in rows if isinstance(row, dict)]
+    if not texts:
+        raise next((row for _, row in rows if isinstance(row, errors.UserError)), errors.UserError(f"{path}: no rows"))
+    try:
+        draft = Task.infer(texts, label=label_column, fields=fields or None, empty=empty)
+    except errors.UserError as error:
+        raise errors.UserError(f"{path}: {error}") from None
+    examples = _examples(draft, path, rows, label_column, on_bad, new_labels=True)
+    known, labels = zip(*((example.fields, example.label) for example in examples), strict=True)
+    return Task.infer(known, labels, label=label_column, fields=draft.fields, empty=empty), examples
+
+
+def _examples(
+    task: Task, where: str, rows: Iterable[formats.Parsed], label_column: str, on_bad: str, new_labels: bool
+) -> list[Example]:
+    """Return the labelled examples in rows of columns, without the bad rows that are left out."""
     examples: list[Example] = []
     bad: list[errors.UserError] = []
     for index, (place, row) in enumerate(rows):
         try:
             if isinstance(row, errors.UserError):
                 raise row
-            examples.append(_example(task, place, row, index, label_column, new_labels))
+            fields = fields_of(task, place, row)
+            if label_column not in row:
+                advice = "name the column of the labels (--label_column=), or another split if this one has no labels"
+                raise errors.UserError(f"{place}: has no label column {label_column!r}, only {listed(row)}: {advice}")
+            label = (label_string if new_labels else functools.partial(label_of, task))(place, row[label_column])
+            other = {name: value for name, value in row.items() if name not in task.fields and name != label_column}
+            examples.append(Example(fields, label, index, place, other))
         except errors.UserError as error:
             if not is_skipped(error, task, on_bad):
                 advice = "; --on_bad=skip leaves such rows out" if isinstance(error, errors.EmptyCell) else ""
@@ -75,31 +114,9 @@ def load_rows(
     if not examples:
         raise bad[0] if bad else errors.UserError(f"{where}: no rows")
     if bad:
-        logging.warning("%s: %d of %d rows are left out, the first: %s", where, len(bad), len(rows), bad[0])
+        count = len(bad) + len(examples)
+        logging.warning("%s: %d of %d rows are left out, the first: %s", where, len(bad), count, bad[0])
     return examples
-
-
-def load_table(
-    path: str, fields: Sequence[str] = (), empty: str = ALLOW, *, label_column: str = "label", **options: Any
-) -> tuple[Task, list[Example]]:
-    """Return the task inferred from a table, like `Task.infer`, and its rows; `options` are those of `load_rows`."""
-    if label_column in fields:
-        raise errors.UserError(f"--text_columns: {label_column!r} is the column of the labels; leave it out")
-    parsed = [row for _, row in formats.parse(pathlib.Path(path), options.get("encoding", "utf-8"))]
-    texts = [{**row, label_column: 0} for row in parsed if isinstance(row, dict)]
-    if not texts:
-        problems = [row for row in parsed if isinstance(row, errors.UserError)]
-        raise [*problems, errors.UserError(f"{path}: no rows")][0]
-    try:
-        draft = Task.infer(texts, label=label_column, fields=fields or None, empty=empty)
-    except errors.UserError as error:
-        raise errors.UserError(f"{path}: {error}") from None
-    rows = load_rows(draft, "train", path=path, label_column=label_column, new_labels=True, **options)
-    known, labels = (
-        [row.fields for row in rows],
-        [row.label for row in rows],
-    )  # Without those of rows that are left out.
-    return Task.infer(known, labels, label=label_column, fields=draft.fields, empty=empty), rows
 
 
 def is_skipped(error: errors.UserError, task: Task, on_bad: str) -> bool:
@@ -113,17 +130,10 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
     folder = pathlib.Path(data_dir or "") / task.name
     if data_dir is not None and folder.is_dir():
         return folder
-    missing = f"task {task.name!r}: its rows are not here (only those of {catalogue.DEMO!r} come with the package)"
-    if data_dir is not None:
-        missing = f"--data_dir={data_dir}: no such folder"
-        if folder.parent.is_dir():
-            missing = f"{folder}: no such folder; {data_dir} holds {_content(folder.parent)}"
-    hub = ""
-    if task.name in catalogue.names() and task.name != catalogue.DEMO:
-        hub = f"--hub ({catalogue.hub_source(task.name).dataset} on the Hugging Face Hub), "
+    missing = f"task {task.name!r}: its rows are not here" if data_dir is None else f"{folder}: no such folder"
     raise errors.UserError(
-        f"{missing}; choose {hub}--data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), "
-        "or --train_file and --eval_file (tables, docs/own_data.md)"
+        f"{missing}; choose --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), "
+        "--train_file and --eval_file (tables, docs/own_data.md), or --hub (the Hugging Face Hub)"
     )
 
 
@@ -136,39 +146,19 @@ def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[f
     names = _FILE_NAMES.get(split, (f"{split}.jsonl",))
     found = [folder / name for name in names if (folder / name).is_file()]
     if not found:
-        raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {_content(folder)}")
+        entries = listed(sorted(entry.name for entry in folder.iterdir()))
+        raise errors.UserError(f"{folder / names[0]}: no such file; the folder holds {entries}")
     rows, dropped = list(formats.read(found[0])), folder / f"{split}_dropped.jsonl"
     if not (restore_dropped and dropped.is_file()):
         return rows
-    removed = list(formats.read(dropped))
-    for place, row in removed:
-        if not isinstance(row.get("line"), int):
-            raise errors.UserError(f"{place}: lacks 'line', the 0-based line number the row was taken from")
-    for place, row in sorted(removed, key=lambda pair: pair[1]["line"]):
-        line = row.pop("line")
-        if not 0 <= line <= len(rows):
-            raise errors.UserError(f"{place}: line {line} is outside the file it should go back to ({len(rows)} rows)")
+    removed = [(row.pop("line", None), place, row) for place, row in formats.read(dropped)]
+    count = len(rows) + len(removed)
+    for line, place, _ in removed:
+        if line not in range(count):
+            raise errors.UserError(f"{place}: line={line!r}: the row's line number is needed, from 0 to {count - 1}")
+    for line, place, row in sorted(removed, key=lambda each: each[0]):
         rows.insert(line, (place, row))
     return rows
-
-
-def _content(folder: Traversable) -> str:
-    return ", ".join(sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else ()) or "nothing"
-
-
-def _example(task: Task, place: str, row: dict[str, Any], index: int, label_column: str, new_labels: bool) -> Example:
-    """Return the labelled example in a row of columns; raise UserError with the place."""
-    fields = fields_of(task, place, row)
-    if label_column not in row:
-        advice = "name the column of the labels (--label_column=), or another split if this one has no labels"
-        raise errors.UserError(f"{place}: has no label column {label_column!r}, only {listed(row)}: {advice}")
-    return Example(
-        fields=fields,
-        label=label_string(place, row[label_column]) if new_labels else label_of(task, place, row[label_column]),
-        row=index,
-        source=place,
-        other={key: value for key, value in row.items() if key not in task.fields and key != label_column},
-    )
 
 
 def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
@@ -188,9 +178,7 @@ def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
             raise errors.EmptyCell(f"{place}: field {field!r} is empty")
         texts[field] = str(text)
         if surrogate := _SURROGATE.search(text):
-            raise errors.UserError(
-                f"{place}: field {field!r} holds half a character (U+{ord(surrogate[0]):04X}, a lone surrogate) at {surrogate.start()}"
-            )
+            raise errors.UserError(f"{place}: field {field!r} holds half a character: U+{ord(surrogate[0]):04X}")
     if not any(texts.values()):
         raise errors.EmptyCell(f"{place}: all fields are empty: {listed(task.fields)}")
     return texts

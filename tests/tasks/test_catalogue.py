@@ -36,5 +36,5 @@ def test_declarations_are_the_published_ones(name):
 def test_unknown_names_list_the_choices():
     with pytest.raises(errors.UserError, match="unknown task 'sst'; choose from sst2, .*trec, sst5, demo"):
         catalogue.get("sst")
-    with pytest.raises(errors.UserError, match="no Hub dataset is declared for task 'demo'; choose from sst2"):
+    with pytest.raises(errors.UserError, match="task.json: 'hub' should have the key dataset"):
         catalogue.hub_source("demo")

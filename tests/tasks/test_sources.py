@@ -1,6 +1,5 @@
 """Rows from files: layouts, restored rows, and errors with their place."""
 
-import functools
 import hashlib
 import json
 
@@ -58,19 +57,8 @@ def test_bad_rows_are_refused_with_file_and_line(tmp_path, line, message):
     [
         ({"data_dir": "{}"}, r"train\.jsonl: no such file; the folder holds dev\.jsonl"),
         ({"data_dir": "{}", "split": "dev"}, r"dev\.jsonl: no rows"),
-        (
-            {"data_dir": "{}", "name": "trec"},
-            r"trec: no such folder; .* holds mood; choose --hub \(SetFit/TREC-QC .*\), --data_dir=",
-        ),
-        (
-            {"data_dir": "{}/nowhere", "name": "trec"},
-            r"^--data_dir=\S*nowhere: no such folder; choose --hub .*, --data_dir=.*, or --train_file and --eval_file",
-        ),
-        (
-            {"name": "trec"},
-            r"task 'trec': its rows are not here .*; choose --hub \(SetFit/TREC-QC .*\), --data_dir=",
-        ),
-        ({}, "task 'mood': its rows are not here .*; choose --data_dir="),
+        ({"data_dir": "{}/nowhere"}, "nowhere/mood: no such folder; choose --data_dir=DIR .*, or --hub"),
+        ({}, "task 'mood': its rows are not here; choose --data_dir="),
         ({"path": "{}/rows.csv"}, "cannot read the file: No such file"),
         ({"path": "{}/rows.csv", "data_dir": "{}"}, "choose one place"),
     ],
@@ -78,9 +66,8 @@ def test_bad_rows_are_refused_with_file_and_line(tmp_path, line, message):
 def test_missing_rows_list_what_there_is(tmp_path, options, message):
     write_split(tmp_path, "dev.jsonl", [])
     given = {name: value.format(tmp_path) for name, value in options.items()}
-    task, split = catalogue.get("trec") if given.pop("name", "") else TASK, given.pop("split", "train")
     with pytest.raises(errors.UserError, match=message):
-        sources.load_rows(task, split, **given)
+        sources.load_rows(TASK, given.pop("split", "train"), **given)
 
 
 def test_labels_may_stand_in_another_column(tmp_path):
@@ -91,14 +78,12 @@ def test_labels_may_stand_in_another_column(tmp_path):
     task, _ = sources.load_table(str(path), label_column="team")
     assert (task.fields, task.template) == (("sentence", "label"), "Sentence: {sentence}\nLabel: {label}\nTeam:")
     assert sources.load_table(str(path), ("label",), label_column="team")[0].fields == ("label",)
-    for read in (
-        lambda **column: sources.load_rows(TASK, "train", path=str(path), **column),
-        functools.partial(sources.load_table, str(path)),
+    with pytest.raises(
+        errors.UserError, match="rows.csv:2: has no label column 'kind', only team, .*: name the column"
     ):
-        with pytest.raises(
-            errors.UserError, match="rows.csv:.* has no label column 'kind', only team, .*: name the column"
-        ):
-            read(label_column="kind")
+        sources.load_table(str(path), label_column="kind")
+    with pytest.raises(errors.UserError, match="--text_columns: 'team' is the column of the labels"):
+        sources.load_table(str(path), ["sentence", "team"], label_column="team")
 
 
 MESSY = "title,body,label\n,it rains,wet\nsun,,dry\nhail,on the roof,\n , ,odd\nfog,in the bay,dry\n"
@@ -141,13 +126,11 @@ def test_dropped_rows_go_back_to_their_lines(tmp_path):
     assert [example.fields["sentence"] for example in load(tmp_path)] == list("bcef")
 
 
-@pytest.mark.parametrize(
-    "line, message", [({}, "lacks 'line'"), ({"line": "1"}, "lacks 'line'"), ({"line": 9}, "outside")]
-)
-def test_dropped_rows_need_a_line_within_the_file(tmp_path, line, message):
+@pytest.mark.parametrize("line", [{}, {"line": "1"}, {"line": 3}])
+def test_dropped_rows_need_a_line_within_the_file(tmp_path, line):
     write_split(tmp_path, "train.jsonl", ROWS)
     write_split(tmp_path, "train_dropped.jsonl", [line | ROWS[0]])
-    with pytest.raises(errors.UserError, match=rf"train_dropped\.jsonl:1: .*{message}"):
+    with pytest.raises(errors.UserError, match=r"train_dropped\.jsonl:1: .*line number is needed, from 0 to 2"):
         load(tmp_path, restore_dropped=True)
 
 
@@ -173,9 +156,3 @@ def test_a_table_without_usable_rows_says_why(tmp_path, content, message):
     (tmp_path / "rows.csv").write_text("text|label\n" + content)
     with pytest.raises(errors.UserError, match=message):
         sources.load_table(str(tmp_path / "rows.csv"))
-
-
-def test_the_labels_are_no_text_column(tmp_path):
-    (tmp_path / "rows.csv").write_text("text,team\na,x\n")
-    with pytest.raises(errors.UserError, match="--text_columns: 'team' is the column of the labels"):
-        sources.load_table(str(tmp_path / "rows.csv"), ["text", "team"], label_column="team")
