@@ -12,19 +12,41 @@ import filelock
 
 from knnprompt_jax import errors
 
+MANIFEST, CLASSIFIER = "manifest.json", "classifier.json"  # The files by which a saved classifier is recognised.
 _LONGEST_ENDING = ".progress.writing.lock"  # Files beside an output have its name with endings up to this one.
 
 
 @contextlib.contextmanager
-def lock(path: pathlib.Path) -> Iterator[None]:
+def lock(path: pathlib.Path, named: pathlib.Path | None = None) -> Iterator[None]:
     """Lock `path` against other processes and threads; raises UserError at once if one of them holds it.
 
     The lock is the empty file `.<name>.lock` beside `path` (beside the target of a link). It is removed at the end, and one that a
     killed process left locks nothing. A missing folder is made. In a run of several processes, process 0 locks for all of them:
     `with parallel.by_main(files.lock(path)): ...`
+
+    Args:
+        named: the path that errors name instead of `path`.
     """
-    with _locked(path, path):
+    shown, name = named or path, _sibling(path, "lock")
+    holder = filelock.FileLock(name, timeout=0)
+    try:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        holder.acquire()
+    except filelock.Timeout:
+        check_writable(name.parent, folder=True)  # filelock raises Timeout, too, where no file can be made.
+        raise errors.UserError(f"{shown}: another process is writing to it") from None
+    except FileExistsError as error:  # From mkdir.
+        raise errors.UserError(f"{shown}: {name.parent} is a file, not a folder") from error
+    except OSError as error:
+        raise errors.UserError(f"{shown}: {refusal(error)}") from error
+    try:
         yield
+    finally:
+        try:  # The file goes first: a process that opens it now notices, once it holds it, that it is gone from the folder.
+            with contextlib.suppress(OSError):
+                name.unlink()
+        finally:
+            holder.release()
 
 
 @contextlib.contextmanager
@@ -34,7 +56,7 @@ def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     A link is followed. Raises UserError if the system refuses (full disk, read-only folder, …).
     """
     unfinished = draft(path)
-    with _locked(unfinished, path), refusals(path):
+    with lock(unfinished, path), refusals(path):
         try:
             yield unfinished
             finish_file(path)
@@ -96,14 +118,29 @@ def remove_folder(path: pathlib.Path) -> None:
         shutil.rmtree(removed, ignore_errors=True)
 
 
-def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int = 0) -> None:
+def check_outside(path: pathlib.Path, replaces: bool = False) -> None:
+    """Raise UserError if the path is a saved classifier or lies inside one, because writing it would damage that one.
+
+    Args:
+        replaces: allow a saved classifier at `path` itself, because all of it is replaced.
+    """
+    place = real(path)
+    for folder in place.parents if replaces else (place, *place.parents):
+        if (folder / MANIFEST).is_file() and (folder / CLASSIFIER).is_file():
+            what = "is a saved classifier" if folder == place else f"lies inside the saved classifier {folder}"
+            raise errors.UserError(f"{path}: {what}; choose a place outside it")
+
+
+def check_writable(path: pathlib.Path, *, folder: bool = False, num_bytes: int = 0, replaces: bool = False) -> None:
     """Raise UserError unless `path` (with `folder`: a file in the folder `path`) can be written. Nothing is left behind.
 
     Missing folders are no error. Call it before the work whose results go there.
 
     Raises:
-        UserError: `path` is of another kind or a broken link; the system refuses; or fewer than `num_bytes` are free.
+        UserError: as `check_outside`; `path` is of another kind or a broken link; the system refuses; or fewer than `num_bytes` are
+            free.
     """
+    check_outside(path, replaces)
     place = real(path)
     try:
         for part in (path, *path.parents):
@@ -186,31 +223,6 @@ def replaced(path: pathlib.Path) -> pathlib.Path:
 def _sibling(path: pathlib.Path, ending: str) -> pathlib.Path:
     place = real(path)
     return place.with_name(f".{place.name}.{ending}")
-
-
-@contextlib.contextmanager
-def _locked(target: pathlib.Path, path: pathlib.Path) -> Iterator[None]:
-    """Lock `target`; errors name `path`."""
-    name = _sibling(target, "lock")
-    holder = filelock.FileLock(name, timeout=0)
-    try:
-        name.parent.mkdir(parents=True, exist_ok=True)
-        holder.acquire()
-    except filelock.Timeout:
-        check_writable(name.parent, folder=True)  # filelock raises Timeout, too, where no file can be made.
-        raise errors.UserError(f"{path}: another process is writing to it") from None
-    except FileExistsError as error:  # From mkdir.
-        raise errors.UserError(f"{path}: {name.parent} is a file, not a folder") from error
-    except OSError as error:
-        raise errors.UserError(f"{path}: {refusal(error)}") from error
-    try:
-        yield
-    finally:
-        try:  # The file goes first: a process that opens it now notices, once it holds it, that it is gone from the folder.
-            with contextlib.suppress(OSError):
-                name.unlink()
-        finally:
-            holder.release()
 
 
 def _sync(path: pathlib.Path) -> None:

@@ -22,8 +22,8 @@ from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier import inputs
 from knnprompt_jax.classifier.content import ROWS, Content
+from knnprompt_jax.files import CLASSIFIER, MANIFEST
 from knnprompt_jax.settings import stores
-from knnprompt_jax.settings.shared import CLASSIFIER, MANIFEST
 from knnprompt_jax.store import manifest as manifest_lib
 from knnprompt_jax.store import storage
 from knnprompt_jax.store import store as store_lib

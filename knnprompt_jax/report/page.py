@@ -12,7 +12,6 @@ from knnprompt_jax import errors, files
 from knnprompt_jax.report import drawing, tables
 from knnprompt_jax.report import maps as maps_lib
 from knnprompt_jax.report.tables import Table
-from knnprompt_jax.settings import shared
 
 _LIBRARIES = ("jinja2", "matplotlib")
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report" / "page"
@@ -84,7 +83,6 @@ def folder(output: str, needs_page: bool = True) -> pathlib.Path:
     if needs_page and (reason := lacking()):
         raise errors.UserError(reason)
     place = pathlib.Path(output)
-    shared.check_outside(place)
     files.check_writable(place, folder=True)
     return place
 

@@ -5,6 +5,7 @@ Corrected labels come from a file: the suggestions of `look` after a person revi
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
@@ -44,7 +45,8 @@ def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.P
         encoding = settings.encoding or "utf-8"  # Suggestions are UTF-8, whatever the train file was.
         labels, missing = read_corrections(settings.relabel, encoding, saved.content) if settings.relabel else ({}, [])
         num_bytes = sum(size for size, _ in saved.manifest.files.values())
-        parallel.call_in_main(lambda: files.check_writable(folder, folder=True, num_bytes=num_bytes))
+        check = functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes, replaces=True)
+        parallel.call_in_main(check)
         classifier = estimator.restore(saved, model.load(mesh))
         classifier.states_cache = states.user_cache(settings.cache_gb)
         before, notes = classifier.store_, remove(classifier, settings.remove_ids)

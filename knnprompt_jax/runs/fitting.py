@@ -45,7 +45,7 @@ def run(settings: commands.FitSettings) -> Result:
     folder = saving.absolute(pathlib.Path(settings.store))
     if settings.is_change:
         return Result(*changing.run(settings, folder))
-    shared.check_outside(pathlib.Path(settings.store), may_replace=True)
+    files.check_outside(folder, replaces=True)
     store_lib.check_processes(settings.datastore)
     task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
     rows = defects.drop(train, ()) if settings.drop_duplicates else train
@@ -185,7 +185,9 @@ def _check_room(folder: pathlib.Path, classifier: Any, num_anchors: int) -> None
     anchor_bytes = store_lib.anchor_bytes(options, classifier.distance_, config, classifier.task.num_classes)
     floats = config.state_width + 1 + config.width * len(classifier.candidate_layers)
     num_bytes = num_anchors * (anchor_bytes + 4 * floats)
-    parallel.call_in_main(functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes))
+    parallel.call_in_main(
+        functools.partial(files.check_writable, folder, folder=True, num_bytes=num_bytes, replaces=True)
+    )
 
 
 def summarize(result: Result) -> str:

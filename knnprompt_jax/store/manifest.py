@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from knnprompt_jax import errors
-from knnprompt_jax.settings.shared import MANIFEST
+from knnprompt_jax.files import MANIFEST
 
 FORMAT = 7
 REBUILD = "build it again, with knnprompt fit or KNNPrompting.fit and save"

@@ -9,7 +9,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.settings import shared
+from knnprompt_jax.files import MANIFEST
 from tests.classifier import test_saving
 
 REGIONS = 7  # Of every file, beside its first and last byte.
@@ -25,7 +25,7 @@ def saved(fitted, tmp_path_factory):
 def alterations(path, whole):
     """A flipped bit in every structural region of a file: an even choice, and in the manifest the value of each key."""
     places = {0, len(whole) - 1, *(len(whole) * region // REGIONS for region in range(1, REGIONS))}
-    if path.name == shared.MANIFEST:
+    if path.name == MANIFEST:
         places |= {whole.index(json.dumps(key).encode()) + len(key) + 5 for key in json.loads(whole)}
     for place in sorted(place for place in places if 0 <= place < len(whole)):
         yield whole[:place] + bytes([whole[place] ^ (1 << place % 7)]) + whole[place + 1 :]
@@ -52,7 +52,7 @@ def test_a_pickle_with_a_matching_checksum_is_never_run(saved, fitted, tmp_path)
         copy = tmp_path / str(len(list(tmp_path.iterdir())))
         shutil.copytree(saved, copy)
         (copy / path.relative_to(saved)).write_bytes(pickle.dumps(Payload()))
-        if path.name != shared.MANIFEST:
+        if path.name != MANIFEST:
             test_saving.with_fitting_sums(copy)
         try:
             kp.load(copy, fitted.model)

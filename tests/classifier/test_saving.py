@@ -12,7 +12,6 @@ import pytest
 import knnprompt_jax as kp
 from knnprompt_jax import files
 from knnprompt_jax.classifier import saving
-from knnprompt_jax.settings import shared
 from knnprompt_jax.store import manifest
 
 
@@ -35,7 +34,7 @@ def forged(folder, edit):
 def with_fitting_sums(folder):
     """The folder, whose manifest has the sums of what its files are now."""
     described = manifest.read(folder)
-    (folder / shared.MANIFEST).unlink()
+    (folder / files.MANIFEST).unlink()
     manifest.write(folder, dataclasses.replace(described, files=manifest.checksums(folder)))
     return folder
 
@@ -101,12 +100,12 @@ def test_a_model_that_is_not_there_is_told_with_the_way_out(fitted, tmp_path, mo
 
 def edit_manifest(change, fitting=False):
     def edit(folder):
-        content = json.loads((folder / shared.MANIFEST).read_text())
+        content = json.loads((folder / files.MANIFEST).read_text())
         change(content)
         if fitting:  # Somebody made the checksum fit.
             del content["checksum"]
             content["checksum"] = manifest.text_hash(json.dumps(content, sort_keys=True))
-        (folder / shared.MANIFEST).write_text(json.dumps(content))
+        (folder / files.MANIFEST).write_text(json.dumps(content))
 
     return edit
 
@@ -118,7 +117,7 @@ def edit_manifest(change, fitting=False):
         (edit_manifest(lambda content: content.update(files=[]), True), "not the manifest of a classifier"),
         (edit_manifest(lambda content: content.update(format=99)), "newer than this version reads"),
         (edit_manifest(lambda content: content.update(format=2)), "of an earlier version"),
-        (lambda folder: (folder / shared.MANIFEST).write_text("[1]"), "not the manifest of a classifier"),
+        (lambda folder: (folder / files.MANIFEST).write_text("[1]"), "not the manifest of a classifier"),
         (lambda folder: (folder / "arrays" / "more").write_text("x"), "more: unexpected file in a saved classifier"),
         (lambda folder: (folder / "rows.jsonl").unlink(), "rows.jsonl: missing"),
         (shutil.rmtree, "not a saved classifier"),

@@ -14,7 +14,7 @@ from knnprompt_jax.methods import method, registry
 from knnprompt_jax.runs import comparison, fitting, inputs, records
 from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.runs import run as run_lib
-from knnprompt_jax.settings import commands, planning, shared
+from knnprompt_jax.settings import commands, shared
 from knnprompt_jax.tasks import splits
 from tests.runs.conftest import choosing
 
@@ -210,10 +210,10 @@ def test_options_that_differ_from_the_saved_classifier_are_refused(job, store, c
         comparison.run(of_store(job, store, **change))
 
 
-@pytest.mark.parametrize("kind", [shared.ComparisonSettings, planning.PlanSettings, planning.BenchmarkSettings])
-def test_outputs_inside_a_saved_classifier_are_refused(kind, store):
-    with pytest.raises(errors.UserError, match="saved classifier"):
-        kind(output=f"{store}/results")
+def test_an_output_inside_a_saved_classifier_is_refused(job, store, monkeypatch):
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    with pytest.raises(errors.UserError, match="results: lies inside the saved classifier"):
+        comparison.run(dataclasses.replace(job, output=f"{store}/results"))
 
 
 def test_a_model_with_any_changed_weight_is_refused(world, job, tmp_path):
