@@ -45,15 +45,11 @@ class Flags(Generic[Kind]):
             flags.DEFINE_flag(flag, module_name=sys.argv[0])
 
     @functools.cached_property
-    def given(self) -> frozenset[str]:
-        """The names of the options that the command line gives."""
-        return frozenset(name for name, _, _ in options.listed(self.kind) if flags.FLAGS[name].present)
-
-    @functools.cached_property
     def value(self) -> Kind:
         """The options; raises UserError if a value is not allowed."""
-        values = {**self._config, **{name: flags.FLAGS[name].value for name in self.given}}
-        return options.from_config(self.kind, values, prefix="--")
+        names = [name for name, _, _ in options.listed(self.kind)]
+        given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
+        return options.from_config(self.kind, {**self._config, **given}, prefix="--")
 
 
 class _Text(flags.ArgumentParser):

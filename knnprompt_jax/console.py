@@ -4,27 +4,28 @@ Nothing heavy is imported here, so that `knnprompt --help` answers at once.
 """
 
 import ast
-import importlib.machinery
-import importlib.util
 import pathlib
 import sys
+import types
 
 import knnprompt_jax
 
-COMMANDS = {  # Each command's file, in the order of a user's work.
-    "fit": "fit",
-    "evaluate": "evaluate",
-    "predict": "predict",
-    "explain": "explain",
-    "look": "look",
-    "tune": "tune",
-    "run": "knn_prompting",
-    "compare": "compare",
-    "paper": "paper",
-    "report": "report",
-    "plan": "plan",
-    "benchmark": "benchmark",
-}
+_NAMES = (
+    "fit",
+    "evaluate",
+    "predict",
+    "explain",
+    "look",
+    "tune",
+    "run",
+    "compare",
+    "paper",
+    "report",
+    "plan",
+    "benchmark",
+)
+COMMANDS = {name: name for name in _NAMES} | {"run": "knn_prompting"}
+"""Each command's file, in the order of a user's work."""
 _PACKAGE = pathlib.Path(__file__).parent
 
 
@@ -36,8 +37,10 @@ def main() -> None:
     elif name == "--version":
         print(f"knnprompt_jax {knnprompt_jax.__version__}")
     elif name in COMMANDS:
-        sys.argv = [f"knnprompt {name}", *rest]
-        _run(binary(name))
+        sys.argv, path = [f"knnprompt {name}", *rest], binary(name)
+        module = sys.modules["__main__"] = types.ModuleType("__main__")
+        module.__file__ = str(path)
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))  # Unlike runpy, this leaves sys.argv as it is.
     else:
         print(f"error: unknown command {name!r}: choose from {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
@@ -56,12 +59,3 @@ def usage() -> str:
         docstring = ast.get_docstring(ast.parse(binary(name).read_text(encoding="utf-8"))) or ""
         lines.append(f"  {name:{max(map(len, COMMANDS))}}  {docstring.splitlines()[0]}")
     return "\n".join([*lines, "", "knnprompt <command> --help lists the options of a command."])
-
-
-def _run(path: pathlib.Path) -> None:
-    """Run a file as Python does, but keep sys.argv as it is."""
-    loader = importlib.machinery.SourceFileLoader("__main__", str(path))
-    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("__main__", loader, origin=str(path)))
-    module.__file__ = str(path)
-    sys.modules["__main__"] = module
-    loader.exec_module(module)

@@ -4,7 +4,6 @@ Flags, `--help`, checks and records are all made from these declarations. The op
 the dataclass in the field `group`.
 """
 
-import ast
 import contextlib
 import dataclasses
 import math
@@ -19,7 +18,6 @@ from knnprompt_jax import errors
 
 T = TypeVar("T")
 LARGEST = {int: 2**31 - 1, float: 1e12}  # NumPy and JAX take seeds and sizes up to here.
-_LONGEST_SHOWN = 80  # Characters of a value in a message.
 _NOT_UTF_8 = re.compile("[\0\ud800-\udfff]")  # No file name and no UTF-8 text contains these characters.
 _KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "True or False"}
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -46,8 +44,7 @@ def option(
         needed: whether an empty value is refused.
         words: words that stand for a value, which may lie outside the limits.
     """
-    declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "words": words}
-    declared |= {"needed": needed, "is_optional": default is None}
+    declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed, "words": words}
     return dataclasses.field(default=default, metadata=declared)
 
 
@@ -79,9 +76,15 @@ class Options:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             if "help" in field.metadata:
-                value, is_given = getattr(self, field.name), field.default not in ("", ())
-                value = _checked(field.name, field.metadata, hints[field.name], value, is_given)
+                value = _checked(field.name, field, hints[field.name], getattr(self, field.name))
                 object.__setattr__(self, field.name, value)
+
+    def refuse(self, names: Collection[str], why: str) -> None:
+        """Raise UserError if one of these options has another value than its default."""
+        for field in dataclasses.fields(self):
+            default = field.default_factory() if "group" in field.metadata else field.default  # type: ignore[misc]  # Groups have one.
+            if field.name in names and getattr(self, field.name) != default:
+                raise errors.UserError(f"--{field.name}: has no effect {why}; leave it out")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by name, with a dictionary for each group."""
@@ -143,79 +146,70 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
     Raises:
         UserError: an option is unknown, or its value is not allowed.
     """
-    fields, hints = {field.name: field.metadata for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)  # type: ignore[arg-type]  # A dataclass.
-    choices = ", ".join(prefix + name for name in sorted(fields))
+    fields, hints = {field.name: field for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)  # type: ignore[arg-type]  # A dataclass.
+    required = {name: field.default for name, field in fields.items() if field.metadata.get("needed")}
     values: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
-    required = {name: getattr(kind, name) for name, declared in fields.items() if declared.get("needed")}
-    for name, value in {**required, **config}.items():
+    for name, value in {**required, **flattened(config)}.items():
         first, _, rest = name.partition(".")
-        declared: Mapping[str, Any] = fields.get(first, {})
-        is_group = "group" in declared
-        if not declared or rest and not is_group:
+        is_group = first in fields and "group" in fields[first].metadata
+        if first not in fields or rest and not is_group:
+            choices = ", ".join(prefix + field for field in sorted(fields))
             raise errors.UserError(f"unknown option {f'{prefix}{name}'!r}: choose from {choices}")
         if not is_group:
-            values[name] = _checked(prefix + name, declared, hints[name], value, is_given=name in config)
-        elif rest or isinstance(value, Mapping):
-            groups.setdefault(first, {}).update({rest: value} if rest else value)
+            values[name] = _checked(prefix + name, fields[name], hints[name], value)
+        elif rest:
+            groups.setdefault(first, {})[rest] = value
         else:
-            members = ", ".join(f"{prefix}{first}.{member}" for member, _, _ in listed(declared["group"]))
-            raise errors.UserError(
-                f"{_assignment(prefix + name, value)}: it is a group of options: choose from {members}"
-            )
-    for name, members_of_group in groups.items():
-        values[name] = from_config(fields[name]["group"], members_of_group, f"{prefix}{name}.")
+            raise errors.UserError(f"{_assignment(prefix + name, value)}: it is a group of options")
+    for name, members in groups.items():
+        values[name] = from_config(hints[name], members, f"{prefix}{name}.")
     return kind(**values)
 
 
-def _checked(name: str, declared: Mapping[str, Any], hint: Any, value: Any, is_given: bool) -> Any:
+def _checked(name: str, field: dataclasses.Field, hint: Any, value: Any) -> Any:
     """Return the value, or the one that a text stands for, as a Python value of the option's type.
 
     What a word stands for is allowed too, because options are also made from other options.
 
-    Args:
-        is_given: whether an empty value was given, rather than left at its default.
-
     Raises:
         UserError: the declaration does not allow the value.
     """
+    declared, assignment = field.metadata, _assignment(name, value)
     hint = typing.get_args(hint)[0] if type(None) in typing.get_args(hint) else hint
     is_tuple = typing.get_origin(hint) is tuple
-    kind, assignment = typing.get_args(hint)[0] if is_tuple else hint, _assignment(name, value)
-    if value is None and declared["is_optional"]:
+    kind = typing.get_args(hint)[0] if is_tuple else hint
+    if value is None and field.default is None:
         return None
     if isinstance(value, str) and value in declared["words"]:
         return declared["words"][value]
     if _is(kind, value) and value in declared["words"].values():
         return value
     if isinstance(value, str):
-        value = _parsed_tuple(value, kind) if is_tuple else _parsed(value, kind)
+        texts = [part.strip() for part in value.split(",") if part.strip()]
+        value = tuple(_parsed(text, kind) for text in texts) if is_tuple else _parsed(value, kind)
     if is_tuple and not isinstance(value, list | tuple):
         raise errors.UserError(f"{assignment}: give several values, for example {name}=(1, 2)")
     if declared["needed"] and isinstance(value, str | list | tuple) and not value:
-        if is_given:
-            raise errors.UserError(f"{assignment}: give {'at least one value' if is_tuple else 'a value'}")
-        raise errors.UserError(f"{name} is required: {declared['help']}")
+        if field.default in ("", ()):
+            raise errors.UserError(f"{name} is required: {declared['help']}")
+        raise errors.UserError(f"{assignment}: give {'at least one value' if is_tuple else 'a value'}")
     for item in value if is_tuple else (value,):
-        _check(assignment, declared, kind, item, "each" if is_tuple else "it")
+        if declared["choices"] and not (isinstance(item, str) and item in declared["choices"]):
+            raise errors.UserError(f"{assignment}: choose from {', '.join(declared['choices'])}")
+        if not _is(kind, item):
+            subject, kinds = "each" if is_tuple else "it", [_KINDS[kind], *declared["words"]]
+            raise errors.UserError(f"{assignment}: {subject} must be {' or '.join(kinds)}")
+        if kind is str and _NOT_UTF_8.search(item):
+            raise errors.UserError(f"{assignment}: it must be UTF-8 text without NUL characters")
+        if kind in LARGEST:
+            least = -LARGEST[kind] if declared["least"] is None else declared["least"]
+            most = LARGEST[kind] if declared["most"] is None else declared["most"]
+            if item < least:
+                raise errors.UserError(f"{assignment}: at least {least} is required")
+            if item > most:
+                raise errors.UserError(f"{assignment}: at most {most} is allowed")
     return tuple(kind(item) for item in value) if is_tuple else kind(value)
-
-
-def _check(assignment: str, declared: Mapping[str, Any], kind: type, value: Any, subject: str) -> None:
-    """Raise UserError if the declaration does not allow the value."""
-    if declared["choices"] and not (isinstance(value, str) and value in declared["choices"]):
-        raise errors.UserError(f"{assignment}: choose from {', '.join(declared['choices'])}")
-    if not _is(kind, value):
-        raise errors.UserError(f"{assignment}: {subject} must be {' or '.join([_KINDS[kind], *declared['words']])}")
-    if isinstance(value, str) and _NOT_UTF_8.search(value):
-        raise errors.UserError(f"{assignment}: {subject} must be UTF-8 text without NUL characters")
-    if kind in LARGEST:
-        least = -LARGEST[kind] if declared["least"] is None else declared["least"]
-        most = LARGEST[kind] if declared["most"] is None else declared["most"]
-        if value < least:
-            raise errors.UserError(f"{assignment}: at least {least} is required")
-        if value > most:
-            raise errors.UserError(f"{assignment}: at most {most} is allowed")
 
 
 def _is(kind: type, value: Any) -> bool:
@@ -223,10 +217,7 @@ def _is(kind: type, value: Any) -> bool:
     if isinstance(value, bool):
         return kind is bool
     if kind is float:
-        try:
-            return isinstance(value, numbers.Real) and math.isfinite(value)
-        except OverflowError:  # The whole number is too large for a float.
-            return False
+        return isinstance(value, numbers.Real) and -math.inf < value < math.inf
     return isinstance(value, numbers.Integral if kind is int else kind)
 
 
@@ -239,25 +230,8 @@ def _parsed(text: str, kind: type) -> Any:
     return text
 
 
-def _parsed_tuple(text: str, kind: type) -> tuple:
-    """Convert a text with several values: `1,2`, `(1, 2)`, `a,b` or `('a', 'b')`."""
-    if text[:1] in ("(", "["):
-        with contextlib.suppress(SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-            value = ast.literal_eval(text)
-            return tuple(value) if isinstance(value, list | tuple) else (value,)
-    return tuple(_parsed(part.strip(), kind) for part in text.split(",") if part.strip())
-
-
 def _assignment(name: str, value: Any) -> str:
     """Return `name=value` for a message; a flag is shown as it was typed."""
     if name.startswith("--") and isinstance(value, str) and value.isprintable():
-        return f"{name}={_shortened(value)}"
-    try:
-        return f"{name}={_shortened(' '.join(repr(value).splitlines()))}"
-    except ValueError:  # Python does not write whole numbers of more than 4,300 digits.
-        return f"{name}=a number with thousands of digits"
-
-
-def _shortened(text: str) -> str:
-    """Return the text; leave out its middle if it is long."""
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN // 2]}…{text[-_LONGEST_SHOWN // 4 :]}"
+        return f"{name}={value}"
+    return f"{name}={' '.join(repr(value).splitlines())}"

@@ -10,6 +10,7 @@ import pathlib
 import runpy
 import shlex
 import sys
+from collections.abc import Callable, Iterator, Sequence
 
 import absl.app
 import pytest
@@ -20,18 +21,31 @@ from knnprompt_jax import console
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def run(command: str) -> str:
-    """Return what a line of the shell prints; raise AssertionError with its output if it fails."""
-    program, *arguments = shlex.split(command, comments=True)
+@contextlib.contextmanager
+def started(arguments: Sequence[str], run: Callable) -> Iterator[io.StringIO]:
+    """Replace `absl.app.run` and sys.argv; yield what is printed. Flags that are defined meanwhile are removed at the end."""
     known, printed = set(flags.FLAGS), io.StringIO()
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
     ):
-        patch.setattr(absl.app, "run", lambda main, flags_parser: main(flags_parser(sys.argv)))
+        patch.setattr(absl.app, "run", run)
+        patch.setattr(sys, "argv", list(arguments))
         patch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-        patch.setattr(sys, "argv", [program, *arguments] if program == "knnprompt" else arguments)
+        try:
+            yield printed
+        finally:
+            for flag in set(flags.FLAGS) - known:
+                delattr(flags.FLAGS, flag)
+
+
+def run(command: str) -> str:
+    """Return what a line of the shell prints; raise AssertionError with its output if it fails."""
+    words = shlex.split(command, comments=True)
+    program, *arguments = words
+    argv = words if program == "knnprompt" else arguments
+    with started(argv, lambda main, flags_parser: main(flags_parser(sys.argv))) as printed:
         try:
             if program == "knnprompt":
                 console.main()
@@ -44,9 +58,6 @@ def run(command: str) -> str:
                 runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
         except SystemExit as stop:
             assert not stop.code, f"{command}\n{printed.getvalue()}"
-        finally:
-            for flag in set(flags.FLAGS) - known:
-                delattr(flags.FLAGS, flag)
     return printed.getvalue()
 
 

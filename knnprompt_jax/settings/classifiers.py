@@ -5,8 +5,6 @@ from typing import Any
 from knnprompt_jax import options
 from knnprompt_jax.settings import stores
 
-TRUNCATIONS = ("left", "error", "drop")
-LABEL_TOKENS = ("last", "first")
 RULES = ("probe", "blend", "votes")  # The first is chosen where several are equally good.
 WEIGHTS = ("uniform", "distance")
 METRICS = ("log_loss", "accuracy", "macro_f1")
@@ -71,27 +69,19 @@ class PromptOptions(options.Options):
 
     truncation: str = options.option(
         "left",
-        "Prompts longer than the context: keep their last tokens (left, as published), refuse them (error), or leave out whole "
-        "demonstrations (drop).",
-        choices=TRUNCATIONS,
+        "Prompts longer than the context: keep their last tokens (left, as published) or refuse them (error).",
+        choices=("left", "error"),
     )
     label_token: str = options.option(
         "last",
         "Token of a label word that stands for its class: last (released code) or first (paper).",
-        choices=LABEL_TOKENS,
+        choices=("last", "first"),
     )
 
 
 class _ClassifierOptions(PromptOptions):
     """Options of both classifiers."""
 
-    truncation: str = (
-        options.option(  # "drop" is missing: texts would follow other demonstrations than the anchors did.
-            "left",
-            "Prompts longer than the context: keep their last tokens (left, as published) or refuse them (error).",
-            choices=("left", "error"),
-        )
-    )
     random_state: int = options.option(0, "Seed of the draw of demonstrations.", least=0)
     store_options: stores.StoreOptions = options.argument(
         stores.StoreOptions(), "What is kept of the anchors, and where."

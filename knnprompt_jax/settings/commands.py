@@ -1,6 +1,5 @@
 """The options of the commands on a person's own texts: fit, tune, predict, evaluate, look, explain."""
 
-import collections
 import dataclasses
 import os
 import pathlib
@@ -20,29 +19,25 @@ IDS = "ids"
 SUGGESTIONS = "suggestions.csv"
 TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _CHANGES = ("append", "relabel", "remove_ids")
-_OF_CHANGES = (
+_OF_CHANGES = {
     *("store", *_CHANGES, "label_column", "encoding", "on_bad"),
     *("model", "revision", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
-)
-_WITH_TEXT = ("text", "store", "mesh_model", "output", "output_format", "probabilities", "abstain")
-_OF_ROWS = ("task", "train_file", "demo_shots", "seed")  # Options of tune that a saved classifier replaces.
+}
+_WITH_TEXT = {"text", "store", "mesh_model", "output", "output_format", "probabilities", "abstain"}
 
 
 def _declare_options() -> Any:
     """Return a class of the options of both classifiers, in which None means that an option is not given."""
-    declared: dict[str, dict[str, dataclasses.Field]] = collections.defaultdict(dict)
-    kinds = {"with": classifiers.PublishedOptions, "without": classifiers.AutoOptions}
-    for word, kind in kinds.items():
-        for field in dataclasses.fields(kind):
-            if "help" in field.metadata and field.name != "random_state":
-                declared[field.name][f"{word} --rule={KNN}"] = field
+    published, auto = (
+        {field.name: field for field in dataclasses.fields(kind) if "help" in field.metadata}
+        for kind in (classifiers.PublishedOptions, classifiers.AutoOptions)
+    )
     flags = {}
-    for name, by_rule in declared.items():
-        field, defaults = [*by_rule.values()][-1], {rule: each.default for rule, each in by_rule.items()}
-        is_common = len(by_rule) == 2 and len({*defaults.values()}) == 1
-        default = str(field.default) if is_common else ", ".join(f"{value} {rule}" for rule, value in defaults.items())
-        changes = {"help": f"{field.metadata['help']} By default {default}.", "is_optional": True}
-        flags[name] = field.type, dataclasses.field(default=None, metadata={**field.metadata, **changes})
+    for name, field in {**published, **auto}.items():
+        defaults = dict.fromkeys(str(declared[name].default) for declared in (auto, published) if name in declared)
+        text = f"{field.metadata['help']} By default {f'; with --rule={KNN}: '.join(defaults)}."
+        flags[name] = field.type, dataclasses.field(default=None, metadata={**field.metadata, "help": text})
+    del flags["random_state"], flags["rule"]
     return options.subclass("ClassifierOptions", options.Options, flags)
 
 
@@ -88,12 +83,9 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name in _CHANGES if getattr(self, name)]
-        if given:
-            for field in dataclasses.fields(self):
-                name, default = field.name, StoreOptions() if field.name == "datastore" else field.default
-                if name not in _OF_CHANGES and getattr(self, name) != default:
-                    raise errors.UserError(f"--{name}: has no effect with --{given[0]}; leave it out, or fit again")
+        if self.is_change:
+            changes = ", ".join(f"--{name}" for name in _CHANGES if getattr(self, name))
+            self.refuse(set(vars(self)) - _OF_CHANGES, f"with {changes}")
         elif not self.train_file and self.task in (None, shared.OWN):
             raise errors.UserError(
                 "--train_file: give a table of rows, or a task that has rows (--task=trec), or a change of a saved classifier "
@@ -108,14 +100,12 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
 
     def classifier_options(self) -> dict[str, Any]:
         """Return the given options of the classifier; raise UserError on one that it does not have."""
-        kind = classifiers.PublishedOptions if self.rule == KNN else classifiers.AutoOptions
-        names = [field.name for field in dataclasses.fields(_ClassifierOptions)]
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        if self.rule == KNN:
-            del given["rule"]
-        if unknown := sorted(set(given) - {field.name for field in dataclasses.fields(kind)}):
-            without = "with" if self.rule == KNN else "without"
-            raise errors.UserError(f"--{unknown[0]}: has no effect {without} --rule={KNN}; leave it out")
+        kind: type = classifiers.PublishedOptions if self.rule == KNN else classifiers.AutoOptions
+        names, known = ({field.name for field in dataclasses.fields(each)} for each in (_ClassifierOptions, kind))
+        self.refuse(names - known, f"{'with' if self.rule == KNN else 'without'} --rule={KNN}")
+        given = {name: getattr(self, name) for name in names & known if getattr(self, name) is not None}
+        if self.rule not in (None, KNN):
+            given["rule"] = self.rule
         given |= {"random_state": SEED if self.seed is None else self.seed, "store_options": self.datastore}
         kind(**given)
         return given
@@ -140,16 +130,13 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
     k: tuple[int, ...] = options.option(classifiers.TUNED_KS, "Numbers of neighbours to try.", least=1, needed=True)
     seed: int | None = options.option(None, "Seed of the draw of demonstrations; by default 0.", least=0)
     task: str | None = options.option(None, f"{shared.TASK_HELP} By default demo.", needed=True)  # type: ignore[assignment]
-    train_file: str | None = options.option(None, "Train rows from a CSV, TSV, JSONL or Parquet file instead.")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.apply and not self.store:
             raise errors.UserError("--apply: name the folder of a saved classifier with --store")
-        if self.store and (given := [name for name in _OF_ROWS if getattr(self, name) is not None]):
-            raise errors.UserError(
-                f"--{given[0]}: has no effect with --store, whose rows are drawn already; leave it out"
-            )
+        if self.store:
+            self.refuse(("task", "train_file", "demo_shots", "seed"), "with --store, whose rows are drawn already")
 
 
 class PredictionSettings(shared.FileOptions, shared.SavedOptions):
@@ -159,8 +146,8 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     output: str = options.option(STANDARD, "File to write, or - for standard output.", needed=True)
     text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
     format: str = options.option("", f"Format of the input, by default its name's ending: {', '.join(INPUT_KINDS)}.")
-    output_format: str = options.option(
-        "", f"Format of the output, by default its name's ending: {', '.join(OUTPUT_KINDS)}."
+    output_format: str | None = options.option(
+        None, "Format of the output; by default its name's ending.", choices=OUTPUT_KINDS
     )
     probabilities: bool = options.option(False, "Write the probability of every class too.")
     abstain: float = options.option(
@@ -180,16 +167,9 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
         if bool(self.input) == bool(self.text):
             raise errors.UserError("--input, --text: give a file of rows or one text")
         if self.text:
-            for field in dataclasses.fields(self):
-                default = DistributedOptions() if field.name == "distributed" else field.default
-                if field.name not in _WITH_TEXT and getattr(self, field.name) != default:
-                    raise errors.UserError(f"--{field.name}: has no effect with --text; leave it out")
+            self.refuse(set(vars(self)) - _WITH_TEXT, "with --text")
         if self.input != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
             raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
-        if self.output != STANDARD:
-            shared.check_outside(pathlib.Path(self.output))
-        if self.output_format and self.kind not in OUTPUT_KINDS:
-            raise errors.UserError(f"--output_format={self.kind}: choose from {', '.join(OUTPUT_KINDS)}")
         if self.kind not in OUTPUT_KINDS:
             formats = " or ".join(OUTPUT_KINDS)
             raise errors.UserError(
@@ -208,10 +188,6 @@ class EvaluationSettings(shared.LabelledFileOptions, shared.SavedOptions):
 
     input: str = options.option("", "CSV, TSV, JSONL or Parquet file of rows with their labels.", needed=True)
     output: str = options.option("evaluation", "Folder of index.html, measures.json and measures.csv.", needed=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shared.check_outside(pathlib.Path(self.output))
 
 
 class LookSettings(shared.SavedOptions):

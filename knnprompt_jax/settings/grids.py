@@ -1,8 +1,6 @@
 """The options of paper and report: those that every grid of runs has, and the values of each of the paper's tables and figures."""
 
-import dataclasses
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from knnprompt_jax import errors, options
@@ -16,7 +14,7 @@ BINARY_TASKS = "sst2,subj,mpqa,cr,mr"
 SIX_MODELS = "gpt2-large,gpt2-xl,facebook/opt-2.7b,facebook/opt-6.7b,facebook/opt-13b,facebook/opt-30b"
 FEW_SHOTS = (2, 4, 8, 16, 32)
 SHOTS = (32, 64, 128, 256, 512, 1024)
-FIVE_SEEDS, TEN_SEEDS = tuple(range(1, 6)), tuple(range(1, 11))
+TEN_SEEDS = tuple(range(1, 11))
 
 
 class GridSettings(shared.SharedSettings):
@@ -36,7 +34,7 @@ class GridSettings(shared.SharedSettings):
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.")
     shots: tuple[int, ...] = options.option(SHOTS, "Train rows per class, m.", least=1)
     few_shots: tuple[int, ...] = options.option((), "More numbers of train rows, for the few-shot regime.", least=1)
-    seeds: tuple[int, ...] = options.option(FIVE_SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
+    seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
     regime: str = options.option(
         FULL, "full: |D| = M_T. few-shot: |D| = 1 for methods with anchors, |D| = m for all others.", choices=REGIMES
     )
@@ -92,14 +90,11 @@ class ImbalanceSettings(GridSettings):
     )
 
 
-PRIOR_SETTINGS = ("A", "B", "C")
-
-
 class PriorSettings(GridSettings):
     """Options of a grid of skewed train and test rows."""
 
     prior_settings: tuple[str, ...] = options.option(
-        PRIOR_SETTINGS, "A: rare in train; B: rare in test; C: both.", choices=PRIOR_SETTINGS
+        ("A", "B", "C"), "A: rare in train; B: rare in test; C: both.", choices=("A", "B", "C")
     )
     shares: tuple[float, ...] = options.option(
         (0.125, 0.25, 0.375, 0.5), "Shares of the positive class.", least=0.001, most=0.5
@@ -124,88 +119,71 @@ class ReportSettings(options.Options):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """The declaration of a grid's options, and the values of the paper's runs that differ from its defaults."""
-
-    kind: type[GridSettings] = GridSettings
-    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
 _RETRIEVERS = "prompt_compose_bm25,prompt_compose_sbert,prompt_compose_simcse,prompt_compose_trans_encoder"
-GRIDS = {
-    "sst2": Grid(values={"tasks": "sst2", "shots": (1024,)}),
-    "max_shots": Grid(CountSettings),
-    "few_shot": Grid(
-        values={
-            "tasks": SIX_TASKS,
-            "methods": "icl,contextual_calibration,noisy_channel,knn,knn_partial",
-            "shots": FEW_SHOTS,
-            "seeds": TEN_SEEDS,
-            "regime": FEW_SHOT,
-        }
-    ),
-    "low_resource": Grid(
-        values={
-            "models": SIX_MODELS,
-            "methods": "icl,icl_ensemble,knn,fine_tuning_bert,fine_tuning_gpt2",
-            "shots": (128,),
-        }
-    ),
-    "prompt_compose": Grid(values={"methods": f"icl,{_RETRIEVERS},knn"}),
-    "upper_bound": Grid(values={"tasks": SIX_TASKS, "methods": "icl,demonstration_upper_bound,knn", "shots": (1024,)}),
-    "distance": Grid(values={"methods": "icl,knn_l2,knn", "shots": (32,)}),
-    "whole_vs_partial": Grid(values={"methods": "icl,knn,knn_partial", "shots": (1024,)}),
-    "fine_tuning": Grid(
-        values={"models": "gpt2-large,facebook/opt-30b", "methods": "knn,fine_tuning_bert,fine_tuning_gpt2"}
-    ),
-    "data_scaling": Grid(values={"models": SIX_MODELS, "few_shots": (1, *FEW_SHOTS)}),
-    "robustness": Grid(values={"seeds": TEN_SEEDS}),
-    "prior_reliance": Grid(
-        PriorSettings,
-        {
-            "tasks": BINARY_TASKS,
-            "methods": "icl,contextual_calibration,contextual_calibration_trainset,noisy_channel,knn",
-            "shots": (16,),
-            "seeds": TEN_SEEDS,
-            "regime": FEW_SHOT,
-        },
-    ),
-    "split_strategy": Grid(SplitSettings, {"tasks": BINARY_TASKS, "methods": "knn", "seeds": TEN_SEEDS, "shots": ()}),
-    "choice_of_k": Grid(
-        values={
-            "tasks": "sst2,subj,mpqa",
-            "methods": "knn",
-            "shots": (32,),  # The paper does not say m. With |D| = 1, 62 anchors remain.
-            "seeds": TEN_SEEDS,
-            "regime": FEW_SHOT,
-        }
-    ),
-    "imbalance": Grid(
-        ImbalanceSettings,
-        {
-            "tasks": "mpqa,mr",
-            "methods": "knn,knn_centroid,knn_centroid_geometric",
-            "shots": (1024,),
-            "few_shots": (32,),
-            "seeds": TEN_SEEDS,
-        },
-    ),
-    "case_study": Grid(values={"tasks": "dbpedia,sst2,trec,agnews,mr", "shots": (32,), "seeds": (1,)}),
+GRIDS: dict[str, dict[str, Any]] = {
+    "sst2": {"tasks": "sst2", "shots": (1024,)},
+    "max_shots": {},
+    "few_shot": {
+        "tasks": SIX_TASKS,
+        "methods": "icl,contextual_calibration,noisy_channel,knn,knn_partial",
+        "shots": FEW_SHOTS,
+        "seeds": TEN_SEEDS,
+        "regime": FEW_SHOT,
+    },
+    "low_resource": {
+        "models": SIX_MODELS,
+        "methods": "icl,icl_ensemble,knn,fine_tuning_bert,fine_tuning_gpt2",
+        "shots": (128,),
+    },
+    "prompt_compose": {"methods": f"icl,{_RETRIEVERS},knn"},
+    "upper_bound": {"tasks": SIX_TASKS, "methods": "icl,demonstration_upper_bound,knn", "shots": (1024,)},
+    "distance": {"methods": "icl,knn_l2,knn", "shots": (32,)},
+    "whole_vs_partial": {"methods": "icl,knn,knn_partial", "shots": (1024,)},
+    "fine_tuning": {"models": "gpt2-large,facebook/opt-30b", "methods": "knn,fine_tuning_bert,fine_tuning_gpt2"},
+    "data_scaling": {"models": SIX_MODELS, "few_shots": (1, *FEW_SHOTS)},
+    "robustness": {"seeds": TEN_SEEDS},
+    "prior_reliance": {
+        "tasks": BINARY_TASKS,
+        "methods": "icl,contextual_calibration,contextual_calibration_trainset,noisy_channel,knn",
+        "shots": (16,),
+        "seeds": TEN_SEEDS,
+        "regime": FEW_SHOT,
+    },
+    "split_strategy": {"tasks": BINARY_TASKS, "methods": "knn", "seeds": TEN_SEEDS, "shots": ()},
+    "choice_of_k": {
+        "tasks": "sst2,subj,mpqa",
+        "methods": "knn",
+        "seeds": TEN_SEEDS,
+        "regime": FEW_SHOT,
+        "shots": (32,),  # The paper does not say m. With |D| = 1, 62 anchors remain.
+    },
+    "imbalance": {
+        "tasks": "mpqa,mr",
+        "methods": "knn,knn_centroid,knn_centroid_geometric",
+        "shots": (1024,),
+        "few_shots": (32,),
+        "seeds": TEN_SEEDS,
+    },
+    "case_study": {"tasks": "dbpedia,sst2,trec,agnews,mr", "shots": (32,), "seeds": (1,)},
 }
+"""The values of the paper's runs, by experiment, that differ from the defaults."""
+KINDS: dict[str, type[GridSettings]] = {
+    "max_shots": CountSettings,
+    "prior_reliance": PriorSettings,
+    "split_strategy": SplitSettings,
+    "imbalance": ImbalanceSettings,
+}
+"""The experiments with options beside those of every grid."""
 
 
 def kind(name: str) -> type[GridSettings]:
-    """Return the declaration of a grid's options; raise UserError with the choices if there is no such grid."""
-    return _get(name).kind
+    """Return the class of an experiment's options; raise UserError with the choices if there is no such experiment."""
+    if name not in GRIDS:
+        raise errors.UserError(f"no experiment {name!r}; choose from {', '.join(GRIDS)}")
+    return KINDS.get(name, GridSettings)
 
 
 def config(name: str) -> dict[str, Any]:
     """Return the values that repeat the paper's runs; raise UserError like `kind`."""
-    return {"experiment": name, "restore_dropped": True, **_get(name).values}
-
-
-def _get(name: str) -> Grid:
-    if name not in GRIDS:
-        raise errors.UserError(f"no experiment {name!r}; choose from {', '.join(GRIDS)}")
-    return GRIDS[name]
+    kind(name)
+    return {"experiment": name, "restore_dropped": True, **GRIDS[name]}

@@ -10,11 +10,8 @@ from knnprompt_jax.settings.stores import DIRECTIONS
 
 ALL = "all"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-CLASSIFIERS = ("centroids", "probe")
-DEMONSTRATIONS = ("concatenated", "ensembled")
 BM25 = "bm25"
 ORDERS = ("nearest_first", "nearest_last")
-REPRESENTATIONS = ("hidden", "log_probabilities")
 COMBINATIONS = ("probability", "log_probability", "vote")
 _BATCH = {"cb": 8, "agnews": 8, "rte": 8, "dbpedia": 4}
 
@@ -41,7 +38,9 @@ class EncoderKNNOptions(EncoderOptions):
 class LayerOptions(options.Options):
     """Options of the classifier on the chosen layer."""
 
-    classifier: str = options.option("centroids", "Nearest class mean, or a linear probe.", choices=CLASSIFIERS)
+    classifier: str = options.option(
+        "centroids", "Nearest class mean, or a linear probe.", choices=("centroids", "probe")
+    )
     inverse_penalty: float = options.option(1000.0, "Inverse penalty of the probe, as in linear_probe.", least=1e-6)
 
 
@@ -56,7 +55,7 @@ class NoisyChannelOptions(options.Options):
     demonstrations: str = options.option(
         "concatenated",
         "All demonstrations before the text, or each alone before it with log-scores summed.",
-        choices=DEMONSTRATIONS,
+        choices=("concatenated", "ensembled"),
     )
     shown: str = options.option(
         "demonstrations",
@@ -119,7 +118,7 @@ class SupervisedOptions(options.Options):
 class ProbeOptions(options.Options):
     """Options of the probe. Its penalty is about scikit-learn's default on standardised inputs as wide as GPT-2's states."""
 
-    representation: str = options.option("hidden", "Inputs of the regression.", choices=REPRESENTATIONS)
+    representation: str = options.option("hidden", "Inputs of the regression.", choices=("hidden", "log_probabilities"))
     inverse_penalty: float = options.option(
         1000.0, "scikit-learn's C, on inputs whose mean square norm is 1.", least=1e-6
     )

@@ -1,7 +1,5 @@
 """The options of plan and benchmark."""
 
-import pathlib
-
 from knnprompt_jax import options, shipped
 from knnprompt_jax.settings import shared
 from knnprompt_jax.settings.models import DTYPES, FLOATS, MODEL_HELP, MeshOptions, ModelOptions
@@ -35,10 +33,6 @@ class WorkloadOptions(shared.DrawOptions, shared.RowOptions, ModelOptions):
     seed: int = options.option(1, "Seed of the draw of train rows.", least=0)
     distance: str = options.option("forward", "Distance of the search.", choices=DISTANCES)
     output: str = options.option("plans", "Folder of the JSON file.", needed=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shared.check_outside(pathlib.Path(self.output))
 
 
 class PlanSettings(WorkloadOptions):

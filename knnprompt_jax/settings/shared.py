@@ -3,13 +3,12 @@
 A default of None means "not given". `runs.inputs` fills in the model, dtype and deterministic mode.
 """
 
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
 
-from knnprompt_jax import errors, files, shipped
+from knnprompt_jax import errors, shipped
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.settings.classifiers import PromptOptions
 from knnprompt_jax.settings.methods import ALL, MethodOptions
@@ -25,7 +24,6 @@ TASK_HELP = (
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
-MANIFEST, CLASSIFIER = "manifest.json", "classifier.json"  # The files by which a saved classifier is recognised.
 
 
 class SavedOptions(options_lib.Options):
@@ -80,8 +78,8 @@ class FileOptions(options_lib.Options):
 
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the encoding and the column of the labels: the given ones, those `known` of a saved classifier, or the defaults."""
-        known, source = known or {}, {"encoding": "utf-8", "label_column": "label"}
-        source = {name: getattr(self, name, None) or known.get(name, default) for name, default in source.items()}
+        source = {"encoding": "utf-8", "label_column": "label", **(known or {})}
+        source = {name: getattr(self, name, None) or default for name, default in source.items()}
         if not self.encoding and source["encoding"] != "utf-8":
             logging.warning("reading %s, as the train file was; --encoding= names another encoding", source["encoding"])
         return source
@@ -129,10 +127,6 @@ class SharedSettings(ReadingOptions, RowOptions):
     datastore: StoreOptions = options_lib.group(StoreOptions)
     options: options_lib.Options = options_lib.group(MethodOptions)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_outside(pathlib.Path(self.output))
-
 
 class ComparisonSettings(DrawOptions, SharedSettings):
     """Any set of methods on one task with one model."""
@@ -152,12 +146,10 @@ class ComparisonSettings(DrawOptions, SharedSettings):
         super().__post_init__()
         if bool(self.train_file) != bool(self.eval_file):
             raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
-        if self.split and self.eval_file:
-            raise errors.UserError(f"--split={self.split}: has no effect with --eval_file; leave it out")
-        given = {"seeds": self.seeds is not None, "shots": self.shots is not None, "demo_shots": self.demo_shots != -1}
-        given["context"] = bool(self.context)
-        for name in (name for name, is_given in given.items() if is_given and self.store):
-            raise errors.UserError(f"--{name}: has no effect with --store, whose prompts are fixed; leave it out")
+        if self.eval_file:
+            self.refuse(("split",), "with --eval_file")
+        if self.store:
+            self.refuse(("seeds", "shots", "demo_shots", "context"), "with --store, whose prompts are fixed")
 
     @property
     def method_names(self) -> tuple[str, ...]:
@@ -170,16 +162,3 @@ class MainSettings(ComparisonSettings):
     methods: str = options_lib.option(
         "icl,knn", "Names separated by commas (docs/methods.md lists them), or all that apply."
     )
-
-
-def check_outside(output: pathlib.Path, may_replace: bool = False) -> None:
-    """Raise UserError if the output is a saved classifier or lies inside one, because writing it would damage that one.
-
-    Args:
-      may_replace: allow a saved classifier at `output` itself, for an output that replaces the whole folder.
-    """
-    place = files.real(output.expanduser())
-    for folder in place.parents if may_replace else (place, *place.parents):
-        if (folder / MANIFEST).is_file() and (folder / CLASSIFIER).is_file():
-            what = "is a saved classifier" if folder == place else f"lies inside the saved classifier {folder}"
-            raise errors.UserError(f"{output}: {what}; choose a place outside it")

@@ -13,10 +13,8 @@ from knnprompt_jax.tasks.task import Example, Task
 from tests.report.conftest import make_record, page_and_sections, page_path, results  # noqa: F401
 from tests.runs.conftest import own_cache, world  # noqa: F401
 
-_KINDS = {grid.kind for grid in grids.GRIDS.values()} - {grids.GridSettings}
 
-
-class Settings(*sorted(_KINDS, key=str)):
+class Settings(*grids.KINDS.values()):
     """The options of every table and figure, so that a test may turn a grid of one into a grid of another."""
 
 
