@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -56,33 +57,22 @@ def test_programs_are_taken_from_the_cache(tmp_path):
     assert finish(start(tmp_path)) == (42.0, True)
 
 
-@pytest.fixture
-def settings(monkeypatch):
-    """Return the environment variables that are set for JAX."""
+@pytest.mark.parametrize("given", ["HOME", "off", "file", "JAX_COMPILATION_CACHE_DIR"])
+def test_the_folder(monkeypatch, tmp_path, given):
+    """The cache is in the user's cache folder, unless it is off, elsewhere, or its folder cannot be made."""
     for name in list(os.environ):
         if name.startswith(("JAX_COMPILATION", "JAX_PERSISTENT", "XDG_CACHE", "KNNPROMPT")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(compilation_cache, "sys", type("sys", (), {"modules": {}}))
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    return os.environ
-
-
-@pytest.mark.parametrize("given", ["XDG_CACHE_HOME", "HOME", "KNNPROMPT_CACHE"])
-def test_the_folder(settings, tmp_path, given):
-    settings[given] = str(tmp_path)
-    compilation_cache.use()
-    below = {"XDG_CACHE_HOME": "knnprompt_jax", "HOME": ".cache/knnprompt_jax", "KNNPROMPT_CACHE": ""}[given]
-    place = pathlib.Path(settings["JAX_COMPILATION_CACHE_DIR"])
-    assert place.is_dir() and place.parent == tmp_path / below / "compiled"
-    assert settings["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] == "0"
-
-
-@pytest.mark.parametrize("given", ["off", "file", "JAX_COMPILATION_CACHE_DIR"])
-def test_the_cache_can_be_off(settings, tmp_path, given):
     (tmp_path / "file").touch()
-    settings |= {"file": {"KNNPROMPT_CACHE": str(tmp_path / "file")}, "off": {"KNNPROMPT_CACHE": "off"}}.get(
-        given, {given: "elsewhere", "KNNPROMPT_CACHE": str(tmp_path)}
-    )
-    before = dict(settings)
+    settings = {"HOME": str(tmp_path)}
+    settings |= {"off": {"KNNPROMPT_CACHE": "off"}, "file": {"KNNPROMPT_CACHE": f"{tmp_path}/file"}}.get(given, {})
+    settings |= {given: "elsewhere"} if given.startswith("JAX") else {}
+    monkeypatch.setattr(os, "environ", {**os.environ, **settings})
+    monkeypatch.setattr(compilation_cache, "sys", types.SimpleNamespace(modules={}))
     compilation_cache.use()
-    assert os.environ == before and [path.name for path in tmp_path.iterdir()] == ["file"]
+    if given == "HOME":
+        folder = pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+        assert folder.is_dir() and folder.parent == tmp_path / ".cache" / "knnprompt_jax" / "compiled"
+    else:
+        assert os.environ.get("JAX_COMPILATION_CACHE_DIR") == settings.get("JAX_COMPILATION_CACHE_DIR")
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]

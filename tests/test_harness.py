@@ -15,11 +15,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lm_eval import tasks as lm_eval_tasks  # noqa: E402
 
-from knnprompt_jax import (  # noqa: E402
-    errors,
-    harness,
-    shipped,  # noqa: E402
-)
+from knnprompt_jax import errors, harness, shipped  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
 
 TASK = catalogue.get("demo")
@@ -132,12 +128,7 @@ def test_families_contain_every_text_once(parts):
         for context, target in zip(family.contexts, family.targets, strict=True)
     ]
     assert made == [texts[place] for place in order] and sorted(order) == list(range(len(texts)))
-
-
-def test_texts_with_a_common_beginning_form_a_family():
-    shared = [tuple(range(100 * task, 100 * task + 80)) for task in range(3)]
-    texts = sorted((shared[task] + (number,), (1,)) for task in range(3) for number in range(41))
-    assert [len(family.prefix_P) for family in harness.families(texts, [])] == [80, 80, 80]
+    assert all(len(family.prefix_P) >= 64 for family in families[:-1])
 
 
 @pytest.mark.parametrize("length", [0.5, -1, 10**6])
