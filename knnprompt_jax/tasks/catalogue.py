@@ -70,8 +70,8 @@ class _Loader(yaml.BaseLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]
-        for key, _ in node.value[1:]:
-            if keys.count(key.value) > 1:
+        for index, (key, _) in enumerate(node.value):
+            if key.value in keys[:index]:
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
         return super().construct_mapping(node, deep)
 
