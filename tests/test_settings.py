@@ -1,9 +1,5 @@
 """The declared options name what there is, and a command answers `--help` without a slow library."""
 
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
 from knnprompt_jax import console
@@ -13,8 +9,8 @@ from knnprompt_jax.paper import experiments
 from knnprompt_jax.settings import grids, methods, models, stores
 from knnprompt_jax.store import distances, representations
 from knnprompt_jax.store import store as store_lib
+from tests import processes
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 HELP = """
 import runpy, sys
 sys.argv = [sys.argv[1], "--help"]
@@ -39,12 +35,5 @@ def test_declared_names_are_those_of_the_registries():
 
 @pytest.mark.parametrize("command", sorted(console.COMMANDS))
 def test_help_imports_no_slow_library(command):
-    done = subprocess.run(
-        [sys.executable, "-c", HELP, str(console.binary(command))],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--" in done.stdout and done.stdout.endswith("[]\n")
+    printed, _ = processes.run("-c", HELP, console.binary(command))
+    assert "--" in printed and printed.endswith("[]\n")

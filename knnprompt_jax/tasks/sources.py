@@ -1,6 +1,5 @@
 """Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is validated."""
 
-import functools
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,7 +102,8 @@ def _examples(
             if label_column not in row:
                 advice = "name the column of the labels (--label_column=), or another split if this one has no labels"
                 raise errors.UserError(f"{place}: has no label column {label_column!r}, only {listed(row)}: {advice}")
-            label = (label_string if new_labels else functools.partial(label_of, task))(place, row[label_column])
+            value = row[label_column]
+            label = label_string(place, value) if new_labels else label_of(task, place, value)
             other = {name: value for name, value in row.items() if name not in task.fields and name != label_column}
             examples.append(Example(fields, label, index, place, other))
         except errors.UserError as error:
