@@ -11,7 +11,7 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from knnprompt_jax import errors
@@ -79,12 +79,13 @@ class Options:
                 value = _checked(field.name, field, hints[field.name], getattr(self, field.name))
                 object.__setattr__(self, field.name, value)
 
-    def refuse(self, names: Collection[str], why: str) -> None:
-        """Raise UserError if one of these options has another value than its default."""
-        for field in dataclasses.fields(self):
-            default = field.default_factory() if "group" in field.metadata else field.default  # type: ignore[misc]  # Groups have one.
-            if field.name in names and getattr(self, field.name) != default:
-                raise errors.UserError(f"--{field.name}: has no effect {why}; leave it out")
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Raise UserError on the first of these options that has another value than its default."""
+        fields = {field.name: field for field in dataclasses.fields(self)}
+        for name in names:
+            group = fields[name].metadata.get("group")
+            if getattr(self, name) != (group() if group else fields[name].default):
+                raise errors.UserError(f"--{name}: has no effect {why}; leave it out")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by name, with a dictionary for each group."""

@@ -85,7 +85,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
         super().__post_init__()
         if self.is_change:
             changes = ", ".join(f"--{name}" for name in _CHANGES if getattr(self, name))
-            self.refuse(set(vars(self)) - _OF_CHANGES, f"with {changes}")
+            self.refuse((name for name in vars(self) if name not in _OF_CHANGES), f"with {changes}")
         elif not self.train_file and self.task in (None, shared.OWN):
             raise errors.UserError(
                 "--train_file: give a table of rows, or a task that has rows (--task=trec), or a change of a saved classifier "
@@ -102,7 +102,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
         """Return the given options of the classifier; raise UserError on one that it does not have."""
         kind: type = classifiers.PublishedOptions if self.rule == KNN else classifiers.AutoOptions
         names, known = ({field.name for field in dataclasses.fields(each)} for each in (_ClassifierOptions, kind))
-        self.refuse(names - known, f"{'with' if self.rule == KNN else 'without'} --rule={KNN}")
+        self.refuse(sorted(names - known), f"{'with' if self.rule == KNN else 'without'} --rule={KNN}")
         given = {name: getattr(self, name) for name in names & known if getattr(self, name) is not None}
         if self.rule not in (None, KNN):
             given["rule"] = self.rule
@@ -167,7 +167,7 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
         if bool(self.input) == bool(self.text):
             raise errors.UserError("--input, --text: give a file of rows or one text")
         if self.text:
-            self.refuse(set(vars(self)) - _WITH_TEXT, "with --text")
+            self.refuse((name for name in vars(self) if name not in _WITH_TEXT), "with --text")
         if self.input != STANDARD and os.path.realpath(self.output) == os.path.realpath(self.input):
             raise errors.UserError(f"--output={self.output}: it is the input, which would be lost")
         if self.kind not in OUTPUT_KINDS:

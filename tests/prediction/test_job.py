@@ -106,7 +106,7 @@ def test_mistakes_are_told_before_the_model_loads(store, table, tmp_path, monkey
         ({"input": tmp_path / "none.csv"}, "cannot read the file"),
         ({"input": store / "rows.jsonl"}, "rows.jsonl:1: lacks the field 'sentence'; it has id, label, fields"),
         ({"output": "out.txt"}, "--output=out.txt: the format is not jsonl or csv; name it with --output_format="),
-        ({"output_format": "txt"}, "--output_format=txt: choose from jsonl, csv"),
+        ({"output_format": "txt"}, "output_format='txt': choose from jsonl, csv"),
         (
             {"keep": "id,team"},
             "--keep=id,team: the input has no column 'team'; choose from ids, all, none, id, sentence",
