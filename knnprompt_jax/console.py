@@ -10,22 +10,20 @@ import types
 
 import knnprompt_jax
 
-_NAMES = (
-    "fit",
-    "evaluate",
-    "predict",
-    "explain",
-    "look",
-    "tune",
-    "run",
-    "compare",
-    "paper",
-    "report",
-    "plan",
-    "benchmark",
-)
-COMMANDS = {name: name for name in _NAMES} | {"run": "knn_prompting"}
-"""Each command's file, in the order of a user's work."""
+COMMANDS = {  # Each command's file, in the order of a user's work.
+    "fit": "fit",
+    "evaluate": "evaluate",
+    "predict": "predict",
+    "explain": "explain",
+    "look": "look",
+    "tune": "tune",
+    "run": "knn_prompting",
+    "compare": "compare",
+    "paper": "paper",
+    "report": "report",
+    "plan": "plan",
+    "benchmark": "benchmark",
+}
 _PACKAGE = pathlib.Path(__file__).parent
 
 

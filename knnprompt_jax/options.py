@@ -218,7 +218,7 @@ def _is(kind: type, value: Any) -> bool:
     if isinstance(value, bool):
         return kind is bool
     if kind is float:
-        return isinstance(value, numbers.Real) and -math.inf < value < math.inf
+        return isinstance(value, numbers.Real) and value == value and value not in (math.inf, -math.inf)
     return isinstance(value, numbers.Integral if kind is int else kind)
 
 
