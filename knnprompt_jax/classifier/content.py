@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knnprompt_jax import lm
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.files import CLASSIFIER
@@ -113,21 +114,19 @@ class Content:
         return dataclasses.replace(self, choice=None).files() == dataclasses.replace(content, choice=None).files()
 
     def provenance(
-        self, model: tuple[str, str, Any, str, bool], task: Task, label_ids: Sequence[int], **prompt_options: str
+        self, model: lm.Identity, task: Task, label_ids: Sequence[int], **prompt_options: str
     ) -> manifest.Provenance:
         """Return everything that makes anchors of these rows.
 
         Args:
-          model: as `LanguageModel.identity`.
           prompt_options: values of `truncation` and `label_token` that replace the classifier's.
         """
-        name, fingerprint, _, dtype, deterministic = model
         own_options = {option: self.parameters[option] for option in ("truncation", "label_token")}
         return manifest.Provenance(
-            model=name,
-            fingerprint=fingerprint,
-            dtype=dtype,
-            deterministic=deterministic,
+            model=model.name,
+            fingerprint=model.fingerprint,
+            dtype=model.dtype,
+            deterministic=model.deterministic,
             task=task.name,
             template=task.template,
             labels=task.labels,

@@ -92,7 +92,7 @@ class Saved:
 
     def check(
         self,
-        model: tuple[str, str, Any, str, bool],
+        model: lm_lib.Identity,
         task: Task | None = None,
         label_ids: Sequence[int] | None = None,
         **prompt_options: str,

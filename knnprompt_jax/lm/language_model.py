@@ -8,7 +8,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -26,6 +26,15 @@ from knnprompt_jax.prompts import continuations as continuations_lib
 
 Array = jax.Array
 _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
+
+
+class Identity(NamedTuple):
+    """The values of a language model that its states depend on, and its name."""
+
+    name: str
+    fingerprint: str
+    dtype: str
+    deterministic: bool
 
 
 class LanguageModel:
@@ -130,9 +139,8 @@ class LanguageModel:
         )
 
     @property
-    def identity(self) -> tuple[str, str, Any, str, bool]:
-        """Name, fingerprint, tokenizer, dtype and deterministic mode."""
-        return self.name, self.fingerprint, self.tokenizer, self.dtype, self.deterministic
+    def identity(self) -> Identity:
+        return Identity(self.name, self.fingerprint, self.dtype, self.deterministic)
 
     @functools.cached_property
     def head(self) -> head_lib.Head:

@@ -156,9 +156,9 @@ def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
 
 
 def _finished(
-    folder: pathlib.Path, contents: Sequence[Content], model: tuple[str, str, Any, str, bool], overwrite: bool
+    folder: pathlib.Path, contents: Sequence[Content], model: lm.Identity, overwrite: bool
 ) -> saving.Saved | None:
-    """Return the classifier in the folder if it has one of the contents and is of the model (`LanguageModel.identity`).
+    """Return the classifier in the folder if it has one of the contents and is of the model.
 
     Raises:
       UserError: the folder holds something else, and `overwrite` is False or it is no classifier.

@@ -71,9 +71,9 @@ class Model:
         return fingerprint(self.path, self.needs_weights)
 
     @property
-    def identity(self) -> tuple[str, str, Any, str, bool]:
+    def identity(self) -> lm.Identity:
         """The `identity` of the loaded model."""
-        return self.name, self.fingerprint, self.tokenizer, self.execution.dtype, self.execution.deterministic
+        return lm.Identity(self.name, self.fingerprint, self.execution.dtype, self.execution.deterministic)
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """Count the tokens of each text [N], special tokens excluded. Each distinct text is tokenized once."""
