@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from knnprompt_jax import options as options_lib
 from knnprompt_jax import tables
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.methods import method as method_lib
@@ -40,12 +41,11 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
         saved=saved.digest if saved else "",
         source=inputs.source_of(settings),
     )
-    runs = []
-    for problem in inputs.read_problems(settings, model, saved):
-        for method in _select(settings.method_names, problem):
-            options = getattr(settings.options, method.name)
-            method.prepare(problem, options)
-            runs.append(make_run(method.name, method, options, problem))
+    runs = [
+        make_run(method.name, method, options, problem)
+        for problem in inputs.read_problems(settings, model, saved)
+        for method, options in _methods(settings.method_names, settings.options, problem)
+    ]
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
@@ -56,15 +56,20 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     return [done[run.file_name] for run in runs]
 
 
-def _select(names: Sequence[str], problem: method_lib.Problem) -> list[method_lib.Method]:
-    """Return the methods that apply to a problem; log why each other does not."""
+def _methods(
+    names: Sequence[str], options: options_lib.Options, problem: method_lib.Problem
+) -> Iterator[tuple[method_lib.Method, options_lib.Options]]:
+    """Yield each method that applies to a problem with its options; log why the others do not apply."""
     methods, left_out = registry.select(names, problem)
     names_by_reason = collections.defaultdict(list)
     for name, reason in left_out.items():
         names_by_reason[reason].append(name)
     for reason, excluded in names_by_reason.items():
         logging.log_first_n(logging.WARNING, "left out: %s: %s", 100, ", ".join(excluded), reason)
-    return methods
+    for method in methods:
+        own_options = getattr(options, method.name)
+        method.prepare(problem, own_options)
+        yield method, own_options
 
 
 def describe_comparison(done: Sequence[records.Record]) -> str:

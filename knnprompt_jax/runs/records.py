@@ -20,7 +20,12 @@ from knnprompt_jax.store import manifest
 FORMAT = 5
 PACKED = ".jsonl.gz"
 _LISTED = 8
-_OF_MACHINE = {"environment", "seconds", "prompts_per_second", "datastore"}  # Fields that a packed record leaves out.
+_MACHINE_FIELDS = {
+    "environment",
+    "seconds",
+    "prompts_per_second",
+    "datastore",
+}  # Fields that a packed record leaves out.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +166,7 @@ def pack(path: pathlib.Path, records: Iterable[Record]) -> None:
         content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
         numbers = {label: number for number, label in enumerate(record.class_counts)}
         content |= {name: [numbers[label] for label in content[name]] for name in ("predicted", "true")}
-        packed = {name: _without_folders(value) for name, value in content.items() if name not in _OF_MACHINE}
+        packed = {name: _without_folders(value) for name, value in content.items() if name not in _MACHINE_FIELDS}
         lines.append(json.dumps(packed, ensure_ascii=False, separators=(",", ":")) + "\n")
     with files.new_file(path) as draft:
         draft.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
