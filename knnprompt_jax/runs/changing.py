@@ -26,7 +26,7 @@ from knnprompt_jax.tasks.task import Example, is_empty, label_string, listed
 _READ = ID, LABEL, SUGGESTED = ("id", "label", "suggested")
 
 
-def run(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
+def change(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
     """Remove, relabel and append anchors; return the classifier, what the model read, and remarks for the user.
 
     Raises:

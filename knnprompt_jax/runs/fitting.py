@@ -44,7 +44,7 @@ def run(settings: commands.FitSettings) -> Result:
     inputs.join_processes(settings.distributed)
     folder = saving.absolute(pathlib.Path(settings.store))
     if settings.is_change:
-        return Result(*changing.run(settings, folder))
+        return Result(*changing.change(settings, folder))
     files.check_outside(folder, replaces=True)
     store_lib.check_processes(settings.datastore)
     task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
