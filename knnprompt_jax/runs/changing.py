@@ -26,8 +26,17 @@ from knnprompt_jax.tasks.task import Example, is_empty, label_string, listed
 _READ = ID, LABEL, SUGGESTED = ("id", "label", "suggested")
 
 
-def change(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, lm.PassStatistics, tuple[str, ...]]:
-    """Remove, relabel and append anchors; return the classifier, what the model read, and remarks for the user.
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The saved classifier, what the model read for it, and remarks for the user."""
+
+    classifier: estimator.KNNPrompting | estimator.AutoClassifier
+    statistics: lm.PassStatistics
+    notes: tuple[str, ...] = ()
+
+
+def change(settings: commands.FitSettings, folder: pathlib.Path) -> Result:
+    """Remove, relabel and append anchors of a saved classifier.
 
     Raises:
       UserError: no saved classifier, another model or dtype than its own, an invalid id or row.
@@ -54,7 +63,7 @@ def change(settings: commands.FitSettings, folder: pathlib.Path) -> tuple[Any, l
         notes += append(classifier, rows)
         if classifier.store_ is not before:
             saving.save(classifier, folder, overwrite=True)
-    return classifier, classifier.model.statistics, tuple(notes)
+    return Result(classifier, classifier.model.statistics, tuple(notes))
 
 
 def append(classifier: Any, rows: Sequence[Example]) -> list[str]:

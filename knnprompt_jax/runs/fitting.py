@@ -24,16 +24,7 @@ QUERIES = 256  # Of the search that `summarize` describes.
 _REPEATED = 5  # Rows per distinct value from which the summary gives the number of a column's distinct values.
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The saved classifier, what the model read for it, and remarks for the user."""
-
-    classifier: estimator.KNNPrompting | estimator.AutoClassifier
-    statistics: lm.PassStatistics
-    notes: tuple[str, ...] = ()
-
-
-def run(settings: commands.FitSettings) -> Result:
+def run(settings: commands.FitSettings) -> changing.Result:
     """Fit and save a classifier, or change the saved one. An interrupted run is resumed from the cache of states.
 
     An anchor's id is its row in the train file, from 0. Ids of appended rows follow the last row's.
@@ -44,7 +35,7 @@ def run(settings: commands.FitSettings) -> Result:
     inputs.join_processes(settings.distributed)
     folder = saving.absolute(pathlib.Path(settings.store))
     if settings.is_change:
-        return Result(*changing.change(settings, folder))
+        return changing.change(settings, folder)
     files.check_outside(folder, replaces=True)
     store_lib.check_processes(settings.datastore)
     task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
@@ -69,7 +60,7 @@ def run(settings: commands.FitSettings) -> Result:
             _fit(classifier, draws, num_rows, folder, functools.partial(model.load, mesh), cache)
             saving.save(classifier, folder, settings.overwrite)
     notes = (_describe_columns(task, train),) if settings.task in (None, shared.OWN) else ()
-    return Result(classifier, classifier.model.statistics, notes)
+    return changing.Result(classifier, classifier.model.statistics, notes)
 
 
 def _draw(
@@ -190,7 +181,7 @@ def _check_room(folder: pathlib.Path, classifier: Any, num_anchors: int) -> None
     )
 
 
-def summarize(result: Result) -> str:
+def summarize(result: changing.Result) -> str:
     """Return what the binary prints: the class and its rule, a prompt, the anchors per class, the work and the store."""
     classifier, statistics = result.classifier, result.statistics
     task, store = classifier.task, classifier.store_
