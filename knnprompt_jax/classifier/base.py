@@ -12,7 +12,7 @@ import numpy as np
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, parameters, saving, trials
+from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, saving, trials
 from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.classifier.rules import Rule
 from knnprompt_jax.prompts import layout
@@ -24,7 +24,7 @@ from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
 
-class Classifier(parameters.Estimator, abc.ABC):
+class Classifier(inputs.Estimator, abc.ABC):
     """A classifier whose anchors are training texts, as a frozen language model reads them.
 
     A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.
@@ -111,7 +111,7 @@ class Classifier(parameters.Estimator, abc.ABC):
 
         Args:
           X: texts, rows as mappings, or a pandas table whose columns are the task's fields.
-          y: their labels, as the task writes them; integers and booleans stand for the same as strings.
+          y: their labels, as the task writes them; integers and booleans match the strings of the task.
           sample_weight: not supported; scikit-learn's tools pass None.
 
         Raises:
@@ -277,7 +277,7 @@ class Classifier(parameters.Estimator, abc.ABC):
             raise errors.UserError(f"k={k}: there are {len(anchors)} anchors; choose k ≤ {len(anchors)}")
 
     def label_ids(self, task: Task | None = None) -> Sequence[int]:
-        """Return the token that stands for each class of the task; class indices if words share a token and none is read."""
+        """Return the token of each class's label word; class indices if words share a token and the distance reads none."""
         task = task or self.task
         try:
             return layout.label_ids(task, self.model.tokenize, self.label_token)

@@ -37,6 +37,7 @@ class Evidence:
     layer: int
     inputs_NF: np.ndarray
     distances_NN: Mapping[str, np.ndarray]
+    _nearest: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self.y_N)
@@ -70,10 +71,6 @@ class Evidence:
     def shares_P(self) -> np.ndarray:
         """The share of each class that occurs."""
         return np.bincount(self.places_N) / len(self)
-
-    @functools.cached_property
-    def _nearest(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        return {}
 
     @functools.cached_property
     def _left_out_NN(self) -> np.ndarray:

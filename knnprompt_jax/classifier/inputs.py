@@ -1,18 +1,77 @@
-"""The inputs of a classifier (X, y, a prior) and its output (`Predictions`)."""
+"""The interface of a classifier to scikit-learn: its parameters, X, y, a prior, and its predictions."""
 
 import collections
 import dataclasses
+import inspect
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from sklearn import base
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, lm
+from knnprompt_jax import options as options_lib
 from knnprompt_jax.tasks import sources
 from knnprompt_jax.tasks.task import SKIP, Example, Task, label_string, rows_of
 
 UNIFORM = "uniform"
+
+
+class Estimator(base.ClassifierMixin, base.BaseEstimator):
+    """A classifier that is unfitted after construction; `options_kind` declares its options."""
+
+    options_kind: type[Any]
+    task: Task
+
+    def __init_subclass__(cls) -> None:
+        """Give `help` and editors the names, defaults and descriptions of all options."""
+        super().__init_subclass__()
+        if "options_kind" not in vars(cls):
+            return
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{options_lib.described(cls.options_kind)}"
+        kinds, fields = inspect.Parameter, dataclasses.fields(cls.options_kind)
+        given = [kinds("model", kinds.POSITIONAL_OR_KEYWORD), kinds("task", kinds.POSITIONAL_OR_KEYWORD, default=None)]
+        options = [kinds(field.name, kinds.KEYWORD_ONLY, default=field.default) for field in fields]
+        cls.__signature__ = inspect.Signature([*given, *options])  # type: ignore[attr-defined]
+
+    def __init__(self, model: lm.LanguageModel, task: Task | None = None, **options: Any):
+        """Create an unfitted classifier; `options` are those of the class. Without a task, `fit` infers it."""
+        self.model, self.task = model, task  # type: ignore[assignment]  # Until `fit`.
+        for name, value in vars(self.options_kind(**options)).items():
+            setattr(self, name, value)
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return the names of the options, without the model and the task."""
+        return [field.name for field in dataclasses.fields(cls.options_kind)]
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:  # scikit-learn finds no names in a constructor with `**options`.
+        return sorted(["model", "task", *cls.option_names()])
+
+    @property
+    def options_(self) -> Any:
+        """The options, checked: raises UserError on an invalid one."""
+        return self.options_kind(**{name: getattr(self, name) for name in self.option_names()})
+
+    @property
+    def infers_task(self) -> bool:
+        """Whether `fit` infers the task, because none was given."""
+        return self.task is None or self.task is getattr(self, "inferred_task_", None)
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy that shares the model."""
+        return type(self)(**self.get_params(deep=False) | ({"task": None} if self.infers_task else {}))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inputs_tags = dataclasses.replace(tags.input_tags, one_d_array=True, two_d_array=False, string=True)
+        return dataclasses.replace(tags, input_tags=inputs_tags)
+
+    def __repr__(self) -> str:
+        parameters = {name: getattr(value, "name", value) for name, value in self.get_params(deep=False).items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
 
 
 @dataclasses.dataclass(frozen=True)

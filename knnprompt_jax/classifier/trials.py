@@ -33,7 +33,7 @@ def draw(
 ) -> tuple[list[Example], list[Example]]:
     """Return demonstrations in the order of the prompt, and the other examples in their own order.
 
-    Each class gives `shots` rows, at most half of its own. None means as many as the model's context holds.
+    Each class gives `shots` rows, at most half of its own. None: the most that the model's context holds.
 
     Raises:
       UserError: `shots` is negative.

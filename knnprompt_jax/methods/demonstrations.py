@@ -159,7 +159,7 @@ def check_ensemble(problem: method.Problem) -> None:
 def many_shot_rows(
     problem: method.Problem, counter: method.TokenCounter, settings: methods.ManyShotOptions
 ) -> list[Example]:
-    """Return the demonstrations: the split's rows, shuffled with its seed, as many as leave room for the longest query.
+    """Return the split's first rows, shuffled with its seed, that leave room for the longest query.
 
     Queries that do not fit even alone are ignored.
     """

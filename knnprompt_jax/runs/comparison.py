@@ -34,15 +34,9 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     store_lib.check_processes(settings.datastore)
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
     model, mesh = inputs.read_model(settings, saved)
-    make_run = functools.partial(
-        run_lib.Run,
-        model=model,
-        datastore=settings.datastore,
-        saved=saved.digest if saved else "",
-        source=inputs.source_of(settings),
-    )
+    digest, source = saved.digest if saved else "", inputs.source_of(settings)
     runs = [
-        make_run(method.name, method, options, problem)
+        run_lib.Run(method.name, method, options, problem, model, settings.datastore, digest, source=source)
         for problem in inputs.read_problems(settings, model, saved)
         for method, options in _methods(settings.method_names, settings.options, problem)
     ]

@@ -20,7 +20,7 @@ from knnprompt_jax.settings import models as models_settings
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """How a model runs: its dtype, its deterministic mode, its packed tokens per step and its mesh."""
+    """The dtype of a model, its deterministic mode, the packed tokens per step (0: the device's default) and the mesh."""
 
     dtype: str = "float32"
     deterministic: bool = False
@@ -29,7 +29,7 @@ class Execution:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What can change a result, in JSON's types: batch and mesh change none in deterministic mode."""
+        """The values that can change a result, in JSON's types. In deterministic mode, batch and mesh change none."""
         content = {"dtype": self.dtype, "deterministic": self.deterministic}
         return content if self.deterministic else content | {"batch": self.batch, "mesh": self.mesh.to_dict()}
 

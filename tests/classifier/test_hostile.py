@@ -60,8 +60,3 @@ def test_ten_thousand_classes(model):
     assert not classifier.demonstrations_
     np.testing.assert_array_equal(classifier.predict(texts), range(9_987, 10_000))
     assert classifier.predict_proba(texts[:2]).shape == (2, 10_000)
-
-
-def test_a_single_row_is_an_anchor(model):
-    classifier = kp.KNNPrompting(model, TASK, **ONE).fit(["alone"], ["yes"])
-    assert classifier.predict(["whatever"]).tolist() == ["yes"] and len(classifier.store_) == 1

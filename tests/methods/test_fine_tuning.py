@@ -204,7 +204,6 @@ def of_bert() -> transformers.PreTrainedTokenizerFast:
 @pytest.mark.parametrize(
     ("task", "fields", "max_length", "tokens", "types"),
     [
-        (TWO, {"a": "cold cold", "b": "warm"}, 256, [CLS, COLD, COLD, SEP, WARM, SEP], [0, 0, 0, 0, 1, 1]),
         # The longer text of a pair is truncated first.
         (
             TWO,

@@ -93,13 +93,18 @@ def test_upper_bound(weather, predict):
     assert many[:3] == few and len({tuple(row.row for row in rows) for rows in many}) > 3
 
 
-def test_does_not_apply_without_demonstrations(weather):
-    split = splits.draw(weather.train_rows, weather.task, shots=2, demo_shots=0, seed=1)
-    without = method.Problem(weather.task, split, weather.evaluation, weather.tokenize)
-    for one in map(registry.get, ("prompt_compose_bm25", "prompt_compose_sbert", "demonstration_upper_bound")):
-        with pytest.raises(errors.UserError, match="demo_shots=0 leaves no demonstrations to select"):
-            one.check(without)
-        one.check(weather)
+@pytest.mark.parametrize(
+    ("name", "shots", "message"),
+    [
+        ("icl_ensemble", (2, 1), "shots=3: two sets of demo_shots=2 need 4 shots or more, or demo_shots of 1 or fewer"),
+        ("icl_ensemble", (0, 3), "demo_shots=0: an ensemble needs sets"),
+        ("prompt_compose_bm25", (0, 3), "demo_shots=0 leaves no demonstrations to select"),
+        ("demonstration_upper_bound", (0, 3), "demo_shots=0 leaves no demonstrations to select"),
+    ],
+)
+def test_too_few_shots(name, shots, message):
+    with pytest.raises(errors.UserError, match=f"'{name}' does not apply: {message}"):
+        registry.select([name], whole_texts.trec(*shots))
 
 
 def counts(rows):
@@ -153,22 +158,6 @@ def test_each_set_read_alone(predict):
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)
     np.testing.assert_array_equal(result.classes_Q, want_QC.argmax(-1))
     assert result.note == "3 sets of 12 demonstrations" and (result.prompts, result.truncated) == (6, 6)
-
-
-@pytest.mark.parametrize(
-    ("shots", "message"),
-    [
-        ((2, 1), "shots=3: two sets of demo_shots=2 need 4 shots or more, or demo_shots of 1 or fewer"),
-        ((0, 3), "demo_shots=0: an ensemble needs sets"),
-        ((2, 2), "there are no anchors for a second set"),
-    ],
-)
-def test_too_few_shots(shots, message):
-    problem = whole_texts.trec(*shots)
-    if "no anchors" in message:
-        problem = dataclasses.replace(problem, split=dataclasses.replace(problem.split, anchors=()))
-    with pytest.raises(errors.UserError, match=f"'icl_ensemble' does not apply: {message}"):
-        registry.select(["icl_ensemble"], problem)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_label_words_of_several_tokens(problem):
     message = str(error.value)
     assert "label_token='first'" in message and message.endswith("encoder_probe, encoder_knn")
     assert "methods that do: icl, icl_multi_token, knn" in message and "proca" not in message
-    chosen, left_out = registry.select(["all"], several)
-    assert set(left_out) == CALIBRATIONS | BY_NAME and len(chosen) + len(left_out) == len(registry.METHODS)
+    _, left_out = registry.select(["all"], several)
+    assert set(left_out) == CALIBRATIONS | BY_NAME
     first = dataclasses.replace(several, label_token="first")
     assert registry.select(["linc"], first)[0][0].name == "linc" and first.label_ids == [4, 2, 3]
 

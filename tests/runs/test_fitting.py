@@ -180,7 +180,6 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
         ({"revision": "main"}, "--revision=main: has no effect with tiny, which is not on the Hub"),
         ({"k": 7, "demo_shots": 1}, "k=7: there are 6 anchors"),
         ({"centroid": "arithmetic"}, "--centroid: has no effect without --rule=knn"),
-        ({"rule": "knn", "distance": "hidden", "centroid": "arithmetic"}, "needs a distance between distributions"),
     ],
 )
 def test_mistakes_are_one_line_before_weights_load(table, options, message, monkeypatch):
