@@ -19,9 +19,7 @@ from knnprompt_jax.store import kernel, placement
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks.task import Example, Task
 
-LAYER = (
-    0.75  # The place, as a share of all blocks, of the block whose output a probe reads beside the state by default.
-)
+LAYER = 0.75  # A probe reads the output of the block at this share of the depth by default.
 
 
 class ChangeableClassifier(base.Classifier):

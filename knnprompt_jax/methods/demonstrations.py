@@ -159,7 +159,7 @@ def check_ensemble(problem: method.Problem) -> None:
 def many_shot_rows(
     problem: method.Problem, counter: method.TokenCounter, settings: methods.ManyShotOptions
 ) -> list[Example]:
-    """Return the split's first rows, shuffled with its seed, that leave room for the longest query.
+    """Shuffle the split's rows with its seed, and return the first ones, which leave room for the longest query.
 
     Queries that do not fit even alone are ignored.
     """
