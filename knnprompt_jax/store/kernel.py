@@ -9,7 +9,6 @@ exact: tiling, sharding and streaming change no result.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,14 +19,11 @@ from flax import struct
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from knnprompt_jax import errors
 from knnprompt_jax.store import distances, placement
 
 Array = jax.Array
 QUERIES_PER_TILE = 256
-TILE_BYTES = 512 * 2**20
 GROUP = 64  # Anchors of which only the nearest is sorted at first.
-_QUERY_COPIES, _DISTANCE_COPIES = 1, 3  # XLA's copies of a tile's queries and distances, at most.
 
 
 @struct.dataclass
@@ -45,30 +41,24 @@ class Options:
 
     Attributes:
         k: the number of neighbours; all anchors if there are fewer.
-        tile_bytes: bounds the working memory on each device.
+        queries_per_tile: the most queries whose distances exist at a time.
+        anchors_per_tile: the most anchors whose distances exist at a time; 0: all of them. A search in several tiles copies
+            the keys of each.
         approximate_recall: find each neighbour with at least this probability, by `jax.lax.approx_max_k`: fast on TPUs, while other
             devices sort and stay exact.
-        cached_bytes: bounds the anchors of a tile with their distances, unless their keys are over twice as large as these: a
-            tile of several copies its keys.
-        deterministic: give all tiles one size, so that a distance does not depend on the number of queries or anchors. The
-            queries and each device's keys must be multiples of that size.
     """
 
     k: int
     distance: distances.Distance
-    tile_bytes: int = TILE_BYTES
+    queries_per_tile: int = QUERIES_PER_TILE
+    anchors_per_tile: int = 0
     approximate_recall: float | None = None
-    cached_bytes: int = TILE_BYTES
-    deterministic: bool = False
 
 
 def search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
     """Return the k nearest anchors of every query. Anchors of a negative class are padding; there must be k others.
 
     Keys whose rows are split over the devices of a mesh are searched where they lie; the devices' neighbours are merged.
-
-    Raises:
-        UserError: `tile_bytes` does not hold one anchor, or one deterministic tile.
     """
     return search_on(queries, keys, labels_N, options, *placement.split_over(keys))
 
@@ -99,50 +89,6 @@ def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
     return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Qk, -1), joined)
 
 
-@dataclasses.dataclass(frozen=True)
-class Tiles:
-    """Queries and anchors per tile, and the working bytes of a search beside the keys, the queries and the result."""
-
-    queries: int
-    anchors: int
-    nbytes: int
-
-
-def plan_tiles(queries: Any, keys: Any, options: Options) -> Tiles:
-    """Return the tiles of a search: a single one if everything fits, or tiles of fixed size if it is deterministic.
-
-    A tile holds distances and a sorted copy of them, the copies of keys that the distance makes, and float32 copies of
-    narrower keys. If there are several tiles, each also holds a copy of its keys.
-
-    Raises:
-        UserError: `tile_bytes` does not hold one anchor, or one deterministic tile.
-    """
-    num_queries, num_anchors = placement.num_rows(queries), placement.num_rows(keys)
-    tile_bytes, deterministic = options.tile_bytes, options.deterministic
-    stored = placement.row_bytes(keys)
-    float32 = sum(4 * math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(keys))
-    affordable = QUERIES_PER_TILE if deterministic else tile_bytes // (2 * _QUERY_COPIES * float32)
-    rows_per_tile = max(1, min(QUERIES_PER_TILE, num_queries, affordable))
-    query_bytes = rows_per_tile * _QUERY_COPIES * float32
-    anchor_bytes = float32 * (options.distance.copies + (stored < float32)) + rows_per_tile * _DISTANCE_COPIES * 4
-    room = tile_bytes - query_bytes
-    if stored <= 2 * anchor_bytes and not deterministic:
-        room = min(room, options.cached_bytes)
-    if num_anchors * anchor_bytes <= room and not deterministic:
-        return Tiles(rows_per_tile, num_anchors, query_bytes + num_anchors * anchor_bytes)
-    anchor_bytes += stored
-    fewest = placement.TILE if deterministic else 1
-    anchors_per_tile = min(fewest if deterministic else num_anchors, room // anchor_bytes)
-    if anchors_per_tile > GROUP:
-        anchors_per_tile -= anchors_per_tile % GROUP
-    if anchors_per_tile < fewest:
-        least = query_bytes + fewest * anchor_bytes
-        raise errors.UserError(
-            f"search memory of {tile_bytes} bytes: at least {least} are needed for a tile of {fewest} anchors"
-        )
-    return Tiles(rows_per_tile, anchors_per_tile, query_bytes + anchors_per_tile * anchor_bytes)
-
-
 def vote_shares(labels_Qk: Array | np.ndarray, num_classes: int) -> Array:
     """Return the share of the neighbours' votes that each class has, [Q, C]."""
     return jax.nn.one_hot(labels_Qk, num_classes).mean(1)
@@ -159,31 +105,33 @@ def majority(labels_Qk: Array, *, num_classes: int, tie_break: str = "lowest") -
 
 
 def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
-    tiles, num_anchors, distance = plan_tiles(queries, keys, options), len(labels_N), options.distance
-    num_queries, k = placement.num_rows(queries), min(options.k, num_anchors)
+    num_queries, num_anchors, distance = placement.num_rows(queries), len(labels_N), options.distance
+    queries_per_tile = min(options.queries_per_tile, num_queries)
+    anchors_per_tile = min(options.anchors_per_tile or num_anchors, num_anchors)
+    k = min(options.k, num_anchors)
 
     def visit(best: Neighbours, first: Array) -> tuple[Neighbours, None]:
         # The barrier ties the keys to this step: the compiler would widen 16-bit keys before the loop, all at once.
         tied, first = jax.lax.optimization_barrier(((keys, labels_N), first))
-        start, (keys_n, labels_n) = _tile(tied, first, num_anchors, tiles.anchors)
+        start, (keys_n, labels_n) = _tile(tied, first, num_anchors, anchors_per_tile)
         prepared_n = distance.prepare(jax.tree.map(lambda array: array.astype(jnp.float32), keys_n))
-        skipped_n = (start + jnp.arange(tiles.anchors) < first) | (labels_n < 0)
+        skipped_n = (start + jnp.arange(anchors_per_tile) < first) | (labels_n < 0)
 
         def answer(merged: Neighbours, first: Array) -> tuple[Neighbours, None]:
-            begin, (queries_q, best_q) = _tile((queries, best), first, num_queries, tiles.queries)
+            begin, (queries_q, best_q) = _tile((queries, best), first, num_queries, queries_per_tile)
             distances_nq = jax.vmap(distance.measure, (0, None), 1)(queries_q, prepared_n)
             nearness_nq = jnp.where(skipped_n[:, None], -jnp.inf, -distances_nq)
-            nearness_qk, places_qk = _nearest(nearness_nq, min(k, tiles.anchors), options.approximate_recall)
+            nearness_qk, places_qk = _nearest(nearness_nq, min(k, anchors_per_tile), options.approximate_recall)
             near = merge([best_q, Neighbours(-nearness_qk, start + places_qk, labels_n[places_qk])], k)
             put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=begin, axis=0)
             return jax.tree.map(put, merged, near), None
 
-        return jax.lax.scan(answer, best, jnp.arange(0, num_queries, tiles.queries))
+        return jax.lax.scan(answer, best, jnp.arange(0, num_queries, queries_per_tile))
 
     with jax.named_scope("search"), jax.default_matmul_precision("highest"):
         shape = (num_queries, k)
         none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
-        return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, tiles.anchors))[0] if num_queries else none
+        return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, anchors_per_tile))[0] if num_queries else none
 
 
 def _tile(tree: Any, first: Array, num_rows: int, size: int) -> tuple[Array, Any]:

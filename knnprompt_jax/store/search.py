@@ -1,6 +1,7 @@
 """A search, from states to neighbours, in bounded memory: queries in blocks, anchors in tiles, host anchors streamed."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, kernel, placement
 
 CPU_CACHED_BYTES = 24 * 2**20  # Larger arrays get fresh pages from the system at each step.
+_DISTANCE_COPIES = 3  # XLA's copies of a tile's distances, at most.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +31,12 @@ class SearchPlan:
     Attributes:
         queries_per_block: queries that are encoded and searched at a time.
         anchors_per_transfer: anchors that come from host memory at a time; 0 if they are on the device.
-        anchors_per_tile: anchors whose distances exist at a time.
-        kernel: the options of `kernel.search`.
+        kernel: the options of `kernel.search`, with the queries and anchors per tile.
         nbytes: all memory of the search, beside device-resident anchors, the head and the resulting neighbours.
     """
 
     queries_per_block: int
     anchors_per_transfer: int
-    anchors_per_tile: int
     kernel: kernel.Options
     nbytes: int
 
@@ -47,15 +47,17 @@ def make_plan(
     """Choose the sizes of a search that fits in `memory` bytes on each device.
 
     Subtract the encoder's memory; give a quarter of the rest to queries, then half of the remainder to transfers from host
-    memory, if anchors are there. Tiles share what is left. A deterministic store has a fixed number of queries per block.
+    memory, if anchors are there. The tiles of the kernel get what is left. A tile holds its queries, distances and a sorted
+    copy of them, the copies of keys that the distance makes, and float32 copies of narrower keys; one of several tiles also
+    holds a copy of its keys. A deterministic store has blocks and tiles of one size.
 
     Raises:
-        UserError: the memory does not hold a single query and anchor.
+        UserError: the memory does not hold a single query and anchor, or one deterministic tile.
     """
     mesh, _ = placement.split_over(anchors.keys)
     distance, shards = distances.get(options.distance), mesh.size if mesh else 1
     query, key = _shapes(codec, anchors, distance)
-    query_bytes, anchor_bytes = placement.row_bytes(query), placement.row_bytes(anchors)
+    query_bytes, stored, transferred = map(placement.row_bytes, (query, key, anchors))
     left = memory - codec.working_bytes(num_queries)
     block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
     if codec.deterministic:  # Whole tiles of queries, and whole tiles of rows on each device.
@@ -63,19 +65,35 @@ def make_plan(
     left -= 2 * block * query_bytes  # The search copies them into its tiles.
     searched, transfer = placement.num_rows(anchors) // shards, 0
     if anchors.on_host:
-        searched = transfer = max(codec.tile, min(searched, left // 4 // anchor_bytes) // codec.tile * codec.tile)
-        left -= 2 * transfer * anchor_bytes
-    if left <= 0:
-        raise errors.UserError(
-            f"memory_mb={memory / 2**20:g}: this search needs more than {(memory - left) / 2**20:.1f} MB"
-        )
-    sizes = _resized(query, block), _resized(key, searched)
-    measured_by, recall = codec.measured_by(distance), options.approximate_recall
+        searched = transfer = max(codec.tile, min(searched, left // 4 // transferred) // codec.tile * codec.tile)
+        left -= 2 * transfer * transferred
+
+    measured_by = codec.measured_by(distance)
+    widened = sum(4 * math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(key))  # Bytes of a key in float32.
+    queries = kernel.QUERIES_PER_TILE
+    if not codec.deterministic:
+        queries = max(1, min(queries, block, left // (2 * widened)))
+    left -= queries * widened
+    anchor_bytes = widened * (measured_by.copies + (stored < widened)) + queries * _DISTANCE_COPIES * 4
+    room, tile = left, placement.TILE
     platform = mesh.devices.flat[0].platform if mesh else jax.default_backend()
-    cached = CPU_CACHED_BYTES if platform == "cpu" else left
-    how = kernel.Options(options.k, measured_by, left, recall, cached, codec.deterministic)
-    tiles = kernel.plan_tiles(*sizes, how)
-    return SearchPlan(block, transfer, tiles.anchors, how, memory - left + tiles.nbytes)
+    if (
+        platform == "cpu" and stored <= 2 * anchor_bytes
+    ):  # Otherwise a tile of several costs more, because it copies its keys.
+        room = min(room, CPU_CACHED_BYTES)
+    if codec.deterministic or searched * anchor_bytes > room:
+        anchor_bytes += stored
+    if not codec.deterministic:
+        tile = max(1, min(searched, room // anchor_bytes))
+        if kernel.GROUP < tile < searched:
+            tile -= tile % kernel.GROUP
+    left -= tile * anchor_bytes
+    if left < 0:
+        raise errors.UserError(
+            f"memory_mb={memory / 2**20:g}: this search needs more than that, about {(memory - left) / 2**20:.1f} MB"
+        )
+    how = kernel.Options(options.k, measured_by, queries, tile, options.approximate_recall)
+    return SearchPlan(block, transfer, how, memory - left)
 
 
 def run(
@@ -105,11 +123,7 @@ def run(
 
 def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, distance: distances.Distance) -> tuple[Any, Any]:
     """Return one query and one anchor of `kernel.search` as abstract arrays."""
-    width = codec.head.rows_VE.shape[1]
-    state = jax.eval_shape(lambda: lm.States(jnp.zeros((1, width), jnp.float32), jnp.zeros(1, jnp.float32)))
-    query = jax.eval_shape(lambda state: codec.queries(state, distance), state)
-    return query, jax.eval_shape(lambda keys: codec.references(keys, distance), _resized(anchors.keys, 1))
-
-
-def _resized(tree: Any, count: int) -> Any:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), tree)
+    states = lm.States(jnp.zeros((1, codec.head.rows_VE.shape[1])), jnp.zeros(1))
+    keys = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), anchors.keys)
+    query = jax.eval_shape(lambda states: codec.queries(states, distance), states)
+    return query, jax.eval_shape(lambda keys: codec.references(keys, distance), keys)

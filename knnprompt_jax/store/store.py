@@ -109,7 +109,7 @@ class Store:
 
     def describe(self, num_queries: int, options: search_lib.SearchOptions) -> dict[str, Any]:
         """Return the memory and place of the anchors and the sizes of a search, by name; raise UserError like `search`."""
-        plan = vars(self.plan(num_queries, options))
+        plan = self.plan(num_queries, options)
         return {
             "kind": self.codec.kind,
             "key_dtype": self.codec.key_dtype,
@@ -117,8 +117,10 @@ class Store:
             "anchors": len(self),
             "bytes_per_anchor": self.bytes_per_anchor,
             "bytes": self.nbytes,
-            **{name: number for name, number in plan.items() if "_per_" in name},
-            "search_bytes": plan["nbytes"],
+            "queries_per_block": plan.queries_per_block,
+            "anchors_per_transfer": plan.anchors_per_transfer,
+            "anchors_per_tile": plan.kernel.anchors_per_tile,
+            "search_bytes": plan.nbytes,
             "search_memory_mb": self.memory_mb,
         }
 

@@ -46,7 +46,7 @@ def test_search(small, tmp_path, distance):
     rows = record["search"]["queries_per_second"]
     shapes = [(row["store"], row["anchors"], row["queries"]) for row in rows]
     assert shapes == [("dense", 1024, 5), ("factored", 1024, 5)]
-    timed = ["from_states", "from_keys", "share_of_product", "share_of_products", "numpy", "sklearn"]
+    timed = ["labels", "time_of_products", "from_keys", "share_of_bound", "share_of_product", "numpy", "sklearn"]
     for row in rows:
         assert row["mb_in_search"] > 0 and all(row[name] > 0 for name in timed)
         peers = {"torch": ["torch"], "faiss": ["faiss_ip", "faiss_l2"]}
@@ -55,7 +55,7 @@ def test_search(small, tmp_path, distance):
         assert row["recall_by_product"] > 0.99 and 0 <= row["recall_by_l2"] <= 1
     if distance == "forward":
         assert [round(1e6 * row["mb"]) for row in rows] == [1024 * (4 * 5120 + 4), 1024 * (4 * 257 + 4)]
-    assert "from states" in text and distance in text
+    assert "share of bound" in text and distance in text
 
 
 def test_too_large_stores(small):

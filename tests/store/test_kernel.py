@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scipy import special
 
-from knnprompt_jax import errors
 from knnprompt_jax.store import distances, kernel
 from tests.store import worlds
 
 NUM_ANCHORS, VOCABULARY = 211, 101
 NAMES = ("forward", "released", "hidden")
+TILE = {"queries_per_tile": 7, "anchors_per_tile": 19}
 
 
 def peaked(rows, seed):
@@ -43,21 +43,14 @@ def search(queries, keys, name, k, labels=None, **options):
 
 
 @pytest.mark.parametrize(
-    "num_queries, k, tile_bytes",
-    [
-        (1, NUM_ANCHORS, kernel.TILE_BYTES),
-        (2 * kernel.QUERIES_PER_TILE + 11, 1, kernel.TILE_BYTES),
-        (23, 3, 60_000),
-        (23, NUM_ANCHORS, 5_000),
-    ],
+    "num_queries, k, tile",
+    [(1, NUM_ANCHORS, {}), (2 * kernel.QUERIES_PER_TILE + 11, 1, {}), (23, 3, TILE), (23, NUM_ANCHORS, TILE)],
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_neighbours_are_those_of_the_definition(name, num_queries, k, tile_bytes):
+def test_neighbours_are_those_of_the_definition(name, num_queries, k, tile):
     queries, keys = peaked(num_queries, 0), peaked(NUM_ANCHORS, 1)
-    tiles = kernel.plan_tiles(queries, keys, kernel.Options(k, distances.get(name), tile_bytes))
-    assert (tiles.anchors < NUM_ANCHORS) == (tile_bytes < kernel.TILE_BYTES)
     labels = np.random.default_rng(2).integers(0, 5, NUM_ANCHORS)
-    got, want_QN = search(queries, keys, name, k, labels, tile_bytes=tile_bytes), definition(name, queries, keys)
+    got, want_QN = search(queries, keys, name, k, labels, **tile), definition(name, queries, keys)
     np.testing.assert_allclose(got.distances_Qk, np.sort(want_QN)[:, :k], atol=worlds.MARGIN)
     worlds.check_ranks(got.indices_Qk, want_QN)
     np.testing.assert_array_equal(got.labels_Qk, labels[got.indices_Qk])
@@ -74,15 +67,15 @@ EXACT = {
 
 
 @pytest.mark.parametrize(
-    "num_queries, num_anchors, k, tile_bytes",
-    [(1, 37, 37, 800), (kernel.QUERIES_PER_TILE + 1, 37, 37, kernel.TILE_BYTES), (2, 1009, 5, kernel.TILE_BYTES)],
+    "num_queries, num_anchors, k, tile",
+    [(1, 37, 37, TILE), (kernel.QUERIES_PER_TILE + 1, 37, 37, {}), (2, 1009, 5, {})],
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_distances_take_the_lower_index(name, num_queries, num_anchors, k, tile_bytes):
+def test_equal_distances_take_the_lower_index(name, num_queries, num_anchors, k, tile):
     """Anchors of three kinds, of which 1 is nearest, then 2, then 0: those of a kind come out in order of index."""
     query, kinds = EXACT[name]
     kind_N = np.random.default_rng(3).integers(0, 3, num_anchors)
-    got = search(np.repeat(query, num_queries, 0), kinds[kind_N], name, k, tile_bytes=tile_bytes)
+    got = search(np.repeat(query, num_queries, 0), kinds[kind_N], name, k, **tile)
     np.testing.assert_array_equal(definition(name, query, kinds)[0].argsort(), [1, 2, 0])
     expected = np.concatenate([np.flatnonzero(kind_N == kind) for kind in (1, 2, 0)])[:k]
     np.testing.assert_array_equal(got.indices_Qk, np.tile(expected, (num_queries, 1)))
@@ -127,31 +120,8 @@ def test_vote_shares():
 def test_padding_is_never_found():
     labels = np.where(np.arange(NUM_ANCHORS) % 3, 4, -1)
     real = np.flatnonzero(labels >= 0)
-    found = search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "hidden", len(real), labels, tile_bytes=10_000)
+    found = search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "hidden", len(real), labels, **TILE)
     np.testing.assert_array_equal(np.sort(found.indices_Qk), np.tile(real, (7, 1)))
-
-
-@pytest.mark.parametrize(
-    "tile_bytes, dtype", [(100_000, jnp.float32), (100_000, jnp.bfloat16), (100_000_000, jnp.bfloat16)]
-)
-@pytest.mark.parametrize("distance", [distances.get("released"), distances.AFFINE], ids=lambda distance: distance.name)
-def test_compiled_memory_is_within_the_plan(distance, tile_bytes, dtype):
-    def shaped(count, dtype):
-        vector, offset = jax.ShapeDtypeStruct((count, 503), dtype), jax.ShapeDtypeStruct((count,), jnp.float32)
-        return distances.Affine(vector, offset) if distance is distances.AFFINE else vector
-
-    queries, keys = jax.eval_shape(jax.vmap(distance.prepare_query), shaped(300, jnp.float32)), shaped(4099, dtype)
-    options = kernel.Options(3, distance, tile_bytes)
-    compiled = kernel.search_on.lower(queries, keys, jax.ShapeDtypeStruct((4099,), jnp.int32), options).compile()
-    planned = kernel.plan_tiles(queries, keys, options).nbytes
-    assert planned <= tile_bytes
-    queries_result_and_labels = 4 * 300 * 503 + 300 * 3 * 4 * 8 + 4 * 4099
-    assert compiled.memory_analysis().temp_size_in_bytes <= planned + queries_result_and_labels
-
-
-def test_too_little_memory_is_refused():
-    with pytest.raises(errors.UserError, match="search memory of 799 bytes: at least .* are needed"):
-        search(peaked(7, 0), peaked(NUM_ANCHORS, 1), "forward", 3, tile_bytes=799)
 
 
 def test_approximate_search_is_exact_off_tpu(monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import kernel, search
+from knnprompt_jax.store import distances, kernel, placement, search
 from tests.store import worlds
 
 
@@ -49,6 +49,26 @@ def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
     assert plan.anchors_per_transfer < len(small) / 3
     small.search(world.queries, search.SearchOptions(3))
     assert "".join(event[0] for event in events).startswith("ppspsps")
+
+
+@pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "kind, distance", [("dense", "released"), ("dense", "forward"), ("factored", "forward"), ("factored", "hidden")]
+)
+@pytest.mark.parametrize("num_queries, memory_mb", [(1, 16), (300, 16), (300, 48)])
+def test_compiled_programs_take_the_planned_memory(world, kind, distance, key_dtype, num_queries, memory_mb):
+    """The memory beside anchors, head and result, by XLA's analysis, exceeds neither the plan nor `memory_mb` by a tenth."""
+    store, distance_of = world.build(kind, distance, rows=slice(0, 8), key_dtype=key_dtype), distances.get(distance)
+    anchors = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((20_011, *leaf.shape[1:]), leaf.dtype), store.anchors)
+    plan = search.make_plan(store.codec, anchors, num_queries, search.SearchOptions(3, distance), memory_mb * 2**20)
+    states = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((plan.queries_per_block, *leaf.shape[1:]), leaf.dtype), world.queries
+    )
+    queries = jax.eval_shape(lambda states: store.codec.queries(states, distance_of), states)
+    keys = jax.eval_shape(lambda keys: store.codec.references(keys, distance_of), anchors.keys)
+    compiled = kernel.search_on.lower(queries, keys, anchors.labels_N, plan.kernel).compile()
+    needed = compiled.memory_analysis().temp_size_in_bytes + plan.queries_per_block * placement.row_bytes(queries)
+    assert needed <= 1.1 * plan.nbytes <= 1.1 * memory_mb * 2**20
 
 
 def test_no_queries(world, store):
