@@ -19,7 +19,7 @@ def draw(record: pathlib.Path, path: pathlib.Path = PATH) -> None:
     """Draw the searches of a benchmark's record, with a line for each kind of store and number of queries, beside the bound."""
     rows = json.loads(record.read_text(encoding="utf-8"))["search"]["queries_per_second"]
     with drawing.style():
-        drawn = figure.Figure(figsize=(6.0, 3.6), layout="constrained", facecolor="white")
+        drawn = figure.Figure(figsize=(8.0, 3.6), layout="constrained", facecolor="white")
         axes = drawn.add_subplot()
         for index, (kind, queries) in enumerate(dict.fromkeys((row["store"], row["queries"]) for row in rows)):
             line = [row for row in rows if (row["store"], row["queries"]) == (kind, queries)]
@@ -31,7 +31,9 @@ def draw(record: pathlib.Path, path: pathlib.Path = PATH) -> None:
             axes.plot(anchors, bound, color=drawing.GREY, linewidth=0.8, label="" if index else "bound")
         axes.set(xscale="log", yscale="log", xlabel="anchors", ylabel="milliseconds per query")
         axes.grid(color="#dddddd")
-        axes.legend()
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        drawn.legend(loc="outside right center")
         drawn.savefig(path, dpi=110, metadata={"Software": None})
 
 
