@@ -5,6 +5,7 @@ all tokens, which are inner products of states, and distances between label word
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -100,60 +101,36 @@ def _euclidean(h_E: Array, keys_NE: Array) -> Array:
     return jnp.linalg.norm(keys_NE - h_E, axis=-1)
 
 
-AFFINE = Distance(
-    "affine", "inner product", "nats", "distribution", _inner_product
-)  # For both directions in factored stores.
-_FORWARD = Distance(
-    "forward",
-    "KL(text ‖ anchor)",
-    "nats",
-    "distribution",
-    _inner_product,
+# The distance of factored stores, for both directions.
+AFFINE = Distance("affine", "inner product", "nats", "distribution", _inner_product)
+_forward = functools.partial(
+    Distance,
+    unit="nats",
+    measure=_inner_product,
     prepare=_logarithms,
     prepare_query=_expectations,
     direction="forward",
-    mean_row="query",
     terms=lambda logp_W, logk_NW: np.exp(logp_W) * (logp_W - logk_NW),
-    is_candidate=True,
 )
-_RELEASED = Distance(
-    "released",
-    "KL(anchor ‖ text)",
-    "nats",
-    "distribution",
-    _inner_product,
+_released = functools.partial(
+    Distance,
+    unit="nats",
+    measure=_inner_product,
     prepare=_expectations,
     prepare_query=_logarithms,
     copies=1,
     direction="released",
-    mean_row="anchor",
     terms=lambda logp_W, logk_NW: np.exp(logk_NW) * (logk_NW - logp_W),
-    is_candidate=True,
 )
-
-
-def _between_label_words(
-    divergence: Distance, name: str, words: str, representation: str, is_candidate: bool = False
-) -> Distance:
-    return dataclasses.replace(
-        divergence,
-        name=name,
-        title=f"{words}, {divergence.title}",
-        representation=representation,
-        mean_row="",
-        is_candidate=is_candidate,
-    )
-
-
 DISTANCES: dict[str, Distance] = {
     distance.name: distance
     for distance in (
-        _FORWARD,
-        _RELEASED,
-        _between_label_words(_FORWARD, "partial", "label words", "partial", is_candidate=True),
-        _between_label_words(_RELEASED, "partial_released", "label words", "partial"),
-        _between_label_words(_FORWARD, "partial_raw", "label words, raw", "partial_raw"),
-        _between_label_words(_RELEASED, "partial_raw_released", "label words, raw", "partial_raw"),
+        _forward("forward", "KL(text ‖ anchor)", representation="distribution", mean_row="query", is_candidate=True),
+        _released("released", "KL(anchor ‖ text)", representation="distribution", mean_row="anchor", is_candidate=True),
+        _forward("partial", "label words, KL(text ‖ anchor)", representation="partial", is_candidate=True),
+        _released("partial_released", "label words, KL(anchor ‖ text)", representation="partial"),
+        _forward("partial_raw", "label words, raw, KL(text ‖ anchor)", representation="partial_raw"),
+        _released("partial_raw_released", "label words, raw, KL(anchor ‖ text)", representation="partial_raw"),
         Distance("hidden", "hidden state, L2", "Euclidean", "hidden", _euclidean, is_candidate=True),
     )
 }

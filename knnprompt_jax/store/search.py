@@ -12,6 +12,7 @@ from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, kernel, placement
 
 CPU_CACHED_BYTES = 24 * 2**20  # Larger arrays get fresh pages from the system at each step.
+TPU_DISTANCE_BYTES = 32 * 2**20  # A tile's distances that stay in a TPU's memory on the chip.
 _DISTANCE_COPIES = 3  # XLA's copies of a tile's distances, at most.
 
 
@@ -75,16 +76,16 @@ def make_plan(
         queries = max(1, min(queries, block, left // (2 * widened)))
     left -= queries * widened
     anchor_bytes = widened * (measured_by.copies + (stored < widened)) + queries * _DISTANCE_COPIES * 4
-    room, tile = left, placement.TILE
+    room, most, tile = left, searched, placement.TILE
     platform = mesh.devices.flat[0].platform if mesh else jax.default_backend()
-    if (
-        platform == "cpu" and stored <= 2 * anchor_bytes
-    ):  # Otherwise a tile of several costs more, because it copies its keys.
+    if platform == "cpu" and stored <= 2 * anchor_bytes:  # Wider keys cost more to copy than fresh pages.
         room = min(room, CPU_CACHED_BYTES)
-    if codec.deterministic or searched * anchor_bytes > room:
+    elif platform == "tpu":
+        most = min(searched, TPU_DISTANCE_BYTES // (4 * queries))
+    if codec.deterministic or most < searched or searched * anchor_bytes > room:
         anchor_bytes += stored
     if not codec.deterministic:
-        tile = max(1, min(searched, room // anchor_bytes))
+        tile = max(1, min(most, room // anchor_bytes))
         if kernel.GROUP < tile < searched:
             tile -= tile % kernel.GROUP
     left -= tile * anchor_bytes
@@ -123,7 +124,8 @@ def run(
 
 def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, distance: distances.Distance) -> tuple[Any, Any]:
     """Return one query and one anchor of `kernel.search` as abstract arrays."""
-    states = lm.States(jnp.zeros((1, codec.head.rows_VE.shape[1])), jnp.zeros(1))
+    width = codec.head.rows_VE.shape[1]
+    states = lm.States(jax.ShapeDtypeStruct((1, width), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.float32))
     keys = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), anchors.keys)
     query = jax.eval_shape(lambda states: codec.queries(states, distance), states)
     return query, jax.eval_shape(lambda keys: codec.references(keys, distance), keys)
