@@ -125,7 +125,7 @@ def run(
 def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, distance: distances.Distance) -> tuple[Any, Any]:
     """Return one query and one anchor of `kernel.search` as abstract arrays."""
     width = codec.head.rows_VE.shape[1]
-    states = lm.States(jax.ShapeDtypeStruct((1, width), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.float32))
+    states = jax.eval_shape(lambda: lm.States(jnp.zeros((1, width)), jnp.zeros(1)))
     keys = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), anchors.keys)
     query = jax.eval_shape(lambda states: codec.queries(states, distance), states)
     return query, jax.eval_shape(lambda keys: codec.references(keys, distance), keys)
