@@ -6,7 +6,7 @@ import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import filelock
 
@@ -179,6 +179,20 @@ def user_cache() -> pathlib.Path | None:
     except OSError:
         return None
     return folder if os.access(folder, os.W_OK) else None
+
+
+def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: int) -> None:
+    """Remove files that were used longest ago until the files have at most `max_bytes`; keep those used since that time."""
+    entries = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # Another process has removed it.
+            entries.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for used_ns, size, path in sorted(entries):
+        if total <= max_bytes or used_ns >= kept_since_ns:
+            break
+        path.unlink(missing_ok=True)
+        total -= size
 
 
 @contextlib.contextmanager

@@ -104,21 +104,9 @@ class Cache:
                 self.folder.mkdir(parents=True, exist_ok=True)
             with files.new_file(path) as draft, draft.open("wb") as file:
                 np.savez(file, allow_pickle=False, keys_N=keys_NB, rows_NF=rows_NF.astype(np.float32))
-            self._remove_oldest()
+            files.remove_oldest(self.folder.glob("*.npz"), self.max_bytes, self._started_ns)
         except errors.UserError as error:
             logging.warning("states are not cached: %s", error)
-
-    def _remove_oldest(self) -> None:
-        entries = []
-        for path in self.folder.glob("*.npz"):
-            with contextlib.suppress(FileNotFoundError):  # Another process has removed it.
-                entries.append((path.stat().st_mtime_ns, path.stat().st_size, path))
-        total = sum(size for _, size, _ in entries)
-        for used_ns, size, path in sorted(entries):
-            if total <= self.max_bytes or used_ns >= self._started_ns:
-                break
-            path.unlink(missing_ok=True)
-            total -= size
 
 
 AnyCache = Cache | MemoryCache

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="the models to be read are made with
 import transformers  # noqa: E402
 
 from knnprompt_jax.models.gguf import config as gguf_config  # noqa: E402
+from knnprompt_jax.models.gguf import header as gguf_header  # noqa: E402
 from knnprompt_jax.models.gguf import tensors as gguf_tensors  # noqa: E402
 from tests.models import gguf_writer  # noqa: E402
 
@@ -76,3 +77,39 @@ def test_plain_views_map_the_file_and_computed_ones_are_shared_until_release(tmp
     gguf_tensors.release()
     assert query.view() is not first
     np.testing.assert_array_equal(query.view(), first)
+
+
+def test_dequantised_tensors_are_cached_by_content(tmp_path, monkeypatch):
+    file, weights = tmp_path / "a.gguf", tmp_path / "cache" / "weights"
+    gguf_writer.write(file, "llama", make("llama"), "Q5_1")
+
+    def same():
+        gguf_tensors.release()
+        found = read(file, "llama")
+        return all(np.array_equal(found[name].view(), want[name]) for name in want)
+
+    monkeypatch.setenv("KNNPROMPT_CACHE", "off")
+    want = {name: tensor.view() for name, tensor in read(file, "llama").items()}
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
+    assert same()
+    (cached,) = weights.iterdir()
+    file = file.rename(tmp_path / "b.gguf")
+    with monkeypatch.context() as patched:
+        patched.setattr(gguf_tensors, "_dequantise", None)
+        assert same()
+    cached.write_bytes(cached.read_bytes()[:-4])
+    assert same() and not cached.exists(), "a damaged file is removed"
+    assert same() and cached.exists()
+
+    size = sum(4 * tensor.n_elements for tensor in gguf_header.read(file).tensors.values() if tensor.tensor_type > 1)
+    monkeypatch.setattr(gguf_tensors, "_CACHED_BYTES", int(1.5 * size))
+    gguf_writer.write(file, "llama", make("llama"), "Q4_1")
+    gguf_tensors.release()
+    read(file, "llama")["model.layers.0.mlp.up_proj.weight"].view()
+    (other,) = weights.iterdir()
+    assert other != cached, "the file used longest ago is removed"
+    monkeypatch.setattr(gguf_tensors, "_CACHED_BYTES", size - 1)
+    other.unlink()
+    gguf_tensors.release()
+    read(file, "llama")["model.layers.0.mlp.up_proj.weight"].view()
+    assert not list(weights.iterdir()), "it would exceed the bound alone"

@@ -3,15 +3,20 @@
 llama.cpp's converter (its folder `conversion`) rearranges some tensors; that is undone here.
 """
 
+import contextlib
 import functools
+import json
+import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import BinaryIO
 
 import gguf
 import ml_dtypes
 import numpy as np
 
-from knnprompt_jax import errors
+from knnprompt_jax import errors, files
 from knnprompt_jax.models.gguf import header as gguf_header
 from knnprompt_jax.models.weights import tensor_files
 
@@ -23,6 +28,7 @@ _STORED = {
     gguf.GGMLQuantizationType.BF16: np.dtype(ml_dtypes.bfloat16),
     gguf.GGMLQuantizationType.F64: np.dtype(np.float64),
 }
+_CACHED_BYTES = 4 * 2**30  # The most bytes of dequantised tensors in the user's cache folder.
 _CONV1D = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")
 
 # Changes the layout or the numbers of an array from llama.cpp's to Hugging Face's.
@@ -58,6 +64,7 @@ def read_tensors(file: pathlib.Path, hf_names: Iterable[str]) -> Iterator[tensor
 def release() -> None:
     """Free the array that was computed last."""
     _compute.cache_clear()
+    _cached.cache_clear()
 
 
 def numbers(header: gguf_header.Header, name: str) -> np.ndarray:
@@ -69,11 +76,56 @@ def numbers(header: gguf_header.Header, name: str) -> np.ndarray:
     tensor = header.tensors[name]
     if tensor.tensor_type in _STORED:
         return tensor.data.view(_STORED[tensor.tensor_type])
+    with contextlib.suppress(KeyError, OSError):  # Not cached, or another process has removed the file.
+        return _cached(header)[name].view()
+    return _dequantise(header, name)
+
+
+def _dequantise(header: gguf_header.Header, name: str) -> np.ndarray:
+    tensor = header.tensors[name]
     try:
         with np.errstate(all="ignore"):  # Damaged scales; the reader of the numbers checks that they are finite.
             return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
     except NotImplementedError as error:
         raise errors.UserError(f"{header.file}: tensor {name}: {error}") from None
+
+
+@functools.lru_cache(maxsize=1)
+def _cached(header: gguf_header.Header) -> Mapping[str, tensor_files.Tensor]:
+    """Return the file's quantised tensors in float32, from a safetensors file in the user's cache folder.
+
+    The first call for the content of a GGUF file makes that file. Return nothing if there is no cache folder, the tensors exceed
+    its bound, or the system refuses: the cache only saves time.
+    """
+    quantised = [name for name, tensor in header.tensors.items() if tensor.tensor_type not in _STORED]
+    num_bytes, cache = sum(4 * int(header.tensors[name].n_elements) for name in quantised), files.user_cache()
+    if not cache or not 0 < num_bytes <= _CACHED_BYTES:
+        return {}
+    with contextlib.suppress(errors.UserError, OSError):
+        path = cache / "weights" / f"{tensor_files.fingerprint(header.file)}.safetensors"
+        if not path.exists():
+            with files.new_file(path) as draft, draft.open("wb") as file:
+                _write(file, header, quantised)
+        os.utime(path)  # The time of its last use.
+        files.remove_oldest(path.parent.glob("*.safetensors"), _CACHED_BYTES, time.time_ns())
+        try:
+            return {tensor.key: tensor for tensor in tensor_files.read([path])}
+        except errors.UserError:  # It is damaged.
+            path.unlink(missing_ok=True)
+    return {}
+
+
+def _write(file: BinaryIO, header: gguf_header.Header, names: Iterable[str]) -> None:
+    """Write dequantised tensors as safetensors, one at a time: `safetensors` itself needs all of them in memory."""
+    described, end = {}, 0
+    for name in names:
+        start, end = end, end + 4 * int(header.tensors[name].n_elements)
+        described[name] = {"dtype": "F32", "shape": header.shape(name), "data_offsets": (start, end)}
+    text = json.dumps(described).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for name in described:
+        np.ascontiguousarray(_dequantise(header, name), np.float32).tofile(file)
 
 
 def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str, str]:
