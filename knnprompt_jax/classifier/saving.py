@@ -139,7 +139,7 @@ class Saved:
         names = [*_ARRAYS, *map(_LAYER.format, layers)]
         try:
             arrays = [np.load(self.folder / STATES / name, mmap_mode="r", allow_pickle=False) for name in names]
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, OverflowError) as error:
             raise errors.UserError(f"{self.folder}: cannot read its states: {_one_line(error)}") from None
         count = len(self.content.anchors)
         shapes = [(count, model.config.state_width), (count,), *[(count, model.config.width)] * len(layers)]

@@ -117,6 +117,15 @@ def test_altered_manifests_and_files_that_nobody_listed_are_refused(fitted, fold
         kp.load(folder, fitted.model)
 
 
+@pytest.mark.parametrize("count", [2, 10**13, 10**30])
+def test_states_of_other_sizes_than_their_header_are_refused(fitted, folder, count):
+    with (folder / "states" / "log_z_N.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (count,)})
+        file.write(bytes(8))
+    with pytest.raises(kp.UserError, match="its states"):
+        kp.load(with_fitting_sums(folder), fitted.model)
+
+
 def test_what_something_else_made_is_refused(folder):
     made = saving.read(folder).manifest.provenance
     made.check(dataclasses.replace(made, model="elsewhere", num_demonstrations=99), folder)
