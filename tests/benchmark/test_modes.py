@@ -12,6 +12,7 @@ from knnprompt_jax.planning import report, workload
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import planning as settings
 from knnprompt_jax.store import representations
+from tools import draw_growth
 
 
 def run(options, tmp_path, **others):
@@ -56,6 +57,8 @@ def test_search(small, tmp_path, distance):
     if distance == "forward":
         assert [round(1e6 * row["mb"]) for row in rows] == [1024 * (4 * 5120 + 4), 1024 * (4 * 257 + 4)]
     assert "share of bound" in text and distance in text
+    draw_growth.draw(next(tmp_path.iterdir()), tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_too_large_stores(small):
