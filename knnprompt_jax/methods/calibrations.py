@@ -1,8 +1,8 @@
 """Calibrations: methods that correct the bias of the label words' probabilities.
 
 Each reads log p of the label words [N, C] after the split's demonstrations. Contextual, domain-context and Batch Calibration
-shift them by an estimated bias. Prototypical Calibration clusters them. LinC and Supervised Calibration learn a map from the
-labelled anchors.
+shift them by an estimated bias. Prototypical Calibration clusters them. LinC and vector scaling learn a map from the labelled
+anchors.
 """
 
 import functools
@@ -220,5 +220,5 @@ METHODS = (
     _declare("batch_calibration", "Batch Calibration", batch, rows_used="demonstrations"),
     _declare("proca", "Prototypical Calibration", prototypical, (method.anchors,), check=check_prototypical),
     _declare("linc", "LinC", linc, (method.anchors, content_free_queries)),
-    _declare("supervised_calibration", "Supervised Calibration", supervised, (method.anchors,)),
+    _declare("supervised_calibration", "Vector scaling (after Supervised Calibration)", supervised, (method.anchors,)),
 )

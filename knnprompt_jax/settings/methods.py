@@ -110,7 +110,7 @@ class LincOptions(options.Options):
 
 
 class SupervisedOptions(options.Options):
-    """Options of Supervised Calibration."""
+    """Options of vector scaling (after Supervised Calibration)."""
 
     penalty: float = options.option(1.0, "Strength of the pull of slopes to 1 and shifts to 0.", least=1e-6)
 
