@@ -14,6 +14,7 @@ from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.evaluation import sections
 from knnprompt_jax.prediction import rows as rows_lib
 from knnprompt_jax.report import page
+from knnprompt_jax.report.measures import Measures
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks import defects, sources
 from knnprompt_jax.tasks.task import Example
@@ -23,7 +24,7 @@ from knnprompt_jax.tasks.task import Example
 class Evaluation:
     """The measures of a classifier, the rows in their order, and the path of the page or why there is none."""
 
-    measures: sections.Measures
+    measures: Measures
     examples: Sequence[Example]
     page: pathlib.Path | str
 
@@ -45,9 +46,9 @@ def run(settings: commands.EvaluationSettings) -> Evaluation:
     classifier = estimator.restore(saved, model)
     measured = measure(classifier, examples)
     about = {"store": settings.store, "input": settings.input, "model": model.name}
-    content = json.dumps({**about, **measured.to_dict()}, indent=1, ensure_ascii=False) + "\n"
+    content = json.dumps({**about, **sections.to_dict(measured)}, indent=1, ensure_ascii=False) + "\n"
     output.mkdir(parents=True, exist_ok=True)
-    for name, written in {"measures.json": content, "measures.csv": measured.to_csv()}.items():
+    for name, written in {"measures.json": content, "measures.csv": sections.to_csv(measured)}.items():
         with files.new_file(output / name) as unfinished:
             unfinished.write_text(written, encoding="utf-8")
     text = (
@@ -61,7 +62,7 @@ def run(settings: commands.EvaluationSettings) -> Evaluation:
     return Evaluation(measured, examples, page.write(drawn, output))
 
 
-def measure(classifier: Classifier, examples: Sequence[Example]) -> sections.Measures:
+def measure(classifier: Classifier, examples: Sequence[Example]) -> Measures:
     """Measure a fitted classifier on labelled examples; classes are in the order of `classes_`."""
     predicted, probabilities = [], []
     for batch in rows_lib.ahead(rows_lib.batches(examples, classifier)):
@@ -71,7 +72,7 @@ def measure(classifier: Classifier, examples: Sequence[Example]) -> sections.Mea
         probabilities.append(np.asarray(predictions.probabilities, np.float64))
     labels = tuple(map(str, classifier.classes_.tolist()))
     p_QC, place = np.concatenate(probabilities), {label: index for index, label in enumerate(labels)}
-    return sections.Measures(
+    return Measures(
         labels=labels,
         y_Q=np.array([place[example.label] for example in examples]),
         predicted_Q=np.array([place[str(label)] for label in predicted]),

@@ -6,7 +6,7 @@ A section lists what was run, and how that differs from the runs of the shipped 
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -37,12 +37,11 @@ Drawn = tuple[Sequence[tables.Table], Sequence[drawing.Figure]]
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The data of a section: our records (`results.frame`), the paper's numbers, and a function that marks a cell's records."""
+    """The data of a section: our records (`results.frame`) and the paper's numbers."""
 
     name: str
     ours: pd.DataFrame
-    paper: pd.DataFrame = dataclasses.field(default_factory=published.empty)
-    marks: accuracies.Marks = lambda records: ()
+    paper: pd.DataFrame = dataclasses.field(default_factory=lambda: published.of(""))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +54,6 @@ class Experiment:
       text: a description of the section.
       draw: data → tables and figures.
       cells: the cells of one task and model, from the settings, the names of the methods that read the model, the rows and M_T.
-      matches: the values of its own axes at which a run equals one of the paper's tables of accuracies; None if none does.
       count: replaces runs if no language model is needed: settings → text for the terminal.
       check: a verdict on the finished records.
     """
@@ -65,7 +63,6 @@ class Experiment:
     text: str
     draw: Callable[[Data], Drawn]
     cells: Cells = cells_lib.regimes
-    matches: Mapping[str, Any] | None = dataclasses.field(default_factory=dict)
     count: Callable[[Any], str] | None = None
     check: Callable[[Sequence[Record]], str] | None = None
 
@@ -91,34 +88,22 @@ class Experiment:
         """Return the section of these records; without records it shows the paper's numbers alone."""
         del folder
         ours = results.frame([dataclasses.replace(each, model=published.canonical(each.model)) for each in records])
-        differences = Differences(ours, self.shipped)
-        data = Data(self.name, results.settle_templates(ours), self.paper(ours), differences.marks)
-        drawn, drawings = self.draw(data)
-        facts = _facts(ours, differences.common)
-        return page.Section(self.name, self.title, self.text, facts, tuple(drawn), figures=tuple(drawings))
-
-    def paper(self, ours: pd.DataFrame) -> pd.DataFrame:
-        """Return the paper's accuracies of the runs of the shipped config and of these records."""
-        if self.matches is None:
-            return published.empty()
-        usual = self.shipped
-        found = published.matching(
-            self.name,
-            [name for name in dict.fromkeys([*usual.methods, *ours.method]) if name in registry.METHODS],
-            [*usual.models, *ours.model],
-            [*usual.tasks, *ours.task],
-            {*zip(ours.regime, ours.m, strict=True), *usual.regime_shots, (usual.regime, results.FILLS_CONTEXT)},
+        paper = published.of(self.name)
+        paper = paper.reindex(columns=list(dict.fromkeys([*paper, *ours])))
+        drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper))
+        findings = [row for table in drawn for row in accuracies.findings(table, list(ours.model))]
+        facts = _facts(ours, self.shipped)
+        return page.Section(
+            self.name, self.title, self.text, facts, findings, tables=tuple(drawn), figures=tuple(drawings)
         )
-        return found.assign(**self.matches)
 
 
 def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
     """Return a function that draws a table with a row per place on these axes, and kNN Prompting's paired differences."""
 
     def draw(data: Data) -> Drawn:
-        table = accuracies.build(data.name, data.ours, axes, caption, data.paper, data.marks)
-        places = accuracies.axes_of(axes, data.ours, data.paper)
-        paired = accuracies.paired(data.name, data.ours, places, data.marks)
+        table = accuracies.build(data.name, data.ours, axes, caption, data.paper)
+        paired = accuracies.paired(data.name, data.ours, accuracies.axes_of(axes, data.ours, data.paper))
         return [each for each in (table, paired) if each and each.rows], []
 
     return draw
@@ -142,31 +127,14 @@ def by_shots(figure: str, table: str = SPREAD) -> Callable[[Data], Drawn]:
     return drawn(("m", "method"), figures.curves, figure, table, plot=figures.Plot("m", figures.SHOTS))
 
 
-class Differences:
-    """Differences between some records and the shipped config: `common` to all of them, and of single cells."""
-
-    def __init__(self, ours: pd.DataFrame, shipped: grids.GridSettings):
-        self._shipped = shipped
-        self._by_record = {id(record): list(_of_record(record, shipped)) for record in ours.record}
-        self.common: list[str] = []
-        if len(ours):
-            shared = set.intersection(*map(set, self._by_record.values()))
-            self.common = [*_missing(ours, shipped), *sorted(shared), *_fewer_seeds(ours.record, shipped)]
-
-    def marks(self, ours: pd.DataFrame) -> tuple[str, ...]:
-        """Return the differences of a cell's records that are not common to all records."""
-        own = [text for record in ours.record for text in self._by_record[id(record)]]
-        fewer = _fewer_seeds(ours.record, self._shipped)
-        return tuple(text for text in dict.fromkeys([*own, *fewer]) if text not in self.common)
-
-
-def _facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
-    """Return what was run, by title; the differences from the shipped config come last."""
+def _facts(ours: pd.DataFrame, shipped: grids.GridSettings) -> dict[str, str]:
+    """Return what was run, by title; the differences of some or all records from the shipped config come last."""
     if ours.empty:
         return {}
     options = [record.settings.get("options", {}) for record in ours.record]
     kinds = {distances.DISTANCES[each["distance"]] for each in options if each.get("distance") in distances.DISTANCES}
     places = [record.environment for record in ours.record]
+    differences = [*_missing(ours, shipped), *(text for record in ours.record for text in _of_record(record, shipped))]
     texts = {
         "Records": f"{len(ours):,}",
         "Model": ", ".join(map(names.model, names.ordered("model", ours.model))),
@@ -179,7 +147,7 @@ def _facts(ours: pd.DataFrame, differences: Sequence[str]) -> dict[str, str]:
         "Read by the language model": f"{sum(record.lm_tokens for record in ours.record):,} tokens, each record counted "
         "as if it had run alone",
         "Run on": "; ".join(sorted({", ".join(f"{key} {value}" for key, value in each.items()) for each in places})),
-        "Differences from the shipped config": "; ".join(differences),
+        "Differences from the shipped config": "; ".join(dict.fromkeys(differences)),
     }
     return {title: text for title, text in texts.items() if text}
 
@@ -204,15 +172,12 @@ def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
             yield f"{name} = {first} instead of {second}"
 
 
-def _fewer_seeds(records: Iterable[Record], shipped: grids.GridSettings) -> list[str]:
-    searched_once = all(results.rows_used(record.method) == "draws" for record in records)
-    expected, ran = 1 if searched_once else len(shipped.seeds), len({record.seed for record in records})
-    return [f"{ran} of {expected} seeds"] if 0 < ran < expected else []
-
-
 def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
-    """Yield the models, methods, numbers of shots and other values that the config has and no record."""
+    """Yield the models, methods, numbers of shots and other values that the config has and no record; and fewer seeds."""
     for option, axis in _AXES.items():
         wanted = [published.canonical(value) if axis == "model" else value for value in getattr(shipped, option, ())]
         if missing := [names.text(axis, value) for value in wanted if value not in set(ours.get(axis, ()))]:
             yield f"without {names.HEADERS[axis]} {', '.join(missing)}"
+    searched_once = all(results.rows_used(method) == "draws" for method in ours.method)
+    if ours.seed.nunique() < (expected := 1 if searched_once else len(shipped.seeds)):
+        yield f"{ours.seed.nunique()} of {expected} seeds"

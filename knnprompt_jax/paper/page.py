@@ -14,7 +14,7 @@ _TITLE = "kNN Prompting: results beside the paper's"
 _TEXT = (
     "Every table and figure of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
     "(Xu et al., ICLR 2023). A table shows our number above the paper's number and their difference; ✓ means that it lies within two "
-    "standard errors of the difference of both means, ✗ that it does not; – means that nothing was run, followed by the paper's number."
+    "standard errors of the difference of both means, ✗ that it does not. Tables without a run of ours have the paper's numbers alone."
 )
 
 
@@ -45,7 +45,7 @@ def _has_experiments(folder: pathlib.Path) -> bool:
 
 
 def sections(folder: pathlib.Path) -> list[page.Section]:
-    """Return the section of every experiment that has records in its sub-folder, or numbers in the paper.
+    """Return the sections of the experiments with records in their sub-folders, then of those with the paper's numbers alone.
 
     Args:
       folder: the results, or a packed file of them.
@@ -66,5 +66,6 @@ def sections(folder: pathlib.Path) -> list[page.Section]:
         hint = "; for records of other runs use --format=text" if any(folder.glob("*.json")) else ""
         raise errors.UserError(f"{folder}: no results: records are expected in a folder of it named {listed} …{hint}")
     with drawing.style():
-        drawn = [each.section(results[name], folder / name) for name, each in experiments.EXPERIMENTS.items()]
+        order = sorted(experiments.EXPERIMENTS, key=lambda name: not results[name])
+        drawn = [experiments.EXPERIMENTS[name].section(results[name], folder / name) for name in order]
     return [section for section in drawn if section.tables or section.figures or section.maps]

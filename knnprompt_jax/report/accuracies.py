@@ -1,9 +1,7 @@
 """Tables of accuracies beside the paper's, and of paired differences between kNN Prompting and each other method."""
 
 import dataclasses
-import statistics
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,78 +9,68 @@ from scipy import stats
 
 from knnprompt_jax.report import names, published, results, tables
 from knnprompt_jax.report.results import Score
-from knnprompt_jax.report.tables import Table
+from knnprompt_jax.report.tables import Cell, Table
 
 _TRUNCATED = 0.05  # The paper's limit on the share of truncated prompts, by which it chooses M_T.
 SIGNIFICANT = (
     "p < 0.05 (t-test of the pairs over seeds; with one seed McNemar's exact test over rows); expect 1 in 20 by chance"
 )
 _LEVEL = 0.05
-OVER_THESE = "the paper's average is over these tasks, from its rounded numbers; it prints the average of more tasks"
-Marks = Callable[[pd.DataFrame], tuple[str, ...]]
 
 
-def build(
-    name: str,
-    ours: pd.DataFrame,
-    axes: Sequence[str],
-    caption: str,
-    paper: pd.DataFrame,
-    marks: Marks = lambda records: (),
-) -> Table:
+def build(name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, paper: pd.DataFrame) -> Table:
     """Return a row per place on the axes, a column per task and one for their average.
 
     Args:
       ours: the records, as `results.frame` returns them.
       paper: the paper's numbers on the same axes; places without a record are shown as well.
-      marks: returns further marks of a cell from its records.
     """
     ours, axes = pd.concat([ours, results.with_best_template_per_seed(ours)]), axes_of(axes, ours, paper)
-    ran, models = set(ours.task), set(ours.model)
-    tasks = names.ordered("task", {*ran, *paper.task} - {published.AVERAGE})
+    ran = {model: set(runs.task) for (model,), runs in results.groups(ours, ["model"]).items()}
+    tasks = names.ordered("task", {*ours.task, *paper.task} - {published.AVERAGE})
     measured, printed = results.groups(ours, axes), results.groups(paper, axes)
     places = names.ordered_places(axes, measured | printed)
     if "model" in axes:  # Models with records come first.
-        places.sort(key=lambda place: place[axes.index("model")] not in models)
-    whole = {(*place, published.AVERAGE): runs for place, runs in measured.items() if set(runs.task) == ran}
-    runs_of, numbers_of = results.groups(ours, [*axes, "task"]), results.groups(paper, [*axes, "task"])
-    scores = {key: results.accuracy(runs) for key, runs in runs_of.items()}
-    scores |= {key: results.average(runs) for key, runs in whole.items()}
-
-    paper_scores = {key: numbers.score.iloc[0] for key, numbers in numbers_of.items()}
-    averaged = {}
-    for (*place, task), numbers in numbers_of.items():
-        means = [paper_scores[*place, each].mean for each in tasks if (*place, each) in paper_scores]
-        if task == published.AVERAGE and set(numbers.tasks.iloc[0]) != {*tasks} and len(means) == len(tasks):
-            averaged[*place, task] = Score(statistics.fmean(means), None, numbers.score.iloc[0].count)
-    paper_scores |= averaged
-
-    def attributes(key: tuple) -> dict[str, Any]:
-        runs, numbers = (runs_of | whole).get(key, ours[:0]), numbers_of.get(key, paper[:0])
-        same_model = len(numbers) > 0 and bool((runs.model == numbers.model.iloc[0]).all())
-        if key[-1] != published.AVERAGE:
-            return {"comparable": same_model, "marks": (*cell_marks(runs), *marks(runs)) if len(runs) else ()}
-        over, own = set(numbers.tasks.iloc[0]) if len(numbers) else {*tasks}, []
-        if len(runs) and len(ran) < len(tasks):
-            own.append(f"the average over the {len(ran)} of {len(tasks)} tasks that were run")
-        if key in averaged:
-            over = {*tasks}
-            own.append(OVER_THESE)
-        elif over != {*tasks}:
-            own.append(f"the paper's average is over {len(over)} tasks")
-        return {"comparable": same_model and over == ran, "marks": tuple(own), "paper_digits": 2}
-
-    table = tables.build(name, caption, axes, _columns(tasks), scores, paper_scores, places, attributes)
-    notes = list(seeds(name, paper))
-    if any(cell.ours and cell.paper and not cell.comparable for row in table.rows for cell in row.cells[: len(tasks)]):
+        places.sort(key=lambda place: place[axes.index("model")] not in ran)
+    cells: dict[tuple, Cell] = {}
+    for place in places:
+        runs, numbers = measured.get(place, ours[:0]), printed.get(place, paper[:0])
+        same_model = len(runs) > 0 and set(runs.model) == set(numbers.model)
+        scores = dict(zip(numbers.task, numbers.score, strict=True))
+        cells |= {(*place, task): Cell(None, score) for task, score in scores.items()}
+        for (task,), own in results.groups(runs, ["task"]).items():
+            cells[*place, task] = Cell(results.accuracy(own), scores.get(task), same_model, cell_marks(own))
+        cells[*place, published.AVERAGE] = _average(runs, numbers, tasks, ran)
+    notes = list(seeds(paper))
+    if any(cell.ours and cell.paper and not cell.comparable for (*_, task), cell in cells.items() if task in tasks):
         notes.insert(
             0,
             f"The paper's numbers without a difference are {names.model(published.MODEL)}'s: a reference only, since the "
             "paper has no result with our model.",
         )
-    if any(cell.paper and cell.paper.note == published.TRUNCATED for cell in table.cells):
+    if any(cell.paper and cell.paper.note == published.TRUNCATED for cell in cells.values()):
         notes.append("(†) behind a number of the paper: it truncated prompts.")
-    return dataclasses.replace(table, notes=tuple(notes))
+    return tables.build(name, caption, axes, _columns(tasks), cells, places, notes)
+
+
+def _average(
+    runs: pd.DataFrame, numbers: pd.DataFrame, tasks: Sequence[str], ran: Mapping[str, Collection[str]]
+) -> Cell:
+    """Return the averages over tasks at a place; ours is over all tasks that its model ran, which `ran` has."""
+    ours: Score | None = None
+    paper: Score | None = None
+    marks, own, over = [], set(runs.task), set(tasks)
+    if len(runs) and all(own == ran[model] for model in runs.model):
+        ours = results.average(runs)
+        if len(own) < len(tasks):
+            marks.append(f"the average over the {len(own)} of {len(tasks)} tasks that were run")
+    for printed in numbers[numbers.task == published.AVERAGE].itertuples():
+        paper = printed.score
+        if set(printed.tasks) != over:
+            over = set(printed.tasks)
+            marks.append(f"the paper's average is over {len(over)} tasks")
+    same_model = len(runs) > 0 and set(runs.model) == set(numbers.model)
+    return Cell(ours, paper, same_model and over == own, tuple(marks), paper_digits=2)
 
 
 def _columns(tasks: Sequence[str]) -> dict[str, str]:
@@ -111,16 +99,15 @@ def cell_marks(records: pd.DataFrame) -> tuple[str, ...]:
     return (*((tables.TRUNCATED,) if truncated else ()), *((tables.REUSED,) if reused else ()))
 
 
-def seeds(name: str, paper: pd.DataFrame) -> Iterator[str]:
-    """Say how many seeds the paper's numbers rest on, what that is inferred from, and which other table they come from."""
+def seeds(paper: pd.DataFrame) -> Iterator[str]:
+    """Say how many seeds the paper's numbers rest on, and what that is inferred from."""
     counted = paper.assign(count=[score.count for score in paper.score])
-    for (table, count, basis), group in results.groups(counted, ("table", "count", "basis")).items():
+    for (count, basis), group in results.groups(counted, ("count", "basis")).items():
         methods = ", ".join(map(names.method, group.method.unique()))
-        text = f"The paper's {methods}: {count} seed{'' if count == 1 else 's'} ({basis})"
-        yield text + ("." if table == name else f", from its table of {published.TITLES[table]}.")
+        yield f"The paper's {methods}: {count} seed{'' if count == 1 else 's'} ({basis})."
 
 
-def paired(name: str, ours: pd.DataFrame, axes: Sequence[str], marks: Marks = lambda records: ()) -> Table | None:
+def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table | None:
     """Return kNN Prompting's accuracy minus each other method's on the same rows with the same seeds; None without pairs.
 
     A method that uses only demonstrations is compared at every m.
@@ -134,26 +121,41 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str], marks: Marks = la
         ((pairs.m_other == results.FILLS_CONTEXT) | (pairs.m_other == pairs.m)) & (pairs.true == pairs.true_other)
     ]
     pairs = pairs.assign(difference=pairs.accuracy - pairs.accuracy_other)
-    axes = [*places, "m", "method"]
-    scores, marked = {}, {}
+    cells = {}
     for place, rows in results.groups(pairs, [*places, "m", "method_other"]).items():
-        by_seed = rows.pivot_table("difference", "seed", "task", aggfunc="last").reindex(columns=tasks).dropna()
+        ran = set(ours.task[is_knn & (ours.model == rows.model.iloc[0])])
+        by_seed = rows.pivot_table("difference", "seed", "task", aggfunc="last").reindex(columns=list(ran)).dropna()
         differences = {task: (pair.difference, pair) for task, pair in rows.groupby("task")}
-        if len(tasks) > 1 and len(by_seed):
-            differences[published.AVERAGE] = by_seed.mean(axis=1), None
+        differences |= {published.AVERAGE: (by_seed.mean(axis=1), None)} if len(by_seed) else {}
         for task, (values, pair) in differences.items():
-            both = pd.DataFrame({"record": [] if pair is None else [*pair.record, *pair.record_other]})
-            significant = [SIGNIFICANT] if p_value(values, pair) < _LEVEL else []
-            scores[*place, task], marked[*place, task] = Score.of(values), (*significant, *marks(both))
-    if not scores:
+            marks = (SIGNIFICANT,) if p_value(values, pair) < _LEVEL else ()
+            cells[*place, task] = Cell(Score.of(values), marks=marks)
+    if not cells:
         return None
     caption = (
         "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
     )
-    table = tables.build(
-        f"{name}_paired", caption, axes, _columns(tasks), scores, attributes=lambda key: {"marks": marked.get(key, ())}
-    )
+    table = tables.build(f"{name}_paired", caption, [*places, "m", "method"], _columns(tasks), cells)
     return dataclasses.replace(table, headers=(*table.headers[:-1], "against"))
+
+
+def findings(paired: Table, models: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return a row per model at its largest m: what was compared, and the methods that kNN Prompting is ahead of, behind, and neither.
+
+    The numbers are mean differences over tasks in points. Tables with an axis of their own have no findings.
+    """
+    if paired.headers not in (("Model", "m", "against"), ("m", "against")):
+        return []
+    last: dict[str, tuple[str, tuple[list[str], ...]]] = {}
+    for row in paired.rows:
+        (*model, m, other), score = row.headers, row.cells[-1].ours
+        if score:
+            title = model[0] if model else names.model(models[0])
+            if title not in last or last[title][0] != m:
+                last[title] = m, ([], [], [])
+            kind = int(score.mean < 0) if SIGNIFICANT in row.cells[-1].marks else 2
+            last[title][1][kind].append(f"{other} {tables.signed(score.mean)}")
+    return [(f"{title}, m = {m}", *("; ".join(each) or "–" for each in kinds)) for title, (m, kinds) in last.items()]
 
 
 def p_value(differences: Sequence[float] | pd.Series, pairs: pd.DataFrame | None = None) -> float:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn import metrics
 
 from knnprompt_jax import tables
 from knnprompt_jax.prediction import writing
+from knnprompt_jax.report import measures
 from knnprompt_jax.runs import changing
 from knnprompt_jax.tasks import defects
 
@@ -47,13 +47,9 @@ class ClassifiedAnchors:
     user_ids: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def accuracy(self) -> float:
-        return float(np.mean(self.predicted_N == self.y_N))
-
-    @property
-    def confusion_CC(self) -> np.ndarray:
-        """Numbers of anchors by label (rows) and prediction (columns)."""
-        return metrics.confusion_matrix(self.y_N, self.predicted_N, labels=range(len(self.labels)))
+    def measured(self) -> measures.Measures:
+        """The measures of the leave-one-out predictions."""
+        return measures.Measures(self.labels, self.y_N, self.predicted_N, self.shares_NC)
 
     @property
     def table(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Figures of accuracies: curves along an axis, box plots over seeds and heatmaps; confusion and calibration of predictions."""
+"""Figures of accuracies: curves along an axis, box plots over seeds and heatmaps."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -8,12 +8,10 @@ import numpy as np
 import pandas as pd
 
 from knnprompt_jax.report import accuracies, drawing, names, published, results, tables
-from knnprompt_jax.report.page import Matrix
 
 SHOTS = "m, train rows per class"
 _BANDS = "Bands: ± one sample standard deviation over seeds."
 _HOLLOW = {"markerfacecolor": "none", "linestyle": ":", "linewidth": 0.9, "alpha": 0.7}
-_MOST_CLASSES = 40  # A larger matrix is unreadable.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +107,9 @@ def _line(
 
 
 def boxes(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
-    """Draw a box over seeds for each method and m, a panel per task; hollow: the paper's mean ± standard deviation."""
+    """Draw a box over seeds for each method and m, a panel per task."""
     panels, looks = [], names.looks("method", ours.method)
-    for title, part, printed in _parts(ours, paper, Plot("m", SHOTS, average=False)):
+    for title, part, _ in _parts(ours, paper, Plot("m", SHOTS, average=False)):
         if part.empty:
             continue
         panel, columns = drawing.Panel(title, SHOTS, "accuracy, %"), names.ordered("m", part.m)
@@ -121,10 +119,6 @@ def boxes(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> d
             lines = ("boxprops", "whiskerprops", "capprops", "medianprops", "flierprops")
             colours = dict.fromkeys(lines, {"color": look["color"], "markeredgecolor": look["color"]})
             panel.axes.boxplot(values, positions=at, widths=0.22, manage_ticks=False, **colours)
-            numbers = printed[(printed.method == method) & printed.m.isin(columns)]
-            means, stds = ([getattr(score, field) for score in numbers.score] for field in ("mean", "std"))
-            hollow = look | _HOLLOW | {"linestyle": "none"}
-            panel.axes.errorbar([at[columns.index(m)] + 0.14 for m in numbers.m], means, stds or None, **hollow)
         panel.axes.set_xticks(range(len(columns)), [names.text("m", m) for m in columns])
         panels.append(panel.svg)
     legend = {names.method(method): look for method, look in looks.items()}
@@ -150,47 +144,3 @@ def heatmaps(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -
         panel.axes.grid(False)
         panels.append(panel.svg)
     return drawing.Figure(name, caption, tuple(panels))
-
-
-def calibration(y_Q: np.ndarray, probabilities_QC: np.ndarray, predicted_Q: np.ndarray) -> pd.DataFrame:
-    """Return the mean confidence, accuracy and number of rows in ten bins of equal width without the empty ones.
-
-    The confidence is the probability of the predicted class.
-    """
-    confidence_Q = probabilities_QC[np.arange(len(y_Q)), predicted_Q]
-    rows = pd.DataFrame({"confidence": confidence_Q, "accuracy": predicted_Q == y_Q, "rows": 1})
-    bins_Q = np.minimum((confidence_Q * 10).astype(int), 9)
-    return rows.groupby(bins_Q).agg({"confidence": "mean", "accuracy": "mean", "rows": "sum"})
-
-
-def calibration_error(bins: pd.DataFrame) -> float:
-    """Return the expected calibration error: the mean distance between confidence and accuracy over predictions."""
-    return float(np.average(abs(bins.confidence - bins.accuracy), weights=bins.rows))
-
-
-def confusion(labels: tuple[str, ...], counts_CC: np.ndarray, caption: str) -> Matrix:
-    """Return the confusion matrix, true classes in rows; without numbers if there are too many classes to read."""
-    if len(labels) > _MOST_CLASSES:
-        return Matrix(f"{len(labels)} classes are too many for a readable confusion matrix.", ())
-    caption = f"{caption} The stronger the colour, the larger the share of its row."
-    return Matrix(caption, labels, tuple(map(tuple, counts_CC.tolist())))
-
-
-def reliability(
-    y_Q: np.ndarray, probabilities_QC: np.ndarray, predicted_Q: np.ndarray, rows: str = "anchors"
-) -> drawing.Figure:
-    """Draw a reliability diagram: accuracy against the probability of the prediction; `rows` names what was classified."""
-    bins = calibration(y_Q, probabilities_QC, predicted_Q)
-    panel = drawing.Panel("", "probability, %", "right, %")
-    panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
-    errors = np.sqrt(bins.accuracy * (1 - bins.accuracy) / bins.rows)
-    panel.axes.errorbar(100 * bins.confidence, 100 * bins.accuracy, 100 * errors, **drawing.look(0), elinewidth=0.8)
-    for confidence, accuracy, count in bins.itertuples(index=False):
-        place = 100 * confidence, 100 * accuracy
-        panel.axes.annotate(f"{count}", place, (5, -9), textcoords="offset points", fontsize=7)
-    panel.axes.set(xlim=(0, 105), ylim=(0, 105))
-    caption = (
-        f"Accuracy of predictions by their probability, with ± one standard error and the number of {rows}; on the dotted line "
-        f"both agree. Expected calibration error: {100 * calibration_error(bins):.1f} points."
-    )
-    return drawing.Figure("calibration", caption, (panel.svg,))

@@ -9,8 +9,7 @@ from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.classifier import base, estimator, evidence
 from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.report import anchors as anchors_lib
-from knnprompt_jax.report import drawing, maps, page
-from knnprompt_jax.report import figures as figures_lib
+from knnprompt_jax.report import drawing, maps, measures, page
 from knnprompt_jax.report.anchors import ClassifiedAnchors
 from knnprompt_jax.report.page import Listing, Section
 from knnprompt_jax.settings import commands
@@ -46,7 +45,7 @@ def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
     if choice.estimate and not choice.is_earlier:
         return f"Expect {choice.estimate.words} on new texts. The sections below classify each anchor by the others."
     flatters = ", which flatters a rule chosen by them" if choice.is_earlier and choice.candidates else ""
-    return f"Each anchor is classified by the others: {100 * anchors.accuracy:.1f} % are right{flatters}."
+    return f"Each anchor is classified by the others: {100 * np.mean(anchors.predicted_N == anchors.y_N):.1f} % are right{flatters}."
 
 
 def read(classifier: base.Classifier) -> ClassifiedAnchors:
@@ -82,20 +81,15 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
 
 def build(anchors: ClassifiedAnchors, points: int) -> list[Section]:
     """Return the page's sections; the map shows at most `points` anchors."""
-    caption = "Anchors by their label (rows) and their prediction from the other anchors (columns)."
-    confusion = figures_lib.confusion(anchors.labels, anchors.confusion_CC, caption)
-    reliability = figures_lib.reliability(anchors.y_N, anchors.shares_NC, anchors.predicted_N)
     suspects = f"Anchors whose label the others contradict. Review {commands.SUGGESTIONS} beside this page, then use fit --relabel=."
     places = "Anchors with similar next-token distributions lie together. Read those among another label's anchors."
-    classes = "Each anchor by its label and by its prediction from the other anchors."
-    calibration = "Whether predictions with a probability of p % are right in p % of the cases."
     misleading = "Anchors that are often near texts of other classes: they are typical of no class, or mislabelled."
     duplicates = "Pairs with almost the same next-token distribution. If their labels differ, one of them may be wrong."
     return [
         Section("suspects", "Probably mislabelled", suspects, listings=(_suspects(anchors),)),
         Section("map", "Map", places, maps=(_map(anchors, points),)),
-        Section("classes", "Confusion matrix", classes, listings=(_classes(anchors),), matrices=(confusion,)),
-        Section("calibration", "Calibration", calibration, figures=(reliability,)),
+        measures.confusion(anchors.measured, anchors.labels, "anchors"),
+        measures.calibration(anchors.measured, "anchors"),
         Section("misleading", "Misleading anchors", misleading, listings=(_misleading(anchors),)),
         Section("duplicates", "Near-duplicates", duplicates, listings=(_duplicates(anchors),)),
     ]
@@ -130,16 +124,6 @@ def _listing(caption: str, frame: pd.DataFrame) -> Listing:
     return Listing(caption, tuple(frame.columns), tuple(rows))
 
 
-def _classes(anchors: ClassifiedAnchors) -> Listing:
-    counts_CC = anchors.confusion_CC
-    counted = zip(anchors.labels, counts_CC.sum(1), counts_CC.diagonal(), counts_CC.sum(0), strict=True)
-    rows = tuple(
-        (label, f"{size:,}", _percent(hits, size), _percent(hits, taken)) for label, size, hits, taken in counted
-    )
-    caption = "Recall: share of the class's anchors that are predicted as it; precision: share of its predictions that are right."
-    return Listing(caption, ("Label", "Anchors", "Recall", "Precision"), rows)
-
-
 def _misleading(anchors: ClassifiedAnchors) -> Listing:
     """Return the anchors with the most votes for a wrong class."""
     right_N, wrong_N = anchors_lib.votes(anchors.y_N, anchors.near_Nk[:, : anchors.k])
@@ -164,10 +148,6 @@ def _duplicates(anchors: ClassifiedAnchors) -> Listing:
     """Return the nearest pairs, equal texts first."""
     found = anchors_lib.pairs(anchors)
     sides = [anchors.table.loc[found[side]].set_axis(found.index) for side in ("first", "second")]
-    distance = found.distance.clip(0).map(f"{{:.2g}} {anchors.unit}".format).mask(found.equal, "equal texts")
+    distance = found.distance.clip(0).map("{:.2g}".format).mask(found.equal, "equal texts")
     caption = "The pairs with the smallest distance; equal texts first."
-    return _listing(caption, pd.concat([*sides, distance.rename("Distance")], axis=1))
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "–"
+    return _listing(caption, pd.concat([*sides, distance.rename(f"Distance, {anchors.unit}")], axis=1))

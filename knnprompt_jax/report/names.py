@@ -21,16 +21,6 @@ HEADERS = {
     "regime": "Scenario",
 }
 _SHIPPED = {"tiny": "the tiny model", "smollm2": "SmolLM2-135M"}
-# The methods of each line style. Methods that are usually drawn together have different styles; others have the last.
-_LOOKS = """
-    knn icl_many_shot
-    icl chosen linear_probe_layer
-    contextual_calibration supervised_calibration prompt_compose_bm25 fine_tuning knn_centroid knn_chosen
-    linc noisy_channel prompt_compose_sbert fine_tuning_bert hidden_centroids_layer tfidf knn_centroid_geometric
-    batch_calibration noisy_channel_direct prompt_compose_simcse fine_tuning_gpt2 knn_partial linear_probe
-    contextual_calibration_trainset noisy_channel_direct_plus prompt_compose_trans_encoder knn_l2 linear_probe_log_p
-    domain_context_calibration noisy_channel_ensemble icl_ensemble demonstration_upper_bound hidden_centroids knn_released
-"""
 _LAST = ("knn_l2", "knn", "knn_partial")  # As in the paper's tables, our methods follow the baselines.
 _BASELINES = [name for name in registry.METHODS if name not in _LAST]
 _ORDER = {
@@ -91,10 +81,7 @@ def span(values: Iterable[int]) -> str:
 
 
 def looks(axis: str, values: Iterable[Any]) -> dict[Any, dict[str, Any]]:
-    """Return a line style for each value; a method has the same style in every figure."""
-    found = ordered(axis, values)
-    if axis == "method":
-        looks = [line.split() for line in _LOOKS.strip().splitlines()]
-        places = {name: place for place, names in enumerate(looks) for name in names}
-        return {name: drawing.look(places.get(name, len(looks))) for name in found}
-    return {value: drawing.look(index) for index, value in enumerate(found)}
+    """Return a line style for each value; kNN Prompting and in-context learning have the same styles in every figure."""
+    found, fixed = ordered(axis, values), ["knn", "icl"] if axis == "method" else []
+    places = {value: place for place, value in enumerate(dict.fromkeys([*fixed, *found]))}
+    return {value: drawing.look(places[value]) for value in found}

@@ -61,7 +61,8 @@ def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Tab
     for key, runs in groups.items():
         scores[key] = dataclasses.replace(Score.of(runs.value), note=f"{len(runs)}" if len(runs) < seeds else "")
     columns = {task: names.task(task) for task in names.ordered("task", frame.task)}
-    return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", ("method",), columns, scores)
+    cells = {key: tables.Cell(score) for key, score in scores.items()}
+    return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", ("method",), columns, cells)
 
 
 def _differences(records: list[Record]) -> str:

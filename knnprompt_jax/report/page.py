@@ -43,12 +43,13 @@ class Matrix:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section of a page; `facts` describe the runs, `maps` are interactive."""
+    """A section of a page; `facts` describe the runs, `findings` (`accuracies.findings`) open the page, `maps` are interactive."""
 
     name: str
     title: str
     text: str
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    findings: Sequence[tuple[str, ...]] = ()
     tables: tuple[Table, ...] = ()
     listings: tuple[Listing, ...] = ()
     matrices: tuple[Matrix, ...] = ()

@@ -4,7 +4,7 @@ import functools
 import importlib.resources
 import json
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -24,15 +24,8 @@ SIZES = {
 }
 AVERAGE = "average"
 TRUNCATED = "†"  # The note of the paper's scores with "necessary truncation".
-TITLES = {  # Tables of accuracies by task. A number that several tables print comes from the first of them.
-    "few_shot": "few shots",
-    "data_scaling": "data scaling",
-    "low_resource": "low resource",
-    "prompt_compose": "retrieved demonstrations",
-    "distance": "distances",
-    "whole_vs_partial": "whole and partial distributions",
-    "upper_bound": "upper bounds",
-}
+# Tables of accuracies by task.
+TABLES = ("few_shot", "data_scaling", "low_resource", "prompt_compose", "distance", "whole_vs_partial", "upper_bound")
 _FOLDER = importlib.resources.files("knnprompt_jax") / "report"
 _SHOTS = {"upper_bound": 1024}  # The table does not say m: its row of kNN Prompting equals the scaling table's.
 
@@ -74,37 +67,19 @@ def seeds(table: str, printed: str) -> tuple[int, str]:
 
 @functools.cache
 def numbers() -> pd.DataFrame:
-    """Return the accuracies of all tables in TITLES, a row per number.
+    """Return the accuracies of all TABLES, a row per number.
 
     `task` is AVERAGE for the average of a printed row, `tasks` are the row's tasks, and `basis` says what the number of
     seeds (`score.count`) is inferred from.
     """
     return pd.DataFrame(
-        [number for table in TITLES for row in tables()[table]["rows"] for number in _numbers(table, row)]
+        [number for table in TABLES for row in tables()[table]["rows"] for number in _numbers(table, row)]
     )
 
 
-def empty() -> pd.DataFrame:
-    """Return no numbers, with the columns of `numbers`."""
-    return numbers()[:0]
-
-
-def matching(
-    table: str, methods: Sequence[str], models: Sequence[str], tasks: Sequence[str], places: Collection[tuple]
-) -> pd.DataFrame:
-    """Return the numbers of a table, then those of other tables with these methods, models, tasks and (regime, m).
-
-    Each number appears once, from the first table that has it, under the first of `methods` with its printed name.
-    """
-    names = {printed: name for name in reversed(methods) for printed in registry.get(name).printed_as}
-    found = numbers()[numbers().printed_as.isin(names)]
-    own_table = found.table == table
-    fits = found.model.isin([model_of(model) for model in models]) | found.method.isin(own_models())
-    fits &= found.task.isin([AVERAGE, *tasks])
-    fits &= found[["regime", "m"]].apply(tuple, axis=1).isin(list(places))
-    found = pd.concat([found[own_table], found[fits & ~own_table]])
-    found = found.assign(method=found.printed_as.map(names))
-    return found.drop_duplicates(["regime", "m", "method", "model", "task"], ignore_index=True)
+def of(table: str) -> pd.DataFrame:
+    """Return the numbers of one table; none if it has no accuracies by task."""
+    return numbers()[numbers().table == table]
 
 
 def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -121,7 +96,6 @@ def _numbers(table: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     fills_context = m == "M_T" or (not few_shot and results.rows_used(method) in ("demonstrations", "draws"))
     shared = {
         "table": table,
-        "printed_as": row["method"],
         "method": method,
         "model": own_models().get(method) or SIZES.get(row.get("model") or "") or about["model"],
         "m": results.FILLS_CONTEXT if fills_context else m,

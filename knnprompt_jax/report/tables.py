@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -68,9 +68,7 @@ class Cell:
         """The signed difference and its verdict; empty if there is no difference."""
         if self.difference is None:
             return ""
-        text = f"{self.difference:+.{self.digits}f}"
-        verdict = {None: "", True: " ✓", False: " ✗"}[self.within]
-        return (text.replace("-", "−") if float(text) else text[1:]) + verdict
+        return signed(self.difference, self.digits) + {None: "", True: " ✓", False: " ✗"}[self.within]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +94,11 @@ class Table:
     def cells(self) -> list[Cell]:
         return [cell for row in self.rows for cell in row.cells]
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether a cell has a number of ours; otherwise only the paper's are shown."""
+        return any(cell.ours for cell in self.cells)
+
     @functools.cached_property
     def symbols(self) -> dict[str, str]:
         """The sign of each footnote; footnotes without a sign of their own get letters in the order of the cells."""
@@ -118,27 +121,29 @@ def build(
     caption: str,
     axes: Sequence[str],
     columns: Mapping[Any, str],
-    ours: Mapping[tuple, Score],
-    paper: Mapping[tuple, Score] | None = None,
+    cells: Mapping[tuple, Cell],
     places: Sequence[tuple] = (),
-    attributes: Callable[[tuple], Mapping[str, Any]] = lambda key: {},
+    notes: Sequence[str] = (),
 ) -> Table:
     """Return a table with a row per place on the axes.
 
     Args:
       columns: the title of each column.
-      ours: our scores by (*place, column); `paper` are the paper's.
-      places: the rows in order; by default those of the scores, ordered by the axes.
-      attributes: returns further attributes of the cell at (*place, column).
+      cells: the cells by (*place, column); missing ones are empty.
+      places: the rows in order; by default those of the cells, ordered by the axes.
     """
-    paper = paper or {}
-    rows = []
-    for place in places or names.ordered_places(axes, {key[:-1] for key in (*ours, *paper)}):
-        keys = [(*place, column) for column in columns]
-        cells = tuple(Cell(ours.get(key), paper.get(key), **attributes(key)) for key in keys)
-        rows.append(TableRow(tuple(map(names.text, axes, place)), cells))
+    rows = [
+        TableRow(tuple(map(names.text, axes, place)), tuple(cells.get((*place, column), Cell()) for column in columns))
+        for place in places or names.ordered_places(axes, {key[:-1] for key in cells})
+    ]
     headers = tuple(names.HEADERS.get(axis, axis) for axis in axes)
-    return Table(name, caption, headers, tuple(columns.values()), tuple(rows))
+    return Table(name, caption, headers, tuple(columns.values()), tuple(rows), tuple(notes))
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """Return a difference with its sign; zero has none."""
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text[1:]
 
 
 def _show(score: Score, digits: int) -> str:
@@ -153,14 +158,12 @@ def to_csv(table: Table) -> str:
     lines = []
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            if cell.ours or cell.paper:
-                ours, paper = (
-                    (each.mean, each.std, each.count) if each else (None,) * 3 for each in (cell.ours, cell.paper)
-                )
-                verdict = (cell.difference, cell.margin, cell.within, table.signs(cell))
-                lines.append([*map(terminal.to_cell, (*row.headers, column)), *ours, *paper, *verdict])
+            scores = [(each.mean, each.std, each.count) if each else (None,) * 3 for each in (cell.ours, cell.paper)]
+            verdict = (cell.difference, cell.margin, cell.within, table.signs(cell))
+            lines.append([*map(terminal.to_cell, (*row.headers, column)), *scores[0], *scores[1], *verdict])
     numbers = ("mean", "std", "seeds", "paper", "paper std", "paper seeds", "difference", "two standard errors")
     frame = pd.DataFrame(lines, columns=[*table.headers, "column", *numbers, "within", "marks"])
+    frame = frame.dropna(subset=["mean", "paper"], how="all")
     return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
@@ -185,6 +188,8 @@ def _lines(table: Table) -> list[list[str]]:
 
 
 def _in_words(table: Table, cell: Cell) -> str:
+    if not table.is_ours:
+        return " ".join(filter(None, (cell.paper_shown or "–", table.signs(cell))))
     ours = " ".join(filter(None, (cell.shown, table.signs(cell))))
     paper = ", ".join(filter(None, (cell.paper_shown, cell.difference_shown)))
     return f"{ours} (paper {paper})" if paper else ours

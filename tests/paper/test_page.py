@@ -1,11 +1,13 @@
 """A folder of results → the page and its tables."""
 
 import html
+import pathlib
 
 import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments, page
+from knnprompt_jax.report import drawing
 from knnprompt_jax.runs import records
 from knnprompt_jax.settings import grids
 
@@ -16,20 +18,12 @@ def found(page_and_sections):
 
 
 def test_every_experiment_has_a_section_with_its_figures_and_tables(found, page_path):
-    assert list(found) == list(experiments.EXPERIMENTS)
+    assert {*found} == {*experiments.EXPERIMENTS}
+    assert list(found)[-1] == "low_resource", "sections without records come last"
     figures = {name: [figure.name for figure in section.figures] for name, section in found.items()}
     assert figures.pop("data_scaling") == ["first", "pilot", "data_scaling", "power_law"]
-    without = {
-        "sst2",
-        "max_shots",
-        "low_resource",
-        "upper_bound",
-        "distance",
-        "whole_vs_partial",
-        "prior_reliance",
-        "case_study",
-    }
-    assert figures == {name: [] if name in without else [name] for name in figures}
+    drawn = {"few_shot", "prompt_compose", "fine_tuning", "robustness", "split_strategy", "choice_of_k", "imbalance"}
+    assert figures == {name: [name] if name in drawn else [] for name in figures}
     assert all(figure.panels for section in found.values() for figure in section.figures)
     text = html.unescape(page_path.read_text(encoding="utf-8"))
     tables = [table for section in found.values() for table in section.tables]
@@ -50,6 +44,23 @@ def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
     assert facts["Differences from the shipped config"] == (
         "without Task SUBJ, MPQA, CR, MR; without m 2; 3 of 10 seeds"
     )
+
+
+def test_differences_from_the_shipped_config_are_listed_once(make_record):
+    settings = {"label_token": "first", "options": {"template": 3}}
+    fields = {"cell": {"regime": "few-shot"}, "settings": settings, "source": {"rows": 100}}
+    made = [make_record("few_shot", "mr", "noisy_channel", 8, seed, demo_shots=8, **fields) for seed in (1, 2)]
+    with drawing.style():
+        facts = experiments.EXPERIMENTS["few_shot"].section(made, pathlib.Path()).facts
+    assert facts["Differences from the shipped config"].split("; ") == [
+        "without Task SST2, SUBJ, MPQA, CR, TREC",
+        "without Method In-context learning, Contextual calibration, kNN Prompting, kNN, label words",
+        "without m 2, 4, 16, 32",
+        "2 of 10 seeds",
+        "rows = 100 instead of 0",
+        "label_token = first instead of last",
+        "Noisy channel: template = 3 instead of 0",
+    ]
 
 
 def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
@@ -75,7 +86,7 @@ def test_tables_of_experiments_and_of_any_records_are_printed(make_record, tmp_p
     ("place", "content", "message"),
     [
         ("", "", "no such folder of results"),
-        ("results/notes.txt", "", "no results: records are expected in a folder of it named sst2"),
+        ("results/notes.txt", "", "no results: records are expected in a folder of it named data_scaling"),
         ("results/few_shot/a.json", '{"a": 1}', "a.json: not a record"),
         ("results/max_shots/max_shots.json", '{"rows": [{"task": "mr"}]}', "max_shots.json: no task statistics: rows"),
         ("results/any.json", "", "use --format=text"),

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from knnprompt_jax import errors, options
-from knnprompt_jax.settings import grids
+from knnprompt_jax import errors
 
 
 @pytest.mark.parametrize(
@@ -21,16 +20,3 @@ from knnprompt_jax.settings import grids
 def test_impossible_options_are_refused(grid, change, message):
     with pytest.raises(errors.UserError, match=message):
         dataclasses.replace(grid, **change)
-
-
-def test_names_are_read_from_lists_without_repetitions():
-    config = {
-        "experiment": "sst2",
-        "tasks": " mr, trec,mr,",
-        "models": "tiny,gpt2-xl",
-        "methods": "knn",
-        "shard": "3/8",
-    }
-    given = options.from_config(grids.GridSettings, config)
-    assert (given.tasks, given.models, given.methods) == (("mr", "trec"), ("tiny", "gpt2-xl"), ("knn",))
-    assert given.shard_numbers == (2, 8)

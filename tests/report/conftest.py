@@ -13,7 +13,7 @@ import pytest
 
 from knnprompt_jax.paper import experiments, page
 from knnprompt_jax.paper.experiments import case_study
-from knnprompt_jax.report import drawing
+from knnprompt_jax.report import drawing, maps
 from knnprompt_jax.runs import inputs, records
 from knnprompt_jax.tasks.task import Example, Task
 
@@ -38,7 +38,7 @@ def record(experiment: str, task: str, method: str, shots: int, seed: int, **fie
         "accuracy": float(np.mean(predicted == true)),
         "predicted": tuple(predicted.tolist()),
         "true": tuple(true.tolist()),
-        "settings": {"options": {"distance": "released"} if method.startswith("knn") else {}, "seed": seed},
+        "settings": {"options": {"distance": "released"} if method == "knn" else {}, "seed": seed},
         "class_counts": {label: {"train": 99, "demonstrations": 2, "anchors": shots} for label in labels},
         "prompts": 101,
         "lm_tokens": 54_321,
@@ -76,7 +76,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for made in grid():
         records.write(folder / made.experiment, made)
         if (made.experiment, made.method, made.seed) == ("case_study", "knn", 1):
-            np.savez_compressed(case_study.path_of(folder / "case_study", made), **_case(made))
+            case_study.write(case_study.path_of(folder / "case_study", made), _case(made))
     (folder / "max_shots").mkdir()
     rows = [
         {"task": task, "num_classes": CLASSES[task], "average_template_tokens": 19.13}
@@ -88,21 +88,21 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def _case(made: records.Record) -> dict[str, np.ndarray]:
+def _case(made: records.Record) -> maps.Map:
     """A case study of 61 anchors whose points lie near those of their class."""
-    rng, classes = np.random.default_rng(5), np.array([f"word {label}" for label in sorted(set(made.true))])
+    rng, classes = np.random.default_rng(5), [f"word {label}" for label in sorted(set(made.true))]
     y_N = np.concatenate([rng.integers(0, len(classes), 61), np.array(made.true, int)])
-    near = np.array([rng.choice(61, 3, replace=False) for _ in made.true])
-    return {
-        "classes": classes,
-        "texts": np.array([f"row {number} of the & <b>world</b>" for number in range(len(y_N))]),
-        "labels": classes[y_N],
-        "predictions": classes[np.array(made.predicted, int)],
-        "icl": rng.choice(classes, len(y_N)),
-        "neighbours_Qk": near,
-        "distances_Qk": np.sort(rng.random(near.shape), axis=1),
-        "points": (3 * rng.normal(size=(len(classes), 7))[y_N] + rng.normal(size=(len(y_N), 7))).astype(np.float32),
-    }
+    points = [
+        maps.Point(f"row {number} of the & <b>world</b>", classes[y], other=str(rng.choice(classes)))
+        for number, y in enumerate(y_N)
+    ]
+    for number, predicted in enumerate(made.predicted, start=61):
+        near = tuple(zip(rng.choice(61, 3, replace=False).tolist(), sorted(rng.random(3).tolist()), strict=True))
+        points[number] = dataclasses.replace(points[number], prediction=classes[int(predicted)], neighbours=near)
+    cases = [n for n, point in enumerate(points) if point.prediction == point.label != point.other][:5]
+    places_N2 = maps.places(3 * rng.normal(size=(len(classes), 7))[y_N] + rng.normal(size=(len(y_N), 7)))
+    named = {"labels": tuple(classes), "other": "In-context learning", "cases": tuple(cases)}
+    return maps.Map("SST2", "A case study.", points=tuple(points), places_N2=places_N2, **named)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knnprompt_jax.paper import experiments
 from knnprompt_jax.report import accuracies, published, results
 from knnprompt_jax.report.results import Score
 
@@ -15,7 +14,7 @@ FEW = {"regime": "few-shot"}
 
 def build(records, name="few_shot", axes=("m", "method"), paper=None):
     ours = results.frame(records)
-    paper = experiments.EXPERIMENTS[name].paper(ours) if paper is None else paper
+    paper = published.of(name) if paper is None else paper
     return accuracies.build(name, ours, axes, "caption", paper)
 
 
@@ -54,7 +53,7 @@ def test_another_model_is_a_reference_without_a_difference(make_record):
 )
 def test_truncated_and_reused_cells_are_marked_and_explained(make_record, fields, signs):
     records = [make_record("few_shot", "mr", "knn", 8, seed, **given) for seed, given in enumerate(fields)]
-    table = build(records, axes=("m",), paper=published.empty())
+    table = build(records, axes=("m",), paper=published.of(""))
     assert table.signs(table.rows[0].cells[0]) == signs
     assert [note[0] for note in table.footnotes] == list(signs)
 
@@ -70,22 +69,18 @@ def test_the_papers_marks_of_truncated_prompts_are_shown():
 @pytest.mark.parametrize(
     ("tasks", "mark"),
     [
-        (["cr", "mr"], accuracies.OVER_THESE),
         (["cr"], "the paper's average is over 10 tasks"),
         (published.tables()["max_shots"]["tasks"], "the average over the 2 of 10 tasks that were run"),
     ],
 )
 def test_the_papers_average_is_over_the_tasks_of_the_table(make_record, tasks, mark):
     """The data-scaling table prints the average of ten tasks."""
-    numbers, tasks = published.numbers(), [task.lower() for task in tasks]
-    numbers = numbers[(numbers.table == "data_scaling") & (numbers.m == 1024) & (numbers.model == "gpt2-xl")]
-    knn = numbers[(numbers.method == "knn") & numbers.task.isin([*tasks, "average"])]
+    numbers, tasks = published.of("data_scaling"), [task.lower() for task in tasks]
+    numbers = numbers[(numbers.m == 1024) & (numbers.model == "gpt2-xl") & (numbers.method == "knn")]
     records = [make_record("upper_bound", task, "knn", 1024, 1) for task in ("cr", "mr")]
-    cell = build(records, "upper_bound", ("method",), knn).rows[0].cells[-1]
-    own = np.mean([score.mean for score in knn[knn.task.isin(tasks)].score])
-    printed = knn[knn.task == "average"].score.item().mean
-    assert cell.paper.mean == pytest.approx(own if mark == accuracies.OVER_THESE else printed)
-    assert cell.marks == (mark,) and (cell.difference is None) == (mark != accuracies.OVER_THESE)
+    cell = build(records, "upper_bound", ("method",), numbers[numbers.task.isin([*tasks, "average"])]).rows[0].cells[-1]
+    assert cell.paper.mean == numbers[numbers.task == "average"].score.item().mean
+    assert cell.marks == (mark,) and cell.difference is None
 
 
 def made(make_record, method, seed, right, m=8, task="mr", true=("0",) * 20):
@@ -95,19 +90,19 @@ def made(make_record, method, seed, right, m=8, task="mr", true=("0",) * 20):
     return dataclasses.replace(record, predicted=predicted, true=true, accuracy=right / 20)
 
 
-def paired(records, marks=lambda records: ()):
-    return accuracies.paired("few_shot", results.frame(records), ("m", "method"), marks)
+def paired(records):
+    return accuracies.paired("few_shot", results.frame(records), ("m", "method"))
 
 
 def test_differences_are_of_the_seeds_that_both_have(make_record):
     records = [made(make_record, "knn", seed, right) for seed, right in ((1, 15), (2, 17), (3, 18), (4, 20))]
     records += [made(make_record, "icl", seed, right, m=4) for seed, right in ((1, 11), (2, 11), (3, 13), (5, 1))]
-    table = paired(records, lambda pair: tuple(sorted({record.method for record in pair.record})))
+    table = paired(records)
     ((cell,),) = (row.cells for row in table.rows)
     assert table.rows[0].headers == ("8", "In-context learning") and table.headers == ("m", "against")
     assert (cell.ours.mean, cell.ours.std, cell.ours.count) == pytest.approx((25, 5, 3))
-    # t = 25 / (5 / sqrt 3) = 8.7 with two degrees of freedom: p = 0.013. The other marks are those of both records.
-    assert cell.marks == (accuracies.SIGNIFICANT, "icl", "knn")
+    # t = 25 / (5 / sqrt 3) = 8.7 with two degrees of freedom: p = 0.013.
+    assert cell.marks == (accuracies.SIGNIFICANT,)
     assert accuracies.p_value([20, 30, 25]) == pytest.approx(stats.ttest_rel([75, 85, 90], [55, 55, 65]).pvalue)
 
 
@@ -120,3 +115,20 @@ def test_a_pair_has_equal_rows_and_the_ms_of_both(make_record):
     # Seven rows are right with kNN Prompting only: p = 2 · 0.5⁷.
     cells = [paired([made(make_record, "knn", 1, right), made(make_record, "icl", 1, 8)]).cells for right in (15, 13)]
     assert [cell.marks for (cell,) in cells] == [(accuracies.SIGNIFICANT,), ()]
+
+
+def test_findings_are_at_the_largest_m_and_averages_over_a_models_own_tasks(make_record):
+    records = [
+        made(make_record, "knn", seed, 12 + seed, m=m, task=task)
+        for seed in (1, 2)
+        for m in (8, 16)
+        for task in ("mr", "cr")
+    ]
+    records += [made(make_record, "icl", seed, 2 * seed, m=4, task=task) for seed in (1, 2) for task in ("mr", "cr")]
+    records += [made(make_record, "knn_l2", seed, 17 - seed, m=16, task="mr") for seed in (1, 2)]
+    other = [dataclasses.replace(each, model="tiny") for each in records if each.task == "mr"]
+    table = accuracies.paired("few_shot", results.frame([*records, *other]), ("model", "m", "method"))
+    assert accuracies.findings(table, []) == [
+        ("gpt2-xl (1.5B), m = 16", "In-context learning +52.5", "–", "–"),
+        ("the tiny model, m = 16", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
+    ]

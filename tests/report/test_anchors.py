@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.report import anchors as anchors_lib
-from knnprompt_jax.report import figures
+from knnprompt_jax.report import measures
 
 N, K, C = 37, 5, 3
 
@@ -63,9 +63,9 @@ def test_suspects_are_led_by_another_class(anchors, has_probabilities):
 
 def test_calibration_bins_by_the_probability_of_the_predicted_class():
     shares_NC = np.array([[1.0, 0.0], [0.6, 0.4], [0.45, 0.55], [0.68, 0.32], [0.0, 1.0]])
-    bins = figures.calibration(np.array([0, 1, 1, 0, 0]), shares_NC, np.array([0, 0, 1, 0, 1]))
-    np.testing.assert_allclose(bins, [(0.55, 1.0, 1), (0.64, 0.5, 2), (1.0, 0.5, 2)])
-    assert figures.calibration_error(bins) == pytest.approx((0.45 + 2 * 0.14 + 2 * 0.5) / 5)
+    measured = measures.Measures(("a", "b"), np.array([0, 1, 1, 0, 0]), np.array([0, 0, 1, 0, 1]), shares_NC)
+    np.testing.assert_allclose(measured.calibration, [(0.55, 1.0, 1), (0.64, 0.5, 2), (1.0, 0.5, 2)])
+    assert measured.calibration_error == pytest.approx((0.45 + 2 * 0.14 + 2 * 0.5) / 5)
 
 
 def test_suggestions_are_not_formulas():

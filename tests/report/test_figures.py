@@ -5,8 +5,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from knnprompt_jax.paper import experiments
-from knnprompt_jax.report import drawing, figures, results
+from knnprompt_jax.report import drawing, figures, published, results
 
 pytestmark = pytest.mark.usefixtures("style")
 
@@ -44,7 +43,7 @@ def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):
         for method in ("icl", "knn")
         for m in (2, 8)
     ]
-    paper = experiments.EXPERIMENTS["few_shot"].paper(results.frame(records))
+    paper = published.of("few_shot")
     figure = curves(records, paper[paper.method.isin(["icl", "knn"])])
     titles = ["average over tasks", "SST2", "SUBJ", "MPQA", "CR", "MR", "TREC"]
     for panel, title in zip(figure.panels, titles, strict=True):

@@ -51,28 +51,20 @@ def test_new_records_join_those_of_a_packed_file_and_replace_the_same_run(tmp_pa
     for record in (dataclasses.replace(made(7), accuracy=0.25), made(11)):
         records.write(tmp_path / "results" / "distance", record)
     assert pack_records.pack([path, tmp_path / "results"], path) == 3
-    assert [(each.seed, each.accuracy) for each in records.read_all(path)] == [
-        (11, made(11).accuracy),
-        (3, made(3).accuracy),
-        (7, 0.25),
-    ]
-    before = path.read_bytes()
-    assert pack_records.pack([path], path) == 3 and path.read_bytes() == before
+    accuracies = {each.seed: each.accuracy for each in records.read_all(path)}
+    assert accuracies == {11: made(11).accuracy, 3: made(3).accuracy, 7: 0.25}
 
 
 def test_the_report_reads_a_packed_file(tmp_path):
     for method in ("knn", "icl"):
         record = dataclasses.replace(made(1), method=method, file_name=f"{method}.json", accuracy=0.01234, settings={})
         records.write(tmp_path / "results" / "distance", record)
-    path = tmp_path / "some.jsonl.gz"
-    pack_records.pack([tmp_path / "results"], path)
-    for kind in ("text", "markdown"):
-        packed, loose = (
-            page.run(grids.ReportSettings(records=str(place), format=kind)) for place in (path, tmp_path / "results")
-        )
-        assert packed == loose and " 1.2 (paper" in packed
-    page.run(grids.ReportSettings(records=str(path), output=str(tmp_path / "report")))
-    assert ">1.2<" in (tmp_path / "report" / "index.html").read_text()
+    pack_records.pack([tmp_path / "results"], tmp_path / "some.jsonl.gz")
+    packed, loose = (
+        page.run(grids.ReportSettings(records=str(tmp_path / name), format="markdown"))
+        for name in ("some.jsonl.gz", "results")
+    )
+    assert packed == loose and " 1.2 (paper" in packed
 
 
 def test_damaged_and_empty_files_are_refused(tmp_path):

@@ -6,7 +6,8 @@ import importlib
 
 from knnprompt_jax.paper import experiment
 
-_FILES = ("sst2", "max_shots", "comparisons", "data_scaling", "axes", "case_study")
+# In the order of the page.
+_FILES = ("data_scaling", "comparisons", "axes", "case_study", "max_shots", "sst2")
 EXPERIMENTS: dict[str, experiment.Experiment] = {
     each.name: each for file in _FILES for each in importlib.import_module(f"{__name__}.{file}").EXPERIMENTS
 }

@@ -44,7 +44,7 @@ def _prior_cells(
 def _paper_priors() -> pd.DataFrame:
     """Return the paper's numbers by setting, method and ratio or summary, all of them averages over tasks."""
     table, numbers = published.tables()[_PRIOR], []
-    shared = {"table": _PRIOR, "model": table["model"], "task": published.AVERAGE}
+    shared = {"model": table["model"], "task": published.AVERAGE}
     tasks = tuple(task.lower() for task in table["tasks"])
     for row in table["rows"]:
         count, basis = published.seeds(_PRIOR, row["method"])
@@ -60,7 +60,7 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     """Return a row per setting and method, averaged over tasks; the paper prints no spread, so no difference has a verdict."""
     paper = _paper_priors()
     ours = pd.concat([data.ours, results.with_best_template_per_seed(data.ours)])
-    axes = accuracies.axes_of(("setting", "method"), ours, published.empty())
+    axes = accuracies.axes_of(("setting", "method"), ours, published.of(""))
     ratios = names.ordered("ratio", {*ours.get("ratio", ()), *paper.ratio} - {*_SUMMARIES})
     runs_of = results.groups(ours, [*axes, "ratio"])
     scores = {key: results.average(runs) for key, runs in runs_of.items()}
@@ -70,25 +70,21 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
         if len(means) > 1 and (balanced := means.pop(_BALANCED, None)) is not None:
             scores[*place, "drop"] = Score(min(means.values()) - balanced)
     printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, [*axes, "ratio"]).items()}
-    same_tasks = set(ours.task) == set(paper.tasks.iloc[0])
-    models = {place: set(runs.model) for place, runs in results.groups(ours, axes).items()}
-
-    def attributes(key: tuple) -> dict[str, Any]:
-        runs = runs_of.get(key, ours[:0])
-        return {
-            "comparable": same_tasks and models.get(key[:-1]) == {published.MODEL},
-            "marks": (*accuracies.cell_marks(runs), *data.marks(runs)) if len(runs) else (),
-            "paper_digits": 2 if key[-1] in _SUMMARIES else None,
-        }
-
+    is_comparable = set(ours.task) == set(paper.tasks.iloc[0]) and (
+        "model" in axes or {*ours.model} == {published.MODEL}
+    )
+    cells_of = {}
+    for key in {**scores, **printed}:
+        digits = 2 if key[-1] in _SUMMARIES else None
+        marks = accuracies.cell_marks(runs_of[key]) if key in runs_of else ()
+        cells_of[key] = tables.Cell(scores.get(key), printed.get(key), is_comparable, marks, paper_digits=digits)
     columns: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {name: name for name in _SUMMARIES}
     caption = (
         "Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test skewed; C: both. "
         "Drop: the lowest of the skewed minus the balanced; the paper's averages and drops are of its unrounded numbers."
     )
     note = f"The paper's numbers are {names.model(published.MODEL)}'s over five tasks."
-    table = tables.build(_PRIOR, caption, axes, columns, scores, printed, attributes=attributes)
-    return [dataclasses.replace(table, notes=(note, *accuracies.seeds(_PRIOR, paper)))], []
+    return [tables.build(_PRIOR, caption, axes, columns, cells_of, notes=[note, *accuracies.seeds(paper)])], []
 
 
 def _splits(
@@ -142,7 +138,6 @@ EXPERIMENTS = (
         f"Classes out of balance in the train rows, the test rows or both. {experiment.OTHER_ROWS}",
         _draw_priors,
         cells=_prior_cells,
-        matches=None,
     ),
     experiment.Experiment(
         "split_strategy",
@@ -153,7 +148,6 @@ EXPERIMENTS = (
             figures.heatmaps,
             "Mean accuracy in % for each split of the train rows; the darker, the better within its panel.",
         ),
-        matches=None,
         cells=_splits,
     ),
     experiment.Experiment(
@@ -167,7 +161,6 @@ EXPERIMENTS = (
             plot=figures.Plot("k", "k, nearest anchors", line="m", log=False),
         ),
         cells=_every_k,
-        matches={"k": 3},
     ),
     experiment.Experiment(
         "imbalance",
@@ -181,6 +174,5 @@ EXPERIMENTS = (
             plot=figures.Plot("ratio", "λ, share of one class in train", panel=("task", "regime"), average=False),
         ),
         cells=_skewed,
-        matches={"ratio": 0.5},
     ),
 )

@@ -9,7 +9,6 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,16 +28,12 @@ _FEW_SHOT = f"{experiment.SPREAD} Few-shot scenario: |D| = 1, or m for in-contex
 
 
 def _draw(data: experiment.Data) -> experiment.Drawn:
-    full, few = (
-        dataclasses.replace(
-            data, ours=data.ours[data.ours.regime == regime], paper=data.paper[data.paper.regime == regime]
-        )
-        for regime in grids.REGIMES
-    )
+    full_runs, few_runs = (data.ours[data.ours.regime == regime] for regime in grids.REGIMES)
+    full = dataclasses.replace(data, ours=full_runs)
+    few_paper = published.of("few_shot")
+    few = experiment.Data("data_scaling_few", few_runs, few_paper[few_paper.method.isin([*few_runs.method])])
     built = list(experiment.tabulated(*_AXES, caption=f"{experiment.SPREAD} |D| = M_T.")(full)[0])
-    if len(few.ours):
-        few_data = dataclasses.replace(few, name="data_scaling_few")
-        built += experiment.tabulated(*_AXES, caption=_FEW_SHOT)(few_data)[0]
+    built += experiment.tabulated(*_AXES, caption=_FEW_SHOT)(few)[0]
     knn, printed = of_knn(full.ours), of_knn(full.paper)
     built.append(power_law_table(knn, printed))
     drawings = [_first(full, few)] if len(data.ours) else []
@@ -66,52 +61,44 @@ def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
         f"With {names.model(model)}, kNN Prompting continues where in-context learning reaches the end of the context "
         "(|D| = 1 while m is small, then M_T)."
     )
-    return figures.curves("first", caption, models[model], paper, figures.Plot("m", figures.SHOTS))
+    plot = figures.Plot("m", figures.SHOTS)
+    return figures.curves("first", caption, models[model], paper, plot)
 
 
 def joined(few: pd.DataFrame, full: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of few shots and, for other methods than in-context learning, the places that only `full` has."""
+    """Return in-context learning of few shots, and kNN Prompting of few shots and at the places that only `full` has."""
     place = ["model", "task", "method", "m"]
     known = set(few[place].itertuples(index=False, name=None))
     is_new = [each not in known for each in full[place].itertuples(index=False, name=None)]
-    return pd.concat([few, full.loc[is_new].loc[lambda rest: rest.method != "icl"]])
+    rest = full.loc[is_new]
+    rest = rest[rest.method.isin(["knn"] if len(few) else ["icl", "knn"])]
+    return pd.concat([few[few.method.isin(["icl", "knn"])], rest])
 
 
 def _draw_spreads(data: experiment.Data) -> experiment.Drawn:
-    caption = (
-        "Spread over seeds. Box: quartiles and median; whiskers: at most 1.5 times the box's height; circles: seeds beyond; hollow: the "
-        "paper's mean ± standard deviation in its table of data scaling."
-    )
+    caption = "Spread over seeds. Box: quartiles and median; whiskers: at most 1.5 times the box's height; circles: seeds beyond."
     drawn, drawings = experiment.drawn(("m", "method"), figures.boxes, caption)(data)
     return [*drawn, _spread_table(data.ours)], drawings
 
 
 def _spread_table(ours: pd.DataFrame) -> tables.Table:
     """Return the standard deviation over seeds, averaged over tasks, for each model, m and method."""
-    paper = published.matching("data_scaling", ["icl", "knn"], [], [], ())
+    paper = published.of("data_scaling")
     paper = paper[paper.model.isin({_SMALLEST, published.MODEL, *ours.model}) & (paper.task != published.AVERAGE)]
     runs_of, numbers_of = results.groups(ours, _AXES), results.groups(paper, _AXES)
-    spreads, num_tasks = {}, ours.task.nunique()
-    for place, runs in runs_of.items():
-        if (stds := runs.groupby("task").accuracy.std()).notna().all():
-            spreads[*place, "spread"] = Score(float(stds.mean()))
-    printed = {
-        (*place, "spread"): Score(statistics.fmean(score.std for score in numbers.score))
-        for place, numbers in numbers_of.items()
-    }
-
-    def attributes(key: tuple) -> dict[str, Any]:
-        ran, over = runs_of.get(key[:-1], ours[:0]).task.nunique(), len(numbers_of.get(key[:-1], ()))
-        fewer = (f"over {ran} of {num_tasks} tasks",) if key in spreads and ran < num_tasks else ()
-        return {"comparable": over == num_tasks, "marks": fewer, "digits": 2}
-
+    cells, num_tasks = {}, ours.task.nunique()
+    for place in runs_of | numbers_of:
+        runs, numbers = runs_of.get(place, ours[:0]), numbers_of.get(place, paper[:0])
+        stds, printed = runs.groupby("task").accuracy.std(), [score.std for score in numbers.score]
+        spread = Score(float(stds.mean())) if len(stds) and stds.notna().all() else None
+        fewer = (f"over {len(stds)} of {num_tasks} tasks",) if spread and len(stds) < num_tasks else ()
+        mean = Score(statistics.fmean(printed)) if printed else None
+        cells[*place, "spread"] = tables.Cell(spread, mean, len(printed) == num_tasks, fewer, digits=2)
     caption = (
         "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "
         "data scaling (its text: 3.83 for kNN Prompting against 9.14, with 0.8B and m = 32)."
     )
-    return tables.build(
-        "robustness_spread", caption, _AXES, {"spread": "spread"}, spreads, printed, attributes=attributes
-    )
+    return tables.build("robustness_spread", caption, _AXES, {"spread": "spread"}, cells)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,50 +137,34 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
 
     A model that only the paper ran has a row for its average.
     """
-    axes, places = ("model", "task"), {(model, published.AVERAGE) for model in (*ours.model, *paper.model)}
-    laws: tuple[dict[tuple, Score], dict[tuple, Score]] = {}, {}
+    axes = ("model", "task")
+    cells, places = {}, {(model, published.AVERAGE) for model in (*ours.model, *paper.model)}
     for model, task in places | set(results.groups(ours, axes)):
         runs = ours[ours.model == model]
-        measured = _measured(runs if task == published.AVERAGE else runs[runs.task == task])
-        printed = _printed(model, task, set(runs.task), paper)
-        fits = fit_power_law(measured), fit_power_law({m: printed[m] for m in measured or printed if m in printed})
-        for scores, law in zip(laws, fits, strict=True):
-            scores |= {(model, task, name): getattr(law, name) for name in _TITLES if law}
-
-    def attributes(key: tuple) -> dict[str, Any]:
-        """Show two digits of the standard error."""
-        if key[-1] == "r_squared":
-            return {"digits": 2}
-        score = laws[0].get(key) or laws[1].get(key)
-        digits = min(4, max(1, 1 - math.floor(math.log10(score.std)))) if score and score.std else 3
-        return {"digits": digits, "comparable": True}
-
+        chosen = runs if task == published.AVERAGE else runs[runs.task == task]
+        measured = {m: results.average(group).mean for (m,), group in results.groups(chosen, ["shots"]).items()}
+        printed = _printed(paper[paper.model == model], set(chosen.task))
+        laws = fit_power_law(measured), fit_power_law({m: printed[m] for m in measured or printed if m in printed})
+        for name in _TITLES:
+            ours_of, printed_of = (getattr(law, name) if law else None for law in laws)
+            shown, digits = ours_of or printed_of, 2 if name == "r_squared" else 3
+            if shown and shown.std:  # Show two digits of the standard error.
+                digits = min(4, max(1, 1 - math.floor(math.log10(shown.std))))
+            cells[model, task, name] = tables.Cell(ours_of, printed_of, name != "r_squared", digits=digits)
+    cells = {key: cell for key, cell in cells.items() if cell.ours or cell.paper}
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. The paper "
         "prints none of these numbers: its are those of the same fit through its accuracies."
     )
-    return tables.build("power_law", caption, axes, _TITLES, *laws, attributes=attributes)
+    return tables.build("power_law", caption, axes, _TITLES, cells)
 
 
-def _measured(ours: pd.DataFrame) -> dict[float, float]:
-    """Return the accuracies by m, averaged over tasks."""
-    return {m: results.average(group).mean for (m,), group in results.groups(ours, ["shots"]).items()}
-
-
-def _printed(model: str, task: str, tasks: set[str], paper: pd.DataFrame) -> dict[float, float]:
-    """Return the paper's accuracies by m: on a task, or averaged over `tasks`, or over its own if `tasks` is empty."""
-    numbers = paper[(paper.model == model) & (paper.m != results.FILLS_CONTEXT)]
-    same = numbers[numbers.tasks.map(lambda printed: not tasks or set(printed) == tasks).astype(bool)]
-    if task != published.AVERAGE or len(same):
-        chosen = same if len(same) else numbers
-        chosen = chosen[chosen.task == task]
-        return {m: score.mean for m, score in zip(chosen.m, chosen.score, strict=True)}
-    by_m = results.groups(numbers[numbers.task.isin(tasks)], ["m"])
-    return {
-        m: statistics.fmean(score.mean for score in group.score)
-        for (m,), group in by_m.items()
-        if len(group) == len(tasks)
-    }
+def _printed(paper: pd.DataFrame, tasks: set[str]) -> dict[float, float]:
+    """Return the paper's accuracies by m, averaged over `tasks`, or over all of its own if `tasks` is empty."""
+    numbers = paper[(paper.m != results.FILLS_CONTEXT) & (paper.task != published.AVERAGE)]
+    numbers = numbers.assign(mean=[score.mean for score in numbers.score])
+    by_task = numbers.pivot(index="m", columns="task", values="mean")
+    return by_task.reindex(columns=sorted(tasks or by_task.columns)).dropna().mean(axis=1).to_dict()
 
 
 EXPERIMENTS = (

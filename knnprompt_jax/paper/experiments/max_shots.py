@@ -16,7 +16,7 @@ from knnprompt_jax.paper import experiment
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.report import names, page, published, tables
 from knnprompt_jax.report.results import Score
-from knnprompt_jax.report.tables import Table
+from knnprompt_jax.report.tables import Cell, Table
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
 
@@ -75,27 +75,26 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     paper = published.tables()[_NAME]
     order = [name.lower() for name in paper["tasks"]]
     columns = {task: names.task(task) for task in names.ordered("task", [*(row["task"] for row in rows), *order])}
-    numbers = {title: paper[name] for name, title in _OF_TASK.items()}
+    printed = {title: paper[name] for name, title in _OF_TASK.items()}
     for context in sorted({*(row["context"] for row in rows), *map(int, paper["context"])}):
         quantities = paper["context"].get(str(context), {})
-        numbers |= {title.format(context): quantities.get(name, []) for name, title in _OF_CONTEXT.items()}
-    printed = {
-        (title, task): Score(float(value))
-        for title, values in numbers.items()
-        for task, value in zip(order, values, strict=False)
-    }
-    ours: dict[tuple, Score] = {}
+        printed |= {title.format(context): quantities.get(name, []) for name, title in _OF_CONTEXT.items()}
+    ours: dict[tuple, float] = {}
     for row in reversed(rows):
         values = {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
         titles = _OF_TASK | {name: title.format(row["context"]) for name, title in _OF_CONTEXT.items()}
-        ours |= {(title, row["task"]): Score(float(values[name])) for name, title in titles.items()}
-    mean = _OF_TASK["average_template_tokens"]
+        ours |= {(title, row["task"]): values[name] for name, title in titles.items()}
+    cells = {}
+    for title, numbers in printed.items():
+        theirs = dict(zip(order, numbers, strict=False))
+        for task in columns:
+            pair = ours.get((title, task)), theirs.get(task)
+            scores = [None if value is None else Score(float(value)) for value in pair]
+            cells[title, task] = Cell(
+                scores[0], scores[1], True, digits=int(title == _OF_TASK["average_template_tokens"])
+            )
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are truncated."
-    places = [(title,) for title in numbers]
-    return tables.build(
-        *(_NAME, caption, ("",), columns, ours, printed, places),
-        attributes=lambda key: {"comparable": True, "digits": int(key[0] == mean)},
-    )
+    return tables.build(_NAME, caption, ("",), columns, cells, [(title,) for title in printed])
 
 
 EXPERIMENTS = (

@@ -20,8 +20,9 @@ _TOLERANCE = 2  # Rows that a seed may differ in.
 
 
 def _draw(data: experiment.Data) -> experiment.Drawn:
-    notes = (check(list(data.ours.record)),) if len(data.ours) else ()
-    return [dataclasses.replace(_table(data.ours), notes=notes)], []
+    return [
+        dataclasses.replace(_table(data.ours), notes=(check(list(data.ours.record)),) if len(data.ours) else ())
+    ], []
 
 
 def _table(ours: pd.DataFrame) -> tables.Table:
@@ -34,9 +35,9 @@ def _table(ours: pd.DataFrame) -> tables.Table:
         for place, key in _PRINTED.items()
         for seed, accuracy in zip(released["seeds"], released[key], strict=True)
     }
-    attributes = {"comparable": True, "digits": 4}
+    cells = {key: tables.Cell(scores.get(key), printed.get(key), True, digits=4) for key in {**scores, **printed}}
     caption = "Accuracy on SST2 by seed, beside the README of the paper's released code."
-    return tables.build("sst2", caption, _AXES, columns, scores, printed, attributes=lambda key: attributes)
+    return tables.build("sst2", caption, _AXES, columns, cells)
 
 
 def check(records: Sequence[Record]) -> str:
@@ -69,7 +70,6 @@ EXPERIMENTS = (
         "SST2, seed by seed",
         "The run whose accuracies the README of the paper's released code prints: the gate before all others.",
         _draw,
-        matches=None,
         check=check,
     ),
 )

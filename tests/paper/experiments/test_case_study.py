@@ -22,26 +22,23 @@ def test_the_file_agrees_with_the_record_and_the_states(grid):
     icl, knn = records.read_all(folder)
     study = case_study.read(case_study.path_of(folder, knn))
     assert not case_study.path_of(folder, icl).exists()
-    words = dict(zip(study["classes"].tolist(), "01", strict=True))
-    anchors = len(study["texts"]) - len(knn.true)
-    assert tuple(words[label] for label in study["labels"][anchors:]) == knn.true
-    assert tuple(words[label] for label in study["predictions"]) == knn.predicted
-    assert tuple(words[label] for label in study["icl"][anchors:]) == icl.predicted
+    words = dict(zip(study.labels, "01", strict=True))
+    rows = [point for point in study.points if point.prediction]
+    anchors = study.points[: -len(rows)]
+    assert tuple(words[row.label] for row in rows) == knn.true
+    assert tuple(words[row.prediction] for row in rows) == knn.predicted
+    assert tuple(words[row.other] for row in rows) == icl.predicted
     planned = grid_lib.plan(dataclasses.replace(grid, output="elsewhere")).passes[0]
     problem = next(run.problem for run in planned.runs if run.problem.split.anchors)
-    assert study["texts"][:anchors].tolist() == [row.fields["sentence"] for row in problem.split.anchors]
-    assert [words[label] for label in study["labels"][:anchors]] == [row.label for row in problem.split.anchors]
+    expected = [(row.fields["sentence"], row.label) for row in problem.split.anchors]
+    assert [(point.text, words[point.label]) for point in anchors] == expected
     p_NV = _distributions(planned, problem)
-    keys_NV, queries_QV = p_NV[:anchors], p_NV[anchors:]
+    keys_NV, queries_QV = p_NV[: len(anchors)], p_NV[len(anchors) :]
     divergences_QN = (keys_NV[None] * np.log(keys_NV[None] / queries_QV[:, None])).sum(-1)
-    np.testing.assert_array_equal(
-        study["neighbours_Qk"], np.argsort(divergences_QN, axis=-1)[:, : case_study.NEIGHBOURS]
-    )
-    expected = np.take_along_axis(divergences_QN, study["neighbours_Qk"], -1)
-    np.testing.assert_allclose(study["distances_Qk"], expected, rtol=1e-3, atol=1e-4)
-    assert study["points"].shape == (len(p_NV), min(len(p_NV), case_study.COMPONENTS))
-    hellinger = np.linalg.norm(np.sqrt(p_NV[:1]) - np.sqrt(p_NV), axis=-1)
-    np.testing.assert_allclose(np.linalg.norm(study["points"][:1] - study["points"], axis=-1), hellinger, atol=1e-3)
+    for row, divergences_N in zip(rows, divergences_QN, strict=True):
+        near = np.argsort(divergences_N)[: case_study.NEIGHBOURS]
+        assert [index for index, _ in row.neighbours] == near.tolist()
+        np.testing.assert_allclose([one for _, one in row.neighbours], divergences_N[near], rtol=1e-3, atol=1e-4)
 
 
 def _distributions(planned, problem):
@@ -58,12 +55,10 @@ def _distributions(planned, problem):
     return np.exp(np.asarray(representations.log_probabilities(model.head, states), np.float64))
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04 cut short", "other arrays"])
+@pytest.mark.parametrize("content", [None, b"no JSON", b"{}", b"[]"])
 def test_other_files_are_refused(content, tmp_path):
-    path = tmp_path / "study.npz"
-    if content == "other arrays":
-        np.savez(path, points=np.zeros((2, 3)))
-    elif content is not None:
+    path = tmp_path / "study.map"
+    if content is not None:
         path.write_bytes(content)
-    with pytest.raises(errors.UserError, match="study.npz: not a case study"):
+    with pytest.raises(errors.UserError, match="study.map: not a case study"):
         case_study.read(path)

@@ -1,0 +1,141 @@
+"""Measures of predictions with known labels, and the sections that the pages of `look` and `evaluate` share."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from sklearn import metrics
+
+from knnprompt_jax.report import drawing
+from knnprompt_jax.report.page import Listing, Matrix, Section
+
+CONFIDENCE = 0.95
+_MOST_CLASSES = 40  # A larger matrix is unreadable.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measures:
+    """Measures of Q predictions for C classes: `y_Q` are the true classes, `probabilities_QC` sum to 1 for each row."""
+
+    labels: tuple[str, ...]
+    y_Q: np.ndarray
+    predicted_Q: np.ndarray
+    probabilities_QC: np.ndarray
+
+    @functools.cached_property
+    def overall(self) -> dict[str, Any]:
+        """Measures of all rows, by name; shares are from 0 to 1."""
+        classes = range(len(self.labels))
+        right = int(np.sum(self.y_Q == self.predicted_Q))
+        interval = stats.binomtest(right, len(self.y_Q)).proportion_ci(CONFIDENCE, "wilson")
+        return {
+            "rows": len(self.y_Q),
+            "accuracy": right / len(self.y_Q),
+            "accuracy_low": float(interval.low),  # Wilson's interval.
+            "accuracy_high": float(interval.high),
+            "commonest_class": float(np.bincount(self.y_Q).max() / len(self.y_Q)),  # The accuracy of predicting it.
+            # The mean of all classes that occur, as label or as prediction.
+            "macro_f1": float(metrics.f1_score(self.y_Q, self.predicted_Q, average="macro", zero_division=0)),
+            # The mean of −log p of the true class, in nats; a p of 0 counts as 2e-16.
+            "log_loss": float(metrics.log_loss(self.y_Q, self.probabilities_QC, labels=classes)),
+            "impossible_rows": int(np.sum(self.probabilities_QC[np.arange(len(self.y_Q)), self.y_Q] == 0)),
+            # Summed over classes: from 0 to 2.
+            "brier_score": float(
+                metrics.brier_score_loss(self.y_Q, self.probabilities_QC, labels=classes, scale_by_half=False)
+            ),
+            "expected_calibration_error": self.calibration_error,
+        }
+
+    @functools.cached_property
+    def per_class(self) -> pd.DataFrame:
+        """The label, rows, precision, recall and F1 of each class; 0 where the denominator is 0."""
+        precision_C, recall_C, f1_C, rows_C = metrics.precision_recall_fscore_support(
+            self.y_Q, self.predicted_Q, labels=range(len(self.labels)), zero_division=0
+        )
+        columns = {"label": self.labels, "rows": rows_C, "precision": precision_C, "recall": recall_C, "f1": f1_C}
+        return pd.DataFrame(columns)
+
+    @property
+    def confusion_CC(self) -> np.ndarray:
+        """The number of rows of each class (rows) that are predicted as each class (columns)."""
+        return metrics.confusion_matrix(self.y_Q, self.predicted_Q, labels=range(len(self.labels)))
+
+    @property
+    def confidence_Q(self) -> np.ndarray:
+        """The probability of each predicted class."""
+        return self.probabilities_QC[np.arange(len(self.y_Q)), self.predicted_Q]
+
+    @functools.cached_property
+    def calibration(self) -> pd.DataFrame:
+        """The mean confidence, accuracy and number of rows in ten bins of equal width, without the empty ones."""
+        rows = pd.DataFrame({"confidence": self.confidence_Q, "accuracy": self.predicted_Q == self.y_Q, "rows": 1})
+        bins_Q = np.minimum((self.confidence_Q * 10).astype(int), 9)
+        return rows.groupby(bins_Q).agg({"confidence": "mean", "accuracy": "mean", "rows": "sum"})
+
+    @property
+    def calibration_error(self) -> float:
+        """The expected calibration error: the mean distance between confidence and accuracy over predictions."""
+        bins = self.calibration
+        return float(np.average(abs(bins.confidence - bins.accuracy), weights=bins.rows))
+
+    @functools.cached_property
+    def coverage(self) -> pd.DataFrame:
+        """The risk-coverage curve: of the rows with at least a probability, the share of all rows and the accuracy."""
+        order = np.argsort(-self.confidence_Q, kind="stable")
+        p_Q, right_Q = self.confidence_Q[order], (self.y_Q == self.predicted_Q)[order]
+        last = np.append(np.flatnonzero(np.diff(p_Q)), len(order) - 1)  # Rows of equal probability count together.
+        accuracy = np.cumsum(right_Q)[last] / (last + 1)
+        return pd.DataFrame({"probability": p_Q[last], "coverage": (last + 1) / len(order), "accuracy": accuracy})
+
+    def at_coverages(self, shares: Sequence[float]) -> pd.DataFrame:
+        """Return the first points of the curve that cover at least these shares of all rows."""
+        return self.coverage.iloc[np.unique(np.searchsorted(self.coverage.coverage, shares))]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}\u00a0%"  # No line break before the sign.
+
+
+def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
+    """Return recall, precision and F1 of each class; `rows` names what was classified."""
+    listed = tuple(
+        (label, f"{each.rows:,}", *map(percent, (each.precision, each.recall, each.f1)))
+        for label, each in zip(labels, measured.per_class.itertuples(), strict=True)
+    )
+    caption = f"Recall: share of the class's {rows}; precision: share of its predictions; F1: their harmonic mean."
+    return Listing(caption, ("Label", rows.capitalize(), "Precision", "Recall", "F1"), listed)
+
+
+def confusion(measured: Measures, labels: tuple[str, ...], rows: str = "rows") -> Section:
+    """Return the confusion matrix, without numbers if there are too many classes to read, and the measures of each class."""
+    if len(labels) > _MOST_CLASSES:
+        matrix = Matrix(f"{len(labels)} classes are too many for a readable confusion matrix.", ())
+    else:
+        caption = "Labels in rows, predictions in columns. The stronger the colour, the larger the share of its row."
+        matrix = Matrix(caption, labels, tuple(map(tuple, measured.confusion_CC.tolist())))
+    text = f"The {rows} by their label and their prediction."
+    listing = list_classes(measured, labels, rows)
+    return Section("classes", "Confusion matrix", text, listings=(listing,), matrices=(matrix,))
+
+
+def calibration(measured: Measures, rows: str = "rows") -> Section:
+    """Return the reliability diagram: accuracy against the probability of the prediction, in bins."""
+    bins, panel = measured.calibration, drawing.Panel("", "probability, %", "right, %")
+    panel.axes.plot([0, 100], [0, 100], color=drawing.GREY, linestyle=":", linewidth=1)
+    errors = np.sqrt(bins.accuracy * (1 - bins.accuracy) / bins.rows)
+    panel.axes.errorbar(100 * bins.confidence, 100 * bins.accuracy, 100 * errors, **drawing.look(0), elinewidth=0.8)
+    for confidence, accuracy, count in bins.itertuples(index=False):
+        place = 100 * confidence, 100 * accuracy
+        panel.axes.annotate(f"{count}", place, (5, -9), textcoords="offset points", fontsize=7)
+    panel.axes.set(xlim=(0, 105), ylim=(0, 105))
+    caption = (
+        f"Accuracy of predictions by their probability, with ± one standard error and the number of {rows}; on the dotted line "
+        f"both agree. Expected calibration error: {100 * measured.calibration_error:.1f} points."
+    )
+    text = "Whether predictions with a probability of p % are right in p % of the cases."
+    figure = drawing.Figure("calibration", caption, (panel.svg,))
+    return Section("calibration", "Calibration", text, figures=(figure,))
