@@ -42,7 +42,7 @@ def option(
         least: the smallest number allowed, also in a tuple. No number is smaller than -`LARGEST`.
         most: the largest number allowed, also in a tuple. No number is larger than `LARGEST`.
         needed: whether an empty value is refused.
-        words: words that stand for a value, which may lie outside the limits.
+        words: values that have a word; they may lie outside the limits.
     """
     declared = {"help": help, "choices": tuple(choices), "least": least, "most": most, "needed": needed, "words": words}
     return dataclasses.field(default=default, metadata=declared)
@@ -93,7 +93,7 @@ class Options:
 
 
 def subclass(name: str, base: type[Options], fields: Mapping[str, tuple[Any, Any]]) -> Any:
-    """Return a subclass of `base` with more options, or with others in the place of its own.
+    """Return a subclass of `base` with more options; an option of the same name replaces that of `base`.
 
     Args:
         fields: the type and the declaration (`option`, `group` or a field of another class) of each option.
@@ -169,9 +169,9 @@ def from_config(kind: type[T], config: Mapping[str, Any], prefix: str = "") -> T
 
 
 def _checked(name: str, field: dataclasses.Field, hint: Any, value: Any) -> Any:
-    """Return the value, or the one that a text stands for, as a Python value of the option's type.
+    """Return the value as a Python value of the option's type; a text is parsed.
 
-    What a word stands for is allowed too, because options are also made from other options.
+    The value of a word is allowed too, because options are also made from other options.
 
     Raises:
         UserError: the declaration does not allow the value.
@@ -217,13 +217,13 @@ def _is(kind: type, value: Any) -> bool:
     """Return whether a value counts as one of this type; a bool is no number, and a number is finite."""
     if isinstance(value, bool):
         return kind is bool
-    if kind is float:
+    if kind is float:  # NaN is not equal to itself.
         return isinstance(value, numbers.Real) and value == value and value not in (math.inf, -math.inf)
     return isinstance(value, numbers.Integral if kind is int else kind)
 
 
 def _parsed(text: str, kind: type) -> Any:
-    """Convert a text from the command line; return it unchanged if it does not stand for a value of this type."""
+    """Convert a text from the command line; return it unchanged if it is no value of this type."""
     if kind is bool:
         return _BOOLEANS.get(text.lower(), text)
     with contextlib.suppress(ValueError):
