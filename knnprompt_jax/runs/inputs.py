@@ -45,12 +45,10 @@ def read_execution(settings: shared.ReadingOptions, saved: saving.Saved | None =
     Raises:
       UserError: the given dtype or deterministic mode is not that of the saved classifier.
     """
+    known: Any = saved.manifest.provenance if saved else model_lib.Execution()
     values = {}
     for name in ("dtype", "deterministic"):
-        given, default = (
-            getattr(settings, name),
-            getattr(saved.manifest.provenance if saved else model_lib.Execution, name),
-        )
+        given, default = getattr(settings, name), getattr(known, name)
         if saved and given not in (None, default):
             raise errors.UserError(
                 f"--{name}={given}: {saved.folder} was made with {name}={default}; leave it out or fit again"

@@ -20,12 +20,8 @@ from knnprompt_jax.store import manifest
 FORMAT = 5
 PACKED = ".jsonl.gz"
 _LISTED = 8
-_MACHINE_FIELDS = {
-    "environment",
-    "seconds",
-    "prompts_per_second",
-    "datastore",
-}  # Fields that a packed record leaves out.
+# Fields that a packed record leaves out.
+_MACHINE_FIELDS = {"environment", "seconds", "prompts_per_second", "datastore"}
 
 
 @dataclasses.dataclass(frozen=True)
