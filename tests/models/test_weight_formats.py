@@ -4,14 +4,13 @@ import copy
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="weights in the published formats are made with PyTorch")
-from flax import serialization  # noqa: E402
-
 from knnprompt_jax import errors  # noqa: E402
-from knnprompt_jax.models.weights import checkpoints, msgpack_index, tensor_files  # noqa: E402
+from knnprompt_jax.models.weights import checkpoints, tensor_files  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 SHAPES = ["gpt2", "gpt2-untied", "opt", "opt-350m", "opt-untied"]
@@ -44,36 +43,20 @@ def test_flax_files_of_newer_families_are_refused(pair, tmp_path):
         torch_models.load(tmp_path)
 
 
+@pytest.mark.parametrize("layout", ["safetensors", "torch", "flax"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("layout", ["safetensors", "torch"])
 def test_other_precisions(tmp_path, layout, dtype):
     model = torch_models.make("gpt2").to(dtype)
     if layout == "safetensors":
         torch_models.write_safetensors(model, tmp_path, sharded=False)
-    else:
+    elif layout == "torch":
         torch.save(torch_models.state(model), tmp_path / "pytorch_model.bin")
-        model.config.save_pretrained(tmp_path)
+    else:
+        dtype = ml_dtypes.bfloat16 if dtype == torch.bfloat16 else np.float64
+        torch_models.write_flax(model.float(), tmp_path, sharded=False, dtype=dtype)
+    model.config.save_pretrained(tmp_path)
     ours = torch_models.load(tmp_path)
     np.testing.assert_array_equal(ours.tokens[...], model.transformer.wte.weight.detach().float().numpy())
-
-
-def test_flax_arrays_in_bfloat16_and_in_parts(pair, tmp_path, monkeypatch):
-    """Flax splits large arrays; here they are large from 1,000 bytes on."""
-    model, _ = pair("gpt2")
-    arrays = dict(torch_models._flax(key, value.numpy()) for key, value in torch_models.state(model).items())
-    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 1000)
-    torch_models._save_flax({key: jnp.asarray(a, jnp.bfloat16) for key, a in arrays.items()}, tmp_path / "f.msgpack")
-    restored = serialization.msgpack_restore((tmp_path / "f.msgpack").read_bytes())
-    tensors = list(tensor_files.read([tmp_path / "f.msgpack"]))
-    assert any(len(span.offsets) > 1 for span in msgpack_index.spans((tmp_path / "f.msgpack").read_bytes()).values())
-    assert len(tensors) == len(arrays)
-    for tensor in tensors:
-        *path, name = tensor.key.split(".")
-        node = restored
-        for part in path:
-            node = node[part]
-        np.testing.assert_array_equal(tensor.view(), node[name])
-        assert (tensor.shape, tensor.dtype) == (node[name].shape, jnp.bfloat16)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -88,9 +89,11 @@ def write_legacy_torch(model: transformers.PreTrainedModel, folder: pathlib.Path
     model.config.save_pretrained(folder)
 
 
-def write_flax(model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool) -> None:
-    """Write float16 as FlaxGPT2LMHeadModel and FlaxOPTForCausalLM did."""
-    arrays = dict(_flax(key, value.half().numpy()) for key, value in state(model).items())
+def write_flax(
+    model: transformers.PreTrainedModel, folder: pathlib.Path, sharded: bool, dtype: Any = np.float16
+) -> None:
+    """Write `dtype` as FlaxGPT2LMHeadModel and FlaxOPTForCausalLM did."""
+    arrays = dict(_flax(key, value.numpy().astype(dtype)) for key, value in state(model).items())
     _write(arrays, folder, sharded, "flax_model", ".msgpack", _save_flax)
     model.config.save_pretrained(folder)
 

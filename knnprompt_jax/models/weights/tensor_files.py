@@ -12,7 +12,6 @@ import functools
 import hashlib
 import json
 import math
-import mmap
 import os
 import pathlib
 import pickle
@@ -126,21 +125,17 @@ def _read_safetensors(file: pathlib.Path) -> Iterator[Tensor]:
             choices = ", ".join(_SAFETENSORS_DTYPES)
             raise errors.UserError(f"{file}: tensor {key} has type {kind}; supported: {choices}")
         dtype = np.dtype(_SAFETENSORS_DTYPES[kind])
-        yield Tensor(file, key, shape, dtype, functools.partial(np.memmap, file, dtype, "r", offset, shape))
+        yield _mapped(file, key, shape, dtype, offset)
         offset += dtype.itemsize * math.prod(shape)
 
 
 def _read_msgpack(file: pathlib.Path) -> Iterator[Tensor]:
-    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        spans = msgpack_index.spans(data)
-    for key, span in spans.items():
-        yield Tensor(file, key, span.shape, span.dtype, functools.partial(_map_span, file, span))
+    for array in msgpack_index.Index(np.memmap(file, np.uint8, "r")).arrays():
+        yield _mapped(file, *array)
 
 
-def _map_span(file: pathlib.Path, span: msgpack_index.Span) -> np.ndarray:
-    places = zip(span.offsets, span.counts, strict=True)
-    runs = [np.memmap(file, span.dtype, "r", offset, (count,)) for offset, count in places]
-    return (runs[0] if len(runs) == 1 else np.concatenate(runs)).reshape(span.shape)
+def _mapped(file: pathlib.Path, key: str, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> Tensor:
+    return Tensor(file, key, shape, dtype, functools.partial(np.memmap, file, dtype, "r", offset, shape))
 
 
 def _read_torch(file: pathlib.Path) -> Iterator[Tensor]:
