@@ -1,15 +1,15 @@
 """The pass: packed and whole prompts give one result; one compilation; padding has no say."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tokenizers as hf_tokenizers
-import transformers
 
 from knnprompt_jax import errors, lm, states
 from knnprompt_jax.lm import programs
-from knnprompt_jax.models import attention, tokenizers
+from knnprompt_jax.models import attention
 from knnprompt_jax.prompts import layout, packing
 
 TOLERANCE = 1e-4
@@ -48,7 +48,7 @@ def batched(model, sequences):
     return hidden_BTE[np.arange(len(sequences)), [len(sequence) - 1 for sequence in sequences]]
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # It compiles faster and runs once.
 def _whole(model, tokens_BT):
     return model(tokens_BT)
 
@@ -58,9 +58,9 @@ def _whole(model, tokens_BT):
     [
         ("gpt2", {}),
         ("opt-350m", {}),
-        # No prefix, a single token, one that fills its padding, and that of a single prompt.
-        *(("opt-350m", {"prefix_length": length, "lengths": (1, 7, 31), "num_truncated": 0}) for length in (0, 1, 64)),
-        ("opt-350m", {"lengths": (5,), "num_truncated": 0}),
+        # A prefix that fills its padding; a prefix of a single token and a single prompt.
+        ("opt-350m", {"prefix_length": 64, "lengths": (1, 7, 31), "num_truncated": 0}),
+        ("opt-350m", {"prefix_length": 1, "lengths": (5,), "num_truncated": 0}),
     ],
 )
 def test_packed_and_whole_prompts_agree(small_decoder, shape, prompts):
@@ -71,11 +71,10 @@ def test_packed_and_whole_prompts_agree(small_decoder, shape, prompts):
     np.testing.assert_allclose(packed.log_z_N, log_z_N, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("prefix_length", [0, 13])
-def test_heads_taken_one_at_a_time(small_decoder, monkeypatch, prefix_length):
-    """Attention takes as many heads together as its logits may be, which must not show."""
+def test_heads_taken_one_at_a_time(small_decoder, monkeypatch):
+    """Attention takes as many heads together as its logits may be, which must not show, with a prefix and without."""
     model = small_decoder("gpt2")
-    prompts, sequences = make_prompts(prefix_length, lengths=(287, 5, 11), num_truncated=0)
+    prompts, sequences = make_prompts(13, lengths=(287, 5, 11), num_truncated=2)
     monkeypatch.setattr(attention, "LOGITS_ON_CPU", 1)
     assert attention.heads_together(model.config.num_heads, 2, "cpu") == 1 < model.config.num_heads
     packed = states.read(language_model(model), prompts)
@@ -189,27 +188,3 @@ def test_tokens_outside_the_vocabulary_are_refused(small_decoder):
 def test_unknown_dtype_is_refused_before_the_model_is_looked_for():
     with pytest.raises(errors.UserError, match="dtype='float16': choose from float32, bfloat16"):
         lm.LanguageModel.from_pretrained("no/such/model", dtype="float16")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "message"),
-    [
-        ("$A x", "ends every text with 'x', so the model cannot predict what comes next"),
-        ("b $A </s>", "ends every text with '</s>'"),
-        ("b b $A", "begins every text with 'b' twice"),
-        ("b $A", ""),
-    ],
-)
-def test_tokens_around_every_text(tmp_path, pattern, message):
-    words = {"a": 0, "b": 1, "x": 2, "</s>": 3, "?": 4}
-    tokenizer = hf_tokenizers.Tokenizer(hf_tokenizers.models.WordLevel(words, unk_token="?"))
-    special = [(word, number) for word, number in words.items() if word in pattern.split()]
-    tokenizer.post_processor = hf_tokenizers.processors.TemplateProcessing(pattern, special_tokens=special)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="?")
-    fast.save_pretrained(tmp_path)
-    if not message:
-        assert tokenizers.load(tmp_path)("a")["input_ids"] == [1, 0]
-        return
-    with pytest.raises(errors.UserError, match=message):
-        tokenizers.load(tmp_path)
-    assert tokenizers.load(tmp_path, of_prompts=False)("a")["input_ids"]

@@ -20,17 +20,12 @@ from knnprompt_jax.tasks import catalogue  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 
 SHOTS, EVALUATION_ROWS, SEEDS = 6, 40, (1, 2)
-CONTEXT = {"demo": 272, "mr": 256, "trec": 256}  # Some prompts are longer, and some are not.
-DEMO_SHOTS = {"demo": 1, "trec": 2, "mr": 3}
-TEMPLATES = {
-    "demo": "Text: {sentence}\nKind:",
-    "trec": "Question: {sentence}\nType:",
-    "mr": "Review: {sentence}\nSentiment:",
-}
+CONTEXT = {"demo": 272, "trec": 256}  # Some prompts are longer, and some are not.
+DEMO_SHOTS = {"demo": 1, "trec": 2}
+TEMPLATES = {"demo": "Text: {sentence}\nKind:", "trec": "Question: {sentence}\nType:"}
 WORDS = {
     "demo": ["question", "review", "story", "speech", "record", "talk"],
     "trec": ["description", "entity", "expression", "human", "location", "number"],
-    "mr": ["negative", "positive"],
 }
 MARGIN = 3e-4  # Nats between the k-th neighbour and the next: enough for float32 to decide a row alike.
 
@@ -91,7 +86,7 @@ class PublishedProcedure:
 
 @pytest.fixture(params=sorted(TEMPLATES))
 def task(request):
-    """The demo's rows and tokenizer come with the project; the others' are beside it."""
+    """The demo's rows and tokenizer come with the project; TREC's rows and GPT-2's tokenizer are beside it."""
     return request.param
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import tokenizers as tokenizers_lib
 import transformers
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
 
 from knnprompt_jax import errors, lm, shipped
 from knnprompt_jax.models import tokenizers
@@ -103,3 +103,27 @@ def test_without_a_description_transformers_decides(folder, content):
         assert tokenizers.load(folder)("a film")["input_ids"] == expected
     except errors.UserError as error:
         assert "no usable tokenizer" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("$A x", "ends every text with 'x', so the model cannot predict what comes next"),
+        ("b $A </s>", "ends every text with '</s>'"),
+        ("b b $A", "begins every text with 'b' twice"),
+        ("b $A", ""),
+    ],
+)
+def test_tokens_around_every_text(tmp_path, pattern, message):
+    words = {"a": 0, "b": 1, "x": 2, "</s>": 3, "?": 4}
+    tokenizer = tokenizers_lib.Tokenizer(models.WordLevel(words, unk_token="?"))
+    special = [(word, number) for word, number in words.items() if word in pattern.split()]
+    tokenizer.post_processor = processors.TemplateProcessing(pattern, special_tokens=special)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="?")
+    fast.save_pretrained(tmp_path)
+    if not message:
+        assert tokenizers.load(tmp_path)("a")["input_ids"] == [1, 0]
+        return
+    with pytest.raises(errors.UserError, match=message):
+        tokenizers.load(tmp_path)
+    assert tokenizers.load(tmp_path, of_prompts=False)("a")["input_ids"]
