@@ -169,8 +169,8 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
             for head in range(tiling.heads):
                 carry = None if first else (top_ref[head, :, :1], total_ref[head, :, :1], sum_ref[...])
                 is_own_1F = lane_1F // size == head
-                q_of_head_TF = q_TF if tiling.heads == 1 else jnp.where(is_own_1F, q_TF, 0)
-                top_T1, total_T1, new_TF = _absorb(carry, q_of_head_TF, k_PF, v_PF, masked, cap, rows)
+                head_q_TF = q_TF if tiling.heads == 1 else jnp.where(is_own_1F, q_TF, 0)
+                top_T1, total_T1, new_TF = _absorb(carry, head_q_TF, k_PF, v_PF, masked, cap, rows)
                 top_ref[head], total_ref[head] = (jnp.broadcast_to(x_T1, (tile, _LANES)) for x_T1 in (top_T1, total_T1))
                 sum_TF = new_TF if sum_TF is None or tiling.heads == 1 else jnp.where(is_own_1F, new_TF, sum_TF)
             sum_ref[...] = sum_TF

@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -37,17 +38,17 @@ def attend(sizes, dtype, platform, monkeypatch, rule, magnitude=1.0):
     mask_BSS[:, -1] = False
     positions_BS = rng.integers(prefix - 13, prefix + 60, (batch, width))
 
-    def read(q_BSHK, k_BSGK, v_BSGK, *far):
-        known = attention.Prefix(*far, jnp.int32(prefix - 13))
-        return attention.shared_prefix_attention(
-            q_BSHK, k_BSGK, v_BSGK, mask_BSS, positions_BS, known, rule, True, True
-        )
+    def read(arrays, *_):
+        known = attention.Prefix(*arrays[3:], jnp.int32(prefix - 13))
+        masks = mask_BSS, positions_BS
+        return attention.shared_prefix_attention(*arrays[:3], *masks, known, rule, True, True)
 
-    want = read(*(array.astype(jnp.float32) for array in arrays))
+    # Compiling takes most of the time. The platform is an argument so that JAX traces `read` for each.
+    compiled = jax.jit(read, static_argnums=1, compiler_options={"xla_backend_optimization_level": 0})
+    want = compiled([array.astype(jnp.float32) for array in arrays], "cpu")
     monkeypatch.setattr(parallel, "platform", lambda: platform)
-    kernel = functools.partial(prefix_kernel.attend, interpret=True)
-    monkeypatch.setattr(prefix_kernel, "attend", kernel)
-    got = read(*arrays)
+    monkeypatch.setattr(prefix_kernel, "attend", functools.partial(prefix_kernel.attend, interpret=True))
+    got = compiled(arrays, platform)
     assert got.dtype == dtype and np.isfinite(got).all()
     return np.asarray(got, np.float32)[:, :-1], np.asarray(want)[:, :-1]
 
