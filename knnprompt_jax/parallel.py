@@ -40,16 +40,10 @@ def start(auto: bool, address: str, num_processes: int, process_id: int) -> None
         address: host:port of process 0.
 
     Raises:
-        UserError: the options contradict each other, or the other processes cannot be reached.
+        UserError: the other processes cannot be reached.
     """
     if not (auto or address or num_processes or process_id):
         return
-    if not auto and (":" not in address or not 0 <= process_id < num_processes):
-        raise errors.UserError(
-            f"--distributed.address={address} --distributed.num_processes={num_processes} "
-            f"--distributed.process_id={process_id}: give the address of process 0 as host:port, and a process_id "
-            "from 0 to num_processes - 1"
-        )
     options: dict[str, Any] = {
         "heartbeat_timeout_seconds": HEARTBEAT_TIMEOUT,
         "shutdown_timeout_seconds": SHUTDOWN_TIMEOUT,

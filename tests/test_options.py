@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors, options
+from knnprompt_jax.settings import models
 
 
 class Inner(options.Options):
@@ -107,3 +108,16 @@ def test_a_config_replaces_defaults():
     assert options.from_config(Settings, {"k": 5, "store": {"memory_mb": 64}}) == expected
     assert options.from_config(Settings, options.flattened(expected.to_dict())) == expected
     assert options.from_config(Settings, {}) == Settings(rate="0.5", seeds="1,2", remat="false")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"num_processes": 2},
+        {"address": "host", "num_processes": 1},
+        {"address": "host:1", "num_processes": 2, "process_id": 2},
+    ],
+)
+def test_the_processes_of_a_run_need_an_address_and_an_index_each(values):
+    with pytest.raises(errors.UserError, match="give the address of process 0 as host:port"):
+        models.DistributedOptions(**values)

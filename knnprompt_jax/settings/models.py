@@ -1,6 +1,6 @@
 """The options of a language model: its name and revision, its dtype, and its devices."""
 
-from knnprompt_jax import options, shipped
+from knnprompt_jax import errors, options, shipped
 
 DTYPES = ("float32", "bfloat16", "int8")
 FLOATS = DTYPES[:2]
@@ -23,6 +23,16 @@ class DistributedOptions(options.Options):
     address: str = options.option("", "host:port of process 0, where there is no such environment.")
     num_processes: int = options.option(0, "The number of processes, with an address.", least=0)
     process_id: int = options.option(0, "The index of this process, from 0, with an address.", least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_given = self.address or self.num_processes or self.process_id
+        if is_given and not self.auto and (":" not in self.address or self.process_id >= self.num_processes):
+            raise errors.UserError(
+                f"--distributed.address={self.address} --distributed.num_processes={self.num_processes} "
+                f"--distributed.process_id={self.process_id}: give the address of process 0 as host:port, and a "
+                "process_id from 0 to num_processes - 1"
+            )
 
 
 class ModelOptions(options.Options):
