@@ -21,10 +21,20 @@ from knnprompt_jax import console
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+class Printed(io.TextIOWrapper):
+    """Standard output in memory, to which programs write text and bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
+
+    def getvalue(self) -> str:
+        return self.buffer.getvalue().decode()
+
+
 @contextlib.contextmanager
-def started(arguments: Sequence[str], run: Callable) -> Iterator[io.StringIO]:
+def started(arguments: Sequence[str], run: Callable) -> Iterator[Printed]:
     """Replace `absl.app.run` and sys.argv; yield what is printed. Flags that are defined meanwhile are removed at the end."""
-    known, printed = set(flags.FLAGS), io.StringIO()
+    known, printed = set(flags.FLAGS), Printed()
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(printed),
