@@ -56,9 +56,8 @@ def test_all_mismatches_in_one_message(folder):
     assert "transformer.ln_f.bias is int32[35] and should be [35]" in message
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_non_finite_values_are_refused(folder, value):
-    _rewrite(folder, lambda tensors: tensors["transformer.h.1.mlp.c_fc.weight"].__setitem__((3, 5), value))
+def test_non_finite_values_are_refused(folder):
+    _rewrite(folder, lambda tensors: tensors["transformer.h.1.mlp.c_fc.weight"].__setitem__((3, 5), float("nan")))
     message = _fails(folder)
     assert "transformer.h.1.mlp.c_fc.weight holds NaN or infinity" in message and "model.safetensors" in message
 

@@ -1,18 +1,26 @@
-"""Sentence encoders give PyTorch's embeddings, also with real weights, and refuse other folders."""
+"""BERT gives the numbers of PyTorch's, and sentence encoders those of the published poolings; other folders are refused."""
 
 import json
 import pathlib
+import re
 import shutil
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tokenizers
+from flax import nnx
 
 from knnprompt_jax import errors
-from knnprompt_jax.models import encoders
+from knnprompt_jax.models import encoders, registry
+from knnprompt_jax.models.families import bert
+from knnprompt_jax.models.weights import checkpoints
 
 torch = pytest.importorskip("torch", reason="parity is with PyTorch")
 import transformers  # noqa: E402
+
+from tests.models import torch_models  # noqa: E402
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "man", "plays", "the", "violin", "sun", "##s", "is", "warm"]
 TEXTS = ["a man plays the violin", "the sun", "", "suns is warm a a a a a a a a a a a a a a a man", "unknown words"]
@@ -20,11 +28,19 @@ MODULES = [
     {"type": "sentence_transformers.models.Transformer", "path": ""},
     {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
 ]
+NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
 POOLED = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode": "cls"}}
+SIZES = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
+HF = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=29, type_vocab_size=3, **SIZES)
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory) -> pathlib.Path:
+def model() -> transformers.BertModel:
+    return torch_models.build(HF, 5, transformers.AutoModel)
+
+
+@pytest.fixture(scope="module")
+def bare(model, tmp_path_factory) -> pathlib.Path:
     """Return a random BERT with its tokenizer and without a pooling."""
     folder = tmp_path_factory.mktemp("encoder")
     tokenizer = tokenizers.Tokenizer(
@@ -35,10 +51,7 @@ def bare(tmp_path_factory) -> pathlib.Path:
     tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     tokenizer.enable_padding(length=23)  # As in published files; it must be ignored.
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)
-    sizes = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
-    torch.manual_seed(3)
-    config = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=29, initializer_range=0.4, **sizes)
-    transformers.BertModel(config).save_pretrained(folder)
+    model.save_pretrained(folder)
     return folder
 
 
@@ -48,10 +61,45 @@ def folder(bare, tmp_path) -> pathlib.Path:
     return shutil.copytree(bare, tmp_path / "some-encoder")
 
 
+def load(folder: pathlib.Path) -> bert.Encoder:
+    config, folder = registry.describe(str(folder), families=registry.ENCODERS)
+    return checkpoints.load(folder, config, jnp.float32)
+
+
 def write(folder: pathlib.Path, files: dict) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(content))
+
+
+def test_hidden_states_and_pooler(model, bare):
+    rng, lengths_B = np.random.default_rng(0), np.array([23, 7, 1])
+    tokens_BT, types_BT = rng.integers(0, len(WORDS), (3, 23)), rng.integers(0, 3, (3, 23))
+    mask_BT = np.arange(23) < lengths_B[:, None]
+    with torch.no_grad():
+        want = model(*map(torch.as_tensor, (tokens_BT, mask_BT.astype(int), types_BT)))
+
+    def read(ours: bert.Encoder) -> tuple[jax.Array, jax.Array]:
+        hidden_BTD = ours(jnp.asarray(tokens_BT), jnp.asarray(lengths_B), jnp.asarray(types_BT))
+        return hidden_BTD, ours.pool(hidden_BTD)
+
+    hidden_BTD, pooled_BD = nnx.jit(read)(load(bare))
+    np.testing.assert_allclose(hidden_BTD[mask_BT], want.last_hidden_state.numpy()[mask_BT], atol=1e-4)
+    np.testing.assert_allclose(pooled_BD, want.pooler_output, atol=1e-4)
+
+
+def test_older_names_and_flax_files_load_alike(model, bare, tmp_path):
+    """Files have names with `bert.` and older endings, position numbers and a pretraining head."""
+    older, want = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}, nnx.state(load(bare))
+    state = {f"bert.{re.sub('LayerNorm.*', lambda m: older[m[0]], k)}": v for k, v in model.state_dict().items()}
+    state |= {"cls.predictions.bias": torch.ones(53), "embeddings.position_ids": torch.arange(29)[None]}
+    HF.save_pretrained(tmp_path)
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(load(tmp_path)), want)
+    (tmp_path / "pytorch_model.bin").unlink()
+    arrays = dict(torch_models._flax(key, value.numpy()) for key, value in model.state_dict().items())
+    torch_models._save_flax(arrays, tmp_path / "flax_model.msgpack")
+    jax.tree.map(np.testing.assert_array_equal, nnx.state(load(tmp_path)), want)
 
 
 def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: int) -> np.ndarray:
@@ -67,16 +115,13 @@ def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: i
     return np.stack(vectors)
 
 
-NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
-
-
 @pytest.mark.parametrize(
     ("described", "modules", "options", "pooling", "max_length"),
     [
         (
             {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
             MODULES,
-            {"max_seq_length": 7, "do_lower_case": False},
+            {"max_seq_length": 7},
             "mean",
             7,
         ),
@@ -114,6 +159,11 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path):
         ({"modules.json": {"a": 1}}, "modules.json: not a list of modules"),
         ({**POOLED, "1_Pooling/config.json": {"pooling_mode": "max"}}, r"pooling \['max'\] is not supported"),
         ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2' is not supported; choices: bert"),
+        ({"config.json": {"model_type": "bert", "is_decoder": True}}, "is_decoder=True is not supported"),
+        (
+            {"config.json": {"model_type": "bert", "position_embedding_type": "relative_key"}},
+            "position_embedding_type='relative_key' is not supported",
+        ),
         ({**POOLED, "sentence_bert_config.json": [1]}, "sentence_bert_config.json: holds no JSON object"),
     ],
 )
@@ -122,6 +172,11 @@ def test_other_folders_are_refused(folder, files, message):
     with pytest.raises(errors.UserError, match=message) as failure:
         encoders.SentenceEncoder(str(folder))
     assert "\n" not in str(failure.value)
+
+
+def test_an_encoder_is_no_language_model(bare):
+    with pytest.raises(errors.UserError, match="model_type='bert' is not supported; choices: gpt2, opt"):
+        registry.describe(str(bare))
 
 
 @pytest.mark.long

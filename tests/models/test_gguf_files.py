@@ -1,6 +1,11 @@
-"""The tensors and config of GGUF files equal those of the `transformers` models that they were made from."""
+"""GGUF files give the tensors and config of the `transformers` models that they were made from.
+
+Damaged and unsupported files are refused in one line, quickly and without large allocations.
+"""
 
 import functools
+import struct
+import tracemalloc
 
 import gguf
 import numpy as np
@@ -9,9 +14,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="the models to be read are made with PyTorch")
 import transformers  # noqa: E402
 
+from knnprompt_jax import errors  # noqa: E402
 from knnprompt_jax.models.gguf import config as gguf_config  # noqa: E402
 from knnprompt_jax.models.gguf import header as gguf_header  # noqa: E402
 from knnprompt_jax.models.gguf import tensors as gguf_tensors  # noqa: E402
+from knnprompt_jax.models.gguf import tokenizer as gguf_tokenizer  # noqa: E402
 from tests.models import gguf_writer  # noqa: E402
 
 make = functools.cache(gguf_writer.make)
@@ -113,3 +120,177 @@ def test_dequantised_tensors_are_cached_by_content(tmp_path, monkeypatch):
     gguf_tensors.release()
     read(file, "llama")["model.layers.0.mlp.up_proj.weight"].view()
     assert not list(weights.iterdir()), "it would exceed the bound alone"
+
+
+TOKENIZER = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b", "ab"], "token_type": [1] * 3, "merges": ["a b"]}
+TOKENIZER = {f"tokenizer.ggml.{key}": value for key, value in TOKENIZER.items()}
+DAMAGED = "no readable GGUF file, perhaps truncated: "
+
+
+def use(file):
+    """Read everything in a file."""
+    gguf_config.config_json(file)
+    gguf_tokenizer.load(file)
+    for tensor in gguf_tensors.read_tensors(file, []):
+        tensor.view()
+    return True
+
+
+def fails(file, function=use):
+    with pytest.raises(errors.UserError) as failure:
+        function(file)
+    message = str(failure.value)
+    assert "\n" not in message and message.startswith(str(file))
+    return message.removeprefix(f"{file}: ")
+
+
+@functools.cache
+def tensors_of(shape):
+    return gguf_writer.tensors(shape, make(shape))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes a model with changed metadata and tensors; None removes one."""
+
+    def write(shape="llama", changes=None, tensors=None, arch=None):
+        own_arch = gguf_writer.arch_of(shape)
+        own = {key if "split" in key else f"{own_arch}.{key}": value for key, value in (changes or {}).items()}
+        chosen = {name: array for name, array in (tensors_of(shape) | (tensors or {})).items() if array is not None}
+        values = gguf_writer.metadata(shape) | TOKENIZER | own
+        gguf_writer.write_file(tmp_path / "model.gguf", arch or own_arch, values, chosen)
+        gguf_header._read.cache_clear()  # Two files may be written within one tick of the clock.
+        return tmp_path / "model.gguf"
+
+    return write
+
+
+def rewrite(file, content):
+    gguf_header._read.cache_clear()
+    file.write_bytes(content)
+
+
+def test_no_file_and_no_gguf(tmp_path, write):
+    file = tmp_path / "other.gguf"
+    assert "No such file" in fails(file)
+    assert "Is a directory" in fails(tmp_path)
+    whole = write().read_bytes()
+    for content in (b"", b"PK\x03\x04" + bytes(100)):
+        rewrite(file, content)
+        assert fails(file).startswith(DAMAGED)
+    for version, reason in ((1, "version 1"), (77, "version 77"), (3 << 24, "big-endian")):
+        rewrite(file, b"GGUF" + struct.pack("<I", version) + whole[8:])
+        assert fails(file).startswith(DAMAGED) and reason in fails(file)
+    rewrite(file, b"GGUF" + struct.pack("<I", 2) + whole[8:])
+    assert use(file)
+
+
+def test_truncated_anywhere(write):
+    file = write()
+    whole, tensors = file.read_bytes(), gguf_header.read(file).tensors.values()
+    start = min(tensor.data_offset for tensor in tensors)
+    end = max(tensor.data_offset + tensor.n_bytes for tensor in tensors)
+    for size in sorted({*range(120), *range(120, start, 97), start, *range(start, end, 9973), end - 1}):
+        rewrite(file, whole[:size])
+        assert fails(file).startswith(DAMAGED)
+    rewrite(file, whole[:end])
+    assert use(file)
+
+
+def test_flipped_bits_in_the_header(write):
+    """Each is harmless or refused: no other exception, no endless loop."""
+    file = write()
+    whole, refused = file.read_bytes(), 0
+    start = min(tensor.data_offset for tensor in gguf_header.read(file).tensors.values())
+    for place in range(0, start, 19):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place // 19 % 8)
+        rewrite(file, damaged)
+        try:
+            use(file)
+        except errors.UserError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 20
+
+
+@pytest.mark.parametrize("count", [2**64 - 32, 2**40])
+def test_huge_counts_cost_nothing(write, count):
+    file = write()
+    whole = file.read_bytes()
+    names = b"general.architecture", b"output_norm.weight", b"tokenizer.ggml.token_type", b"tokenizer.ggml.tokens"
+    text, norm, types, tokens = (whole.index(name) + len(name) for name in names)
+    places = {"tensors": 8, "metadata": 16, "a key's length": 24, "a text's length": text + 4, "numbers": types + 8}
+    places |= {"texts": tokens + 8, "a name's length": norm - 26, "a tensor's size": norm + 4, "its place": norm + 16}
+    for what, place in places.items():
+        rewrite(file, whole[:place] + struct.pack("<Q", count) + whole[place + 8 :])
+        tracemalloc.start()
+        assert fails(file).startswith(DAMAGED), what
+        assert tracemalloc.get_traced_memory()[1] < 2**20, what
+        tracemalloc.stop()
+
+
+LINEAR = {"rope.scaling.type": "linear", "rope.scaling.factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("shape", "changes", "message"),
+    [
+        ("llama", {"context_length": None}, "llama.context_length is missing"),
+        ("llama", {"block_count": 2**31 - 1}, "llama.block_count=2147483647 is no size of a model"),
+        ("llama", {"block_count": 2}, "llama.block_count: 2 layers, but the tensors belong to 3"),
+        ("llama", {"embedding_length": 64}, "llama.embedding_length: 64, and token_embd has [96]"),
+        ("llama", {"attention.head_count": [6, 6]}, "head_count=[6, 6] is not a positive whole number"),
+        ("llama", {"rope.dimension_count": 8}, "rope.dimension_count=8 is not supported; only "),
+        ("llama", {"rope.scaling.type": "yarn"}, "'yarn' is not supported; choices: linear, none"),
+        ("llama-3.1", LINEAR, "rope.scaling.type: linear, though the file has rope_freqs too"),
+        ("llama", {"expert_count": 8, "x": ["y"]}, "llama.expert_count=8, llama.x=['y']: not supported"),
+        ("llama", {"split.count": 3}, "one of 3 parts; join them with `llama-gguf-split --merge` first"),
+        ("gemma3", {"attention.sliding_window_pattern": 4}, "pattern: only one full layer in 6 is supported"),
+        ("phi3", {"attention.sliding_window": None}, "missing: convert the model again with a newer llama.cpp"),
+        ("phi3", {"rope.dimension_count": 32}, "rope.dimension_count: 32 values of a head of 16"),
+        ("olmo2", {"attention.sliding_window": 7}, "an OLMo 3; of this architecture only OLMo 2 is supported"),
+        ("qwen2", {"rope.scaling.yarn_ext_factor": 0.5}, "qwen2.rope.scaling.yarn_ext_factor=0.5: not supported"),
+    ],
+)
+def test_unsupported_metadata(write, shape, changes, message):
+    assert message in fails(write(shape, changes), gguf_config.config_json)
+
+
+def test_unsupported_models_and_tensors(write):
+    choices = "gemma2, gemma3, gpt2, gptneox, llama, olmo2, phi3, qwen2, qwen3, smollm3"
+    assert fails(write(arch="mamba")) == f"general.architecture='mamba' is not supported; choices: {choices}"
+    assert fails(write(tensors={"token_embd.weight": None})) == "no tensor token_embd.weight"
+    heads = write(changes={"attention.head_count": 5})
+    message = fails(heads, lambda file: list(gguf_tensors.read_tensors(file, [])))
+    assert "5 heads do not divide blk.0.attn_q.weight of shape [96, 96]" in message
+    factors = {"rope_freqs.weight": np.array([1, -2], np.float32)}
+    assert fails(write(tensors=factors)) == "rope_freqs.weight holds numbers that are not positive"
+    without = write("phi3", tensors={"rope_factors_short.weight": None})
+    assert "rope_factors_short and rope_factors_long are both needed" in fails(without)
+    few = {name: None for name in tensors_of("gemma3") if name.startswith("blk.") and int(name.split(".")[1]) >= 32}
+    assert "only known for models with 18, 26, 34, 48, 62 layers" in fails(write("gemma3", {"block_count": 32}, few))
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (4, "(4) is not a valid GGMLQuantizationType"),
+        (24, "tensor output_norm.weight: Dequantization for I8 is not yet implemented"),
+        (12, "row size (96) is not a multiple of Q4_K block size (256)"),
+    ],
+)
+def test_quantisation(write, number, message):
+    file, name = write(), b"output_norm.weight"
+    whole = bytearray(file.read_bytes())
+    # After the number of dimensions, one size.
+    struct.pack_into("<I", whole, whole.index(name) + len(name) + 4 + 8, number)
+    rewrite(file, whole)
+    assert message in fails(file)
+
+
+def test_a_changed_file_is_read_again(write, tmp_path):
+    assert gguf_config.config_json(write())["rope_theta"] == 5e5
+    values = gguf_writer.metadata("llama") | {"llama.rope.freq_base": 25.0, "general.more": "x"}
+    gguf_writer.write_file(tmp_path / "model.gguf", "llama", values, tensors_of("llama"))
+    assert gguf_config.config_json(tmp_path / "model.gguf")["rope_theta"] == 25.0
