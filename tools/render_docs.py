@@ -90,8 +90,9 @@ class Difference(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        mean, low, high = (round(value, 1) + 0.0 for value in self)  # No negative zero.
-        return f"{mean:+.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
+        digits = 1 if min(abs(self.low), abs(self.high)) >= 0.05 else 2  # An end near zero shows its sign.
+        mean, low, high = (round(value, digits) + 0.0 for value in self)  # No negative zero.
+        return f"{mean:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]".replace("-", "−")
 
     @property
     def sign(self) -> int:

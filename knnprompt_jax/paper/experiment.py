@@ -22,8 +22,8 @@ from knnprompt_jax.settings import grids
 from knnprompt_jax.store import distances
 
 OTHER_ROWS = (
-    "At equal seeds, methods without anchors see other rows than kNN Prompting: it draws |D| first, then its anchors from the "
-    "other rows, as the released code does; in the paper's words, all use T = D ∪ A."
+    "At equal seeds, methods without anchors see other rows than kNN Prompting: it draws its demonstrations first, then its "
+    "anchors from the other rows, as the released code does; in the paper's words, all use T = D ∪ A."
 )
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 _AXES = {  # The axis that an option lists values of.

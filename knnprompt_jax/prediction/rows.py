@@ -59,7 +59,8 @@ def of_text(task: Task, text: str) -> dict[str, str]:
     try:
         row = {**dict.fromkeys(task.fields, ""), **json.loads(text)}
     except (ValueError, TypeError, RecursionError):
-        raise errors.UserError(f"--text: give a JSON object with the fields {listed(task.fields)}") from None
+        example = json.dumps(dict.fromkeys(task.fields, "…"), ensure_ascii=False)
+        raise errors.UserError(f"--text: give the fields {listed(task.fields)} as JSON: --text='{example}'") from None
     return sources.fields_of(task, "--text", row)
 
 

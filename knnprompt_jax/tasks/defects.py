@@ -54,8 +54,8 @@ def alike(labels: Iterable[str]) -> Iterator[str]:
         same[_plain_label(label)].append(label)
     for names in same.values():
         if len(names) > 1:
-            counted = ", ".join(f"{name!r} ({counts[name]} rows)" for name in names)
-            yield f"labels that differ only in case, spaces, number format or Unicode form are different classes: {counted}"
+            counted = ", ".join(f"{name!r} ({counts[name]})" for name in names)
+            yield f"labels that differ only in case, spaces, number format or Unicode form are different classes (rows): {counted}"
 
 
 def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Example, Example]]:

@@ -100,8 +100,8 @@ def _examples(
                 raise row
             fields = fields_of(task, place, row)
             if label_column not in row:
-                advice = "name the column of the labels (--label_column=), or another split if this one has no labels"
-                raise errors.UserError(f"{place}: has no label column {label_column!r}, only {listed(row)}: {advice}")
+                advice = "name the column of the labels (--label_column=), or choose rows that have labels"
+                raise errors.UserError(f"{place}: no label column {label_column!r}, only {listed(row)}: {advice}")
             value = row[label_column]
             label = label_string(place, value) if new_labels else label_of(task, place, value)
             other = {name: value for name, value in row.items() if name not in task.fields and name != label_column}

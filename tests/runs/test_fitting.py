@@ -172,7 +172,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
         (
             {"label_column": "kind"},
-            "train.csv:2: has no label column 'kind', only ticket_id, message, day, team: name the column of the labels (--label_column=)",
+            "train.csv:2: no label column 'kind', only ticket_id, message, day, team: name the column of the labels (--label_column=)",
         ),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
         ({"task": "mr", "text_columns": ("day",)}, "--text_columns: has no effect with --task=mr"),

@@ -57,7 +57,7 @@ def test_unknown_splits_columns_and_labels_list_the_choices(dataset_folder):
         (
             "dev",
             {},
-            "dev:0: has no label column 'label', only sentence: name the column of the labels .* another split",
+            "dev:0: no label column 'label', only sentence: name the column of the labels .* rows that have labels",
         ),
     ]:
         with pytest.raises(errors.UserError, match=message):

@@ -97,7 +97,7 @@ def test_labels_that_would_become_one_word_stay_as_they_are():
         (
             ([{"text": "a", "label": "x"}, {"text": "b"}],),
             {},
-            "row 1: has no label column 'label', only text: name the column",
+            "row 1: no label column 'label', only text: name the column",
         ),
         ((["a", "b"], [0.5, 1.5]), {}, "row 0: label 0.5 is a float, not a text or a whole number"),
         (([{"n": 1, "label": "x"}],), {}, "no column holds texts, only n, label"),

@@ -39,7 +39,7 @@ def test_published_layout(tmp_path):
         ('{"label": "0"}', "lacks the field 'sentence'; it has label"),
         ('{"sentence": 3, "label": "0"}', "field 'sentence' is a int, not a string"),
         ('{"sentence": " \\t", "label": "0"}', "field 'sentence' is empty"),
-        ('{"sentence": "a"}', "has no label column 'label', only sentence"),
+        ('{"sentence": "a"}', "no label column 'label', only sentence"),
         ('{"sentence": "a", "label": "2"}', "unknown label '2'; choose from 0, 1"),
         ('{"sentence": "a", "label": true}', "unknown label 'True'"),
         ('{"sentence": "a", "label": ["0"]}', "label .* is a list, not a text or a whole number"),
@@ -78,9 +78,7 @@ def test_labels_may_stand_in_another_column(tmp_path):
     task, _ = sources.load_table(str(path), label_column="team")
     assert (task.fields, task.template) == (("sentence", "label"), "Sentence: {sentence}\nLabel: {label}\nTeam:")
     assert sources.load_table(str(path), ("label",), label_column="team")[0].fields == ("label",)
-    with pytest.raises(
-        errors.UserError, match="rows.csv:2: has no label column 'kind', only team, .*: name the column"
-    ):
+    with pytest.raises(errors.UserError, match="rows.csv:2: no label column 'kind', only team, .*: name the column"):
         sources.load_table(str(path), label_column="kind")
     with pytest.raises(errors.UserError, match="--text_columns: 'team' is the column of the labels"):
         sources.load_table(str(path), ["sentence", "team"], label_column="team")

@@ -154,7 +154,7 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
     cells = {key: cell for key, cell in cells.items() if cell.ours or cell.paper}
     caption = (
         "Power law ε(m) = α m^β of kNN Prompting: least squares in logarithms; ± is the standard error of the fit. The paper "
-        "prints none of these numbers: its are those of the same fit through its accuracies."
+        "prints none of these numbers: the same curve was fitted to its accuracies."
     )
     return tables.build("power_law", caption, axes, _TITLES, cells)
 
@@ -171,7 +171,7 @@ EXPERIMENTS = (
     experiment.Experiment(
         "data_scaling",
         "Data scaling",
-        f"From a few train rows to all that the context leaves out: how error falls with m. With few shots: {experiment.OTHER_ROWS}",
+        f"How error falls with m. With few shots: {experiment.OTHER_ROWS}",
         _draw,
     ),
     experiment.Experiment("robustness", "Robustness", "How much the draw of train rows matters.", _draw_spreads),
