@@ -52,9 +52,9 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     rows_VE = jax.random.normal(jax.random.key(0), (config.vocab_size, config.state_width))
     head = head_lib.Head(rows_VE * (LOGIT_SCALE / config.state_width**0.5), config.logit_cap)
     for kind in store_lib.KINDS:
-        each = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), distance, config, NUM_CLASSES)
+        size = store_lib.anchor_bytes(stores.StoreOptions(kind=kind), distance, config, NUM_CLASSES)
         for anchors in settings.stored:
-            if anchors * each <= settings.max_store_gb * 1e9:
+            if anchors * size <= settings.max_store_gb * 1e9:
                 rows += _measure(settings, head, kind, anchors)
     if not rows:
         raise errors.UserError(
@@ -87,7 +87,7 @@ def _measure(
             "head": functools.partial(_project, rows_VE, states.hidden_NE, kind == "factored"),
         }
         work |= _peers(keys, vectors_QW, settings.k) if store.nbytes <= MAX_PEER_BYTES else {}
-        turns = {name: timing.stopwatch(each) for name, each in work.items()}
+        turns = {name: timing.stopwatch(search) for name, search in work.items()}
         turns["operations"], operations = timing.matrix_products(jnp.float32)
         turns["bytes"], nbytes = timing.memory_reads()
         seconds = timing.medians(turns, settings.repetitions, peers.SETTLE_SECONDS)

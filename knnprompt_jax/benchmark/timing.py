@@ -38,7 +38,7 @@ def medians(turns: Mapping[str, Turn], repetitions: int, pause: float = 0.0) -> 
     for name, turn in [*turns.items()] * repetitions:
         time.sleep(pause)
         seconds[name].append(turn())
-    return {name: statistics.median(each) for name, each in seconds.items()}
+    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
 def peak_bytes() -> tuple[int, str]:

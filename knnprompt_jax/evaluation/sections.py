@@ -32,8 +32,8 @@ def to_dict(measured: Measures) -> dict[str, Any]:
 def to_csv(measured: Measures) -> str:
     """Return a line per number: measure, class (empty for all), value."""
     rows = [(name, "", value) for name, value in measured.overall.items()]
-    for each in measured.per_class.to_dict("records"):
-        rows += [(name, tables.to_cell(each["label"]), value) for name, value in each.items() if name != "label"]
+    for record in measured.per_class.to_dict("records"):
+        rows += [(name, tables.to_cell(record["label"]), value) for name, value in record.items() if name != "label"]
     table = pd.DataFrame(rows, columns=["measure", "class", "value"], dtype=object)
     return table.to_csv(index=False, lineterminator="\n")
 
@@ -62,7 +62,7 @@ def describe(measured: Measures) -> str:
     """Return the measures of all rows and of each class as text."""
     summary, *listings = _summary(measured), _coverage(measured), measures.list_classes(measured, measured.labels)
     lines = [f"{name}: {value}. {meaning}" for name, value, meaning in summary.rows]
-    described = [f"{each.caption}\n\n{tables.render(each.headers, each.rows)}" for each in listings]
+    described = [f"{listing.caption}\n\n{tables.render(listing.headers, listing.rows)}" for listing in listings]
     return "\n\n".join([f"{summary.caption}\n\n" + "\n".join(lines), *described])
 
 
@@ -115,5 +115,5 @@ def _mistakes(measured: Measures, examples: Sequence[Example], task: Task, label
         )
     )
     count = int(wrong_Q.sum())
-    shown = f"{len(rows)} of {count:,} mistakes" if count > len(rows) else f"{count:,} mistakes"
-    return Listing(f"{shown}, most probable first.", ("Row", "Text", "Label", "Prediction", "Probability"), rows)
+    number = f"{len(rows)} of {count:,} mistakes" if count > len(rows) else f"{count:,} mistakes"
+    return Listing(f"{number}, most probable first.", ("Row", "Text", "Label", "Prediction", "Probability"), rows)

@@ -87,7 +87,9 @@ class Experiment:
     def section(self, records: Sequence[Any], folder: pathlib.Path) -> page.Section:
         """Return the section of these records; without records it shows the paper's numbers alone."""
         del folder
-        ours = results.frame([dataclasses.replace(each, model=published.canonical(each.model)) for each in records])
+        ours = results.frame(
+            [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
+        )
         paper = published.of(self.name)
         paper = paper.reindex(columns=list(dict.fromkeys([*paper, *ours])))
         drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper))
@@ -104,7 +106,7 @@ def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
     def draw(data: Data) -> Drawn:
         table = accuracies.build(data.name, data.ours, axes, caption, data.paper)
         paired = accuracies.paired(data.name, data.ours, accuracies.axes_of(axes, data.ours, data.paper))
-        return [each for each in (table, paired) if each and each.rows], []
+        return [made for made in (table, paired) if made and made.rows], []
 
     return draw
 
@@ -116,8 +118,8 @@ def drawn(
 
     def draw(data: Data) -> Drawn:
         found = tabulated(*axes, caption=table)(data)[0]
-        shown = [figure(data.name, caption, data.ours, data.paper, **options)] if len(data.ours) else []
-        return found, [each for each in shown if each.panels]
+        drawings = [figure(data.name, caption, data.ours, data.paper, **options)] if len(data.ours) else []
+        return found, [drawn for drawn in drawings if drawn.panels]
 
     return draw
 
@@ -132,7 +134,9 @@ def _facts(ours: pd.DataFrame, shipped: grids.GridSettings) -> dict[str, str]:
     if ours.empty:
         return {}
     options = [record.settings.get("options", {}) for record in ours.record]
-    kinds = {distances.DISTANCES[each["distance"]] for each in options if each.get("distance") in distances.DISTANCES}
+    kinds = {
+        distances.DISTANCES[values["distance"]] for values in options if values.get("distance") in distances.DISTANCES
+    }
     places = [record.environment for record in ours.record]
     differences = [*_missing(ours, shipped), *(text for record in ours.record for text in _of_record(record, shipped))]
     texts = {
@@ -143,7 +147,7 @@ def _facts(ours: pd.DataFrame, shipped: grids.GridSettings) -> dict[str, str]:
         "Demonstrations per class": names.span(ours.demo_shots),
         "Seeds": names.span(ours.seed),
         "Test rows": f"{names.span(ours.true.map(len))} per task",
-        "KL direction": ", ".join(sorted({each.title for each in kinds if each.direction})),
+        "KL direction": ", ".join(sorted({distance.title for distance in kinds if distance.direction})),
         "Read by the language model": f"{sum(record.lm_tokens for record in ours.record):,} tokens, each record counted "
         "as if it had run alone",
         "Run on": "; ".join(sorted({", ".join(f"{key} {value}" for key, value in each.items()) for each in places})),
@@ -166,8 +170,8 @@ def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
     for name, value in values.items():
         if value != expected[name]:
             first, second = (
-                ", ".join(map(str, each)) if isinstance(each, list | tuple) else str(each) or "none"
-                for each in (value, expected[name])
+                ", ".join(map(str, listed)) if isinstance(listed, list | tuple) else str(listed) or "none"
+                for listed in (value, expected[name])
             )
             yield f"{name} = {first} instead of {second}"
 

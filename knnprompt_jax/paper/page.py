@@ -56,9 +56,9 @@ def sections(folder: pathlib.Path) -> list[page.Section]:
     results: dict[str, Sequence[Any]]
     if folder.is_file():
         packed = records_lib.read_all(folder)
-        results = {name: [each for each in packed if each.experiment == name] for name in experiments.EXPERIMENTS}
+        results = {name: [record for record in packed if record.experiment == name] for name in experiments.EXPERIMENTS}
     elif folder.is_dir():
-        results = {name: each.read(folder / name) for name, each in experiments.EXPERIMENTS.items()}
+        results = {name: experiment.read(folder / name) for name, experiment in experiments.EXPERIMENTS.items()}
     else:
         raise errors.UserError(f"{folder}: no such folder of results")
     if not any(results.values()):

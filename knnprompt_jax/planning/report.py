@@ -31,7 +31,7 @@ def write(folder: str, kind: str, settings: options.Options, result: Mapping[str
     date = datetime.datetime.now(datetime.UTC)
     path = pathlib.Path(folder) / f"{kind}-{date:%Y-%m-%dT%H%M%SZ}-{os.getpid()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    installed = {package.name: package.version for package in importlib.metadata.distributions()}
     record = {
         "command": " ".join(sys.argv),
         "date": date.isoformat(timespec="seconds"),

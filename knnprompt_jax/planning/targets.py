@@ -77,7 +77,7 @@ def get(name: str, compile: bool = True) -> Target:
     device = DEVICES.get(kind)
     if not device or not (shape in device.topologies or (not device.topologies and shape.isdecimal() and int(shape))):
         names = [
-            f"{kind}:{shape}" for kind, each in DEVICES.items() for shape in each.topologies or ("8 (any number)",)
+            f"{kind}:{shape}" for kind, device in DEVICES.items() for shape in device.topologies or ("8 (any number)",)
         ]
         raise errors.UserError(f"topology={name!r}: choose from {', '.join(names)}")
     if compile and device.platform == "tpu" and not importlib.util.find_spec("libtpu"):

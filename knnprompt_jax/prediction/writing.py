@@ -100,7 +100,9 @@ class Format:
         self, example: Example, label: Any, probabilities_C: np.ndarray, ids_k: list[int], distances_k: np.ndarray
     ) -> dict[str, Any]:
         shares = {name: _short(share) for name, share in zip(self.classes, probabilities_C, strict=True)}
-        near = [{"id": number, "distance": _short(one)} for number, one in zip(ids_k, distances_k, strict=True)]
+        near = [
+            {"id": number, "distance": _short(distance)} for number, distance in zip(ids_k, distances_k, strict=True)
+        ]
         columns = [_finite(example.other.get(column)) for column in self.kept]
         record = {"row": example.row, **dict(zip(self.kept_as, columns, strict=True)), "label": label}
         # Where the classifier abstains, this is the likeliest class's.
@@ -110,7 +112,7 @@ class Format:
         return record
 
     def _cells(self, record: dict[str, Any]) -> list[Any]:
-        near = [" ".join(str(one[name]) for one in record["neighbours"]) for name in ("id", "distance")]
+        near = [" ".join(str(neighbour[name]) for neighbour in record["neighbours"]) for name in ("id", "distance")]
         texts = [_text(record[name]) for name in (*self.kept_as, "label")]
         every = record.get("probabilities", {}).values()
         return [record["row"], *map(tables.to_cell, texts), record["probability"], *near, *every]

@@ -82,12 +82,12 @@ def axes_of(axes: Sequence[str], ours: pd.DataFrame, paper: pd.DataFrame) -> lis
     """Return the axes, preceded by model and m if different models or numbers of shots would share a row."""
 
     def is_mixed(axis: str, frame: pd.DataFrame) -> bool:
-        others = [other for other in (*axes, "task") if other != axis]
-        return len(frame) > 0 and frame.groupby(others, dropna=False)[axis].nunique().max() > 1
+        columns = [column for column in (*axes, "task") if column != axis]
+        return len(frame) > 0 and frame.groupby(columns, dropna=False)[axis].nunique().max() > 1
 
     several_models = len(ours) > 0 and len(results.by_model(ours)) > 1
     columns = list(dict.fromkeys([*axes, "m", "task"]))
-    both = pd.concat([each.reindex(columns=columns) for each in (ours, paper) if len(each)] or [ours])
+    both = pd.concat([frame.reindex(columns=columns) for frame in (ours, paper) if len(frame)] or [ours])
     missing = {"model": several_models or is_mixed("model", paper), "m": is_mixed("m", both)}
     return [*(axis for axis, mixed in missing.items() if mixed and axis not in axes), *axes]
 
@@ -148,14 +148,14 @@ def findings(paired: Table, models: Sequence[str]) -> list[tuple[str, ...]]:
         return []
     last: dict[str, tuple[str, tuple[list[str], ...]]] = {}
     for row in paired.rows:
-        (*model, m, other), score = row.headers, row.cells[-1].ours
+        (*model, m, method), score = row.headers, row.cells[-1].ours
         if score:
             title = model[0] if model else names.model(models[0])
             if title not in last or last[title][0] != m:
                 last[title] = m, ([], [], [])
             kind = int(score.mean < 0) if SIGNIFICANT in row.cells[-1].marks else 2
-            last[title][1][kind].append(f"{other} {tables.signed(score.mean)}")
-    return [(f"{title}, m = {m}", *("; ".join(each) or "–" for each in kinds)) for title, (m, kinds) in last.items()]
+            last[title][1][kind].append(f"{method} {tables.signed(score.mean)}")
+    return [(f"{title}, m = {m}", *("; ".join(texts) or "–" for texts in kinds)) for title, (m, kinds) in last.items()]
 
 
 def p_value(differences: Sequence[float] | pd.Series, pairs: pd.DataFrame | None = None) -> float:

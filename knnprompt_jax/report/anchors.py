@@ -95,8 +95,8 @@ def pairs(anchors: ClassifiedAnchors) -> pd.DataFrame:
 
     The nearest come first, after pairs with equal texts: their distance is smaller than rounding shows.
     """
-    one_N, other_N = np.arange(len(anchors.texts)), anchors.near_Nk[:, 0]
-    columns = {"first": np.minimum(one_N, other_N), "second": np.maximum(one_N, other_N)}
+    anchor_N, nearest_N = np.arange(len(anchors.texts)), anchors.near_Nk[:, 0]
+    columns = {"first": np.minimum(anchor_N, nearest_N), "second": np.maximum(anchor_N, nearest_N)}
     found = pd.DataFrame(columns | {"distance": anchors.distances_Nk[:, 0]})
     found = found.groupby(["first", "second"], sort=False, as_index=False).min()
     found["equal"] = anchors.plain_texts[found["first"]] == anchors.plain_texts[found["second"]]

@@ -73,8 +73,8 @@ class Panel:
         if log:
             self.axes.set_xscale("log", base=2)
             self.axes.xaxis.set_major_formatter("{x:g}")
-        if len(shown := sorted(set(values))) <= _MOST_TICKS:
-            self.axes.set_xticks(shown, [f"{value:g}" for value in shown])
+        if len(ticks := sorted(set(values))) <= _MOST_TICKS:
+            self.axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
         self.axes.minorticks_off()
 
     @property

@@ -38,8 +38,8 @@ def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plo
     caption = f"{caption} {_BANDS}"
     if len(paper):
         printed = names.ordered("model", paper.model)
-        others = "" if {*ours.model} & {*printed} else f" of {', '.join(map(names.model, printed))}"
-        caption += f" Hollow marks on dotted lines: the paper's{others}."
+        models = "" if {*ours.model} & {*printed} else f" of {', '.join(map(names.model, printed))}"
+        caption += f" Hollow marks on dotted lines: the paper's{models}."
     legend = {names.text(plot.line, value): look for value, look in looks.items()}
     return drawing.Figure(name, caption, tuple(panels), drawing.legend(legend))
 
@@ -84,7 +84,7 @@ def _curves(title: str, ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot, loo
             if tables.TRUNCATED in accuracies.cell_marks(points[x]):
                 panel.axes.annotate("†", (x, score.mean), (4, 3), textcoords="offset points", color=look["color"])
         for numbers in results.groups(paper[paper[plot.line] == value], ["model"]).values():
-            _line(panel, {x: each.score.iloc[0].mean for x, each in by_x(numbers).items()}, plot, look | _HOLLOW)
+            _line(panel, {x: rows.score.iloc[0].mean for x, rows in by_x(numbers).items()}, plot, look | _HOLLOW)
     if plot.law:
         panel.axes.set_yscale("log")
         panel.axes.yaxis.set_major_locator(ticker.MaxNLocator(5))

@@ -103,7 +103,7 @@ def _map(anchors: ClassifiedAnchors, most: int) -> maps.Map:
     points = []
     for anchor in places:
         near = zip(anchors.near_Nk[anchor].tolist(), anchors.distances_Nk[anchor].tolist(), strict=True)
-        kept = tuple((places[other], distance) for other, distance in near if other in places)
+        kept = tuple((places[anchor], distance) for anchor, distance in near if anchor in places)
         true, predicted = (anchors.labels[y_N[anchor]] for y_N in (anchors.y_N, anchors.predicted_N))
         points.append(maps.Point(anchors.texts[anchor], true, predicted, neighbours=kept))
     share = "" if len(drawn) == count else f"{len(drawn):,} of {count:,} anchors, drawn at random: "

@@ -103,8 +103,8 @@ def percent(share: float) -> str:
 def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
     """Return recall, precision and F1 of each class; `rows` names what was classified."""
     listed = tuple(
-        (label, f"{each.rows:,}", *map(percent, (each.precision, each.recall, each.f1)))
-        for label, each in zip(labels, measured.per_class.itertuples(), strict=True)
+        (label, f"{row.rows:,}", *map(percent, (row.precision, row.recall, row.f1)))
+        for label, row in zip(labels, measured.per_class.itertuples(), strict=True)
     )
     caption = f"Recall: share of the class's {rows}; precision: share of its predictions; F1: their harmonic mean."
     return Listing(caption, ("Label", rows.capitalize(), "Precision", "Recall", "F1"), listed)

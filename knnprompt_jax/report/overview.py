@@ -67,7 +67,9 @@ def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Tab
 
 def _differences(records: list[Record]) -> str:
     """Return the settings that differ between records, with their values."""
-    rows = [{"model": each.model, "demo_shots": each.demo_shots, **each.settings, **each.cell} for each in records]
+    rows = [
+        {"model": record.model, "demo_shots": record.demo_shots, **record.settings, **record.cell} for record in records
+    ]
     settings = pd.json_normalize(rows).convert_dtypes().astype(object).fillna("").map(_shorten)
     different = [
         f"{name} ({', '.join(values.unique()[:_MOST])})" for name, values in settings.items() if values.nunique() > 1

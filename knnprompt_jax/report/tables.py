@@ -158,7 +158,9 @@ def to_csv(table: Table) -> str:
     lines = []
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            scores = [(each.mean, each.std, each.count) if each else (None,) * 3 for each in (cell.ours, cell.paper)]
+            scores = [
+                (score.mean, score.std, score.count) if score else (None,) * 3 for score in (cell.ours, cell.paper)
+            ]
             verdict = (cell.difference, cell.margin, cell.within, table.signs(cell))
             lines.append([*map(terminal.to_cell, (*row.headers, column)), *scores[0], *scores[1], *verdict])
     numbers = ("mean", "std", "seeds", "paper", "paper std", "paper seeds", "difference", "two standard errors")

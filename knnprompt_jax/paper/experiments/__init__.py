@@ -9,5 +9,7 @@ from knnprompt_jax.paper import experiment
 # In the order of the page.
 _FILES = ("data_scaling", "comparisons", "axes", "case_study", "max_shots", "sst2")
 EXPERIMENTS: dict[str, experiment.Experiment] = {
-    each.name: each for file in _FILES for each in importlib.import_module(f"{__name__}.{file}").EXPERIMENTS
+    experiment.name: experiment
+    for file in _FILES
+    for experiment in importlib.import_module(f"{__name__}.{file}").EXPERIMENTS
 }

@@ -70,7 +70,7 @@ def _make(record: Record, context: method.Context) -> maps.Map:
     distance, in their first principal components.
     """
     task, rows = context.problem.task, [*context.problem.split.anchors, *context.problem.evaluation]
-    anchors, queries = (context.states[each] for each in (method.anchors, method.queries))
+    anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
     both, count = lm.concatenate([anchors, queries]), len(anchors)
     classifier = knn.fitted(context, classifiers.KNNOptions(**record.settings["options"]))
     nearest = classifier.search(queries, min(NEIGHBOURS, count))

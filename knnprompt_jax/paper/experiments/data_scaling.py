@@ -69,7 +69,7 @@ def joined(few: pd.DataFrame, full: pd.DataFrame) -> pd.DataFrame:
     """Return in-context learning of few shots, and kNN Prompting of few shots and at the places that only `full` has."""
     place = ["model", "task", "method", "m"]
     known = set(few[place].itertuples(index=False, name=None))
-    is_new = [each not in known for each in full[place].itertuples(index=False, name=None)]
+    is_new = [cell not in known for cell in full[place].itertuples(index=False, name=None)]
     rest = full.loc[is_new]
     rest = rest[rest.method.isin(["knn"] if len(few) else ["icl", "knn"])]
     return pd.concat([few[few.method.isin(["icl", "knn"])], rest])
@@ -147,9 +147,9 @@ def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
         laws = fit_power_law(measured), fit_power_law({m: printed[m] for m in measured or printed if m in printed})
         for name in _TITLES:
             ours_of, printed_of = (getattr(law, name) if law else None for law in laws)
-            shown, digits = ours_of or printed_of, 2 if name == "r_squared" else 3
-            if shown and shown.std:  # Show two digits of the standard error.
-                digits = min(4, max(1, 1 - math.floor(math.log10(shown.std))))
+            score, digits = ours_of or printed_of, 2 if name == "r_squared" else 3
+            if score and score.std:  # Show two digits of the standard error.
+                digits = min(4, max(1, 1 - math.floor(math.log10(score.std))))
             cells[model, task, name] = tables.Cell(ours_of, printed_of, name != "r_squared", digits=digits)
     cells = {key: cell for key, cell in cells.items() if cell.ours or cell.paper}
     caption = (

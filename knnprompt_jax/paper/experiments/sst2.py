@@ -43,7 +43,7 @@ def _table(ours: pd.DataFrame) -> tables.Table:
 def check(records: Sequence[Record]) -> str:
     """Return whether the records reproduce the released accuracies, and how many rows each seed differs in."""
     model = published.tables()["released_code_sst2"]["model"]
-    ours = results.frame([dataclasses.replace(each, model=published.canonical(each.model)) for each in records])
+    ours = results.frame([dataclasses.replace(record, model=published.canonical(record.model)) for record in records])
     if (ours := ours[ours.model == model]).empty:
         return f"gate: no verdict: the expected accuracies are {model}'s on all {_ROWS} rows of SST2"
     lines, differences, missing = [], [], 0
