@@ -122,13 +122,13 @@ class LanguageModel:
         """Pickle the name of the model without its weights."""
         if not self.fingerprint:
             raise errors.UserError(
-                "a model that was not loaded by from_pretrained cannot be pickled: nothing names its weights"
+                "cannot pickle this model: only models loaded by from_pretrained have a name to load them by"
             )
-        return by_reference, self._reference
+        return load_reference, self._reference
 
     @property
     def _reference(self) -> tuple[str, str, str, int, bool]:
-        """The arguments of `by_reference`."""
+        """The arguments of `load_reference`."""
         return self.name, self.fingerprint, self.dtype, self.step_tokens, self.deterministic
 
     def __repr__(self) -> str:
@@ -224,10 +224,10 @@ class LanguageModel:
         return scores
 
 
-def by_reference(name: str, fingerprint: str, dtype: str, step_tokens: int, deterministic: bool) -> LanguageModel:
+def load_reference(name: str, fingerprint: str, dtype: str, step_tokens: int, deterministic: bool) -> LanguageModel:
     """Return the model that a pickle names, on one device; it is loaded unless this process has it already.
 
-    It is no method, because cloudpickle, which Ray and Spark use, would copy the code of a method instead of naming it.
+    This is a function, because cloudpickle, which Ray and Spark use, would copy the code of a method instead of naming it.
 
     Raises:
       UserError: it cannot be loaded, or its files have changed.
@@ -237,7 +237,7 @@ def by_reference(name: str, fingerprint: str, dtype: str, step_tokens: int, dete
         if model.mesh.size == 1 and model._reference == reference:
             return model
     if multiprocessing.parent_process():
-        warnings.warn(f"this process loads the model {name} too: with n_jobs=1 all fits share one", stacklevel=2)
+        warnings.warn(f"this process loads its own copy of the model {name}; set n_jobs=1 to share one", stacklevel=2)
     model = LanguageModel.from_pretrained(name, dtype, step_tokens=step_tokens, deterministic=deterministic)
     if model.fingerprint != fingerprint:
         raise errors.UserError(

@@ -95,7 +95,7 @@ def _embed(problem: method.Problem, settings: methods.EncoderOptions) -> list:
     return [encoders.embed(settings.encoder, settings.pooling, texts) for texts in sets]
 
 
-def prepare(problem: method.Problem, settings: methods.EncoderOptions) -> None:
+def check_options(problem: method.Problem, settings: methods.EncoderOptions) -> None:
     """Raise UserError if the encoder does not exist or cannot be loaded."""
     del problem
     encoders.describe(settings.encoder, settings.pooling)
@@ -104,8 +104,8 @@ def prepare(problem: method.Problem, settings: methods.EncoderOptions) -> None:
 _declare = functools.partial(
     method.Method,
     check=check_rows,
-    prepare=prepare,
-    by_name="it needs a sentence encoder: name the method to download or load one",
+    check_options=check_options,
+    excluded_because="it needs a sentence encoder: name the method to download or load one",
     model_name=lambda settings: settings.encoder,
 )
 METHODS = (

@@ -118,7 +118,7 @@ def match(means_CC: np.ndarray) -> tuple[np.ndarray, float]:
 
 def check_prototypical(problem: method.Problem) -> None:
     """Raise UserError if label words are not tokens, or if there are fewer anchors than clusters."""
-    method.label_words_are_tokens(problem)
+    method.check_label_words_are_tokens(problem)
     rows, required = len(problem.split.anchors), max(2, problem.task.num_classes)
     if rows < required:
         raise errors.UserError(f"Prototypical Calibration has {rows} anchors and needs {required}: choose more shots")
@@ -200,7 +200,7 @@ def _softmax(scores_QC: np.ndarray) -> method.Prediction:
 def _declare(
     name: str, title: str, run: Any, needs: tuple[method.PromptSet, ...] = (), **declared: Any
 ) -> method.Method:
-    declared.setdefault("check", method.label_words_are_tokens)
+    declared.setdefault("check", method.check_label_words_are_tokens)
     return method.Method(name, title, run, needs=(method.queries, *needs), **declared)
 
 

@@ -82,12 +82,12 @@ def check_selection(problem: method.Problem, retriever: str = "") -> None:
     """Raise UserError without demonstrations to select, with shared label tokens, or without the library for methods.BM25."""
     if retriever == methods.BM25 and importlib.util.find_spec("rank_bm25") is None:
         raise errors.UserError("it needs rank_bm25: pip install 'knnprompt_jax[methods]'")
-    method.label_words_differ(problem)
+    method.check_label_words_differ(problem)
     if problem.split.demo_shots < 1:
         raise errors.UserError("demo_shots=0 leaves no demonstrations to select: choose 1 or more")
 
 
-def prepare(problem: method.Problem, settings: methods.RetrievalOptions) -> None:
+def check_options(problem: method.Problem, settings: methods.RetrievalOptions) -> None:
     """Raise UserError if the retriever does not exist or cannot be loaded."""
     if settings.retriever == methods.BM25:
         check_selection(problem, methods.BM25)
@@ -143,7 +143,7 @@ def run_ensemble(context: method.Context, settings: methods.EnsembleOptions) -> 
 
 def check_ensemble(problem: method.Problem) -> None:
     """Raise UserError if the shots do not make two sets, or if classes share a label token."""
-    method.label_words_differ(problem)
+    method.check_label_words_differ(problem)
     shots, demo_shots = problem.split.shots, problem.split.demo_shots
     if demo_shots < 1:
         raise errors.UserError("demo_shots=0: an ensemble needs sets of demonstrations; choose 1 or more")
@@ -177,7 +177,8 @@ def many_shot_rows(
 def run_many_shot(context: method.Context, settings: methods.ManyShotOptions) -> method.Prediction:
     """Predict by in-context learning after as many demonstrations as fit."""
     problem, model = context.problem, context.model
-    rows = many_shot_rows(problem, method.TokenCounter(problem.lengths, model.context), settings)
+    counter = method.TokenCounter(functools.partial(layout.count_tokens, problem.tokenize), model.context)
+    rows = many_shot_rows(problem, counter, settings)
     prompts = problem.lay_out(rows, model.context)
     probabilities_QC = in_context.predict_proba(context.head, context.read(prompts, "many shots"), context.label_ids)
     return method.Prediction.most_probable(probabilities_QC, f"{len(rows)} demonstrations", [prompts])
@@ -226,9 +227,9 @@ def _declare(name: str, printed: str) -> method.Method:
         f"PromptCompose, {printed}",
         run_selection,
         check=functools.partial(check_selection, retriever=retriever),
-        prepare=prepare,
+        check_options=check_options,
         cost=cost_selection,
-        by_name=""
+        excluded_because=""
         if retriever == methods.BM25
         else "it needs a sentence encoder: name the method to download or load one",
         model_name=lambda settings: "" if settings.retriever == methods.BM25 else settings.retriever,
@@ -250,9 +251,9 @@ METHODS = (
         "icl_many_shot",
         "Many-shot in-context learning",
         run_many_shot,
-        check=method.label_words_differ,
+        check=method.check_label_words_differ,
         cost=cost_many_shot,
-        by_name="it fills the context with demonstrations: name the method to run it",
+        excluded_because="it fills the context with demonstrations: name the method to run it",
     ),
     method.Method(
         "demonstration_upper_bound",
@@ -260,7 +261,7 @@ METHODS = (
         run_upper_bound,
         check=check_selection,
         cost=lambda problem, counter, settings: counter.cost(problem, settings.num_prompts),
-        by_name="it reads the evaluation rows after a thousand prompts: name the method to run it",
+        excluded_because="it reads the evaluation rows after a thousand prompts: name the method to run it",
         rows_used="draws",
         printed_as=("DemonSelection (upper)",),
     ),

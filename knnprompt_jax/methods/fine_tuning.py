@@ -223,7 +223,7 @@ def encode(task: Task, examples: Sequence[Example], tokenizer: Any, max_length: 
     return Texts(tuple(tokens), tuple(types), max_length)
 
 
-def prepare(problem: method.Problem, settings: methods.FineTuningOptions) -> None:
+def check_options(problem: method.Problem, settings: methods.FineTuningOptions) -> None:
     """Raise UserError if the model does not exist or cannot be loaded."""
     if settings.model:
         registry.describe(settings.model, families=tuple(registry.FAMILIES))
@@ -268,9 +268,9 @@ def cost(problem: method.Problem, counter: method.TokenCounter, settings: method
 _declare = functools.partial(
     method.Method,
     run=run,
-    prepare=prepare,
+    check_options=check_options,
     cost=cost,
-    by_name="it trains a model for each split: name the method to run it",
+    excluded_because="it trains a model for each split: name the method to run it",
     rows_used="train",
     model_name=lambda settings: settings.model,
     neutral_options=("checkpoints", "checkpoint_every"),

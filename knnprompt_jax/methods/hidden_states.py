@@ -215,14 +215,14 @@ _declare_probe = functools.partial(
     method.Method,
     run=run_probe,
     needs=(method.queries, method.anchors),
-    prepare=lambda problem, settings: check_linear(problem, settings.representation),
+    check_options=lambda problem, settings: check_linear(problem, settings.representation),
 )
 _declare_layer = functools.partial(
     method.Method,
     run=run_layer,
     check=check_layer,
     cost=cost_layer,
-    by_name="it reads all prompts again and keeps every layer: name the method to run it",
+    excluded_because="it reads all prompts again and keeps every layer: name the method to run it",
 )
 METHODS = (
     method.Method("hidden_centroids", "Hidden Calibration", run_centroids, needs=(method.queries, method.anchors)),

@@ -86,7 +86,7 @@ METHODS = (
         "In-context learning",
         run,
         needs=(method.queries,),
-        check=method.label_words_differ,
+        check=method.check_label_words_differ,
         rows_used="demonstrations",
         printed_as=("ICL", "In-Context Learning", "ICL Baseline"),
     ),

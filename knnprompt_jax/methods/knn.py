@@ -54,7 +54,7 @@ def _declare(name: str, title: str, printed_as: tuple[str, ...] = (), **override
         title,
         functools.partial(run, **overrides),
         needs=(method.queries, method.anchors),
-        check=method.label_words_differ if distance.reads_label_words else method.refuse_nothing,
+        check=method.check_label_words_differ if distance.reads_label_words else method.refuse_nothing,
         searches=True,
         printed_as=printed_as,
     )
@@ -64,7 +64,7 @@ _declare_auto = functools.partial(
     method.Method,
     run=run_auto_classifier,
     needs=(method.queries, method.anchors),
-    by_name="its settings are chosen for each split: name the method to run it",
+    excluded_because="its settings are chosen for each split: name the method to run it",
 )
 _PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
 METHODS = (

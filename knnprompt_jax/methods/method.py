@@ -70,13 +70,9 @@ class Problem:
         """The number of special tokens that the tokenizer puts before a text."""
         return len(self.tokenize([""])[0])
 
-    def lengths(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the number of tokens of each text [N], without special tokens."""
-        return np.array([len(tokens) - self.num_special for tokens in self.tokenize(list(texts))], int)
-
 
 PromptSet = Callable[[Problem], Sequence[Example]]
-"""A set of queries for the shared pass, each read after the split's demonstrations. A method lists the sets that it needs."""
+"""A function that returns some of a problem's examples as queries of the shared pass. A method lists those that it needs."""
 
 
 def anchors(problem: Problem) -> Sequence[Example]:
@@ -222,7 +218,7 @@ class TokenCounter:
         return int(self.lengths([task.render(row) for row in rows]).sum())
 
     def cost(self, problem: Problem, num_sets: int) -> Cost:
-        """Estimate the cost of reading all queries after each of `num_sets` sets as long as the split's demonstrations."""
+        """Estimate the cost of reading all queries after `num_sets` demonstration sets of the split's length."""
         prefix = self.demonstration_tokens(problem.task, problem.split.demonstrations)
         suffixes = self.query_tokens(problem.task, problem.evaluation)
         return Cost(num_sets * len(problem.evaluation), num_sets * (prefix + suffixes))
@@ -232,17 +228,17 @@ def refuse_nothing(*_: Any) -> None:
     """Accept every problem and all options."""
 
 
-def label_words_differ(problem: Problem) -> None:
+def check_label_words_differ(problem: Problem) -> None:
     """Raise UserError if two classes share the token that represents them."""
     _ = problem.label_ids
 
 
-def label_words_are_tokens(problem: Problem) -> None:
+def check_label_words_are_tokens(problem: Problem) -> None:
     """Raise UserError if two classes share a token, or if the last of several tokens would represent a label word.
 
     The probability of a first token bounds that of the label word. The probability of a last token alone does not.
     """
-    label_words_differ(problem)
+    check_label_words_differ(problem)
     for word, tokens in zip(problem.task.label_words, problem.word_tokens, strict=True):
         if problem.label_token == "last" and len(tokens) > 1:
             raise errors.UserError(
@@ -261,9 +257,9 @@ class Method:
       run: predicts the problem's evaluation rows from a Context and its options.
       needs: the sets of prompts whose states it reads.
       check: raises UserError if the method does not apply to a problem.
-      prepare: raises UserError if it cannot run on a problem with the given options; called before weights are loaded.
+      check_options: raises UserError if it cannot run on a problem with the given options; called before weights are loaded.
       cost: estimates the cost of its own passes before weights are loaded.
-      by_name: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
+      excluded_because: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
       rows_used: its use of a split's m shots per class. "demonstrations": it reads only these, so that m is M_T; "draws":
         each of its prompts contains M_T of them; "shots": it reads demonstrations and anchors; "train": it trains on all rows.
       own_model: whether it trains a model of its own and needs no language model.
@@ -278,9 +274,9 @@ class Method:
     run: Callable[[Context, Any], Prediction]
     needs: tuple[PromptSet, ...] = ()
     check: Callable[[Problem], object] = refuse_nothing
-    prepare: Callable[[Problem, Any], None] = refuse_nothing
+    check_options: Callable[[Problem, Any], None] = refuse_nothing
     cost: Callable[[Problem, TokenCounter, Any], Cost] = lambda problem, counter, settings: Cost(0, 0)
-    by_name: str = ""
+    excluded_because: str = ""
     rows_used: str = "shots"
     own_model: bool = False
     model_name: Callable[[Any], str] = lambda settings: ""

@@ -240,6 +240,6 @@ METHODS = (
     _declare(
         "noisy_channel_ensemble",
         "Noisy channel, ensembled",
-        by_name="it reads every row again after each demonstration alone: name the method to run it",
+        excluded_because="it reads every row again after each demonstration alone: name the method to run it",
     ),
 )

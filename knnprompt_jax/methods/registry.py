@@ -33,7 +33,9 @@ def select(names: Sequence[str], problem: method.Problem) -> tuple[list[method.M
     if not names:
         raise errors.UserError(f"no method: choose from {', '.join(METHODS)}, or {methods.ALL}")
     if tuple(names) == (methods.ALL,):
-        reasons = {name: reason for name in METHODS if (reason := METHODS[name].by_name or _obstacle(name, problem))}
+        reasons = {
+            name: reason for name in METHODS if (reason := METHODS[name].excluded_because or _obstacle(name, problem))
+        }
         return [METHODS[name] for name in METHODS if name not in reasons], reasons
     selected = [get(name) for name in dict.fromkeys(names)]
     for declared in selected:

@@ -154,7 +154,7 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_l
             declared, options = cell.declared, cell.options(settings)
             registry.select([declared.name], problem)
             if (key := repr((declared.name, options))) not in prepared:
-                declared.prepare(problem, options)
+                declared.check_options(problem, options)
                 prepared.add(key)
             yield run_lib.Run(
                 *(cell.method, declared, options, problem, model, settings.datastore),

@@ -67,6 +67,12 @@ def tokenize_with(tokenizer: Any) -> Tokenize:
     return lambda texts: tokenizer(texts, return_attention_mask=False, verbose=False)["input_ids"] if texts else []
 
 
+def count_tokens(tokenize: Tokenize, texts: Sequence[str]) -> np.ndarray:
+    """Return the number of tokens of each text [N], without special tokens."""
+    special = len(tokenize([""])[0])
+    return np.array([len(tokens) - special for tokens in tokenize(list(texts))], int)
+
+
 def lay_out(
     task: Task,
     demonstrations: Sequence[Example],

@@ -62,7 +62,7 @@ def _methods(
         logging.log_first_n(logging.WARNING, "left out: %s: %s", 100, ", ".join(excluded), reason)
     for method in methods:
         own_options = getattr(options, method.name)
-        method.prepare(problem, own_options)
+        method.check_options(problem, own_options)
         yield method, own_options
 
 

@@ -99,7 +99,7 @@ def predict() -> Callable[..., method.Prediction]:
     ) -> method.Prediction:
         (chosen,), _ = registry.select([name], problem)
         settings, states = chosen.settings(**options), {}
-        chosen.prepare(problem, settings)
+        chosen.check_options(problem, settings)
         context = method.Context(problem, model, states)
         for needed in chosen.needs:
             of_set = dataclasses.replace(problem, evaluation=needed(problem))

@@ -12,6 +12,7 @@ from scipy import special
 from knnprompt_jax import errors
 from knnprompt_jax.methods import demonstrations, in_context, method, registry
 from knnprompt_jax.models import encoders
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -182,9 +183,8 @@ def test_as_many_as_leave_room(monkeypatch, context, most, shown):
 def test_predicts_as_whole_texts_do(predict):
     problem, model = whole_texts.trec(1, 2), whole_texts.model()
     result = predict("icl_many_shot", problem, model)
-    shown = demonstrations.many_shot_rows(
-        problem, method.TokenCounter(problem.lengths, model.context), methods.ManyShotOptions()
-    )
+    counter = method.TokenCounter(lambda texts: layout.count_tokens(problem.tokenize, texts), model.context)
+    shown = demonstrations.many_shot_rows(problem, counter, methods.ManyShotOptions())
     assert 0 < len(shown) < 18 and result.note == f"{len(shown)} demonstrations"
     want_QC = [whole_texts.icl(problem, shown, query) for query in problem.evaluation]
     np.testing.assert_allclose(result.probabilities_QC, want_QC, atol=3e-5)

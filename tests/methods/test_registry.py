@@ -13,7 +13,7 @@ from knnprompt_jax.settings import methods
 
 CALIBRATIONS = {one.name for one in calibrations.METHODS}
 READ_WORDS = CALIBRATIONS | {"icl", "knn_partial", "knn_partial_raw", "icl_ensemble", "prompt_compose_bm25"}
-BY_NAME = {name for name, one in registry.METHODS.items() if one.by_name}
+BY_NAME = {name for name, one in registry.METHODS.items() if one.excluded_because}
 
 
 def with_tokens(problem, a, b, c, **changes):
@@ -81,7 +81,7 @@ def test_no_anchors(problem):
 def test_a_missing_model_is_refused_before_weights_load(problem, name, option):
     declared = registry.get(name)
     with pytest.raises(errors.UserError, match="no such folder: ./no"):
-        declared.prepare(problem, declared.settings(**{option: "./no"}))
+        declared.check_options(problem, declared.settings(**{option: "./no"}))
 
 
 def test_every_method_and_option_is_documented():

@@ -68,4 +68,4 @@ def test_methods_that_need_a_linear_head_are_left_out():
     with pytest.raises(errors.UserError, match="'linear_probe_log_p' does not apply: .*caps its logits"):
         registry.select(("linear_probe_log_p",), problem)
     with pytest.raises(errors.UserError, match="caps its logits at 3, .*choose representation='hidden'"):
-        registry.get("linear_probe").prepare(problem, methods.ProbeOptions(representation="log_probabilities"))
+        registry.get("linear_probe").check_options(problem, methods.ProbeOptions(representation="log_probabilities"))
