@@ -33,7 +33,7 @@ class Run:
       experiment: the grid of the run; "" without one.
       cell: the place of the run on those axes of the grid that are not fields of a record.
       note: a remark for the record.
-      source: the options that the rows came from. The key has the content of the rows instead.
+      source: the options that the rows came from. `key` covers the rows by content instead.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """Runs with the same task, model and demonstrations. Each prompt of theirs is read once.
+    """Runs with the same task, model and demonstrations. The pass reads each of their prompts once.
 
     `anchors_are_stored` means that the store of a saved classifier replaces the anchors of methods that can search it.
     """
@@ -149,7 +149,10 @@ class Pass:
 
     @functools.cached_property
     def cost(self) -> method_lib.Cost:
-        """Prompts and, to within a few per prompt, tokens. A prefix counts once; a prompt that is too long, a context."""
+        """Number of prompts, and their tokens to within a few per prompt.
+
+        The prefix counts once; a truncated prompt counts `context` tokens.
+        """
         context, lengths = self.model.context, self.model.lengths(list(self.queries))
         counter = method_lib.TokenCounter(self.model.lengths, context)
         prefix = counter.demonstration_tokens(self.runs[0].problem.task, self.demonstrations)

@@ -1,9 +1,8 @@
-"""Read prompts with a language model: each distinct prompt once, none that a cache holds, in durable chunks.
+"""Read each distinct prompt once, skip cached prompts, and cache finished chunks.
 
-A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each of its layers that was asked
-for. The key of a state is the SHA-256 of the prompt's tokens, the files of the model, its dtype and its deterministic mode.
-An interrupted job is started again with the same prompts and finds its finished chunks in the cache; chunks are packed by
-themselves, so that it ends with the same bits as an uninterrupted job.
+A cache holds rows of float32 numbers by key: one row for the state of a prompt, and one for each requested layer. The
+key of a state is the SHA-256 of the prompt's tokens, the files of the model, its dtype and its deterministic mode. A restarted
+job finds its finished chunks in the cache. Each chunk is packed independently, so the resumed job gives bitwise the same states.
 
 In names of arrays, N counts prompts and U distinct prompts.
 """
@@ -19,7 +18,7 @@ from knnprompt_jax import lm, parallel, progress
 from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.states import cache as cache_lib
 
-FORMAT = 2  # The version of cached rows: raise it when a pass computes something else.
+FORMAT = 2  # Version of cached rows: increase it whenever a pass computes different values.
 _CHUNK_STEPS = {"cpu": 16}
 _CHUNK_STEPS_ON_ACCELERATORS = 64
 _ShapeOf = Callable[[layout.PromptGroup], packing.PackShape]
@@ -93,7 +92,7 @@ def _read_set(
     report(prompts.num_prompts - len(first_U), 0)
     if not cache or not model.fingerprint:
         return model.run_pass(_select(prompts, first_U), shape_of, layers, order_N, report)
-    # Each part of a row has a key of its own: other jobs find it, whatever other layers they ask for.
+    # Each part has its own key, so jobs that request other layers can reuse it.
     parts = [(keys_U, slice(0, stops[0]))]
     for layer, start, stop in zip(layers, stops[:-1], stops[1:], strict=True):
         digests = [hashlib.sha256(key.tobytes() + str(layer).encode()).digest() for key in keys_U]
@@ -108,8 +107,8 @@ def _read_set(
         missing = chunk[~is_whole_U[chunk]]
         if missing.size:
             part = _select(prompts, first_U[missing])
-            fits = len(missing) == len(first_U)
-            states = model.run_pass(part, shape_of if fits else _with_room(shape_of), layers, progress=report)
+            is_all_missing = len(missing) == len(first_U)
+            states = model.run_pass(part, shape_of if is_all_missing else _with_room(shape_of), layers, progress=report)
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(states))]
             read_nF = np.concatenate([leaf.reshape(len(missing), -1) for leaf in leaves], -1)
             for (keys, columns), is_cached_U in zip(parts, is_cached_PU, strict=True):
@@ -155,7 +154,7 @@ def _keys(prompts: layout.Prompts, identity: str) -> np.ndarray:
 def _chunks(
     model: lm.LanguageModel, prompts: layout.Prompts, first_U: np.ndarray, is_durable: bool
 ) -> Iterator[np.ndarray]:
-    """Yield the places in `first_U` of the prompts of each chunk, in the order of the prompts.
+    """Yield, per chunk, the positions in `first_U` of its prompts, in prompt order.
 
     Chunks depend on all prompts, not on those that are cached. Without a durable cache there is one chunk.
     """
@@ -193,7 +192,7 @@ def _fitted_shapes(model: lm.LanguageModel, sets: Sequence[layout.Prompts]) -> _
 
 
 def _with_room(shape_of: _ShapeOf) -> _ShapeOf:
-    """Let a packing read more tokens per step where a part of its prompts, packed more densely, needs that."""
+    """Raise a packing's reads per step where a denser subset of its prompts needs more."""
 
     def shape_with_room(group: layout.PromptGroup) -> packing.PackShape:
         shape = shape_of(group)
