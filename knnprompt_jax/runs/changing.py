@@ -47,7 +47,7 @@ def change(settings: commands.FitSettings, folder: pathlib.Path) -> Result:
         saving.recover(folder)
         saved = saving.read(folder)
         store_lib.check_processes(saved.store_options)
-        model, mesh = inputs.read_model(settings, saved)
+        model, mesh = inputs.read_model(settings.model, settings, saved)
         saved.check(model.identity)
         rows = inputs.load_appended_rows(settings, saved) if settings.append else []
         _warn(rows, saved.content)
@@ -116,8 +116,7 @@ def _relabel(classifier: Any, labels: Mapping[int, str], missing: Sequence[int])
 def _warn(rows: Sequence[Example], content: Content) -> None:
     """Log rows to append that contradict a row of the classifier, and new labels that resemble others."""
     if not content.task.classes.keys() >= {row.label for row in rows}:
-        for warning in defects.alike(row.label for row in (*content.anchors, *rows)):
-            logging.warning(warning)
+        inputs.log_warnings(defects.alike(row.label for row in (*content.anchors, *rows)))
     matches = defects.matches(rows, (*content.demonstrations, *content.anchors))
     if found := [(row.source, row.label, known.row, known.label) for row, known in matches if row.label != known.label]:
         message = (

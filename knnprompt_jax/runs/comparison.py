@@ -4,7 +4,6 @@ import collections
 import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -33,7 +32,7 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
-    model, mesh = inputs.read_model(settings, saved)
+    model, mesh = inputs.read_model(settings.model, settings, saved, settings.context)
     digest, source = saved.digest if saved else "", inputs.source_of(settings)
     runs = [
         run_lib.Run(method.name, method, options, problem, model, settings.datastore, digest, source=source)
@@ -75,14 +74,14 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
     rows, notes, by_method = [], [], collections.defaultdict(list)
     for record in done:
         by_method[registry.get(record.method).title].append(record)
-    for title, own in by_method.items():
-        row = [title, tables.spread([record.accuracy for record in own])]
+    for title, method_records in by_method.items():
+        row = [title, tables.spread([record.accuracy for record in method_records])]
         if is_uneven:
-            row.append(tables.spread([record.macro_f1 for record in own]))
-        row.append(f"{np.mean([record.seconds['method'] for record in own]):.2f}")
-        row.append(f"{np.mean([record.lm_tokens for record in own]):,.0f}")
+            row.append(tables.spread([record.macro_f1 for record in method_records]))
+        row.append(f"{np.mean([record.seconds['method'] for record in method_records]):.2f}")
+        row.append(f"{np.mean([record.lm_tokens for record in method_records]):,.0f}")
         rows.append(row)
-        if candidates := [record.candidates for record in own if record.candidates]:
+        if candidates := [record.candidates for record in method_records if record.candidates]:
             count, empty = len(candidates[0]), [""] * (len(row) - 2)
             rows.append(
                 [
@@ -94,9 +93,9 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             rows.append(
                 [f"· worst of its {count}", tables.spread([min(accuracies) for accuracies in candidates]), *empty]
             )
-        own_notes = dict.fromkeys(record.note for record in own)
+        own_notes = dict.fromkeys(record.note for record in method_records)
         if note := next(iter(own_notes)):
-            notes.append(f"{title}{f', seed {own[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
+            notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
     header = ["method", "accuracy %", *["macro F1 %"] * is_uneven, "seconds", "LM tokens"]
     stores = [record.datastore for record in done if record.datastore]  # kNN Prompting comes before its variants.
     seeds = "1 seed" if len(by_seed) == 1 else f"{len(by_seed)} seeds"
@@ -108,26 +107,12 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Seconds and LM tokens are per seed: LM tokens as if the method ran alone, seconds without the shared pass.",
+            "Means per seed. Seconds exclude the shared pass; LM tokens are those of the method run alone.",
             _shared_pass(list(by_seed.values())),
             *_truncated(by_method),
-            *([describe_datastore(stores[0])] if stores else []),
+            *([records.describe_datastore(stores[0])] if stores else []),
             *notes,
         ]
-    )
-
-
-def describe_datastore(description: Mapping[str, Any]) -> str:
-    """Return two lines, on the anchors and on their search, from `Store.describe`."""
-    transfers = (
-        f", {description['anchors_per_transfer']} anchors per transfer" if description["anchors_per_transfer"] else ""
-    )
-    return (
-        f"datastore: {description['kind']} {description['key_dtype']} on the {description['placement']}, "
-        f"{description['anchors']} anchors of {description['bytes_per_anchor']:,} bytes, {_megabytes(description['bytes'])}\n"
-        f"search: {description['queries_per_block']} queries per block{transfers}, "
-        f"{description['anchors_per_tile']} anchors per tile, "
-        f"{_megabytes(description['search_bytes'])} of at most {description['search_memory_mb']:g} MB"
     )
 
 
@@ -154,12 +139,9 @@ def _sizes(record: records.Record) -> str:
 def _truncated(by_method: Mapping[str, Sequence[records.Record]]) -> Iterator[str]:
     """Name the methods with truncated prompts; those with the same share stand together."""
     titles = collections.defaultdict(list)
-    for title, own in by_method.items():
-        titles[sum(record.truncated_prompts for record in own), sum(record.prompts for record in own)].append(title)
+    for title, method_records in by_method.items():
+        truncated = sum(record.truncated_prompts for record in method_records)
+        titles[truncated, sum(record.prompts for record in method_records)].append(title)
     for (truncated, prompts), names in titles.items():
         if truncated:
             yield f"{truncated} of {prompts} prompts truncated ({100 * truncated / prompts:.1f} %): {', '.join(names)}."
-
-
-def _megabytes(num_bytes: float) -> str:
-    return f"{num_bytes / 2**20:,.1f} MB"

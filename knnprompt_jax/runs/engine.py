@@ -19,7 +19,7 @@ from knnprompt_jax import files, lm, parallel, states
 from knnprompt_jax.methods import method
 from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import layout
-from knnprompt_jax.runs import records
+from knnprompt_jax.runs import inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -43,7 +43,7 @@ def run(
     Args:
       cache_gb: GiB of the user's cache of states.
       load_store: loads the store of a saved classifier, which replaces the anchors.
-      before_writing: is called with each record before it is written.
+      before_writing: a function called with each record and its context before the record is written.
 
     Raises:
       UserError: prompts that cannot be laid out, a model that cannot be loaded or split over the mesh, a folder that
@@ -63,12 +63,11 @@ def run(
         for (_, _, reads_prompts), group in itertools.groupby(passes_of_model, lambda planned: planned.packing_key):
             planned_passes = list(group)
             laid_out = [planned.lay_out() for planned in planned_passes]
-            for warning in planned_passes[0].runs[0].problem.split.warnings:
-                logging.warning(warning)
+            inputs.log_warnings(planned_passes[0].runs[0].problem.split.warnings)
             if laid_out[0].num_oversized:
                 logging.warning(
-                    "%d queries alone are longer than the context of %d tokens: their beginning is cut off, as "
-                    "published; --truncation=error refuses them",
+                    "%d queries exceed the context of %d tokens even without demonstrations; their first tokens are cut "
+                    "off, as published (--truncation=error refuses them)",
                     laid_out[0].num_oversized,
                     model.context,
                 )
@@ -76,12 +75,12 @@ def run(
                 loaded = model.load(mesh)
                 store = load_store(loaded) if load_store else None
             titles = [f"{next(numbers)}/{len(passes)} {planned.title}" for planned in planned_passes]
-            reads: Iterator[lm.States | None] = itertools.repeat(None)
+            states_by_pass: Iterator[lm.States | None] = itertools.repeat(None)
             if loaded and reads_prompts:
-                reads = states.read_each(loaded, laid_out, cache, titles=titles)
+                states_by_pass = states.read_each(loaded, laid_out, cache, titles=titles)
             for planned, prompts, title in zip(planned_passes, laid_out, titles, strict=True):
                 with parallel.by_main(_lock_records(folder, planned)):
-                    for record, context in _records(planned, prompts, reads, loaded, store, cache):
+                    for record, context in _records(planned, prompts, states_by_pass, loaded, store, cache):
                         if before_writing:
                             parallel.call_in_main(functools.partial(before_writing, record, context))
                         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
@@ -110,7 +109,7 @@ def _lock_records(folder: pathlib.Path, planned: run_lib.Pass) -> Iterator[None]
 def _records(
     planned: run_lib.Pass,
     prompts: layout.Prompts,
-    reads: Iterator[lm.States | None],
+    states_by_pass: Iterator[lm.States | None],
     model: lm.LanguageModel | None,
     store: store_lib.Store | None,
     cache: states.AnyCache | None,
@@ -119,7 +118,7 @@ def _records(
     model = model if planned.reads_prompts else None
     statistics = model.statistics if model else lm.PassStatistics()
     before = dataclasses.replace(statistics)
-    read_states = next(reads)
+    read_states = next(states_by_pass)
     seconds, num_read = statistics.seconds - before.seconds, statistics.prompts - before.prompts
     for run in planned.runs:
         indices = {prompt_set: planned.indices(run, prompt_set) for prompt_set in planned.needs(run)}

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,15 @@ from absl import logging
 from knnprompt_jax import errors, files, lm, parallel, states, tables
 from knnprompt_jax.classifier import estimator, saving, trials
 from knnprompt_jax.classifier.content import Content
-from knnprompt_jax.runs import changing, comparison, inputs
+from knnprompt_jax.runs import changing, inputs, records
 from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
 from knnprompt_jax.tasks.task import Example, Task, listed
 
-QUERIES = 256  # Of the search that `summarize` describes.
-_REPEATED = 5  # Rows per distinct value from which the summary gives the number of a column's distinct values.
+QUERIES = 256  # Number of queries in the search that `summarize` describes.
+_REPEATED = 5  # Minimum rows per distinct value for the summary to count a column's distinct values.
 
 
 def run(settings: commands.FitSettings) -> changing.Result:
@@ -41,7 +41,7 @@ def run(settings: commands.FitSettings) -> changing.Result:
     task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
     rows = defects.drop(train, ()) if settings.drop_duplicates else train
     _warn(train, rows)
-    model, mesh = inputs.read_model(settings)
+    model, mesh = inputs.read_model(settings.model, settings)
     seed, is_published = commands.SEED if settings.seed is None else settings.seed, settings.rule == commands.KNN
     demo_shots = -1 if is_published and settings.demo_shots is None else settings.demo_shots
     draws = _draw(inputs.Rows(task, rows, ()), model, settings.shots or None, demo_shots, seed)
@@ -77,7 +77,7 @@ def _draw(
         if shots:
             # Draw the rows once and use all of them: the published draw takes other anchors for each number of demonstrations.
             drawn = splits.draw(rows.train, rows.task, shots=shots, demo_shots=0, seed=seed)
-            _log(drawn.warnings)
+            inputs.log_warnings(drawn.warnings)
             rows, shots = dataclasses.replace(rows, train=drawn.anchors), None
         largest = max(collections.Counter(row.label for row in rows.train).values())
         most = 0 if largest < 2 else inputs.demo_shots(-1, None, rows, model)
@@ -85,11 +85,16 @@ def _draw(
     draws: dict[int, trials.Draw] = {}
     for number in candidates:
         split = splits.draw(rows.train, rows.task, shots=shots, demo_shots=number, seed=seed)
-        _log(split.warnings)
+        inputs.log_warnings(split.warnings)
         draws[number] = split.demonstrations, split.anchors
         count = len(split.demonstrations)
         if demo_shots and demo_shots > 0 and count < number * rows.task.num_classes:
-            logging.warning("--demo_shots=%d: at most half of a class become demonstrations, %d in all", number, count)
+            logging.warning(
+                "--demo_shots=%d: only %d demonstrations were drawn in all, because at most half of a class becomes "
+                "demonstrations",
+                demo_shots,
+                count,
+            )
     return draws
 
 
@@ -132,18 +137,13 @@ def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
     return f"columns in the prompt: {', '.join(used)}; left out: {listed(left_out)}; --text_columns= chooses others"
 
 
-def _log(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        logging.warning(warning)
-
-
 def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
     """Log defects of the train rows, of which `rows` are used."""
     if left_out := len(train) - len(rows):
         logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
     elif found := defects.describe(train, ()):
         logging.warning("%s (see --drop_duplicates)", found)
-    _log(defects.of_labels(rows))
+    inputs.log_warnings(defects.of_labels(rows))
 
 
 def _finished(
@@ -211,7 +211,7 @@ def summarize(result: changing.Result) -> str:
             "",
             work,
             *result.notes,
-            comparison.describe_datastore(described),
+            records.describe_datastore(described),
             *(["", chosen] if chosen else []),
         ]
     )

@@ -1,4 +1,4 @@
-"""Read settings: rows, problems, and models without their weights. Most mistakes show here.
+"""Read settings: rows, problems, and models without their weights. Most invalid input raises UserError here.
 
 Functions outside this file take what they need of the settings, and not the settings.
 """
@@ -39,13 +39,19 @@ def join_processes(distributed: models_settings.DistributedOptions) -> None:
     parallel.start(**dataclasses.asdict(distributed))
 
 
-def read_execution(settings: shared.ReadingOptions, saved: saving.Saved | None = None) -> model_lib.Execution:
+def log_warnings(warnings: Iterable[str]) -> None:
+    """Log each of the warnings."""
+    for warning in warnings:
+        logging.warning(warning)
+
+
+def read_execution(settings: shared.ReadingOptions, saved: saving.Saved | None = None) -> model_lib.ExecutionOptions:
     """Return how the model runs. Missing settings are those of the saved classifier, or the defaults.
 
     Raises:
       UserError: the given dtype or deterministic mode is not that of the saved classifier.
     """
-    known: Any = saved.manifest.provenance if saved else model_lib.Execution()
+    known: Any = saved.manifest.provenance if saved else model_lib.ExecutionOptions()
     values = {}
     for name in ("dtype", "deterministic"):
         given, default = getattr(settings, name), getattr(known, name)
@@ -54,25 +60,33 @@ def read_execution(settings: shared.ReadingOptions, saved: saving.Saved | None =
                 f"--{name}={given}: {saved.folder} was made with {name}={default}; leave it out or fit again"
             )
         values[name] = default if given is None else given
-    return model_lib.Execution(**values, batch=settings.batch, mesh=settings.mesh)
+    return model_lib.ExecutionOptions(**values, batch=settings.batch, mesh=settings.mesh)
 
 
-def read_model(settings: Any, saved: saving.Saved | None = None) -> tuple[model_lib.Model, Mesh]:
-    """Return the model of the settings, or that of the saved classifier, and a mesh that it can be split over.
+def read_model(
+    name: str | None, settings: shared.ReadingOptions, saved: saving.Saved | None = None, context: int = 0
+) -> tuple[model_lib.Model, Mesh]:
+    """Return the model of that name, and a mesh that it can be split over.
+
+    Args:
+      name: by default the saved classifier's model, or the package's default.
+      context: the most tokens of a prompt; 0: as many as the model reads.
 
     Raises:
       UserError: there is no such model or mesh, or the saved classifier has another dtype or deterministic mode.
     """
-    name = settings.model or (saved.manifest.provenance.model if saved else shipped.DEFAULT)
+    name = name or (saved.manifest.provenance.model if saved else shipped.DEFAULT)
     execution = read_execution(settings, saved)
-    model = model_lib.describe(name, execution, settings.revision, getattr(settings, "context", 0))
+    model = model_lib.describe(name, execution, settings.revision, context)
     mesh = execution.make_mesh([model.config])
     sharding.check(model.config, mesh)
     return model, mesh
 
 
 def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:
-    """Load a task and its train rows, from the file at `path` if there is one. The task "own" is made of its columns.
+    """Load a task and its train rows, from the file at `path` if there is one.
+
+    The task "own" is inferred from the file's columns.
 
     Raises:
       UserError: the task or its rows cannot be read (`sources.load_rows`).
@@ -85,12 +99,15 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
         raise errors.UserError("--restore_dropped: has no effect with --train_file, only with --data_dir; leave it out")
     if name == shared.OWN and not path:
         raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
-    if name == shared.OWN and not (settings.data_dir or settings.hub):
+    if name == shared.OWN:
+        for option in ("data_dir", "hub"):
+            if getattr(settings, option):
+                raise errors.UserError(f"--{option}: has no effect with --task={name}; leave it out")
         empty = settings.empty or ALLOW
         return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.source())
-    place, task = _place(settings, name, path), catalogue.get(name)
+    arguments, task = _row_arguments(settings, name, path), catalogue.get(name)
     task = dataclasses.replace(task, empty=settings.empty or task.empty)
-    return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **place)
+    return task, sources.load_rows(task, "train", restore_dropped=settings.restore_dropped, **arguments)
 
 
 def load_rows(
@@ -103,9 +120,8 @@ def load_rows(
     Raises:
       UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
-    place = _place(settings, name, eval_file)
     task, train = load_train(settings, name, train_file)
-    evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **place)
+    evaluation = sources.load_rows(task, settings.split or shared.SPLIT, **_row_arguments(settings, name, eval_file))
     if found := defects.describe(train, evaluation):
         logging.warning("task %r: %s%s", task.name, found, "; removed" if settings.drop_duplicates else "")
     train = defects.drop(train, evaluation) if settings.drop_duplicates else train
@@ -113,10 +129,14 @@ def load_rows(
 
 
 def load_appended_rows(settings: commands.FitSettings, saved: saving.Saved) -> list[Example]:
-    """Load the rows to append to a saved classifier; raise UserError on an invalid row, or a label that is the word of another."""
+    """Load the rows to append to a saved classifier.
+
+    Raises:
+      UserError: an invalid row, or a label equal to another label's word.
+    """
     task, source = saved.content.task, settings.source(saved.content.source)
     rows = sources.load_rows(task, "train", path=settings.append, new_labels=True, on_bad=settings.on_bad, **source)
-    task.with_labels(row.label for row in rows)  # Raises on a label that is the word of another.
+    task.with_labels(row.label for row in rows)  # Raises on a label equal to another label's word.
     return rows
 
 
@@ -139,8 +159,8 @@ def read_problems(
             splits.draw(rows.train, rows.task, shots=shots, demo_shots=demonstrations, seed=seed)
             for seed in dict.fromkeys(settings.seeds or shared.SEEDS)
         )
-    how = model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap
-    return [method.Problem(rows.task, split, rows.evaluation, *how) for split in drawn]
+    prompt_options = model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap
+    return [method.Problem(rows.task, split, rows.evaluation, *prompt_options) for split in drawn]
 
 
 def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
@@ -155,29 +175,29 @@ def max_demo_shots(rows: Rows, model: model_lib.Model) -> int:
     published = None
     if model.config.vocab_size in _PUBLISHED_VOCABULARIES:
         published = statistics.max_shots_in_context(rows.task.name, model.context)
-    counted = (rows.task, rows.train, model.tokenize, model.context, rows.evaluation or None)
-    return published or statistics.compute_m_t(*counted).m_t
+    arguments = (rows.task, rows.train, model.tokenize, model.context, rows.evaluation or None)
+    return published or statistics.compute_m_t(*arguments).m_t
 
 
-def demo_shots(asked: int, shots: int | None, rows: Rows, model: model_lib.Model) -> int:
+def demo_shots(requested: int, shots: int | None, rows: Rows, model: model_lib.Model) -> int:
     """Return the number of demonstrations per class; -1 asks for M_T, reduced until at least one anchor per class remains.
 
     Raises:
       UserError: fewer than 2 shots leave no room for both a demonstration and an anchor.
     """
-    if asked >= 0:
-        return asked
+    if requested >= 0:
+        return requested
     per_class = shots or max(collections.Counter(row.label for row in rows.train).values())
     if per_class < 2:
         place = f"--shots={shots}" if shots else "1 row per class"
         raise errors.UserError(
-            f"{place}: at least 2 are needed, one demonstration and one anchor per class (or --demo_shots=0)"
+            f"{place}: choose at least 2 rows per class, one demonstration and one anchor, or --demo_shots=0"
         )
     most = max_demo_shots(rows, model)
     return most if most < per_class else max(shot for shot in statistics.DEMO_SHOTS if shot < per_class)
 
 
-def _place(settings: shared.RowOptions, name: str, path: str) -> dict[str, Any]:
+def _row_arguments(settings: shared.RowOptions, name: str, path: str) -> dict[str, Any]:
     """Return the arguments of `sources.load_rows` that say where the rows of a task are, and how they are read."""
     return {
         "data_dir": settings.data_dir or None,

@@ -19,7 +19,7 @@ from knnprompt_jax.settings import models as models_settings
 
 
 @dataclasses.dataclass(frozen=True)
-class Execution:
+class ExecutionOptions:
     """The dtype of a model, its deterministic mode, the packed tokens per step (0: the device's default) and the mesh."""
 
     dtype: str = "float32"
@@ -34,7 +34,7 @@ class Execution:
         return content if self.deterministic else content | {"batch": self.batch, "mesh": self.mesh.to_dict()}
 
     def make_mesh(self, configs: Sequence[config_lib.DecoderConfig]) -> Mesh:
-        """Make the mesh. An axis `model` of 0 becomes the smallest that holds each of these models."""
+        """Make the mesh. If `mesh.model` is 0, use the smallest size at which every model fits."""
         return parallel.make_mesh(self.mesh.data, self.mesh.model or memory.model_axis(configs, self.dtype, self.batch))
 
 
@@ -52,9 +52,9 @@ class Model:
     config: config_lib.DecoderConfig
     tokenizer: Any
     context: int
-    execution: Execution = Execution()
+    execution: ExecutionOptions = ExecutionOptions()
     needs_weights: bool = True
-    _lengths: dict[str, int] = dataclasses.field(default_factory=dict)
+    _lengths: dict[str, int] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @property
     def short_name(self) -> str:
@@ -78,9 +78,7 @@ class Model:
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """Count the tokens of each text [N], special tokens excluded. Each distinct text is tokenized once."""
         new = [text for text in dict.fromkeys(texts) if text not in self._lengths]
-        special = len(self.tokenize([""])[0])
-        for text, tokens in zip(new, self.tokenize(new), strict=True):
-            self._lengths[text] = len(tokens) - special
+        self._lengths.update(zip(new, layout.count_tokens(self.tokenize, new).tolist(), strict=True))
         return np.array([self._lengths[text] for text in texts], int)
 
     def load(self, mesh: Mesh) -> lm.LanguageModel:
@@ -115,7 +113,7 @@ def fingerprint(path: pathlib.Path | None, needs_weights: bool) -> str:
 
 def describe(
     name: str,
-    execution: Execution = Execution(),
+    execution: ExecutionOptions = ExecutionOptions(),
     revision: str = "",
     context: int = 0,
     families: Collection[str] = registry.LANGUAGE_MODELS,

@@ -31,7 +31,6 @@ class Outcome:
     Attributes:
       predicted: the predicted label of each evaluation row, in the order of the split.
       prompts, truncated_prompts, lm_tokens: what the run would read if it ran alone.
-      dropped_demonstrations: demonstrations left out of every prompt, so that it fits the context.
       seconds: wall time of the shared pass ("language_model") and of the method itself ("method").
       prompts_per_second: the rate of the shared pass.
       note: a remark shown with the result.
@@ -43,7 +42,6 @@ class Outcome:
     predicted: tuple[str, ...]
     prompts: int = 0
     truncated_prompts: int = 0
-    dropped_demonstrations: int = 0
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     prompts_per_second: float = 0.0
     lm_tokens: int = 0
@@ -118,7 +116,7 @@ def environment() -> dict[str, str]:
 
 
 def write(folder: pathlib.Path, record: Record) -> pathlib.Path:
-    """Write the record into the folder, whole or not at all, over an earlier one of the same run."""
+    """Write the record atomically, replacing an earlier record of the same run."""
     path = folder / record.file_name
     content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
     with files.refusals(folder):
@@ -130,7 +128,7 @@ def write(folder: pathlib.Path, record: Record) -> pathlib.Path:
 
 
 def read(path: pathlib.Path) -> Record:
-    """Read a record; raises UserError if it is none, has another format, or was altered."""
+    """Read a record; raises UserError if the file is not a record, has another format, or was altered."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -149,6 +147,7 @@ def _from_json(content: Mapping[str, Any]) -> Record:
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }
     del values["macro_f1"]
+    values.pop("dropped_demonstrations", None)  # A field of older records.
     return Record(**values)
 
 
@@ -189,6 +188,8 @@ def _unpack(path: pathlib.Path) -> list[Record]:
             labels = list(content["class_counts"])
             content |= {name: [labels[number] for number in content[name]] for name in ("predicted", "true")}
             records.append(_from_json(content | {"environment": {}}))
+    except errors.UserError:
+        raise
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError) as error:
         raise errors.UserError(f"{path}: not a file of packed records: {error}") from None
     return records
@@ -233,6 +234,24 @@ def finished(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Record]:
         for run, done in zip(runs, is_finished, strict=True)
         if done
     }
+
+
+def describe_datastore(description: Mapping[str, Any]) -> str:
+    """Return two lines, on the anchors and on their search, from `Store.describe`."""
+    transfers = (
+        f", {description['anchors_per_transfer']} anchors per transfer" if description["anchors_per_transfer"] else ""
+    )
+    return (
+        f"datastore: {description['kind']} {description['key_dtype']} on the {description['placement']}, "
+        f"{description['anchors']} anchors of {description['bytes_per_anchor']:,} bytes, {_megabytes(description['bytes'])}\n"
+        f"search: {description['queries_per_block']} queries per block{transfers}, "
+        f"{description['anchors_per_tile']} anchors per tile, "
+        f"{_megabytes(description['search_bytes'])} of at most {description['search_memory_mb']:g} MB"
+    )
+
+
+def _megabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 2**20:,.1f} MB"
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ def run(settings: commands.TuningSettings) -> Result:
     saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
     if saved and settings.model not in (None, saved.manifest.provenance.model):
         raise errors.UserError(f"--model={settings.model}: {settings.store} has a model of its own; leave it out")
-    model, mesh = inputs.read_model(settings, saved)
+    model, mesh = inputs.read_model(settings.model, settings, saved)
     if saved:
         folder = saving.absolute(pathlib.Path(settings.store))
         with saving.lock(folder):

@@ -5,7 +5,7 @@ import os
 import pathlib
 from typing import Any
 
-from knnprompt_jax import errors, options
+from knnprompt_jax import errors, options, shipped
 from knnprompt_jax.settings import classifiers, shared
 from knnprompt_jax.settings.models import MODEL_HELP, DistributedOptions
 from knnprompt_jax.settings.stores import StoreOptions
@@ -55,13 +55,13 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
         "(AutoClassifier). By default the rule is chosen too.",
         choices=(KNN, *classifiers.RULES),
     )
-    model: str = options.option(None, f"{MODEL_HELP} By default smollm2.", needed=True)
+    model: str = options.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
     task: str | None = options.option(None, f"{shared.TASK_HELP} By default {shared.OWN}.", needed=True)
     shots: int | None = options.option(None, "Train rows per class; by default all.", least=1, words={"all": 0})
     demo_shots: int | None = options.option(
         None,
-        "Demonstrations per class among them; -1: as many as the context holds. By default -1 with --rule=knn; without it, fit "
-        "chooses between -1 (at most a quarter of the largest class), 2 and 0.",
+        "Demonstrations per class, drawn from these train rows; -1: as many as the context holds. By default -1 with "
+        "--rule=knn; without it, fit chooses between -1 (at most a quarter of the largest class), 2 and 0.",
         least=-1,
         words={classifiers.AUTO: None},
     )

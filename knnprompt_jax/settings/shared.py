@@ -21,6 +21,7 @@ OWN = "own"
 TASK_HELP = (
     f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: the columns of train_file."
 )
+METHODS_HELP = "Comma-separated names (docs/methods.md), or all that apply."
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
@@ -38,23 +39,25 @@ class ReadingOptions(PromptOptions, ModelOptions):
 
     deterministic: bool = options_lib.option(
         None,
-        "Make the state and distances of a text bitwise identical, whatever else is read, on any number of data "
-        "shards; batch has no effect then, and more tokens are read (docs/reliability.md).",
+        "Make the states and distances of a text bitwise identical, regardless of the other prompts and the number of data "
+        "shards. Ignores batch and reads more tokens (docs/reliability.md).",
     )
     cache_gb: float = options_lib.option(
         2.0,
-        "GiB in the user's cache folder for states of prompts, which no other run reads again; 0: no cache, and an "
-        "interrupted job starts anew.",
+        "GiB of prompt states in the user's cache folder, which later runs reuse; 0: no cache, and an interrupted job "
+        "restarts from the beginning.",
         least=0,
     )
 
 
 class TaskOptions(options_lib.Options):
-    """The model, the task and its train rows. A model that is not given is smollm2, or a saved classifier's."""
+    """The model, the task and its train rows. `model` defaults to smollm2, or to the saved classifier's model."""
 
     model: str = options_lib.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
     task: str = options_lib.option("demo", TASK_HELP, needed=True)
-    train_file: str = options_lib.option("", "Train rows from a CSV, TSV, JSONL or Parquet file instead.")
+    train_file: str = options_lib.option(
+        "", "CSV, TSV, JSONL or Parquet file of train rows, which replaces the task's own."
+    )
 
 
 class DrawOptions(TaskOptions):
@@ -65,23 +68,25 @@ class DrawOptions(TaskOptions):
     )
     demo_shots: int = options_lib.option(
         -1,
-        "Demonstrations per class among them; -1: as many as the context holds (M_T), or 2 in long contexts.",
+        "Demonstrations per class, drawn from these train rows; -1: as many as the context holds (M_T), or 2 in long contexts.",
         least=-1,
     )
 
 
 class FileOptions(options_lib.Options):
-    """The encoding of files of rows, and what becomes of bad rows."""
+    """The encoding of files of rows, and the treatment of bad rows."""
 
     encoding: str | None = options_lib.option(None, "Encoding of rows; by default that of fit, or utf-8.", needed=True)
     on_bad: str = options_lib.option(sources.STOP, "What to do at a bad row.", choices=sources.ON_BAD)
 
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the encoding and the column of the labels: the given ones, those `known` of a saved classifier, or the defaults."""
+        """Return the encoding and label column: given values first, then those in `known` (a saved classifier's), then the defaults."""
         source = {"encoding": "utf-8", "label_column": "label", **(known or {})}
         source = {name: getattr(self, name, None) or default for name, default in source.items()}
         if not self.encoding and source["encoding"] != "utf-8":
-            logging.warning("reading %s, as the train file was; --encoding= names another encoding", source["encoding"])
+            logging.warning(
+                "reading files as %s, the train file's encoding; set --encoding= to change it", source["encoding"]
+            )
         return source
 
 
@@ -104,7 +109,7 @@ class RowOptions(LabelledFileOptions):
         f"(error). By default allow for task {OWN}, otherwise error.",
         choices=EMPTY,
     )
-    hub: bool = options_lib.option(False, "Rows from the Hugging Face Hub instead.")
+    hub: bool = options_lib.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
     restore_dropped: bool = options_lib.option(
         False, "Put the rows of train_dropped.jsonl back into the train file, as published."
     )
@@ -132,7 +137,7 @@ class ComparisonSettings(DrawOptions, SharedSettings):
     """Any set of methods on one task with one model."""
 
     eval_file: str = options_lib.option("", "Rows to classify from a file; train_file is needed too.")
-    methods: str = options_lib.option(ALL, "Comma-separated names (docs/methods.md), or all that apply.")
+    methods: str = options_lib.option(ALL, METHODS_HELP)
     seeds: tuple[int, ...] | None = options_lib.option(
         None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
     )
@@ -159,6 +164,4 @@ class ComparisonSettings(DrawOptions, SharedSettings):
 class MainSettings(ComparisonSettings):
     """The options of a comparison, with two methods by default."""
 
-    methods: str = options_lib.option(
-        "icl,knn", "Names separated by commas (docs/methods.md lists them), or all that apply."
-    )
+    methods: str = options_lib.option("icl,knn", METHODS_HELP)

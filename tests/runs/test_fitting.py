@@ -156,7 +156,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
         "3 of 3 rows have the text of a row of the classifier, which flatters it; the first: test.csv:2",
         "1 of 1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'PAY', row 1 is 'Pay '",
         "different classes: 'Pay ' (6 rows), 'pay' (6 rows), 'PAY' (1 rows)",
-        "reading latin-1, as the train file was",
+        "reading files as latin-1, the train file's encoding",
     ):
         assert message in caplog.text
     classifier = kp.load(tmp_path / "mine")
@@ -176,6 +176,8 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
         ),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
         ({"task": "mr", "text_columns": ("day",)}, "--text_columns: has no effect with --task=mr"),
+        ({"task": "own", "data_dir": "data"}, "--data_dir: has no effect with --task=own; leave it out"),
+        ({"task": "own", "hub": True}, "--hub: has no effect with --task=own; leave it out"),
         ({"restore_dropped": True}, "--restore_dropped: has no effect with --train_file"),
         ({"revision": "main"}, "--revision=main: has no effect with tiny, which is not on the Hub"),
         ({"k": 7, "demo_shots": 1}, "k=7: there are 6 anchors"),
@@ -224,4 +226,7 @@ def test_anchors_read_to_choose_are_read_once(table, monkeypatch, limit, compare
 
 def test_fewer_demonstrations_than_requested_are_reported(table, caplog):
     fitting.run(settings(table, rule="knn", demo_shots=100, k=1))
-    assert "--demo_shots=100: at most half of a class become demonstrations, " in caplog.text
+    assert (
+        "--demo_shots=100: only 3 demonstrations were drawn in all, because at most half of a class becomes "
+        in caplog.text
+    )
