@@ -20,6 +20,11 @@ class EmptyCell(UserError):
     """A row's text or label is missing."""
 
 
+def one_line(error: Exception) -> str:
+    """Return the error's message, or else its type, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def shortened(message: str) -> str:
     """Return the message, printable, with the middle of words of at least 400 characters left out."""
     return re.sub(rf"\S{{{_LONGEST},}}", lambda word: f"{word[0][:100]}…{word[0][-50:]}", printable(message))

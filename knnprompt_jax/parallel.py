@@ -179,6 +179,11 @@ def by_rows(mesh: Mesh, num_rows: int) -> NamedSharding:
     return NamedSharding(mesh, P(AXES) if num_rows % mesh.size == 0 else P())
 
 
+def put_rows(tree: Any, mesh: Mesh) -> Any:
+    """Split the rows of host arrays over every device, or replicate them if they do not divide evenly."""
+    return jax.tree.map(lambda array: put(array, mesh, by_rows(mesh, len(array)).spec), tree)
+
+
 def replicate(tree: Any) -> Any:
     """Replicate sharded arrays on every device of their mesh, so that each process can read them; return others unchanged."""
 

@@ -113,8 +113,8 @@ def _measure(
         }
 
 
-def _labels(store: store_lib.Store, states: lm.States, options: search_lib.SearchOptions) -> Array:
-    return kernel.majority(store.search(states, options).labels_Qk, num_classes=NUM_CLASSES)
+def _labels(store: store_lib.Store, states: lm.States, options: search_lib.SearchOptions) -> np.ndarray:
+    return kernel.vote(store.search(states, options), NUM_CLASSES)[0]
 
 
 def _peers(keys: distances.Affine, vectors_QW: Array, k: int) -> Work:

@@ -295,9 +295,7 @@ class Classifier(inputs.Estimator, abc.ABC):
 
     def device_states(self) -> lm_lib.States:
         """Return `states_` with rows split over every device of the model."""
-        states, mesh = self.host_states(), self.model.mesh
-        rows = parallel.by_rows(mesh, len(states)).spec
-        return jax.tree.map(lambda array: parallel.put(array, mesh, rows), states)
+        return parallel.put_rows(self.host_states(), self.model.mesh)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return what a pickle holds: the files that `save` writes, and the name of the model."""

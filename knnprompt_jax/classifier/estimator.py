@@ -128,7 +128,7 @@ class KNNPrompting(ChangeableClassifier):
 
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
         options = self.options_
-        return rules.vote(near, self.task.num_classes, options.tie_break, options.weights)
+        return kernel.vote(near, self.task.num_classes, options.tie_break, options.weights)
 
     def use(self, choice: Choice) -> "AutoClassifier":
         """Return an `AutoClassifier` of the same anchors that follows a choice, for example one from `tune`."""

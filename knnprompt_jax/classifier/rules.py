@@ -18,7 +18,7 @@ from scipy import special
 
 from knnprompt_jax import lm, options
 from knnprompt_jax.settings.classifiers import RULES, WEIGHTS
-from knnprompt_jax.store import distances, kernel
+from knnprompt_jax.store import distances
 
 _SETTINGS = {
     "votes": ("k", "distance", "weights"),
@@ -124,27 +124,6 @@ def probe_inputs(states: lm.States, layer: int) -> np.ndarray:
     """Return what a probe reads of each text [N, F]: its hidden state, and the output of a block unless `layer` is 0."""
     hidden_NE = np.asarray(states.hidden_NE)
     return np.concatenate([hidden_NE, np.asarray(states.layers[layer])], -1) if layer else hidden_NE
-
-
-def vote(
-    near: kernel.Neighbours, num_classes: int, tie_break: str = "lowest", weights: str = "uniform"
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the class [Q] with the largest share of the vote, and all shares [Q, C].
-
-    With weights="distance", a vote counts 1 / distance; neighbours at distance 0 then decide alone.
-    """
-    labels_Qk = near.labels_Qk
-    if weights == "uniform":
-        majority_Q = kernel.majority(labels_Qk, num_classes=num_classes, tie_break=tie_break)
-        return np.asarray(majority_Q), np.asarray(kernel.vote_shares(labels_Qk, num_classes))
-    labels_Qk, distances_Qk = np.asarray(labels_Qk), np.asarray(near.distances_Qk, np.float64)
-    weights_Qk, shares_QC = 1 / np.maximum(distances_Qk, 1e-30), np.zeros((len(labels_Qk), num_classes))
-    np.add.at(shares_QC, (np.arange(len(labels_Qk))[:, None], labels_Qk), weights_Qk)
-    shares_QC /= shares_QC.sum(-1, keepdims=True)
-    if tie_break == "lowest":
-        return shares_QC.argmax(-1), shares_QC
-    leads_Qk = np.take_along_axis(shares_QC, labels_Qk, -1) == shares_QC.max(-1, keepdims=True)
-    return np.take_along_axis(labels_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0], shares_QC
 
 
 def vote_scores(

@@ -126,7 +126,7 @@ class Saved:
         try:
             store = storage.load(self.folder, self.manifest, model.head, mesh, options or self.store_options)
         except Exception as error:  # The checksums fit, but another process replaced the folder, or someone forged it.
-            raise errors.UserError(f"{self.folder}: cannot read its arrays: {_one_line(error)}") from None
+            raise errors.UserError(f"{self.folder}: cannot read its arrays: {errors.one_line(error)}") from None
         anchors = self.content.anchors
         ids, classes = [example.row for example in anchors], inputs.classes_of(self.content.task, anchors)
         if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
@@ -140,7 +140,7 @@ class Saved:
         try:
             arrays = [np.load(self.folder / STATES / name, mmap_mode="r", allow_pickle=False) for name in names]
         except (OSError, ValueError, EOFError, OverflowError) as error:
-            raise errors.UserError(f"{self.folder}: cannot read its states: {_one_line(error)}") from None
+            raise errors.UserError(f"{self.folder}: cannot read its states: {errors.one_line(error)}") from None
         count = len(self.content.anchors)
         shapes = [(count, model.config.state_width), (count,), *[(count, model.config.width)] * len(layers)]
         if [array.shape for array in arrays] != shapes:
@@ -187,7 +187,7 @@ def read(folder: pathlib.Path) -> Saved:
         raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise errors.UserError(
-            f"{folder}: not a saved classifier: {type(error).__name__}: {_one_line(error)}"
+            f"{folder}: not a saved classifier: {type(error).__name__}: {errors.one_line(error)}"
         ) from None
     if parallel.call_in_main(lambda: saved.digest) != saved.digest:
         raise errors.UserError(f"{folder}: not the classifier of process 0: give every process the same folder")
@@ -272,7 +272,3 @@ def _finish(folder: pathlib.Path, classifier: "Classifier", content: Content, ar
         )
         manifest_lib.write(draft, written)
     files.finish_folder(folder)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

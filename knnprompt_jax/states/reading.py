@@ -121,12 +121,10 @@ def _read_set(
 
 def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int]) -> lm.States:
     """Return the states that rows in host memory hold, split over the devices by row."""
-    by_rows, width = parallel.by_rows(model.mesh, len(rows_NF)).spec, model.config.state_width
+    width = model.config.state_width
     hidden_NE, log_z_N, rest_NF = rows_NF[:, :width], rows_NF[:, width], rows_NF[:, width + 1 :]
     by_layer = dict(zip(layers, np.split(rest_NF, len(layers), 1), strict=True)) if layers else {}
-    parts = hidden_NE, log_z_N, by_layer
-    hidden_NE, log_z_N, by_layer = jax.tree.map(lambda part: parallel.put(part, model.mesh, by_rows), parts)
-    return lm.States(hidden_NE, log_z_N, model.deterministic, by_layer)
+    return parallel.put_rows(lm.States(hidden_NE, log_z_N, model.deterministic, by_layer), model.mesh)
 
 
 def _look_up(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

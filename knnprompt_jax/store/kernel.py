@@ -89,19 +89,27 @@ def merge(parts: Sequence[Neighbours], k: int) -> Neighbours:
     return jax.tree.map(lambda array: jnp.take_along_axis(array, places_Qk, -1), joined)
 
 
-def vote_shares(labels_Qk: Array | np.ndarray, num_classes: int) -> Array:
-    """Return the share of the neighbours' votes that each class has, [Q, C]."""
-    return jax.nn.one_hot(labels_Qk, num_classes).mean(1)
+def vote(
+    near: Neighbours, num_classes: int, tie_break: str = "lowest", weights: str = "uniform"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the class [Q] with the largest share of the vote, and all shares [Q, C].
 
-
-@functools.partial(jax.jit, static_argnames=("num_classes", "tie_break"))
-def majority(labels_Qk: Array, *, num_classes: int, tie_break: str = "lowest") -> Array:
-    """Return the class with most votes, [Q]; a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest")."""
-    counts_QC = jax.nn.one_hot(labels_Qk, num_classes, dtype=jnp.int32).sum(1)
+    Args:
+        tie_break: a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest").
+        weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 then decide alone.
+    """
+    labels_Qk = np.asarray(near.labels_Qk)
+    if weights == "uniform":
+        shares_QC = np.asarray(jax.nn.one_hot(labels_Qk, num_classes).mean(1))
+    else:
+        weights_Qk = 1 / np.maximum(np.asarray(near.distances_Qk, np.float64), 1e-30)
+        shares_QC = np.zeros((len(labels_Qk), num_classes))
+        np.add.at(shares_QC, (np.arange(len(labels_Qk))[:, None], labels_Qk), weights_Qk)
+        shares_QC /= shares_QC.sum(-1, keepdims=True)
     if tie_break == "lowest":
-        return counts_QC.argmax(-1)
-    leads_Qk = jnp.take_along_axis(counts_QC, labels_Qk, -1) == counts_QC.max(-1, keepdims=True)
-    return jnp.take_along_axis(labels_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0]
+        return shares_QC.argmax(-1), shares_QC
+    leads_Qk = np.take_along_axis(shares_QC, labels_Qk, -1) == shares_QC.max(-1, keepdims=True)
+    return np.take_along_axis(labels_Qk, leads_Qk.argmax(-1, keepdims=True), -1)[:, 0], shares_QC
 
 
 def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:

@@ -126,10 +126,10 @@ def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[in
     anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
     classes_N = np.arange(NUM_ANCHORS) % len(small.LABEL_IDS)
     store = store_lib.build(stores.StoreOptions(), "", model.head, anchors, classes_N, small.LABEL_IDS)
-    nearest = store.search(queries, search.SearchOptions(3)).labels_Qk
+    nearest = store.search(queries, search.SearchOptions(3))
     return {
         "icl": in_context.predict_proba(model.head, queries, small.LABEL_IDS).argmax(-1).tolist(),
-        "knn": kernel.majority(nearest, num_classes=len(small.LABEL_IDS)).tolist(),
+        "knn": kernel.vote(nearest, len(small.LABEL_IDS))[0].tolist(),
     }
 
 

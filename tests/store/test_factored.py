@@ -68,7 +68,7 @@ def test_neither_kind_nor_place_changes_a_prediction(decoded, direction):
         certain_Q = sorted_QN[:, k] - sorted_QN[:, k - 1] > worlds.MARGIN
         assert certain_Q.mean() > 0.5
         nearest = [store.search(decoded.queries, search.SearchOptions(k, direction)) for store in built]
-        dense, *factored = [np.asarray(kernel.majority(each.labels_Qk, num_classes=4))[certain_Q] for each in nearest]
+        dense, *factored = [kernel.vote(each, 4)[0][certain_Q] for each in nearest]
         assert len(set(dense.tolist())) > 1
         for predicted in factored:
             np.testing.assert_array_equal(predicted, dense)

@@ -105,16 +105,15 @@ def test_vanishing_probabilities_give_no_nan(name, floor):
         ([1, 3, 2, 2, 3], 2, 3),
     ],
 )
-def test_majority(labels, lowest, nearest):
+def test_vote(labels, lowest, nearest):
     """Neighbours are given nearest first."""
     labels_Qk = jax.numpy.array([labels, labels])
-    assert kernel.majority(labels_Qk, num_classes=5).tolist() == [lowest] * 2
-    assert kernel.majority(labels_Qk, num_classes=5, tie_break="nearest").tolist() == [nearest] * 2
-
-
-def test_vote_shares():
-    labels_Qk = jax.numpy.array([[2, 1, 1], [0, 0, 0]])
-    np.testing.assert_allclose(kernel.vote_shares(labels_Qk, 4), [[0, 2 / 3, 1 / 3, 0], [1, 0, 0, 0]], rtol=1e-6)
+    near = kernel.Neighbours(jax.numpy.ones(labels_Qk.shape), labels_Qk, labels_Qk)
+    for weights in ("uniform", "distance"):
+        classes_Q, shares_QC = kernel.vote(near, 5, "lowest", weights)
+        assert classes_Q.tolist() == [lowest] * 2
+        assert kernel.vote(near, 5, "nearest", weights)[0].tolist() == [nearest] * 2
+        np.testing.assert_allclose(shares_QC[1], np.bincount(labels, minlength=5) / len(labels), rtol=1e-6)
 
 
 def test_padding_is_never_found():

@@ -84,7 +84,7 @@ def find(folder: pathlib.Path) -> list[pathlib.Path]:
             raise ValueError(f"it names {str(outside[0])!r}, which is outside the folder")
         missing = [name for name in names if not (folder / name).is_file()]
     except (*_CORRUPT, RecursionError) as error:
-        raise errors.UserError(f"{index}: not an index of weights: {_one_line(error)}") from None
+        raise errors.UserError(f"{index}: not an index of weights: {errors.one_line(error)}") from None
     if missing or not names:
         listed = ", ".join(missing[:8])
         raise errors.UserError(
@@ -106,7 +106,7 @@ def read(files: Iterable[pathlib.Path]) -> Iterator[Tensor]:
         except errors.UserError:
             raise
         except _CORRUPT as error:
-            raise errors.UserError(f"{file}: truncated or corrupt: {_one_line(error)}") from None
+            raise errors.UserError(f"{file}: truncated or corrupt: {errors.one_line(error)}") from None
 
 
 def release() -> None:
@@ -172,10 +172,6 @@ def _load_torch(file: pathlib.Path) -> dict:
     if not isinstance(state, dict):
         raise ValueError("it holds no dictionary of tensors")
     return state
-
-
-def _one_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def fingerprint(path: pathlib.Path) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from knnprompt_jax.classifier import rules
 from knnprompt_jax.methods import knn, method, registry
 from knnprompt_jax.paper import cells, experiment
 from knnprompt_jax.report import accuracies, figures, names, published, results, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
+from knnprompt_jax.store import kernel
 
 _PRIOR = "prior_reliance"
 _BALANCED = 0.5
@@ -104,7 +104,7 @@ def _predict_with_any_k(context: method.Context, settings: Any) -> method.Predic
     """Run kNN Prompting without the published limit of k to the number of anchors per class."""
     classifier = knn.fitted(context, settings)
     nearest = classifier.search(context.states[method.queries], settings.k)
-    return method.Prediction(*rules.vote(nearest, context.num_classes, settings.tie_break))
+    return method.Prediction(*kernel.vote(nearest, context.num_classes, settings.tie_break))
 
 
 _ANY_K = dataclasses.replace(registry.get("knn"), run=_predict_with_any_k)
