@@ -1,8 +1,8 @@
 """kNN Prompting for JAX: training-free text classification with frozen language models.
 
-A frozen language model reads each training example as a prompt; what it says about the next token is kept as that example's anchor.
-A new text gets the label of the anchors about which the model says the same: nearest in KL divergence
-(Xu et al., "kNN Prompting", ICLR 2023).
+A frozen language model reads each training example as a prompt. Its distribution of the next token is stored as the
+example's anchor. A new text gets the majority label of the anchors nearest to its own distribution in KL divergence (Xu
+et al., "kNN Prompting", ICLR 2023).
 
 Shape notation of the whole package: a name ends in one letter per axis, `h_NE`, `logk_NV`, and einsum strings use the same letters.
 

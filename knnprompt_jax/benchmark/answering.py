@@ -1,4 +1,4 @@
-"""What the process of another library runs. It needs neither JAX nor the rest of this package."""
+"""The program of another library's process. It needs neither JAX nor the rest of this package."""
 
 import functools
 import importlib

@@ -24,8 +24,8 @@ from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
 
 
-class Classifier(inputs.Estimator, abc.ABC):
-    """A classifier whose anchors are training texts, as a frozen language model reads them.
+class Classifier(inputs.ScikitInterface, abc.ABC):
+    """A classifier whose anchors are training texts, represented by a frozen language model's states.
 
     A few rows of each class become demonstrations, which begin every prompt. All other rows become anchors.
 
@@ -87,7 +87,10 @@ class Classifier(inputs.Estimator, abc.ABC):
         states: Mapping[int, lm_lib.States] | None = None,
         grid: choosing.Grid | None = None,
     ) -> Choice:
-        """Choose by these draws among the candidates of the options, or of `grid`. Anchors are read unless `states` has them."""
+        """Choose a rule with these draws from `grid`, by default from the options' candidates.
+
+        Reads anchors that `states` lacks.
+        """
 
     @abc.abstractmethod
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +105,7 @@ class Classifier(inputs.Estimator, abc.ABC):
         return *self.decide(near, states), near
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return each anchor's class [N] by all other anchors, and the classes' probabilities [N, C], in class order."""
+        """Return each anchor's leave-one-out class [N] and class probabilities [N, C], in class order."""
         options = SearchOptions(min(self.rule_.k, len(self.store_) - 1), self.rule_.distance)
         return self.decide(evidence.neighbours(self.store_, options, self.device_states()))
 
@@ -177,7 +180,7 @@ class Classifier(inputs.Estimator, abc.ABC):
         """
         if choice or not hasattr(self, "choice_"):
             self.choice_ = choice or self.choose({trials.shots_of(demonstrations): (demonstrations, anchors)})
-        self.states_ = None if states is None else on_host(states)
+        self.states_ = None if states is None else to_host(states)
         self.demonstrations_, self.store_ = tuple(demonstrations), store
         self.searched_ = centroids.of(store, self.centroid, self.model.head, self.rule_.distance)
         self.anchors_ = {example.row: example for example in anchors}
@@ -212,7 +215,10 @@ class Classifier(inputs.Estimator, abc.ABC):
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
-        """Return distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first; without X, of each anchor's others."""
+        """Return distances [Q, k] and ids [Q, k] of the nearest anchors, nearest first.
+
+        Without X, return the nearest other anchors of each anchor.
+        """
         self._check_fitted()
         k = self.rule_.k if n_neighbors is None else n_neighbors
         if X is None:
@@ -298,7 +304,7 @@ class Classifier(inputs.Estimator, abc.ABC):
         return parallel.put_rows(self.host_states(), self.model.mesh)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return what a pickle holds: the files that `save` writes, and the name of the model."""
+        """Return the pickle: the files that `save` writes and the model's name."""
         return saving.reduce(self) if hasattr(self, "store_") else super().__reduce_ex__(protocol)
 
     def _check_fitted(self) -> None:
@@ -306,7 +312,7 @@ class Classifier(inputs.Estimator, abc.ABC):
             raise errors.UserError("not fitted yet: call fit with texts and labels first, or load a saved classifier")
 
 
-def on_host(*parts: lm_lib.States) -> lm_lib.States:
+def to_host(*parts: lm_lib.States) -> lm_lib.States:
     """Concatenate states in host memory, on every process."""
     return jax.tree.map(
         lambda *arrays: np.concatenate(arrays) if len(arrays) > 1 else np.asarray(*arrays),

@@ -1,7 +1,7 @@
 """Choice of a rule: every candidate classifies each anchor by the others.
 
-The score of the chosen candidate flatters it. The estimate for new texts does not: it repeats the choice without each fifth of the
-anchors.
+The chosen candidate's own score is optimistic. The estimate for new texts is not: for each fold of the anchors, the
+choice is repeated without it and scored on it.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from knnprompt_jax.store import distances
 KS = (1, 3, 7, 15, 31)
 DISTANCES = tuple(name for name, distance in distances.DISTANCES.items() if distance.is_candidate)
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0)
-FEWEST = 10  # The fewest anchors that a choice is made by.
+FEWEST = 10  # Minimum number of anchors for a choice.
 _FOLDS = 5
 _LEAST = 2e-16  # The least probability of a true class, as in scikit-learn's log loss.
 
@@ -40,7 +40,7 @@ class Grid:
 
     @classmethod
     def of(cls, options: classifiers.RuleOptions) -> Self:
-        """Return the candidates that a classifier's options leave."""
+        """Return the candidates compatible with a classifier's options."""
         has_probe_options = options.penalty != AUTO or getattr(options, "layer", AUTO) != AUTO
         has_vote_options = {options.k, options.distance, options.weights} != {AUTO}
         excluded = {"votes": has_probe_options, "probe": has_vote_options}
@@ -51,7 +51,7 @@ class Grid:
         return cls(names, **{name: value for name, value in values.items() if value != (AUTO,)})
 
     def default(self, evidence: Evidence) -> Rule:
-        """Return the rule for anchors that are too few to choose by."""
+        """Return the rule for fewer than `FEWEST` anchors."""
         k = min(self.ks, key=lambda k: (k > len(evidence), abs(k - 3)))
         penalty = min(self.penalties, key=lambda penalty: abs(penalty - 1))
         rule = "votes" if "votes" in self.rules else self.rules[0]
@@ -116,9 +116,9 @@ class _Trial:
 def choose(sets: Sequence[Evidence], grid: Grid, metric: str = METRICS[0]) -> Choice:
     """Choose the best rule for anchors read after one or several numbers of demonstrations, preferred numbers first.
 
-    Candidates are compared on the anchors that all sets share. Each rule and set contributes its best candidate. The first of
-    these, in the order of the grid, within two standard errors of the best is chosen, or the best candidate that beats it by every
-    metric. Sets of fewer than `FEWEST` anchors or of a single class are left out.
+    Candidates are compared on the anchors that all sets share. The first rule and set, in grid order, whose best
+    candidate is within two standard errors of the overall best is chosen. A candidate better by every metric replaces
+    it. Sets of fewer than `FEWEST` anchors or of a single class are left out.
     """
     default = Choice(grid.default(sets[0]), metric=metric)
     sets = [evidence for evidence in sets if len(evidence) >= FEWEST and len(np.unique(evidence.y_N)) > 1]

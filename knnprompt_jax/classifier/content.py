@@ -63,7 +63,11 @@ class Content:
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> "Content":
-        """Read the two files of a folder; raises many kinds of exceptions if they are invalid."""
+        """Read the two files of a folder.
+
+        Raises:
+          OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError: a file is invalid.
+        """
         described = json.loads((folder / CLASSIFIER).read_text(encoding="utf-8"))
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in described["task"].items()

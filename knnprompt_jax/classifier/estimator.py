@@ -44,7 +44,7 @@ class ChangeableClassifier(base.Classifier):
         store, states = self._store_for(task), self.read(examples)
         store = store.append(states, inputs.classes_of(task, examples), [example.row for example in examples])
         num_new_rows = examples[-1].row + 1 - self.num_rows_
-        states = base.on_host(self.host_states(), states)
+        states = base.to_host(self.host_states(), states)
         return self._change(store, [*self.anchors_.values(), *examples], states, task, num_new_rows)
 
     def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:

@@ -18,7 +18,7 @@ from knnprompt_jax.tasks.task import SKIP, Example, Task, label_string, rows_of
 UNIFORM = "uniform"
 
 
-class Estimator(base.ClassifierMixin, base.BaseEstimator):
+class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
     """A classifier that is unfitted after construction; `options_kind` declares its options."""
 
     options_kind: type[Any]

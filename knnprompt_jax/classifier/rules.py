@@ -1,9 +1,10 @@
 """Rules: votes of the nearest anchors, a linear probe of their states, or a blend of both, with calibrated probabilities.
 
-The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each dimension of the states is
-standardised over the anchors and divided by √E, so that rows x have a mean square norm of 1 and a penalty means the same for every
-model. With X the rows [N, E], Y the classes as ones and zeros less the classes' shares, and X Xᵀ = U S Uᵀ, fitted scores are
-F = U S (S + λ)⁻¹ Uᵀ Y. The scores of anchor i by a probe of all others, which have means of their own, are
+The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each dimension of the
+states is standardised over the anchors and divided by √E. Rows x then have a mean square norm of 1, and a penalty means
+the same for every model. X has the rows [N, E], Y the classes as ones and zeros less the classes' shares. With X Xᵀ = U
+S Uᵀ, fitted scores are F = U S (S + λ)⁻¹ Uᵀ Y. A probe of all other anchors, centred on their own means, gives anchor i
+the scores
 
     y_i − (y_i − f_i) / (1 − h_ii),    h_ii = 1/N + Σ_j U_ij² S_j / (S_j + λ)    (Allen's PRESS, 1974).
 """
@@ -156,8 +157,8 @@ def probabilities(
 def fit_counts(scores: Sequence[np.ndarray], y_N: np.ndarray, shares_C: np.ndarray) -> tuple[float, ...]:
     """Return the counts ≥ 0 with the least log loss of N anchors, whose scores [N, C] come from the other anchors.
 
-    An anchor's class is true with probability (N + 1) / (N + 2), as in Platt scaling, so that scores which are right for each of
-    a few anchors give no certainty.
+    An anchor's class is true with probability (N + 1) / (N + 2), as in Platt scaling. So scores that are right for
+    every one of a few anchors give no certainty.
     """
     score_JNC, count = np.stack(scores), len(y_N)
     truth_NC = np.tile(shares_C / (count + 2), (count, 1))

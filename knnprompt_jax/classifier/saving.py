@@ -1,7 +1,7 @@
 """Saved folders of classifiers.
 
 A folder holds the task, the options and the rows as JSON; the store's arrays; the anchors' states, so that fitting another rule needs
-no pass; and a manifest with a checksum of every file. A folder is whole or absent, and nothing in it is code.
+no pass; and a manifest with a checksum of every file. A save is atomic, and no file contains code.
 """
 
 import collections
@@ -50,7 +50,7 @@ class Saved:
         """Return the classifier, of this class; `options` replace its store's placement and memory.
 
         Raises:
-          UserError: its options are not those of the class; the model is not that of the anchors; the arrays are not the rows'.
+          UserError: the saved options, model or arrays do not match the class, `model` or rows.
         """
         content, names = self.content, kind.option_names()
         if set(content.parameters) != set(names):
@@ -120,7 +120,7 @@ class Saved:
         """Load the store to the model's devices; `options` replace its placement and memory.
 
         Raises:
-          UserError: the arrays cannot be read, or the anchors are not those of the rows.
+          UserError: the arrays cannot be read, or do not match the rows.
         """
         mesh = model.mesh if model.mesh.size > 1 else None
         try:
@@ -130,7 +130,7 @@ class Saved:
         anchors = self.content.anchors
         ids, classes = [example.row for example in anchors], inputs.classes_of(self.content.task, anchors)
         if not (np.array_equal(store.ids_N, ids) and np.array_equal(store.labels_N, classes)):
-            raise errors.UserError(f"{self.folder}: the anchors of its arrays are not those of {ROWS}")
+            raise errors.UserError(f"{self.folder}: the store's anchors do not match {ROWS}")
         return store
 
     def states(self, model: lm_lib.LanguageModel) -> lm_lib.States:
@@ -144,7 +144,7 @@ class Saved:
         count = len(self.content.anchors)
         shapes = [(count, model.config.state_width), (count,), *[(count, model.config.width)] * len(layers)]
         if [array.shape for array in arrays] != shapes:
-            raise errors.UserError(f"{self.folder}: its states are not those of its {count} anchors")
+            raise errors.UserError(f"{self.folder}: the saved states do not match its {count} anchors")
         hidden_NE, log_z_N, *layers_ND = arrays
         return lm_lib.States(hidden_NE, log_z_N, model.deterministic, dict(zip(layers, layers_ND, strict=True)))
 
@@ -209,7 +209,7 @@ def recover(folder: pathlib.Path) -> bool:
 
 
 def absolute(folder: pathlib.Path) -> pathlib.Path:
-    """Return the folder itself, so that a link to it stays one; raise UserError if it is a link to nothing."""
+    """Return the folder's path with links resolved, so that saving keeps a link; raise UserError on a broken link."""
     folder = folder.expanduser()
     place = files.real(folder)
     if folder.is_symlink() and not (place.exists() or files.replaced(place).exists()):
@@ -238,7 +238,7 @@ def _restore(kind: type, model: lm_lib.LanguageModel, content: dict[str, bytes])
 
 
 def _recover_for_readers(folder: pathlib.Path) -> None:
-    """Do as `recover` without the caller's lock, and only if a process has died."""
+    """Restore a folder that an interrupted save moved away, taking the lock itself."""
     if not folder.exists() and files.replaced(folder).exists():
         with files.lock(folder):
             files.recover(folder)

@@ -1,13 +1,14 @@
 """Attention of packed suffixes over a shared prefix as one kernel that writes no logits to memory: Mosaic for TPUs, Triton for GPUs.
 
-The kernel reads keys and values of the row and of the prefix in blocks. For each query it keeps a running maximum, the sum of
-exponentials below it and the weighted sum of values in float32 (Milakov and Gimelshein, "Online normalizer calculation for softmax",
-2018; Dao et al., "FlashAttention", 2022). It does not overflow, however large a logit is.
+The kernel reads keys and values of the row and of the prefix in blocks. For each query it keeps a running maximum, the
+sum of exponentials below it and the weighted sum of values, all in float32. It does not overflow, however large a logit
+is. See Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, and Dao et al., "FlashAttention",
+2022.
 
-Inputs and outputs have the layout of the projections, a token's heads side by side [T, H · K], so that no copy puts heads first. A
-TPU's registers hold 128 numbers in a row, so heads of 64 are computed in pairs. A query has zeros in the part of the other head, so
-that its inner product with both heads' keys is its own head's alone; the other head's half of its output is dropped. A head of 64 by
-itself would cost the matrix unit the same zeros.
+Inputs and outputs have the layout of the projections, a token's heads side by side [T, H · K], so that no copy puts
+heads first. A TPU's registers hold 128 numbers in a row, so heads of 64 are computed in pairs. A query has zeros in the
+part of the other head. Its inner product with both heads' keys is then that with its own head's keys. The other head's
+half of the output is dropped. A head of 64 by itself would cost the matrix unit the same zeros.
 """
 
 import dataclasses

@@ -23,7 +23,7 @@ from knnprompt_jax.store import distances, placement
 
 Array = jax.Array
 QUERIES_PER_TILE = 256
-GROUP = 64  # Anchors of which only the nearest is sorted at first.
+GROUP = 64  # Anchors per group; the first sort sees only each group's nearest.
 
 
 @struct.dataclass
@@ -56,7 +56,9 @@ class Options:
 
 
 def search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options) -> Neighbours:
-    """Return the k nearest anchors of every query. Anchors of a negative class are padding; there must be k others.
+    """Return the k nearest anchors of every query.
+
+    Anchors with a negative class are padding; at least k real anchors are required.
 
     Keys whose rows are split over the devices of a mesh are searched where they lie; the devices' neighbours are merged.
     """

@@ -1,6 +1,6 @@
 """Every kind of store behind one interface: states of anchors in, the nearest anchors of queries' states out.
 
-A state, once computed, serves every distance and k. Memory per anchor: 4 V bytes for "dense", 4 (E + 1) for "factored", and
+The same states serve every distance and k. Memory per anchor: 4 V bytes for "dense", 4 (E + 1) for "factored", and
 twice that if a factored store keeps mean rows for the released direction.
 """
 
@@ -167,7 +167,7 @@ def check_processes(options: StoreOptions) -> None:
 
 
 def kind_of(options: StoreOptions, distance: str, logit_cap: float | None) -> str:
-    """Return the kind of store for a distance ("": every distance of the kind) and a model with or without a logit cap.
+    """Return the kind of store for a distance ("": for all distances of the kind) and a model's logit cap.
 
     Raises:
         UserError: the distance is unknown, or a factored store is requested but only a dense store is possible.
@@ -176,9 +176,9 @@ def kind_of(options: StoreOptions, distance: str, logit_cap: float | None) -> st
         distances.get(distance)
     obstacle = ""
     if logit_cap is not None:
-        obstacle = f"this model caps its logits at {logit_cap:g}, so that its divergences are no inner products"
+        obstacle = f"this model caps its logits at {logit_cap:g}, so its divergences are not inner products"
     elif distance and distance not in factored.Codec.serves(distance):
-        obstacle = f"distance={distance!r} is no inner product of states"
+        obstacle = f"distance={distance!r} is not an inner product of states"
     if options.kind == "factored" and obstacle:
         raise errors.UserError(f"kind='factored': {obstacle}; choose kind='dense'")
     if options.kind == "auto":
@@ -210,7 +210,7 @@ def build(
     """Return a store of anchors from their states and classes, split over the states' devices or in host memory.
 
     Args:
-        distance: the distance to search by; "" keeps what every distance of the kind needs.
+        distance: the distance to search by; "" stores everything that any distance of the kind needs.
         head: the model's head; each device gets a whole copy, centred for "factored".
         label_ids: one token per class, for distances between label words.
         ids: numbers of the anchors; by default 0 … N − 1.
@@ -239,7 +239,7 @@ def _make_codec(
 def _encode(
     codec: codec_lib.Codec, states: lm.States, labels: Sequence[int] | np.ndarray, mesh: Mesh | None, on_host: bool
 ) -> placement.Anchors:
-    """Return anchors that are not placed yet; for host memory block by block, so that the device holds one block of keys."""
+    """Encode anchors without placing them. For host memory, encode block by block to bound device memory."""
     labels_N = np.asarray(labels, np.int32)
     if labels_N.shape != (len(states),):
         raise errors.UserError(f"{labels_N.size} labels for {len(states)} anchors: each needs one")

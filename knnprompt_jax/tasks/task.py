@@ -62,8 +62,8 @@ class Task:
       labels: the label strings of the rows; their order is the class order.
       label_words: the verbalizer, one word per label, in the same order.
       retrieval_template: the text by which similar examples are searched; by default the fields joined by blanks.
-      empty: what becomes of rows with an empty field: an error, or they are left out of files and of `fit` (skip), or they
-        are read (allow), without the lines of the template whose fields are all empty. A row needs at least one text.
+      empty: how to treat a row with an empty field. "error" raises, "skip" leaves the row out of files and of `fit`,
+        "allow" reads it without the lines of the template whose fields are all empty. A row needs at least one text.
 
     Raises:
       UserError: the declaration contradicts itself.

@@ -58,9 +58,9 @@ def test_a_classifier_comes_back_as_it_was(fitted, folder, rows):
         (lambda content, rows: content["parameters"].update(k="three"), "k='three'"),
         (lambda content, rows: content.update(labels=[1]), "labels"),
         (lambda content, rows: content.update(num_rows="many"), "num_rows"),
-        (lambda content, rows: rows.pop(), "not those of rows.jsonl"),
+        (lambda content, rows: rows.pop(), "do not match rows.jsonl"),
         (lambda content, rows: rows[-1].update(id=10**6), "num_rows=67"),
-        (lambda content, rows: rows[-1].update(label=str((int(rows[-1]["label"]) + 1) % 6)), "not those of rows.jsonl"),
+        (lambda content, rows: rows[-1].update(label=str((int(rows[-1]["label"]) + 1) % 6)), "do not match rows.jsonl"),
         (lambda content, rows: rows[0]["fields"].update(sentence="changed"), "other demonstrations"),
     ],
 )
