@@ -124,7 +124,8 @@ def _placed(model: lm.LanguageModel, rows_NF: np.ndarray, layers: Sequence[int])
     width = model.config.state_width
     hidden_NE, log_z_N, rest_NF = rows_NF[:, :width], rows_NF[:, width], rows_NF[:, width + 1 :]
     by_layer = dict(zip(layers, np.split(rest_NF, len(layers), 1), strict=True)) if layers else {}
-    return parallel.put_rows(lm.States(hidden_NE, log_z_N, model.deterministic, by_layer), model.mesh)
+    hidden_NE, log_z_N, by_layer = parallel.put_rows((hidden_NE, log_z_N, by_layer), model.mesh)
+    return lm.States(hidden_NE, log_z_N, model.deterministic, by_layer)
 
 
 def _look_up(cache: cache_lib.AnyCache, keys_U: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

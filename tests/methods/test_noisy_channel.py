@@ -79,7 +79,7 @@ def scores(problem, **options):
 @pytest.mark.parametrize(
     ("variant", "demonstrations", "context"),
     [
-        *(("channel", shown, context) for shown in methods.DEMONSTRATIONS for context in (0, 67)),
+        *(("channel", shown, context) for shown in ("concatenated", "ensembled") for context in (0, 67)),
         *(("direct", "concatenated", 67), ("direct++", "concatenated", 0), ("direct++", "ensembled", 67)),
     ],
 )
