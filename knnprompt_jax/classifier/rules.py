@@ -2,9 +2,9 @@
 
 The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each dimension of the
 states is standardised over the anchors and divided by √E. Rows x then have a mean square norm of 1, and a penalty means
-the same for every model. X has the rows [N, E], Y the classes as ones and zeros less the classes' shares. With X Xᵀ = U
-S Uᵀ, fitted scores are F = U S (S + λ)⁻¹ Uᵀ Y. A probe of all other anchors, centred on their own means, gives anchor i
-the scores
+the same for every model. X has the rows [N, E], Y the classes as ones and zeros less the classes' shares. With
+X Xᵀ = U S Uᵀ, fitted scores are F = U S (S + λ)⁻¹ Uᵀ Y. A probe of all other anchors, centred on their own means, gives
+anchor i the scores
 
     y_i − (y_i − f_i) / (1 − h_ii),    h_ii = 1/N + Σ_j U_ij² S_j / (S_j + λ)    (Allen's PRESS, 1974).
 """
