@@ -16,7 +16,7 @@ class StoreOptions(options.Options):
     kind: str = options.option(
         "auto",
         "factored: E + 1 numbers per anchor for the same KL; dense: V log-probabilities per anchor, as in the paper; "
-        "auto: factored, or dense if the model caps its logits or the distance is no inner product.",
+        "auto: factored, or dense if the model caps its logits or the distance is not an inner product.",
         choices=("auto", *KINDS),
     )
     key_dtype: str = options.option(
