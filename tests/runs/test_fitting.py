@@ -152,10 +152,10 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
     fitting.run(commands.FitSettings(**store, append="more.csv"))
     for message in (
         "train.csv: 1 of 13 rows are left out, the first: ",
-        "different classes: 'pay' (6 rows), 'Pay ' (6 rows)",
+        "different classes (rows): 'pay' (6), 'Pay ' (6)",
         "3 of 3 rows have the text of a row of the classifier, which flatters it; the first: test.csv:2",
         "1 of 1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'PAY', row 1 is 'Pay '",
-        "different classes: 'Pay ' (6 rows), 'pay' (6 rows), 'PAY' (1 rows)",
+        "different classes (rows): 'Pay ' (6), 'pay' (6), 'PAY' (1)",
         "reading files as latin-1, the train file's encoding",
     ):
         assert message in caplog.text
