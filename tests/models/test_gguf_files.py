@@ -104,9 +104,13 @@ def test_dequantised_tensors_are_cached_by_content(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(gguf_tensors, "_dequantise", None)
         assert same()
-    cached.write_bytes(cached.read_bytes()[:-4])
-    assert same() and not cached.exists(), "a damaged file is removed"
-    assert same() and cached.exists()
+    whole = cached.read_bytes()
+    for place in (0, 9, len(whole) // 2, len(whole) - 1):  # In the size and text of the head, and in the numbers.
+        cached.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert same() and cached.read_bytes() == whole, "a damaged file is replaced"
+    for damaged in (whole[:-4], whole + b"0", b""):
+        cached.write_bytes(damaged)
+        assert same() and cached.read_bytes() == whole
 
     size = sum(4 * tensor.n_elements for tensor in gguf_header.read(file).tensors.values() if tensor.tensor_type > 1)
     monkeypatch.setattr(gguf_tensors, "_CACHED_BYTES", int(1.5 * size))

@@ -9,8 +9,10 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import BinaryIO
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any, BinaryIO
 
 import gguf
 import ml_dtypes
@@ -103,29 +105,49 @@ def _cached(header: gguf_header.Header) -> Mapping[str, tensor_files.Tensor]:
         return {}
     with contextlib.suppress(errors.UserError, OSError):
         path = cache / "weights" / f"{tensor_files.fingerprint(header.file)}.safetensors"
+        if path.exists() and not _is_whole(path, header, quantised):
+            path.unlink(missing_ok=True)
         if not path.exists():
             with files.new_file(path) as draft, draft.open("wb") as file:
                 _write(file, header, quantised)
         os.utime(path)  # The time of its last use.
         files.remove_oldest(path.parent.glob("*.safetensors"), _CACHED_BYTES, time.time_ns())
-        try:
-            return {tensor.key: tensor for tensor in tensor_files.read([path])}
-        except errors.UserError:  # It is damaged.
-            path.unlink(missing_ok=True)
+        return {tensor.key: tensor for tensor in tensor_files.read([path])}
     return {}
 
 
-def _write(file: BinaryIO, header: gguf_header.Header, names: Iterable[str]) -> None:
+def _write(file: BinaryIO, header: gguf_header.Header, names: Sequence[str]) -> None:
     """Write dequantised tensors as safetensors, one at a time: `safetensors` itself needs all of them in memory."""
-    described, end = {}, 0
+    file.write(_head(header, names, 0))
+    checksum = 0
+    for name in names:
+        array = np.ascontiguousarray(_dequantise(header, name), np.float32)
+        array.tofile(file)
+        checksum = zlib.crc32(array, checksum)
+    file.seek(0)
+    file.write(_head(header, names, checksum))
+
+
+def _is_whole(path: pathlib.Path, header: gguf_header.Header, names: Sequence[str]) -> bool:
+    """Return whether the file is as `_write` left it; every byte is read."""
+    size = len(_head(header, names, 0))
+    if path.stat().st_size <= size:
+        return False
+    checksum = zlib.crc32(np.memmap(path, np.uint8, "r", size))
+    with path.open("rb") as file:
+        return file.read(size) == _head(header, names, checksum)
+
+
+def _head(header: gguf_header.Header, names: Sequence[str], checksum: int) -> bytes:
+    """Return the head of a safetensors file of these tensors in float32, with the CRC-32 of their bytes."""
+    described: dict[str, Any] = {"__metadata__": {"crc32": f"{checksum:08x}", "gguf": metadata.version("gguf")}}
+    end = 0
     for name in names:
         start, end = end, end + 4 * int(header.tensors[name].n_elements)
         described[name] = {"dtype": "F32", "shape": header.shape(name), "data_offsets": (start, end)}
     text = json.dumps(described).encode()
     text += b" " * (-len(text) % 8)
-    file.write(len(text).to_bytes(8, "little") + text)
-    for name in described:
-        np.ascontiguousarray(_dequantise(header, name), np.float32).tofile(file)
+    return len(text).to_bytes(8, "little") + text
 
 
 def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str, str]:
