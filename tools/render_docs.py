@@ -477,7 +477,12 @@ def draw_by_rows(scale: Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against m, a panel per model, over the tasks and seeds that all models have at every m."""
     from matplotlib import figure
 
-    lines = {"icl": "in-context learning", "knn": "kNN Prompting", "chosen": "AutoClassifier"}
+    demonstrations = max(record.demo_shots for record in scale.records)
+    lines = {
+        "icl": f"in-context learning,\n{demonstrations} rows per class",
+        "knn": "kNN Prompting",
+        "chosen": "AutoClassifier",
+    }
     with drawing.style():
         drawn = figure.Figure(figsize=(3.2 * len(scale.models) + 2, 3), layout="constrained", facecolor="white")
         panels = drawn.subplots(1, len(scale.models), sharey=True, squeeze=False)[0]
