@@ -123,7 +123,7 @@ def _write(file: BinaryIO, header: gguf_header.Header, names: Sequence[str]) -> 
     for name in names:
         array = np.ascontiguousarray(_dequantise(header, name), np.float32)
         array.tofile(file)
-        checksum = zlib.crc32(array, checksum)
+        checksum = zlib.crc32(array.data, checksum)
     file.seek(0)
     file.write(_head(header, names, checksum))
 
@@ -133,7 +133,7 @@ def _is_whole(path: pathlib.Path, header: gguf_header.Header, names: Sequence[st
     size = len(_head(header, names, 0))
     if path.stat().st_size <= size:
         return False
-    checksum = zlib.crc32(np.memmap(path, np.uint8, "r", size))
+    checksum = zlib.crc32(np.memmap(path, np.uint8, "r", size).data)
     with path.open("rb") as file:
         return file.read(size) == _head(header, names, checksum)
 
