@@ -7,6 +7,8 @@ python experiments/fit.py --store=my_classifier --append=more.csv
 python experiments/fit.py --store=my_classifier --relabel=look/suggestions.csv --remove_ids=3,17
 """
 
+import shlex
+
 from knnprompt_jax import app
 from knnprompt_jax.settings import commands
 
@@ -21,6 +23,9 @@ def main() -> None:
     if parallel.is_main():
         app.show(fitting.summarize(result))
         app.show(f"saved: {FLAGS.value.store}/")
+        app.show(
+            f"next: knnprompt predict --store={shlex.quote(FLAGS.value.store)} --input=rows.csv --output=labels.jsonl"
+        )
 
 
 if __name__ == "__main__":

@@ -152,11 +152,7 @@ class AutoClassifier(ChangeableClassifier):
         states: Mapping[int, lm_lib.States] | None = None,
         grid: choosing.Grid | None = None,
     ) -> Choice:
-        """Choose as in `base.Classifier.choose`. A line on standard error reports the choice."""
-        choice = trials.choose(self, draws, grid or choosing.Grid.of(self.options_), self.options_.metric, states)
-        if choice.candidates and parallel.is_main():
-            print(choice.line, file=sys.stderr, flush=True)
-        return choice
+        return trials.choose(self, draws, grid or choosing.Grid.of(self.options_), self.options_.metric, states)
 
     def use_store(self, store: store_lib.Store, *arguments: Any, **options: Any) -> Self:
         super().use_store(store, *arguments, **options)

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, files, lm, parallel, states, tables
-from knnprompt_jax.classifier import estimator, saving, trials
+from knnprompt_jax import errors, files, lm, parallel, states
+from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier.content import Content
-from knnprompt_jax.runs import changing, inputs, records
+from knnprompt_jax.runs import changing, inputs
 from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import classifiers, commands, shared
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
 from knnprompt_jax.tasks.task import Example, Task, listed
 
-QUERIES = 256  # Number of queries in the search that `summarize` describes.
 _REPEATED = 5  # Minimum rows per distinct value for the summary to count a column's distinct values.
 
 
@@ -182,36 +181,18 @@ def _check_room(folder: pathlib.Path, classifier: Any, num_anchors: int) -> None
 
 
 def summarize(result: changing.Result) -> str:
-    """Return what the binary prints: the class and its rule, a prompt, the anchors per class, the work and the store."""
-    classifier, statistics = result.classifier, result.statistics
-    task, store = classifier.task, classifier.store_
-    described = store.describe(QUERIES, classifier.search_options(min(classifier.rule_.k, len(store))))
-    counts = np.bincount(store.labels_N, minlength=task.num_classes).tolist()
-    classes = [
-        [label if word == label else f"{label} ({word})", f"{count:,}"]
-        for label, word, count in zip(task.labels, task.label_words, counts, strict=True)
-    ]
-    work = "no prompt was read"
-    if statistics.prompts:
-        rate, compiling = statistics.prompts / max(1e-9, statistics.seconds), statistics.compile_seconds
-        work = f"{statistics.prompts} prompts read, {rate:.1f} prompts/s ({compiling:.1f} s of compilation included)"
-    template = "\n".join(f"    {line}" for line in task.template.splitlines())
-    chosen = str(classifier.choice_) if classifier.choice_.candidates else ""
-    return "\n".join(
-        [
-            f"{type(classifier).__name__}: {classifier.rule_.words}",
-            f"task {task.name}, model {classifier.model.name}, seed {classifier.random_state}, "
-            f"{len(classifier.demonstrations_)} demonstrations in every prompt",
-            "",
-            f"each row becomes this prompt, followed by {' or '.join(task.label_words)}:",
-            "",
-            template,
-            "",
-            tables.render(["class", "anchors"], [*classes, ["all", f"{len(store):,}"]]),
-            "",
-            work,
-            *result.notes,
-            records.describe_datastore(described),
-            *(["", chosen] if chosen else []),
-        ]
+    """Return what the binary prints: the rows that are used, remarks, and the rule with its estimated accuracy."""
+    classifier, task = result.classifier, result.classifier.task
+    num_anchors, num_demonstrations = len(classifier.anchors_), len(classifier.demonstrations_)
+    counts = np.bincount(classifier.store_.labels_N, minlength=task.num_classes)
+    per_class = " to ".join(f"{count:,}" for count in sorted({counts.min(), counts.max()}))
+    rows = (
+        f"{num_anchors + num_demonstrations:,} rows of {task.num_classes} classes, read by {classifier.model.name}: "
+        f"{num_anchors:,} anchors ({per_class} per class), {num_demonstrations} demonstrations in every prompt"
     )
+    rule = f"{type(classifier).__name__}: {classifier.rule_.words}"
+    if classifier.choice_.candidates:
+        rule = classifier.choice_.line
+    elif isinstance(classifier, estimator.AutoClassifier):
+        rule += f"; nothing was chosen: that takes at least {choosing.FEWEST} anchors and two classes"
+    return "\n".join([rows, *result.notes, rule])
