@@ -16,14 +16,16 @@ FLAGS = app.Flags(commands.PredictionSettings)
 
 
 def main() -> None:
-    from knnprompt_jax import parallel
+    from knnprompt_jax import errors, parallel
     from knnprompt_jax.prediction import job
 
     done = job.run(FLAGS.value)
     stream = sys.stderr if FLAGS.value.output == commands.STANDARD else sys.stdout
-    earlier = f" after {done.earlier} earlier" if done.earlier else ""
+    saved = "" if FLAGS.value.output == commands.STANDARD else f"saved: {FLAGS.value.output}, "
+    earlier = f" ({done.earlier:,} by an earlier run)" if done.earlier else ""
+    rate = f"{done.rows / max(1e-9, done.seconds):,.1f} rows/s"
     if parallel.is_main() and not FLAGS.value.text:
-        print(f"{done.rows} rows{earlier}, {done.rows / max(1e-9, done.seconds):.1f} rows/s", file=stream)
+        print(errors.printable(f"{saved}{done.earlier + done.rows:,} rows{earlier}, {rate}"), file=stream)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ class Plan:
         rows = [self._row(name, passes) for name, passes in by_model.items()]
         if self.passes:
             rows.append(self._row("left to run", self.passes))
-        heading = f"{total} records, of which {len(self.finished)} are finished{others}"
+        copied = f" and {len(self.copies)} copy the result of an equal run" if self.copies else ""
+        heading = f"{total} records, of which {len(self.finished)} are finished{copied}{others}"
         return "\n".join([heading, "", tables.render(list(_COLUMNS), rows)])
 
     def _row(self, name: str, passes: Sequence[run_lib.Pass]) -> list[str]:

@@ -20,7 +20,7 @@ _MOST = 20  # Rows of a listing.
 
 
 def run(settings: commands.LookSettings) -> str:
-    """Write the page of a saved classifier and the table of labels that may be wrong; return their paths as text.
+    """Write the page of a saved classifier and the table of labels that may be wrong; return what the binary prints.
 
     Raises:
       UserError: there is no saved classifier, it has too few anchors, or the output is inside a saved classifier.
@@ -37,7 +37,8 @@ def run(settings: commands.LookSettings) -> str:
     written = page.write(page.Page(f"Anchors of {pathlib.Path(settings.store).name}", text, sections), output)
     with files.new_file(output / commands.SUGGESTIONS) as unfinished:
         unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8", errors="backslashreplace")
-    return f"page: {written}\nlabels that may be wrong: {output / commands.SUGGESTIONS}"
+    found = f"{len(anchors_lib.suspects(anchors)):,} of {len(anchors.texts):,} anchors are probably mislabelled"
+    return f"{found}: {output / commands.SUGGESTIONS}\npage: {written}"
 
 
 def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:

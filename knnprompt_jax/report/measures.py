@@ -101,9 +101,9 @@ def percent(share: float) -> str:
 
 
 def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
-    """Return recall, precision and F1 of each class; `rows` names what was classified."""
+    """Return precision, recall and F1 of each class; `rows` names what was classified. A class without any has no recall."""
     listed = tuple(
-        (label, f"{row.rows:,}", *map(percent, (row.precision, row.recall, row.f1)))
+        (label, f"{row.rows:,}", percent(row.precision), percent(row.recall) if row.rows else "–", percent(row.f1))
         for label, row in zip(labels, measured.per_class.itertuples(), strict=True)
     )
     caption = f"Recall: share of the class's {rows}; precision: share of its predictions; F1: their harmonic mean."

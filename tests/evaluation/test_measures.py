@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.evaluation import sections
+from knnprompt_jax.report import measures
 from knnprompt_jax.report.measures import Measures
 
 
@@ -61,3 +62,8 @@ def test_csv_and_text(measured):
     assert {"rows,,7", "rows,a,4", "precision,a,0.6", "recall,c,0.0", "impossible_rows,,1"} <= set(lines)
     assert "rows,'=1+1,4" in sections.to_csv(dataclasses.replace(measured, labels=("=1+1", "b", "c")))
     assert "Wilson's 95 % interval: 25.0 to 84.2 %." in sections.describe(measured).replace("\u00a0", " ")
+
+
+def test_a_class_without_rows_has_no_recall(measured):
+    without = dataclasses.replace(measured, y_Q=np.minimum(measured.y_Q, 1))
+    assert measures.list_classes(without, without.labels).rows[2] == ("c", "0", *("0.0\u00a0%", "–", "0.0\u00a0%"))

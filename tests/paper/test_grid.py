@@ -119,6 +119,7 @@ def test_equal_runs_are_run_once(grid, read):
     planned = planned_of(small)
     assert sum(len(each.runs) for each in planned.all_passes) == 2
     assert sum(len(each.runs) for each in planned.passes) == 1
+    assert planned.describe().startswith("2 records, of which 0 are finished and 1 copy the result of an equal run\n")
     grid_lib.run(small)
     first, second = records.read_all(folder(small))
     assert first.key == second.key and first.predicted == second.predicted and first.cell != second.cell

@@ -36,7 +36,10 @@ def store(classifier, tmp_path_factory):
 
 def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
     printed = look.run(commands.LookSettings(store=str(store), output=str(tmp_path / "page")))
-    assert f"page: {tmp_path / 'page' / 'index.html'}" in printed
+    assert printed.endswith(f"{commands.SUGGESTIONS}\npage: {tmp_path / 'page' / 'index.html'}")
+    with (tmp_path / "page" / commands.SUGGESTIONS).open(newline="", encoding="utf-8") as file:
+        count = sum(bool(row["suggested"]) for row in csv.DictReader(file))
+    assert printed.startswith(f"{count} of 57 anchors are probably mislabelled: ")
     text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     for name in ("map", "classes", "calibration", "misleading", "suspects", "duplicates"):
         assert f'<section id="{name}">' in text
