@@ -91,18 +91,9 @@ def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[
     Raises:
       UserError: the task or its rows cannot be read (`sources.load_rows`).
     """
-    if settings.text_columns and name != shared.OWN:
-        raise errors.UserError(
-            f"--text_columns: has no effect with --task={name}, which names its fields; leave it out"
-        )
-    if settings.restore_dropped and path:
-        raise errors.UserError("--restore_dropped: has no effect with --train_file, only with --data_dir; leave it out")
     if name == shared.OWN and not path:
         raise errors.UserError(f"--task={name}: the task is made of the columns of a table; give --train_file")
     if name == shared.OWN:
-        for option in ("data_dir", "hub"):
-            if getattr(settings, option):
-                raise errors.UserError(f"--{option}: has no effect with --task={name}; leave it out")
         empty = settings.empty or ALLOW
         return sources.load_table(path, settings.text_columns, empty, on_bad=settings.on_bad, **settings.source())
     arguments, task = _row_arguments(settings, name, path), catalogue.get(name)

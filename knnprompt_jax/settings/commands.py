@@ -92,6 +92,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
                 "(--append, --relabel, --remove_ids)"
             )
         else:
+            self.check_rows(self.task or shared.OWN, self.train_file)
             self.classifier_options()
 
     @property
@@ -137,6 +138,8 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
             raise errors.UserError("--apply: name the folder of a saved classifier with --store")
         if self.store:
             self.refuse(("task", "train_file", "demo_shots", "seed"), "with --store, whose rows are drawn already")
+        else:
+            self.check_rows(self.task or "demo", self.train_file)
 
 
 class PredictionSettings(shared.FileOptions, shared.SavedOptions):

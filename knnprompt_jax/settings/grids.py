@@ -52,6 +52,7 @@ class GridSettings(shared.SharedSettings):
             names = tuple(dict.fromkeys(getattr(self, option)))
             list(map(get, names))
             object.__setattr__(self, option, names)
+        self.check_rows(self.tasks[0])
         self.shard_numbers  # noqa: B018 (raises)
 
     @property

@@ -46,3 +46,9 @@ class ModelOptions(options.Options):
     batch: int = options.option(0, "Packed tokens per step in each data shard; 0: what suits the device.", least=0)
     mesh: MeshOptions = options.group(MeshOptions)
     revision: str = options.option("", "Branch, tag or commit of the model on the Hub.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        model = getattr(self, "model", None)  # The jobs of grids have several.
+        if model in shipped.SHIPPED:
+            self.refuse(("revision",), f"with --model={model}, which is not on the Hub")

@@ -34,6 +34,10 @@ class WorkloadOptions(shared.DrawOptions, shared.RowOptions, ModelOptions):
     distance: str = options.option("forward", "Distance of the search.", choices=DISTANCES)
     output: str = options.option("plans", "Folder of the JSON file.", needed=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_rows(self.task, self.train_file)
+
 
 class PlanSettings(WorkloadOptions):
     """Reading a task's anchors and searching them, on devices that need not exist."""

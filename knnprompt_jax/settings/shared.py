@@ -114,6 +114,15 @@ class RowOptions(LabelledFileOptions):
         False, "Put the rows of train_dropped.jsonl back into the train file, as published."
     )
 
+    def check_rows(self, task: str, train_file: str = "") -> None:
+        """Raise UserError on an option without effect on the rows of this task."""
+        if task != OWN:
+            self.refuse(("text_columns",), f"with --task={task}, which names its fields")
+        else:
+            self.refuse(("data_dir", "hub"), f"with --task={task}")
+        if train_file:
+            self.refuse(("restore_dropped",), "with --train_file, only with --data_dir")
+
 
 class SharedSettings(ReadingOptions, RowOptions):
     """The options of every job that runs methods on the rows of tasks."""
@@ -151,6 +160,7 @@ class ComparisonSettings(DrawOptions, SharedSettings):
         super().__post_init__()
         if bool(self.train_file) != bool(self.eval_file):
             raise errors.UserError("--train_file and --eval_file go together: give both files or neither")
+        self.check_rows(self.task, self.train_file)
         if self.eval_file:
             self.refuse(("split",), "with --eval_file")
         if self.store:
