@@ -12,7 +12,7 @@ TUNED_KS = (1, 3, 5, 7, 9, 15, 25, 51)
 TIE_BREAKS = ("lowest", "nearest")
 AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
 _DISTANCE_HELP = (
-    "forward is KL(text ‖ anchor), Eq. 5 of the paper; released is KL(anchor ‖ text), its code; partial distances compare label "
+    "forward is KL(test ‖ anchor), Eq. 5 of the paper; released is KL(anchor ‖ test), its code; partial distances compare label "
     "words only; hidden is Euclidean between states."
 )
 _RECALL = options.option(

@@ -2,7 +2,7 @@
 
 from knnprompt_jax import errors, options
 
-DIRECTIONS = ("forward", "released")  # KL(text ‖ anchor), KL(anchor ‖ text).
+DIRECTIONS = ("forward", "released")  # KL(test ‖ anchor), KL(anchor ‖ test).
 DISTRIBUTION_DISTANCES = (*DIRECTIONS, "partial", "partial_released")  # Between distributions that add up to 1.
 DISTANCES = (*DISTRIBUTION_DISTANCES, "partial_raw", "partial_raw_released", "hidden")
 CENTROIDS = ("none", "arithmetic", "geometric")

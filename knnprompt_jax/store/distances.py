@@ -125,12 +125,12 @@ _released = functools.partial(
 DISTANCES: dict[str, Distance] = {
     distance.name: distance
     for distance in (
-        _forward("forward", "KL(text ‖ anchor)", representation="distribution", mean_row="query", is_candidate=True),
-        _released("released", "KL(anchor ‖ text)", representation="distribution", mean_row="anchor", is_candidate=True),
-        _forward("partial", "label words, KL(text ‖ anchor)", representation="partial", is_candidate=True),
-        _released("partial_released", "label words, KL(anchor ‖ text)", representation="partial"),
-        _forward("partial_raw", "label words, raw, KL(text ‖ anchor)", representation="partial_raw"),
-        _released("partial_raw_released", "label words, raw, KL(anchor ‖ text)", representation="partial_raw"),
+        _forward("forward", "KL(test ‖ anchor)", representation="distribution", mean_row="query", is_candidate=True),
+        _released("released", "KL(anchor ‖ test)", representation="distribution", mean_row="anchor", is_candidate=True),
+        _forward("partial", "label words, KL(test ‖ anchor)", representation="partial", is_candidate=True),
+        _released("partial_released", "label words, KL(anchor ‖ test)", representation="partial"),
+        _forward("partial_raw", "label words, raw, KL(test ‖ anchor)", representation="partial_raw"),
+        _released("partial_raw_released", "label words, raw, KL(anchor ‖ test)", representation="partial_raw"),
         Distance("hidden", "hidden state, L2", "Euclidean", "hidden", _euclidean, is_candidate=True),
     )
 }

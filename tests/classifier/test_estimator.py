@@ -30,7 +30,7 @@ def log_p(classifier, texts):
 
 @pytest.fixture(scope="module")
 def divergences(fitted, rows):
-    """KL(text ‖ anchor) [Q, N] of the last 30 rows, and the anchors' row numbers."""
+    """KL(test ‖ anchor) [Q, N] of the last 30 rows, and the anchors' row numbers."""
     shown = {example.row for example in fitted.demonstrations_}
     ids_N = np.array([row for row in range(67) if row not in shown])
     logp_QV, logk_NV = log_p(fitted, rows[0][67:]), log_p(fitted, [rows[0][row] for row in ids_N])

@@ -40,7 +40,7 @@ def test_every_experiment_has_a_section_with_its_figures_and_tables(found, page_
 def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
     facts = found["few_shot"].facts
     assert (facts["Model"], facts["Seeds"]) == ("gpt2-xl (1.5B)", "1–3")
-    assert facts["KL direction"] == "KL(anchor ‖ text)"
+    assert facts["KL direction"] == "KL(anchor ‖ test)"
     assert facts["Differences from the shipped config"] == (
         "without Task SUBJ, MPQA, CR, MR; without m 2; 3 of 10 seeds"
     )
