@@ -62,7 +62,6 @@ def load(
                 scale.set_value(scales)
             leaf.set_value(array)
     finally:
-        tensor_files.release()
         gguf_tensors.release()
     return nnx.merge(graph, abstract)
 

@@ -1,7 +1,7 @@
 """The tensors of a weight folder: safetensors, Flax msgpack or PyTorch bin, in one file or in shards under an index.
 
-Headers are read at once, values on demand. Each read maps its tensor again and releases it with the view, so that only the tensors
-in use take memory.
+Of safetensors and zipped PyTorch files, headers are read at once and values on demand. Each read of safetensors maps its tensor again
+and releases it with the view, so that only the tensors in use take memory. Flax files are read whole.
 
 The fingerprint of a model is the SHA-256 of the content of every file that decides its results.
 """
@@ -23,9 +23,9 @@ from concurrent import futures
 import ml_dtypes
 import numpy as np
 import safetensors
+from flax import serialization, traverse_util
 
 from knnprompt_jax import errors, files
-from knnprompt_jax.models.weights import msgpack_index
 
 # In the order of preference; the sharded form is `<file>.index.json`.
 FORMATS = ("model.safetensors", "flax_model.msgpack", "pytorch_model.bin")
@@ -94,12 +94,12 @@ def find(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read(files: Iterable[pathlib.Path]) -> Iterator[Tensor]:
-    """Return all tensors of the files; only headers are read.
+    """Return all tensors of the files.
 
     Raises:
         UserError: a file is truncated or not of its format, or PyTorch is needed and not installed.
     """
-    readers = {".safetensors": _read_safetensors, ".msgpack": _read_msgpack, ".bin": _read_torch}
+    readers = {".safetensors": _read_safetensors, ".msgpack": _read_flax, ".bin": _read_torch}
     for file in files:
         try:
             yield from readers[file.suffix](file)
@@ -107,11 +107,6 @@ def read(files: Iterable[pathlib.Path]) -> Iterator[Tensor]:
             raise
         except _CORRUPT as error:
             raise errors.UserError(f"{file}: truncated or corrupt: {errors.one_line(error)}") from None
-
-
-def release() -> None:
-    """Close the last PyTorch file; the other formats keep nothing open."""
-    _load_torch.cache_clear()
 
 
 def _read_safetensors(file: pathlib.Path) -> Iterator[Tensor]:
@@ -125,37 +120,20 @@ def _read_safetensors(file: pathlib.Path) -> Iterator[Tensor]:
             choices = ", ".join(_SAFETENSORS_DTYPES)
             raise errors.UserError(f"{file}: tensor {key} has type {kind}; supported: {choices}")
         dtype = np.dtype(_SAFETENSORS_DTYPES[kind])
-        yield _mapped(file, key, shape, dtype, offset)
+        yield Tensor(file, key, shape, dtype, functools.partial(np.memmap, file, dtype, "r", offset, shape))
         offset += dtype.itemsize * math.prod(shape)
 
 
-def _read_msgpack(file: pathlib.Path) -> Iterator[Tensor]:
-    for array in msgpack_index.Index(np.memmap(file, np.uint8, "r")).arrays():
-        yield _mapped(file, *array)
-
-
-def _mapped(file: pathlib.Path, key: str, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> Tensor:
-    return Tensor(file, key, shape, dtype, functools.partial(np.memmap, file, dtype, "r", offset, shape))
+def _read_flax(file: pathlib.Path) -> Iterator[Tensor]:
+    state = serialization.msgpack_restore(file.read_bytes())
+    if not isinstance(state, dict):
+        raise ValueError("it holds no dictionary of tensors")
+    for key, array in traverse_util.flatten_dict(state, sep=".").items():
+        yield Tensor(file, key, array.shape, array.dtype, functools.partial(np.asarray, array))
 
 
 def _read_torch(file: pathlib.Path) -> Iterator[Tensor]:
-    for key, tensor in _load_torch(file).items():
-        dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
-        yield Tensor(file, key, tuple(tensor.shape), dtype, functools.partial(_view_torch, file, key, dtype))
-
-
-def _view_torch(file: pathlib.Path, key: str, dtype: np.dtype) -> np.ndarray:
-    import torch
-
-    tensor = _load_torch(file)[key].detach().contiguous()
-    if dtype == ml_dtypes.bfloat16:  # NumPy does not know it: the bits are passed as integers.
-        return tensor.view(torch.int16).numpy().view(dtype)
-    return tensor.numpy()
-
-
-@functools.lru_cache(maxsize=1)
-def _load_torch(file: pathlib.Path) -> dict:
-    """Return the state dict of a file, mapped; files of PyTorch below 1.6 are read whole. Only the last file stays open."""
+    """Yield the tensors of a state dict, mapped; files of PyTorch below 1.6 are read whole."""
     try:
         import torch
     except ImportError:
@@ -171,7 +149,16 @@ def _load_torch(file: pathlib.Path) -> dict:
         raise errors.UserError(f"{file}: not read: it holds {code}, or is damaged; use safetensors instead") from None
     if not isinstance(state, dict):
         raise ValueError("it holds no dictionary of tensors")
-    return state
+
+    def view(tensor: torch.Tensor, dtype: np.dtype) -> np.ndarray:
+        tensor = tensor.detach().contiguous()
+        if dtype == ml_dtypes.bfloat16:  # PyTorch cannot convert it: the bits are passed as integers.
+            return tensor.view(torch.int16).numpy().view(dtype)
+        return tensor.numpy()
+
+    for key, tensor in state.items():
+        dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+        yield Tensor(file, key, tuple(tensor.shape), dtype, functools.partial(view, tensor, dtype))
 
 
 def fingerprint(path: pathlib.Path) -> str:
