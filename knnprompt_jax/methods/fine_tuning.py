@@ -137,11 +137,11 @@ class Trainer:
         """Train on rows of classes `y` [N] and return the loss (nats) of each step of this call.
 
         Args:
-          folder: where checkpoints are saved; training resumes from the one found there.
+          folder: where checkpoints are saved; training resumes from the one of the same run.
           data: a description of model and rows, which a checkpoint must match.
 
         Raises:
-          UserError: the folder contains another run, or the loss is not finite.
+          UserError: the loss is not finite.
         """
         init = jax.jit(make_optimizer(self.config).init, out_shardings=jax.NamedSharding(self.mesh, P()))
         described = self.config.to_dict() | {"checkpoints": "", "seed": self.seed} | dict(data or {})
@@ -248,8 +248,7 @@ def run(context: method.Context, settings: methods.FineTuningOptions) -> method.
         "model": tensor_files.fingerprint(folder),
         "rows": hashlib.sha256(repr((train_rows, y.tolist())).encode()).hexdigest(),
     }
-    subfolder = f"{problem.task.name}-{pathlib.PurePath(name).name}-m{problem.split.shots}-seed{seed}"
-    checkpoints = pathlib.Path(settings.checkpoints) / subfolder if settings.checkpoints else None
+    checkpoints = pathlib.Path(settings.checkpoints) if settings.checkpoints else None
     tuner = Trainer(network, config, mesh, seed)
     losses = tuner.train(train_rows, y, checkpoints, described)
     note = f"{config.steps} steps of {config.batch} rows" + (f", last loss {losses[-1]:.3f}" if losses else "")

@@ -1,5 +1,6 @@
 """Training: which weights decay, the loop over the steps, and checkpoints from which a killed run resumes."""
 
+import hashlib
 import json
 import math
 import pathlib
@@ -28,7 +29,7 @@ def decays(params: nnx.State) -> nnx.State:
 
 
 class Training:
-    """The parameters and optimizer state of a training run, from the newest checkpoint in its folder if there is one."""
+    """The parameters and optimizer state of a training run, from its newest checkpoint if there is one."""
 
     def __init__(self, params: nnx.State, state: optax.OptState, folder: pathlib.Path | None, run: Mapping[str, Any]):
         """Restore the newest checkpoint.
@@ -36,17 +37,15 @@ class Training:
         Args:
             params, state: the parameters and optimizer state before the first step.
             folder: where checkpoints are saved; none are if it is None.
-            run: a description in JSON types. Only a run with the same description resumes from the folder.
-
-        Raises:
-            UserError: the folder holds another run.
+            run: a description in JSON types. Each description has a folder of its own, so that only the same run resumes.
         """
-        self.step, self.params, self._state, self._folder = 0, params, state, folder
+        self.step, self.params, self._state = 0, params, state
+        self._manager: ocp.CheckpointManager | None = None
         if not folder:
             return
-        _claim(folder, run)
+        digest = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
         options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
-        self._manager = ocp.CheckpointManager((folder / "checkpoints").absolute(), options=options)
+        self._manager = ocp.CheckpointManager(folder.absolute() / f"checkpoints-{digest[:16]}", options=options)
         if (step := self._manager.latest_step()) is not None:
             saved = self._manager.restore(step, args=ocp.args.StandardRestore(self._tree()))
             nnx.replace_by_pure_dict(params, saved["params"])
@@ -66,28 +65,11 @@ class Training:
                 bar.update()
                 bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
                 yield loss
-                if self._folder and (self.step % checkpoint_every == 0 or self.step == total):
-                    self.save(self._folder)
-
-    def save(self, folder: pathlib.Path) -> None:
-        """Save the state in place of the checkpoint before; it is durable when this returns."""
-        with files.refusals(folder):
-            self._manager.save(self.step, args=ocp.args.StandardSave(self._tree()))
+                if self._manager and (self.step % checkpoint_every == 0 or self.step == total):
+                    with files.refusals(
+                        self._manager.directory
+                    ):  # It replaces the checkpoint before, and is durable afterwards.
+                        self._manager.save(self.step, args=ocp.args.StandardSave(self._tree()))
 
     def _tree(self) -> dict[str, Any]:
         return {"params": nnx.to_pure_dict(self.params), "optimizer": jax.tree.leaves(self._state)}
-
-
-def _claim(folder: pathlib.Path, run: Mapping[str, Any]) -> None:
-    """Write the description of a run to the folder; raises UserError if the folder holds another run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    description, path = json.dumps(run, indent=1, sort_keys=True), folder / "run.json"
-    if path.exists() and (earlier := path.read_text(encoding="utf-8")) != description:
-        try:
-            saved = json.loads(earlier)
-            differences = [f"{key}={saved.get(key)!r}, now {run[key]!r}" for key in run if saved.get(key) != run[key]]
-        except (ValueError, AttributeError, RecursionError):
-            differences = [f"{path} cannot be read"]
-        raise errors.UserError(f"{folder}: holds the checkpoints of another run: {', '.join(differences)}")
-    with files.new_file(path) as unfinished:
-        unfinished.write_text(description, encoding="utf-8")
