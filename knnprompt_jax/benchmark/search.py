@@ -5,6 +5,7 @@ that search by Euclidean distance also have the number that makes all anchors eq
 """
 
 import functools
+import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,14 +24,9 @@ from knnprompt_jax.store import codec, distances, kernel, placement
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
-try:
-    import faiss
-except ImportError:
-    faiss = None  # type: ignore[assignment]
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
+faiss, torch = (
+    importlib.import_module(name) if importlib.util.find_spec(name) else None for name in ("faiss", "torch")
+)
 
 Array = jax.Array
 Work = dict[str, Callable[[], Any]]

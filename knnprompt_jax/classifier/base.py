@@ -18,7 +18,7 @@ from knnprompt_jax.classifier.rules import Rule
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import classifiers, stores
 from knnprompt_jax.settings.classifiers import AUTO
-from knnprompt_jax.store import centroids, distances, kernel, placement
+from knnprompt_jax.store import distances, kernel, placement
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.store.search import SearchOptions
 from knnprompt_jax.tasks.task import Example, Task
@@ -182,7 +182,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
             self.choice_ = choice or self.choose({trials.shots_of(demonstrations): (demonstrations, anchors)})
         self.states_ = None if states is None else to_host(states)
         self.demonstrations_, self.store_ = tuple(demonstrations), store
-        self.searched_ = centroids.of(store, self.centroid, self.model.head, self.rule_.distance)
+        self.searched_ = store_lib.centroids(store, self.centroid, self.model.head, self.rule_.distance)
         self.anchors_ = {example.row: example for example in anchors}
         self.num_rows_ = num_rows or max(example.row for example in (*demonstrations, *anchors)) + 1
         self.labels_ = np.array(self.task.labels) if labels_C is None else labels_C

@@ -48,24 +48,20 @@ def check(config: config_lib.DecoderConfig, mesh: AnyMesh) -> None:
     There may be fewer key heads than shards if they divide the shards. Several shards then hold the same key head.
     """
     model = mesh.shape[parallel.MODEL]
-    if uneven := _uneven(config, model):
-        possible = [size for size in range(1, len(jax.devices()) + 1) if divides(config, size)]
+    if parts := uneven(config, model):
+        possible = [size for size in range(1, len(jax.devices()) + 1) if not uneven(config, size)]
         raise errors.UserError(
-            f"mesh.model={model} does not divide the model's {' and '.join(uneven)}: choose from {parallel.listed(possible)}"
+            f"mesh.model={model} does not divide the model's {' and '.join(parts)}: choose from {parallel.listed(possible)}"
         )
 
 
-def divides(config: config_lib.DecoderConfig, model: int) -> bool:
-    """Return whether the model can be split over `model` devices."""
-    return not _uneven(config, model)
-
-
-def _uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
+def uneven(config: config_lib.DecoderConfig, model: int) -> list[str]:
+    """Return the parts of the model that cannot be split over `model` devices."""
     sizes = {"heads": config.num_heads, "MLP columns": config.mlp_width}
-    uneven = [f"{size} {name}" for name, size in sizes.items() if size % model]
+    parts = [f"{size} {name}" for name, size in sizes.items() if size % model]
     kv_heads = config.num_kv_heads
     fit = kv_heads % model == 0 or model % kv_heads == 0
-    return uneven if fit or uneven else [f"{kv_heads} key and value heads"]
+    return parts if fit or parts else [f"{kv_heads} key and value heads"]
 
 
 def splits_vocabulary(config: config_lib.DecoderConfig, mesh: AnyMesh) -> bool:

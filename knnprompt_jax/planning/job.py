@@ -34,7 +34,9 @@ def run(settings: settings_lib.PlanSettings) -> dict[str, Any]:
     target = targets.get(settings.topology, settings.compile)
     subject = workload.describe(settings.model, settings.revision)
     sizes = [
-        size for size in range(1, target.size + 1) if not target.size % size and sharding.divides(subject.config, size)
+        size
+        for size in range(1, target.size + 1)
+        if not target.size % size and not sharding.uneven(subject.config, size)
     ]
     chosen = [size for size in sizes if settings.mesh.model in (0, size)]
     if not chosen or settings.mesh.data not in (0, target.size // chosen[0]):

@@ -11,19 +11,10 @@ from typing import Any
 
 from knnprompt_jax import files, options, tables
 
-_PACKAGES = [
-    "jax",
-    "jaxlib",
-    "libtpu",
-    "flax",
-    "numpy",
-    "torch",
-    "transformers",
-    "gguf",
-    "faiss-cpu",
-    "scikit-learn",
-    "llama-cpp-python",
-]
+_PACKAGES = (
+    *("jax", "jaxlib", "libtpu", "flax", "numpy", "torch"),
+    *("transformers", "gguf", "faiss-cpu", "scikit-learn", "llama-cpp-python"),
+)
 
 
 def write(folder: str, kind: str, settings: options.Options, result: Mapping[str, Any]) -> pathlib.Path:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from knnprompt_jax import errors
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.prompts.layout import Tokenize
 from knnprompt_jax.tasks import catalogue, splits
 from knnprompt_jax.tasks.task import Example, Task
@@ -64,7 +65,9 @@ def describe(
     task: Task, train: Sequence[Example], queries: Sequence[Example], tokenize: Tokenize, contexts: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Return a row for each context; the average is over the labelled train texts without their trailing newline."""
-    lengths = _num_tokens([task.render(example, example.label).removesuffix("\n") for example in train], tokenize)
+    lengths = layout.count_tokens(
+        tokenize, [task.render(example, example.label).removesuffix("\n") for example in train]
+    )
     row = {"task": task.name, "num_classes": task.num_classes, "average_template_tokens": float(np.mean(lengths))}
     limits = _limits(task, train, queries, tokenize, contexts)
     return [{**row, "context": context, **limit._asdict()} for context, limit in limits.items()]
@@ -76,12 +79,12 @@ def _limits(
     if not train:
         raise errors.UserError(f"task {task.name!r}: no train row to count tokens of")
     # The parts of a prompt are counted separately: byte-level BPE makes two tokens of the blank line between them.
-    demonstrations = _num_tokens([task.render(example, example.label) for example in train], tokenize) + 1
+    demonstrations = layout.count_tokens(tokenize, [task.render(example, example.label) for example in train]) + 1
     by_class = collections.defaultdict(list)
     for example, length in zip(train, demonstrations.tolist(), strict=True):
         by_class[example.label].append(length)
     special = len(tokenize([""])[0])
-    query_lengths = np.sort(_num_tokens([task.render(example) for example in queries], tokenize) + special)
+    query_lengths = np.sort(layout.count_tokens(tokenize, [task.render(example) for example in queries]) + special)
     limits = {}
     for context in contexts:
         for shots in range(1, max(map(len, by_class.values())) + 1):
@@ -98,9 +101,3 @@ def _truncated(class_lengths: list[list[int]], query_lengths: np.ndarray, contex
     draws = [sum(splits.sample_by_class(class_lengths, shots, random.Random(seed))) for seed in range(NUM_DRAWS)]
     fitting = np.searchsorted(query_lengths, context - np.array(draws), side="right")
     return 1 - float(fitting.mean()) / len(query_lengths)
-
-
-def _num_tokens(texts: list[str], tokenize: Tokenize) -> np.ndarray:
-    """Return the number of tokens of each text without special tokens, int64 [N]."""
-    special = len(tokenize([""])[0])
-    return np.array([len(tokens) - special for tokens in tokenize(texts)])

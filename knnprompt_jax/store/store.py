@@ -5,6 +5,7 @@ twice that if a factored store keeps mean rows for the released direction.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +17,16 @@ from jax.sharding import Mesh, NamedSharding
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import head as head_lib
+from knnprompt_jax.settings import stores
 from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, factored, kernel, placement
 from knnprompt_jax.store import search as search_lib
 
 KINDS: dict[str, type[codec_lib.Codec]] = {"dense": codec_lib.Dense, "factored": factored.Codec}
+Array = jax.Array
 _HOST_BLOCK = 1024  # Anchors of a host store that are encoded on the device at a time.
+_CENTROID_BLOCK = 64  # Anchors whose distributions are in memory at a time.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +52,8 @@ class Store:
     def placed(
         cls, codec: codec_lib.Codec, anchors: placement.Anchors, ids_N: np.ndarray, mesh: Any, options: StoreOptions
     ) -> "Store":
-        """Return a store whose anchors lie in host memory or on the devices of the mesh, as the options say.
-
-        Raises:
-            UserError: the number of ids is not that of the anchors, or an id occurs twice.
-        """
+        """Return a store whose anchors lie in host memory or on the devices of the mesh, as the options say."""
         labels_N, mesh = np.asarray(anchors.labels_N), None if options.on_host else mesh
-        if ids_N.shape != labels_N.shape:
-            raise errors.UserError(f"{ids_N.size} ids for {labels_N.size} anchors: each needs one")
-        values, counts = np.unique(ids_N, return_counts=True)
-        if (counts > 1).any():
-            raise errors.UserError(f"id {values[counts > 1][0]} occurs more than once")
         anchors = placement.place(anchors, mesh, options.on_host, codec.tile)
         return cls(codec, anchors, ids_N, labels_N, mesh, options.memory_mb)
 
@@ -216,7 +211,7 @@ def build(
         ids: numbers of the anchors; by default 0 … N − 1.
 
     Raises:
-        UserError: as `kind_of`; no anchors, not as many labels or ids as states, a negative label, a duplicate id.
+        UserError: as `kind_of`, or there are no anchors.
     """
     if not len(states):
         raise errors.UserError("a store needs at least one anchor")
@@ -240,11 +235,6 @@ def _encode(
     codec: codec_lib.Codec, states: lm.States, labels: Sequence[int] | np.ndarray, mesh: Mesh | None, on_host: bool
 ) -> placement.Anchors:
     """Encode anchors without placing them. For host memory, encode block by block to bound device memory."""
-    labels_N = np.asarray(labels, np.int32)
-    if labels_N.shape != (len(states),):
-        raise errors.UserError(f"{labels_N.size} labels for {len(states)} anchors: each needs one")
-    if labels_N.min(initial=0) < 0:
-        raise errors.UserError(f"label {labels_N.min()}: classes are numbers from 0")
 
     def encode(block: lm.States) -> Any:
         rows = placement.pad(block, placement.filled_up(len(block), mesh, codec.tile))
@@ -255,8 +245,52 @@ def _encode(
             )
         return placement.take(keys, slice(0, len(block)))
 
+    labels_N = np.asarray(labels, np.int32)
     if not on_host:
         return placement.Anchors(encode(states), jnp.asarray(labels_N))
     starts = range(0, max(1, len(states)), _HOST_BLOCK)
     blocks = [jax.tree.map(np.asarray, encode(states[start : start + _HOST_BLOCK])) for start in starts]
     return placement.Anchors(jax.tree.map(lambda *parts: np.concatenate(parts), *blocks), labels_N)
+
+
+def centroids(store: Store, kind: str, head: head_lib.Head, distance: str) -> Store:
+    """Return a dense store of one centroid per class that has anchors, to search by this distance; "none" keeps all anchors.
+
+    "arithmetic" is the mean distribution, which minimises Σ KL(k_i ‖ c), as in the paper's section "Imbalance"; "geometric" is the
+    normalised mean of logarithms, which minimises Σ KL(c ‖ k_i).
+
+    Raises:
+        UserError: as `stores.check_centroid`.
+    """
+    stores.check_centroid(kind, distance)
+    if kind == "none":
+        return store
+    classes = np.unique(store.labels_N)
+    members = [np.flatnonzero(store.labels_N == label) for label in classes]
+    keys = codec_lib.DenseKeys(jnp.stack([_centroid(store, members_n, kind, distance) for members_n in members]))
+    codec = codec_lib.Dense(head, store.codec.label_ids, {}, built_for=distance)
+    anchors = placement.Anchors(keys, jnp.asarray(classes))
+    return Store(codec, anchors, classes, classes, memory_mb=store.memory_mb)
+
+
+def _centroid(store: Store, members_n: np.ndarray, kind: str, distance: str) -> Array:
+    """Return the centroid of some anchors over the tokens that the distance compares, from blocks of one shape."""
+    total_V = jnp.array(-jnp.inf if kind == "arithmetic" else 0.0)
+    for start in range(0, len(members_n), _CENTROID_BLOCK):
+        keys = placement.take(
+            store.unpadded.keys, np.resize(members_n[start : start + _CENTROID_BLOCK], _CENTROID_BLOCK)
+        )
+        logk_nV = store.codec.log_probabilities(keys, distances.get(distance))
+        total_V = _add(total_V, logk_nV, np.arange(_CENTROID_BLOCK) < len(members_n) - start, kind=kind)
+    if kind == "arithmetic":
+        return total_V - np.log(len(members_n))
+    return jax.nn.log_softmax(total_V / len(members_n))
+
+
+@functools.partial(jax.jit, static_argnames="kind")
+def _add(total_V: Array, logk_nV: Array, counted_n: Array, *, kind: str) -> Array:
+    """Add a block's counted rows to the total: of probabilities if the mean is arithmetic, otherwise of logarithms."""
+    if kind == "arithmetic":
+        block_V = jax.nn.logsumexp(jnp.where(counted_n[:, None], logk_nV, -jnp.inf), 0)
+        return jnp.logaddexp(total_V, block_V)
+    return total_V + jnp.where(counted_n[:, None], logk_nV, 0).sum(0)

@@ -9,7 +9,7 @@ from scipy import special
 
 from knnprompt_jax import errors
 from knnprompt_jax.settings import classifiers, stores
-from knnprompt_jax.store import centroids
+from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
 CLASSES = (0, 1, 4)  # Classes 2 and 3 have no anchor.
@@ -38,7 +38,7 @@ def test_centroids_are_those_of_the_definition(sparse, store_kind, kind, distanc
         want_CV = np.stack([np.log(np.exp(rows_NV).mean(0)) for rows_NV in members(sparse, distance)])
     else:
         want_CV = special.log_softmax(np.stack([rows_NV.mean(0) for rows_NV in members(sparse, distance)]), axis=-1)
-    got = centroids.of(sparse.build(store_kind, distance), kind, sparse.head, distance)
+    got = store_lib.centroids(sparse.build(store_kind, distance), kind, sparse.head, distance)
     np.testing.assert_allclose(got.anchors.keys.values_NV, want_CV, atol=1e-4, rtol=0)
     np.testing.assert_allclose(jnp.exp(got.anchors.keys.values_NV).sum(-1), 1, atol=1e-5)
     np.testing.assert_array_equal(got.labels_N, CLASSES)
@@ -51,7 +51,7 @@ def test_centroids_are_those_of_the_definition(sparse, store_kind, kind, distanc
 
 def test_no_centroids_leave_the_anchors(world):
     store = world.build("factored", rows=slice(0, 7))
-    assert centroids.of(store, "none", world.head, "hidden") is store
+    assert store_lib.centroids(store, "none", world.head, "hidden") is store
 
 
 @pytest.mark.parametrize(

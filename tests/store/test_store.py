@@ -63,10 +63,6 @@ def test_relabelling_by_id(world, store):
 
 
 USER_ERRORS = {
-    "id 3 occurs more than once": lambda store, world: store.append(world.anchors[:1], [0], [3]),
-    "2 labels for 3 anchors": lambda store, world: store.append(world.anchors[:3], [0, 1]),
-    "2 ids for 3 anchors": lambda store, world: world.build("dense", rows=slice(0, 3), ids=[1, 2]),
-    "label -1: classes are numbers from 0": lambda store, world: store.append(world.anchors[:2], [0, -1]),
     "id 211 is not in the store": lambda store, world: store.remove([2, 211]),
     "no anchor would be left": lambda store, world: store.remove(range(211)),
     "needs at least one anchor": lambda store, world: world.build("dense", rows=slice(0, 0)),

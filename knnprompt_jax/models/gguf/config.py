@@ -3,7 +3,6 @@
 The keys are those of the config classes of `transformers`. Values that llama.cpp assumes and no file holds are constants here.
 """
 
-import functools
 import math
 import pathlib
 from collections.abc import Callable
@@ -164,6 +163,19 @@ def _llama(fields: Fields) -> Json:
     return _silu(fields, "llama", ("attention_bias", "mlp_bias"), has_head_size=True)
 
 
+def _qwen2(fields: Fields) -> Json:
+    return _silu(fields, "qwen2", use_sliding_window=False)
+
+
+def _qwen3(fields: Fields) -> Json:
+    return _silu(fields, "qwen3", ("attention_bias",), has_head_size=True, use_sliding_window=False)
+
+
+def _smollm3(fields: Fields) -> Json:
+    biases = ("attention_bias", "mlp_bias")
+    return _silu(fields, "smollm3", biases, no_rope_layer_interval=4, use_sliding_window=False)
+
+
 def _olmo2(fields: Fields) -> Json:
     if fields.value("attention.sliding_window"):
         raise fields.wrong("attention.sliding_window", "an OLMo 3; of this architecture only OLMo 2 is supported")
@@ -249,21 +261,13 @@ def _gpt2(fields: Fields) -> Json:
 
 _BUILDERS: dict[str, Callable[[Fields], Json]] = {
     "llama": _llama,
-    "qwen2": functools.partial(_silu, model_type="qwen2", use_sliding_window=False),
-    "qwen3": functools.partial(
-        _silu, model_type="qwen3", biases=("attention_bias",), has_head_size=True, use_sliding_window=False
-    ),
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "phi3": _phi3,
     "olmo2": _olmo2,
-    "smollm3": functools.partial(
-        _silu,
-        model_type="smollm3",
-        biases=("attention_bias", "mlp_bias"),
-        no_rope_layer_interval=4,
-        use_sliding_window=False,
-    ),
+    "smollm3": _smollm3,
     "gptneox": _gptneox,
     "gpt2": _gpt2,
 }
