@@ -20,7 +20,7 @@ from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.planning import workload
 from knnprompt_jax.settings import planning as settings_lib
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import codec, distances, kernel, placement
+from knnprompt_jax.store import distances, kernel, placement
 from knnprompt_jax.store import search as search_lib
 from knnprompt_jax.store import store as store_lib
 
@@ -71,7 +71,7 @@ def _measure(
     options, distance = search_lib.SearchOptions(settings.k, settings.distance), distances.get(settings.distance)
     references = store.codec.references(store.anchors.keys, distance)
     keys = _affine(store.codec.measured_by(distance).prepare(references))
-    rows_VE = head.rows_VE if distance.mean_row == "query" or isinstance(store.codec, codec.Dense) else None
+    rows_VE = head.rows_VE if distance.mean_row == "query" or kind == "dense" else None
     for count in settings.queries:
         states, plan = _states(head, count, 2), store.plan(count, options)
         queries = store.codec.queries(states, distance)

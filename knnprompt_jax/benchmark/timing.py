@@ -52,7 +52,7 @@ def peak_bytes() -> tuple[int, str]:
 
 def matrix_products(dtype: jnp.dtype) -> tuple[Turn, int]:
     """Return a turn of a chain of products of square matrices, and its operations."""
-    side, length = default_side(), 2
+    side, length = 2048 if jax.default_backend() == "cpu" else 8192, 2
     # Scaled so that a chain neither overflows nor fades into denormal numbers, which are slow.
     x_DD, y_DD = (jax.random.normal(jax.random.key(seed), (side, side), dtype) / side**0.5 for seed in range(2))
     return stopwatch(functools.partial(_chain, x_DD, y_DD, length=length)), 2 * side**3 * length
@@ -62,11 +62,6 @@ def memory_reads() -> tuple[Turn, int]:
     """Return a turn of a product of a matrix and one vector, and its bytes: too many for any cache."""
     x_ND = jnp.ones((65536, 2048))
     return stopwatch(functools.partial(_product, x_ND, x_ND[0])), x_ND.nbytes
-
-
-def default_side() -> int:
-    """Return the side of the square matrices that suits the device."""
-    return 2048 if jax.default_backend() == "cpu" else 8192
 
 
 _product = jax.jit(jnp.matmul)

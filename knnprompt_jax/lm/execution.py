@@ -126,7 +126,10 @@ class Execution:
         prompts_T = np.bincount(packed.slot_N // packed.shape.reads, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
         arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.read_positions_TJ, *extra_TJ)
-        ahead, outputs = programs.calls_ahead(self.platform), []
+        ahead, outputs = (
+            int(self.platform != "cpu"),
+            [],
+        )  # Calls queued beside the first; a CPU would run them together.
         calls: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
 
         def finish() -> None:

@@ -96,9 +96,9 @@ class LanguageModel:
         if dtype not in config_lib.DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
         config, path = registry.describe(str(name_or_path), revision)
-        tokenizer, fingerprint = tokenizers.load(path, vocab_size=config.vocab_size), tensor_files.fingerprint(path)
-        name = str(name_or_path)
-        return cls.from_files(path, config, tokenizer, name, fingerprint, dtype, step_tokens, mesh, deterministic)
+        tokenizer = tokenizers.load(path, vocab_size=config.vocab_size)
+        identity = Identity(str(name_or_path), tensor_files.fingerprint(path), dtype, deterministic)
+        return cls.from_files(path, config, tokenizer, identity, step_tokens, mesh)
 
     @classmethod
     def from_files(
@@ -106,14 +106,12 @@ class LanguageModel:
         path: pathlib.Path,
         config: config_lib.DecoderConfig,
         tokenizer: Any,
-        name: str,
-        fingerprint: str,
-        dtype: str = "float32",
+        identity: Identity,
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
-        deterministic: bool = False,
     ) -> "LanguageModel":
         """Load the weights of a model whose configuration, tokenizer and fingerprint are known."""
+        name, fingerprint, dtype, deterministic = identity
         mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
         model = checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
         return cls(model, tokenizer, name, fingerprint, step_tokens, mesh, deterministic)

@@ -46,7 +46,10 @@ def estimate(
     Raises:
         UserError: the mesh cannot split the model.
     """
-    weights = sum(math.prod(shard) * itemsize for shard, itemsize in _weights(config, dtype, mesh))
+    where = sharding.shardings(config, mesh)
+    leaves = nnx.to_flat_state(nnx.state(registry.abstract(config, config_lib.DTYPES[dtype])))
+    shards = [(where(".".join(map(str, path))).shard_shape(leaf.shape), leaf.dtype.itemsize) for path, leaf in leaves]
+    weights = sum(math.prod(shard) * itemsize for shard, itemsize in shards)
     heads = max(config.num_kv_heads // mesh.shape[parallel.MODEL], 1)
     size = jnp.dtype(config_lib.activations(config_lib.DTYPES[dtype])).itemsize
     prefix = 2 * config.num_layers * heads * shape.prefix * config.head_size * size
@@ -80,13 +83,6 @@ def model_axis(configs: Sequence[config_lib.DecoderConfig], dtype: str, step_tok
     tokens = step_tokens or programs.step_tokens(platform)
     sizes = (smallest_model_axis(config, dtype, tokens, len(devices), limit, platform) for config in configs)
     return max(sizes, default=1)
-
-
-def _weights(config: config_lib.DecoderConfig, dtype: str, mesh: sharding.AnyMesh) -> list[tuple[tuple[int, ...], int]]:
-    """Return the shape on each device and the bytes per number of every weight."""
-    where = sharding.shardings(config, mesh)
-    leaves = nnx.to_flat_state(nnx.state(registry.abstract(config, config_lib.DTYPES[dtype])))
-    return [(where(".".join(map(str, path))).shard_shape(leaf.shape), leaf.dtype.itemsize) for path, leaf in leaves]
 
 
 def _working(

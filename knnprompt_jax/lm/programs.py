@@ -23,11 +23,6 @@ def step_tokens(platform: str) -> int:
     return _STEP_TOKENS_ON_CPU if platform == "cpu" else _STEP_TOKENS
 
 
-def calls_ahead(platform: str) -> int:
-    """The number of calls queued before the first is waited for; a CPU would run them at the same time."""
-    return 0 if platform == "cpu" else 1
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def read_prefix(
     graph: nnx.GraphDef, mesh: jax.sharding.Mesh, params: nnx.State, tokens_P: Array, length: Array

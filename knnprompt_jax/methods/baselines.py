@@ -48,12 +48,6 @@ def run_tfidf(context: method.Context, settings: methods.TfidfOptions) -> method
     return method.Prediction.most_probable(predict_proba(settings, context.num_classes, texts, y, queries))
 
 
-def check_rows(problem: method.Problem) -> None:
-    """Raise UserError if the split has no rows."""
-    if not problem.train_rows:
-        raise errors.UserError("the split has no train rows: choose more shots")
-
-
 def check_words(problem: method.Problem) -> None:
     """Raise UserError if no train row has a word."""
     words = _vectorizer(1).build_analyzer()
@@ -103,7 +97,6 @@ def check_options(problem: method.Problem, settings: methods.EncoderOptions) -> 
 
 _declare = functools.partial(
     method.Method,
-    check=check_rows,
     check_options=check_options,
     excluded_because="it needs a sentence encoder: name the method to download or load one",
     model_name=lambda settings: settings.encoder,

@@ -161,12 +161,6 @@ def leave_one_out(hidden_NE: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean(squared_NC.argmin(-1) == y))
 
 
-def choose_layer(hidden_NLE: np.ndarray, y: np.ndarray) -> tuple[int, float]:
-    """Return the layer, from 0, with the highest leave-one-out accuracy, and this accuracy."""
-    accuracy_L = [leave_one_out(hidden_NLE[:, layer].astype(np.float64), y) for layer in range(hidden_NLE.shape[1])]
-    return len(accuracy_L) - 1 - int(np.argmax(accuracy_L[::-1])), max(accuracy_L)
-
-
 def run_layer(context: method.Context, settings: methods.LayerOptions) -> method.Prediction:
     """Read all layers of anchors and queries, and predict from the chosen layer; each text is read once."""
     problem, examples = context.problem, _texts(context.problem)
@@ -180,7 +174,8 @@ def run_layer(context: method.Context, settings: methods.LayerOptions) -> method
         hidden_NLE[[row_of[problem.task.render(example)] for example in rows]]
         for rows in (problem.split.anchors, problem.evaluation)
     )
-    layer, accuracy = choose_layer(anchors_NLE, context.y)
+    accuracies = [leave_one_out(anchors_NLE[:, layer].astype(np.float64), context.y) for layer in range(len(layers))]
+    layer = len(layers) - 1 - int(np.argmax(accuracies[::-1]))  # The last of equally good layers.
     anchors_NE, queries_QE = anchors_NLE[:, layer], queries_QLE[:, layer]
     if settings.classifier == "centroids":
         probabilities_QC = centroid_proba(anchors_NE, context.y, queries_QE, context.num_classes)
@@ -189,7 +184,7 @@ def run_layer(context: method.Context, settings: methods.LayerOptions) -> method
         # A probe of hidden states does not read log Z, which inner layers do not have.
         anchors, queries = (lm.States(jnp.asarray(h), jnp.zeros(len(h))) for h in (anchors_NE, queries_QE))
         probabilities_QC = predict_proba(context.head, context.num_classes, probe, anchors, context.y, queries)
-    note = f"layer {layer + 1} of {hidden_NLE.shape[1]}, leave-one-out accuracy of anchors {100 * accuracy:.0f} %"
+    note = f"layer {layer + 1} of {len(layers)}, leave-one-out accuracy of anchors {100 * max(accuracies):.0f} %"
     return method.Prediction.most_probable(probabilities_QC, note, [prompts])
 
 

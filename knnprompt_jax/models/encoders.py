@@ -30,12 +30,8 @@ def token_mean(hidden_BTD: Array, lengths_B: Array) -> Array:
     return jnp.einsum("btd,bt->bd", hidden_BTD, mask_BT.astype(hidden_BTD.dtype)) / lengths_B[:, None]
 
 
-def first_token(hidden_BTD: Array, lengths_B: Array) -> Array:
-    """Return the state [B, D] of the first token, [CLS], before BERT's pooler."""
-    return hidden_BTD[:, 0]
-
-
-POOLINGS = {"mean": token_mean, "cls": first_token}
+# "cls" is the state of the first token, [CLS], before BERT's pooler.
+POOLINGS = {"mean": token_mean, "cls": lambda hidden_BTD, lengths_B: hidden_BTD[:, 0]}
 
 
 class SentenceEncoder:

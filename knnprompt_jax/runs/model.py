@@ -83,9 +83,8 @@ class Model:
 
     def load(self, mesh: Mesh) -> lm.LanguageModel:
         """Load the weights onto the mesh."""
-        files = (self.path, self.config, self.tokenizer, self.name, self.fingerprint)
-        dtype, batch, deterministic = self.execution.dtype, self.execution.batch or None, self.execution.deterministic
-        loaded = lm.LanguageModel.from_files(*files, dtype, batch, mesh, deterministic)
+        files, batch = (self.path, self.config, self.tokenizer), self.execution.batch or None
+        loaded = lm.LanguageModel.from_files(*files, self.identity, batch, mesh)
         loaded.context = self.context
         return loaded
 

@@ -1,6 +1,5 @@
-"""Kinds of stores: how states become keys and what a search compares. `Dense` is the paper's store."""
+"""Kinds of stores: how states become keys and what a search compares. `Codec` is the paper's store."""
 
-import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -16,9 +15,20 @@ from knnprompt_jax.store import distances, placement, representations
 Array = jax.Array
 
 
+@struct.dataclass
+class DenseKeys:
+    """One representation of the anchors, usually log-probabilities of all tokens."""
+
+    values_NV: Array
+
+
 @dataclasses.dataclass(frozen=True)
-class Codec(abc.ABC):
-    """One kind of store, for one head and one set of label words.
+class Codec:
+    """One kind of store, for one head and one set of label words: the paper's, or `factored.Codec`, which replaces its methods.
+
+    The paper's store keeps the representation that `built_for` compares, by default log-probabilities of all V tokens. These take
+    4 V bytes per anchor, and the label words can be read from them. A `key_dtype` of "float16" or "bfloat16" halves that
+    (docs/datastores.md has the errors).
 
     Attributes:
         kind: the option value that selects it.
@@ -31,8 +41,8 @@ class Codec(abc.ABC):
         deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or anchors.
     """
 
-    kind: ClassVar[str]
-    keys_type: ClassVar[type]
+    kind: ClassVar[str] = "dense"
+    keys_type: ClassVar[type] = DenseKeys
     head: head_lib.Head
     label_ids: tuple[int, ...]
     constants: Mapping[str, Array]
@@ -41,9 +51,14 @@ class Codec(abc.ABC):
     deterministic: bool = False
 
     @staticmethod
-    @abc.abstractmethod
     def serves(built_for: str) -> tuple[str, ...]:
         """Return the names of the distances that a store built for this one can search by."""
+        kept = _kept(built_for)
+        return tuple(
+            name
+            for name, distance in distances.DISTANCES.items()
+            if distance.representation == kept or (kept == "distribution" and distance.reads_label_words)
+        )
 
     @staticmethod
     def constants_of(head: head_lib.Head, states: lm.States) -> dict[str, Array]:
@@ -71,82 +86,36 @@ class Codec(abc.ABC):
     @property
     def keeps_label_words(self) -> bool:
         """Whether keys hold the label words alone, so that other label words need new keys."""
-        return False
-
-    @abc.abstractmethod
-    def encode(self, states: lm.States) -> Any:
-        """Return the keys of anchors: a pytree of arrays with N rows."""
-
-    @abc.abstractmethod
-    def queries(self, states: lm.States, distance: distances.Distance) -> Any:
-        """Return the queries of `kernel.search`."""
-
-    @abc.abstractmethod
-    def references(self, keys: Any, distance: distances.Distance) -> Any:
-        """Return the keys of `kernel.search`."""
-
-    @abc.abstractmethod
-    def working_bytes(self, num_queries: int) -> int:
-        """Return an upper bound on the memory of `queries` beside its argument, its result and the head."""
-
-    def measured_by(self, distance: distances.Distance) -> distances.Distance:
-        """Return the distance of `kernel.search`: this one, or `distances.AFFINE` in its place."""
-        return distance
-
-    @abc.abstractmethod
-    def log_probabilities(self, keys: Any, distance: distances.Distance) -> Array:
-        """Return the anchors' log-probabilities as the distance compares them: [N, V], or [N, C] for label words."""
-
-
-@struct.dataclass
-class DenseKeys:
-    """One representation of the anchors, usually log-probabilities of all tokens."""
-
-    values_NV: Array
-
-
-class Dense(Codec):
-    """The paper's store: the representation that `built_for` compares, by default log-probabilities of all V tokens.
-
-    These take 4 V bytes per anchor, and the label words can be read from them. A `key_dtype` of "float16" or "bfloat16" halves
-    that (docs/datastores.md has the errors).
-    """
-
-    kind: ClassVar[str] = "dense"
-    keys_type: ClassVar[type] = DenseKeys
-
-    @staticmethod
-    def serves(built_for: str) -> tuple[str, ...]:
-        kept = _kept(built_for)
-        return tuple(
-            name
-            for name, distance in distances.DISTANCES.items()
-            if distance.representation == kept or (kept == "distribution" and distance.reads_label_words)
-        )
-
-    @property
-    def keeps_label_words(self) -> bool:
         return _kept(self.built_for) in representations.OF_LABEL_WORDS
 
-    def encode(self, states: lm.States) -> DenseKeys:
+    def encode(self, states: lm.States) -> Any:
+        """Return the keys of anchors: a pytree of arrays with N rows."""
         values_NV = representations.represent(self.head, states, _kept(self.built_for), self.label_ids)
         return DenseKeys(values_NV.astype(self.key_dtype))
 
-    def queries(self, states: lm.States, distance: distances.Distance) -> Array:
+    def queries(self, states: lm.States, distance: distances.Distance) -> Any:
+        """Return the queries of `kernel.search`."""
         return representations.represent(
             self.head, states, distance.representation, self.label_ids, distance.prepare_query
         )
 
-    def working_bytes(self, num_queries: int) -> int:
-        return 3 * 4 * placement.ROWS_OF_LOGITS * len(self.head)
-
-    def references(self, keys: DenseKeys, distance: distances.Distance) -> Array:
+    def references(self, keys: Any, distance: distances.Distance) -> Any:
+        """Return the keys of `kernel.search`."""
         if distance.representation == _kept(self.built_for):
             return keys.values_NV
         logk_NC = keys.values_NV[:, jnp.array(self.label_ids)].astype(jnp.float32)
         return representations.of_label_words(logk_NC, distance.representation)
 
-    def log_probabilities(self, keys: DenseKeys, distance: distances.Distance) -> Array:
+    def working_bytes(self, num_queries: int) -> int:
+        """Return an upper bound on the memory of `queries` beside its argument, its result and the head."""
+        return 3 * 4 * placement.ROWS_OF_LOGITS * len(self.head)
+
+    def measured_by(self, distance: distances.Distance) -> distances.Distance:
+        """Return the distance of `kernel.search`: this one, or `distances.AFFINE` in its place."""
+        return distance
+
+    def log_probabilities(self, keys: Any, distance: distances.Distance) -> Array:
+        """Return the anchors' log-probabilities as the distance compares them: [N, V], or [N, C] for label words."""
         return self.references(keys, distance).astype(jnp.float32)
 
 

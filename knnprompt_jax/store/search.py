@@ -57,7 +57,11 @@ def make_plan(
     """
     mesh, _ = placement.split_over(anchors.keys)
     distance, shards = distances.get(options.distance), mesh.size if mesh else 1
-    query, key = _shapes(codec, anchors, distance)
+    width = codec.head.rows_VE.shape[1]
+    state = jax.eval_shape(lambda: lm.States(jnp.zeros((1, width)), jnp.zeros(1)))
+    anchor = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), anchors.keys)
+    query = jax.eval_shape(lambda state: codec.queries(state, distance), state)
+    key = jax.eval_shape(lambda anchor: codec.references(anchor, distance), anchor)
     query_bytes, stored, transferred = map(placement.row_bytes, (query, key, anchors))
     left = memory - codec.working_bytes(num_queries)
     block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
@@ -120,12 +124,3 @@ def run(
             best = [kernel.merge([*best, near], options.k)]
         parts.append(placement.take(best[0], slice(0, plan.queries_per_block)))
     return jax.tree.map(lambda *blocks: jnp.concatenate(blocks)[: len(states)], *parts)
-
-
-def _shapes(codec: codec_lib.Codec, anchors: placement.Anchors, distance: distances.Distance) -> tuple[Any, Any]:
-    """Return one query and one anchor of `kernel.search` as abstract arrays."""
-    width = codec.head.rows_VE.shape[1]
-    states = jax.eval_shape(lambda: lm.States(jnp.zeros((1, width)), jnp.zeros(1)))
-    keys = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), anchors.keys)
-    query = jax.eval_shape(lambda states: codec.queries(states, distance), states)
-    return query, jax.eval_shape(lambda keys: codec.references(keys, distance), keys)

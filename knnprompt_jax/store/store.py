@@ -23,7 +23,7 @@ from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, factored, kernel, placement
 from knnprompt_jax.store import search as search_lib
 
-KINDS: dict[str, type[codec_lib.Codec]] = {"dense": codec_lib.Dense, "factored": factored.Codec}
+KINDS: dict[str, type[codec_lib.Codec]] = {"dense": codec_lib.Codec, "factored": factored.Codec}
 Array = jax.Array
 _HOST_BLOCK = 1024  # Anchors of a host store that are encoded on the device at a time.
 _CENTROID_BLOCK = 64  # Anchors whose distributions are in memory at a time.
@@ -268,7 +268,7 @@ def centroids(store: Store, kind: str, head: head_lib.Head, distance: str) -> St
     classes = np.unique(store.labels_N)
     members = [np.flatnonzero(store.labels_N == label) for label in classes]
     keys = codec_lib.DenseKeys(jnp.stack([_centroid(store, members_n, kind, distance) for members_n in members]))
-    codec = codec_lib.Dense(head, store.codec.label_ids, {}, built_for=distance)
+    codec = codec_lib.Codec(head, store.codec.label_ids, {}, built_for=distance)
     anchors = placement.Anchors(keys, jnp.asarray(classes))
     return Store(codec, anchors, classes, classes, memory_mb=store.memory_mb)
 

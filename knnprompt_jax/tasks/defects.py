@@ -51,7 +51,10 @@ def alike(labels: Iterable[str]) -> Iterator[str]:
     """Yield warnings about labels that are probably the same."""
     counts, same = collections.Counter(labels), collections.defaultdict(list)
     for label in counts:
-        same[_plain_label(label)].append(label)
+        key = plain(label)
+        with contextlib.suppress(ValueError):
+            key = str(float(key))
+        same[key].append(label)
     for names in same.values():
         if len(names) > 1:
             counted = ", ".join(f"{name!r} ({counts[name]})" for name in names)
@@ -67,12 +70,6 @@ def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Exa
 def plain(text: str) -> str:
     """Return the text without differences of case, white space and Unicode forms."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def _plain_label(label: str) -> str:
-    with contextlib.suppress(ValueError):
-        return str(float(plain(label)))
-    return plain(label)
 
 
 def _labels_by_text(rows: Iterable[Example]) -> dict[tuple[str, ...], set[str]]:

@@ -105,9 +105,7 @@ def _cached(header: gguf_header.Header) -> Mapping[str, tensor_files.Tensor]:
         return {}
     with contextlib.suppress(errors.UserError, OSError):
         path = cache / "weights" / f"{tensor_files.fingerprint(header.file)}.safetensors"
-        if path.exists() and not _is_whole(path, header, quantised):
-            path.unlink(missing_ok=True)
-        if not path.exists():
+        if not (path.exists() and _is_whole(path, header, quantised)):
             with files.new_file(path) as draft, draft.open("wb") as file:
                 _write(file, header, quantised)
         os.utime(path)  # The time of its last use.

@@ -102,7 +102,22 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
         if not re.fullmatch(table.buffers, key := table.bare(tensor.key)):
             stored[key].append(tensor)
     optional = {key for key, (piece, *_) in expected.items() if piece.ours == "head_rows" and config.tied_head}
-    problems = _problems(expected, stored, optional)
+    kinds = {
+        "unknown": [tensors[0].key for key, tensors in stored.items() if key not in expected],
+        "missing": [piece.theirs for key, (piece, *_) in expected.items() if key not in stored and key not in optional],
+        "duplicate": [" = ".join(tensor.key for tensor in tensors) for tensors in stored.values() if len(tensors) > 1],
+        "misshapen": [
+            f"{tensor.key} is {tensor.dtype}{list(tensor.shape)} and should be {list(expected[key][0].shape)}"
+            for key, (tensor, *_) in stored.items()
+            if key in expected
+            and (tensor.shape != expected[key][0].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
+        ],
+    }
+    problems = [
+        f"{len(keys)} {kind} ({', '.join(keys[:_MAX_LISTED])}{', …' * (len(keys) > _MAX_LISTED)})"
+        for kind, keys in kinds.items()
+        if keys
+    ]
     if problems:
         raise errors.UserError(f"{path}: the weights do not fit its config.json: {'; '.join(problems)}")
     sources = collections.defaultdict(list)
@@ -110,29 +125,6 @@ def _match(path: pathlib.Path, config: config_lib.DecoderConfig, leaves: Collect
         for piece in expected[key]:
             sources[piece.ours].append((piece, tensor))
     return sources
-
-
-def _problems(
-    expected: dict[str, list[conversion.Piece]], stored: dict[str, list[tensor_files.Tensor]], optional: set[str]
-) -> list[str]:
-    """Return a phrase for each kind of mismatch between the expected and the stored tensors."""
-    misshapen = [
-        f"{tensor.key} is {tensor.dtype}{list(tensor.shape)} and should be {list(expected[key][0].shape)}"
-        for key, (tensor, *_) in stored.items()
-        if key in expected
-        and (tensor.shape != expected[key][0].shape or not jnp.issubdtype(tensor.dtype, jnp.floating))
-    ]
-    kinds = {
-        "unknown": [tensors[0].key for key, tensors in stored.items() if key not in expected],
-        "missing": [piece.theirs for key, (piece, *_) in expected.items() if key not in stored and key not in optional],
-        "duplicate": [" = ".join(tensor.key for tensor in tensors) for tensors in stored.values() if len(tensors) > 1],
-        "misshapen": misshapen,
-    }
-    return [
-        f"{len(names)} {kind} ({', '.join(names[:_MAX_LISTED])}{', …' * (len(names) > _MAX_LISTED)})"
-        for kind, names in kinds.items()
-        if names
-    ]
 
 
 def _read_box(sources: list[Source], shape: tuple[int, ...], dtype: np.dtype, index: tuple[slice, ...]) -> np.ndarray:
