@@ -66,9 +66,7 @@ class Training:
                 bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
                 yield loss
                 if self._manager and (self.step % checkpoint_every == 0 or self.step == total):
-                    with files.refusals(
-                        self._manager.directory
-                    ):  # It replaces the checkpoint before, and is durable afterwards.
+                    with files.refusals(self._manager.directory):  # The checkpoint replaces the one before.
                         self._manager.save(self.step, args=ocp.args.StandardSave(self._tree()))
 
     def _tree(self) -> dict[str, Any]:

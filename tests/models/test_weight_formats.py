@@ -34,7 +34,7 @@ def test_formats_load_alike(pair, tmp_path, shape, layout, sharded):
     assert (len(files) > 1) == sharded
     jax.tree.map(np.testing.assert_array_equal, torch_models.load(tmp_path), want)
     view = next(tensor for tensor in tensor_files.read(files) if "q" in tensor.key or "c_attn" in tensor.key).view()
-    assert not view.flags.owndata, "a view maps the file"
+    assert not view.flags.owndata and ("torch" in layout or isinstance(view, np.memmap)), "a view maps the file"
 
 
 def test_flax_files_of_newer_families_are_refused(pair, tmp_path):

@@ -1,7 +1,7 @@
 """The tensors of a weight folder: safetensors, Flax msgpack or PyTorch bin, in one file or in shards under an index.
 
-Of safetensors and zipped PyTorch files, headers are read at once and values on demand. Each read of safetensors maps its tensor again
-and releases it with the view, so that only the tensors in use take memory. Flax files are read whole.
+Headers are read at once, values on demand. Each read of safetensors and Flax files maps its tensor again and releases it with the
+view, so that only the tensors in use take memory. PyTorch's own files are mapped until all are read.
 
 The fingerprint of a model is the SHA-256 of the content of every file that decides its results.
 """
@@ -23,9 +23,9 @@ from concurrent import futures
 import ml_dtypes
 import numpy as np
 import safetensors
-from flax import serialization, traverse_util
 
 from knnprompt_jax import errors, files
+from knnprompt_jax.models.weights import msgpack_index
 
 # In the order of preference; the sharded form is `<file>.index.json`.
 FORMATS = ("model.safetensors", "flax_model.msgpack", "pytorch_model.bin")
@@ -94,12 +94,12 @@ def find(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read(files: Iterable[pathlib.Path]) -> Iterator[Tensor]:
-    """Return all tensors of the files.
+    """Return all tensors of the files; only headers are read.
 
     Raises:
         UserError: a file is truncated or not of its format, or PyTorch is needed and not installed.
     """
-    readers = {".safetensors": _read_safetensors, ".msgpack": _read_flax, ".bin": _read_torch}
+    readers = {".safetensors": _read_safetensors, ".msgpack": _read_msgpack, ".bin": _read_torch}
     for file in files:
         try:
             yield from readers[file.suffix](file)
@@ -124,12 +124,9 @@ def _read_safetensors(file: pathlib.Path) -> Iterator[Tensor]:
         offset += dtype.itemsize * math.prod(shape)
 
 
-def _read_flax(file: pathlib.Path) -> Iterator[Tensor]:
-    state = serialization.msgpack_restore(file.read_bytes())
-    if not isinstance(state, dict):
-        raise ValueError("it holds no dictionary of tensors")
-    for key, array in traverse_util.flatten_dict(state, sep=".").items():
-        yield Tensor(file, key, array.shape, array.dtype, functools.partial(np.asarray, array))
+def _read_msgpack(file: pathlib.Path) -> Iterator[Tensor]:
+    for key, shape, dtype, offset in msgpack_index.Index(np.memmap(file, np.uint8, "r")).arrays():
+        yield Tensor(file, key, shape, dtype, functools.partial(np.memmap, file, dtype, "r", offset, shape))
 
 
 def _read_torch(file: pathlib.Path) -> Iterator[Tensor]:
