@@ -5,14 +5,19 @@ python tools/pack_records.py NAME SOURCE...
 Of records of the same experiment and file name, that of the last source is kept.
 """
 
+import dataclasses
+import gzip
 import itertools
+import json
 import pathlib
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.runs import records
 
+_MACHINE_FIELDS = {"environment", "seconds", "prompts_per_second"}
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "docs" / "records"
 
 
@@ -25,8 +30,32 @@ def pack(sources: Iterable[pathlib.Path], path: pathlib.Path) -> int:
             found[record.experiment, record.file_name] = record
     if not found:
         raise errors.UserError("no records to pack")
-    records.pack(path, found.values())
+    write(path, found.values())
     return len(found)
+
+
+def write(path: pathlib.Path, written: Iterable[records.Record]) -> None:
+    """Write records to one compressed file, a JSON line each, sorted; the same records give the same bytes.
+
+    Labels become class numbers, the places of the labels in `class_counts`. Times, devices and paths are left out.
+    """
+    lines = []
+    for record in sorted(written, key=lambda record: (record.experiment, record.file_name)):
+        content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
+        numbers = {label: number for number, label in enumerate(record.class_counts)}
+        content |= {name: [numbers[label] for label in content[name]] for name in ("predicted", "true")}
+        packed = {name: _without_folders(value) for name, value in content.items() if name not in _MACHINE_FIELDS}
+        lines.append(json.dumps(packed, ensure_ascii=False, separators=(",", ":")) + "\n")
+    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+
+
+def _without_folders(value: Any) -> Any:
+    """Return a JSON value whose absolute paths are cut to their last two parts."""
+    if isinstance(value, dict):
+        return {name: _without_folders(item) for name, item in value.items()}
+    if isinstance(value, str) and (path := pathlib.PurePath(value)).is_absolute():
+        return "/".join(path.parts[1:][-2:])
+    return value
 
 
 if __name__ == "__main__":

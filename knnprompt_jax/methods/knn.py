@@ -32,8 +32,7 @@ def run(context: method.Context, settings: Any, **overrides: Any) -> method.Pred
     """Predict by vote; probabilities are the classes' shares of the vote."""
     classifier, states = fitted(context, settings, **overrides), context.states[method.queries]
     classes_Q, shares_QC, _ = classifier.classify(parallel.replicate(states))
-    described = classifier.searched_.describe(len(states), classifier.search_options(classifier.rule_.k))
-    return method.Prediction(classes_Q, shares_QC, datastore=described)
+    return method.Prediction(classes_Q, shares_QC)
 
 
 def run_auto_classifier(context: method.Context, settings: Any) -> method.Prediction:

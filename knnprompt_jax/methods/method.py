@@ -163,7 +163,6 @@ class Prediction:
       prompts: number of prompts or texts read outside the shared pass.
       truncated: number of these that were truncated.
       tokens: approximate number of tokens read by other models than `Context.model`; a training step counts three times.
-      datastore: size, place and search of the anchors, if the method searched them.
     """
 
     classes_Q: np.ndarray
@@ -173,7 +172,6 @@ class Prediction:
     prompts: int = 0
     truncated: int = 0
     tokens: int = 0
-    datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def most_probable(

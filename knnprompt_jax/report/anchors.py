@@ -5,7 +5,6 @@ Classes are indices. `near_Nk` holds the nearest other anchors of each anchor, n
 
 import collections
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,7 @@ class ClassifiedAnchors:
 
     Attributes:
       labels: the classes as pages show them; `names` are their labels in the task.
-      shares_NC: each class's probability if `has_probabilities`, else its share of the votes of the `k` nearest anchors.
+      shares_NC: each class's probability if `has_probabilities`, else its share of the votes of the nearest anchors.
       hidden_NE: the states that place the anchors on a map.
       unit: the unit of the distances.
       user_ids: the columns of the train file that are named like ids, for each anchor; empty if there are none.
@@ -41,7 +40,6 @@ class ClassifiedAnchors:
     predicted_N: np.ndarray
     shares_NC: np.ndarray
     hidden_NE: np.ndarray
-    k: int
     unit: str
     has_probabilities: bool = False
     user_ids: tuple[Mapping[str, Any], ...] = ()
@@ -50,23 +48,6 @@ class ClassifiedAnchors:
     def measured(self) -> measures.Measures:
         """The measures of the leave-one-out predictions."""
         return measures.Measures(self.labels, self.y_N, self.predicted_N, self.shares_NC)
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """The id, text and label of each anchor."""
-        return pd.DataFrame({"Id": self.ids, "Text": self.texts, "Label": np.array(self.labels, object)[self.y_N]})
-
-    @functools.cached_property
-    def plain_texts(self) -> np.ndarray:
-        """The texts [N] without differences of case, blanks and Unicode forms."""
-        return np.array(list(map(defects.plain, self.texts)), object)
-
-
-def votes(y_N: np.ndarray, near_Nk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each anchor [N] votes for the right class of another anchor, and for a wrong one."""
-    is_right_Nk = y_N[near_Nk] == y_N[:, None]
-    right_N, wrong_N = (np.bincount(near_Nk[chosen], minlength=len(y_N)) for chosen in (is_right_Nk, ~is_right_Nk))
-    return right_N, wrong_N
 
 
 def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
@@ -90,19 +71,6 @@ def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
     return found[found.lead > 0.5].sort_values("lead", ascending=False, kind="stable")
 
 
-def pairs(anchors: ClassifiedAnchors) -> pd.DataFrame:
-    """Return each anchor with its nearest anchor once: `first` < `second`, their `distance` and whether texts are `equal`.
-
-    The nearest come first, after pairs with equal texts: their distance is smaller than rounding shows.
-    """
-    anchor_N, nearest_N = np.arange(len(anchors.texts)), anchors.near_Nk[:, 0]
-    columns = {"first": np.minimum(anchor_N, nearest_N), "second": np.maximum(anchor_N, nearest_N)}
-    found = pd.DataFrame(columns | {"distance": anchors.distances_Nk[:, 0]})
-    found = found.groupby(["first", "second"], sort=False, as_index=False).min()
-    found["equal"] = anchors.plain_texts[found["first"]] == anchors.plain_texts[found["second"]]
-    return found.sort_values(["equal", "distance"], ascending=[False, True], kind="stable")
-
-
 def suggestions_csv(anchors: ClassifiedAnchors) -> str:
     """Return a table of labels that may be wrong, for a person to review and `fit --relabel` to read (`runs.changing`).
 
@@ -111,7 +79,10 @@ def suggestions_csv(anchors: ClassifiedAnchors) -> str:
     suspected = suspects(anchors)
     reasons = collections.defaultdict(list, {at: [why] for at, why in suspected.why.items()})
     suggested = {at: anchors.names[other] for at, other in suspected.other.items()}
-    for members in pd.Series(anchors.plain_texts).groupby(anchors.plain_texts, sort=False).groups.values():
+    same_text = collections.defaultdict(list)
+    for at, text in enumerate(anchors.texts):
+        same_text[defects.plain(text)].append(at)
+    for members in same_text.values():
         for at in members:
             if others := [other for other in members if anchors.y_N[other] != anchors.y_N[at]]:
                 label = anchors.names[anchors.y_N[others[0]]]

@@ -3,7 +3,6 @@
 import pathlib
 
 import numpy as np
-import pandas as pd
 
 from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.classifier import base, estimator, evidence
@@ -16,7 +15,8 @@ from knnprompt_jax.settings import commands
 from knnprompt_jax.store import distances, search
 
 _NEIGHBOURHOOD = 10  # Nearest anchors that cast doubt on a label; the vote has its own k.
-_MOST = 20  # Rows of a listing.
+_MOST = 20  # Rows of the listing.
+_MOST_POINTS = 1000  # Anchors on the map.
 
 
 def run(settings: commands.LookSettings) -> str:
@@ -29,7 +29,7 @@ def run(settings: commands.LookSettings) -> str:
     classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
     anchors = read(classifier)
     with drawing.style():
-        sections = build(anchors, settings.points)
+        sections = build(anchors)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} after "
         f"{len(classifier.demonstrations_)} demonstrations. {_expectation(classifier.choice_, anchors)}"
@@ -56,9 +56,7 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
         raise errors.UserError(
             "a single anchor: look classifies each anchor by the others; add rows with fit --append="
         )
-    k = min(rule.k, len(store) - 1)
-    states = classifier.device_states()
-    most = max(k, min(_NEIGHBOURHOOD, len(store) - 1))
+    states, most = classifier.device_states(), min(max(rule.k, _NEIGHBOURHOOD), len(store) - 1)
     nearest = evidence.neighbours(store, search.SearchOptions(most, rule.distance), states)
     predicted_N, shares_NC = classifier.left_out()
     examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
@@ -74,32 +72,27 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
         predicted_N=predicted_N,
         shares_NC=shares_NC,
         hidden_NE=np.asarray(states.hidden_NE, np.float32),
-        k=k,
         unit=distances.get(rule.distance).unit,
         has_probabilities=isinstance(classifier, estimator.AutoClassifier),
     )
 
 
-def build(anchors: ClassifiedAnchors, points: int) -> list[Section]:
-    """Return the page's sections; the map shows at most `points` anchors."""
+def build(anchors: ClassifiedAnchors) -> list[Section]:
+    """Return the page's sections."""
     suspects = f"Anchors whose label the others contradict. Review {commands.SUGGESTIONS} beside this page, then use fit --relabel=."
     places = "Anchors with similar next-token distributions lie together. Read those among another label's anchors."
-    misleading = "Anchors that are often near texts of other classes: they are typical of no class, or mislabelled."
-    duplicates = "Pairs with almost the same next-token distribution. If their labels differ, one of them may be wrong."
     return [
         Section("suspects", "Probably mislabelled", suspects, listings=(_suspects(anchors),)),
-        Section("map", "Map", places, maps=(_map(anchors, points),)),
+        Section("map", "Map", places, maps=(_map(anchors),)),
         measures.confusion(anchors.measured, anchors.labels, "anchors"),
         measures.calibration(anchors.measured, "anchors"),
-        Section("misleading", "Misleading anchors", misleading, listings=(_misleading(anchors),)),
-        Section("duplicates", "Near-duplicates", duplicates, listings=(_duplicates(anchors),)),
     ]
 
 
-def _map(anchors: ClassifiedAnchors, most: int) -> maps.Map:
-    """Return a map of at most `most` anchors, drawn at random; neighbours that were not drawn are left out."""
+def _map(anchors: ClassifiedAnchors) -> maps.Map:
+    """Return a map of at most `_MOST_POINTS` anchors, drawn at random; neighbours that were not drawn are left out."""
     count = len(anchors.texts)
-    drawn = np.sort(np.random.default_rng(0).permutation(count)[:most])
+    drawn = np.sort(np.random.default_rng(0).permutation(count)[:_MOST_POINTS])
     places = {anchor: place for place, anchor in enumerate(drawn.tolist())}
     points = []
     for anchor in places:
@@ -119,36 +112,18 @@ def _map(anchors: ClassifiedAnchors, most: int) -> maps.Map:
     )
 
 
-def _listing(caption: str, frame: pd.DataFrame) -> Listing:
-    """Return the first rows of a table of texts and numbers."""
-    rows = frame.head(_MOST).astype(str).itertuples(index=False, name=None)
-    return Listing(caption, tuple(frame.columns), tuple(rows))
-
-
-def _misleading(anchors: ClassifiedAnchors) -> Listing:
-    """Return the anchors with the most votes for a wrong class."""
-    right_N, wrong_N = anchors_lib.votes(anchors.y_N, anchors.near_Nk[:, : anchors.k])
-    found = anchors.table.assign(**{"Wrong votes": wrong_N, "Right votes": right_N})[wrong_N > 0]
-    caption = f"Votes that each anchor gives to others as one of their {anchors.k} nearest anchors."
-    return _listing(caption, found.sort_values("Wrong votes", ascending=False, kind="stable"))
-
-
 def _suspects(anchors: ClassifiedAnchors) -> Listing:
     """Return the anchors for which the others predict another label."""
-    found = anchors_lib.suspects(anchors)
     caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors"
     caption += ", or in probability." if anchors.has_probabilities else "."
-    suggested = {"Suggested": found.other.map(dict(enumerate(anchors.labels)))}
-    return _listing(
-        caption,
-        anchors.table.loc[found.index].assign(**suggested, Lead=found.lead.map(lambda lead: f"{100 * lead:.0f} %")),
+    rows = tuple(
+        (
+            str(anchors.ids[suspect.Index]),
+            anchors.texts[suspect.Index],
+            anchors.labels[anchors.y_N[suspect.Index]],
+            anchors.labels[suspect.other],
+            f"{100 * suspect.lead:.0f} %",
+        )
+        for suspect in anchors_lib.suspects(anchors).head(_MOST).itertuples()
     )
-
-
-def _duplicates(anchors: ClassifiedAnchors) -> Listing:
-    """Return the nearest pairs, equal texts first."""
-    found = anchors_lib.pairs(anchors)
-    sides = [anchors.table.loc[found[side]].set_axis(found.index) for side in ("first", "second")]
-    distance = found.distance.clip(0).map("{:.2g}".format).mask(found.equal, "equal texts")
-    caption = "The pairs with the smallest distance; equal texts first."
-    return _listing(caption, pd.concat([*sides, distance.rename(f"Distance, {anchors.unit}")], axis=1))
+    return Listing(caption, ("Id", "Text", "Label", "Suggested", "Lead"), rows)

@@ -97,7 +97,6 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
     header = ["method", "accuracy %", *["macro F1 %"] * is_uneven, "seconds", "LM tokens"]
-    stores = [record.datastore for record in done if record.datastore]  # kNN Prompting comes before its variants.
     seeds = "1 seed" if len(by_seed) == 1 else f"{len(by_seed)} seeds"
     return "\n".join(
         [
@@ -110,7 +109,6 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "Means per seed. Seconds exclude the shared pass; LM tokens are those of the method run alone.",
             _shared_pass(list(by_seed.values())),
             *_truncated(by_method),
-            *([records.describe_datastore(stores[0])] if stores else []),
             *notes,
         ]
     )

@@ -141,7 +141,6 @@ def _records(
             prompts_per_second=round(num_read / max(1e-9, seconds), 2),
             lm_tokens=_num_tokens(prompts, shared) + statistics.requested_tokens - tokens_before + prediction.tokens,
             note="; ".join(filter(None, (run.note, prediction.note))),
-            datastore=prediction.datastore,
             candidates=prediction.candidates,
         )
         yield records.Record.of(run, outcome), context

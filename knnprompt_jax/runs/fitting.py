@@ -20,8 +20,6 @@ from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, splits
 from knnprompt_jax.tasks.task import Example, Task, listed
 
-_REPEATED = 5  # Minimum rows per distinct value for the summary to count a column's distinct values.
-
 
 def run(settings: commands.FitSettings) -> changing.Result:
     """Fit and save a classifier, or change the saved one. An interrupted run is resumed from the cache of states.
@@ -126,14 +124,9 @@ def _fit(
 
 
 def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
-    """Return which columns of a table are the prompt's fields, which of these have few distinct values, and which are left out."""
-    used = []
-    for field in task.fields:
-        texts = [row.fields[field] for row in rows if row.fields[field]]
-        count = len(set(texts))
-        used.append(f"{field} (distinct values: {count})" if count * _REPEATED <= len(texts) else field)
-    left_out = dict.fromkeys(column for row in rows for column in row.other)
-    return f"columns in the prompt: {', '.join(used)}; left out: {listed(left_out)}; --text_columns= chooses others"
+    """Return which columns of a table are in the prompt and which are left out."""
+    left_out = listed(dict.fromkeys(column for row in rows for column in row.other))
+    return f"columns in the prompt: {', '.join(task.fields)}; left out: {left_out}; --text_columns= chooses others"
 
 
 def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:

@@ -1,16 +1,16 @@
 """JSON records: one per run, with everything needed to repeat it and the prediction for every row."""
 
+import contextlib
 import dataclasses
 import gzip
 import hashlib
 import json
 import pathlib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from sklearn import metrics
 
 from knnprompt_jax import errors, files, parallel
@@ -20,8 +20,6 @@ from knnprompt_jax.store import manifest
 FORMAT = 5
 PACKED = ".jsonl.gz"
 _LISTED = 8
-# Fields that a packed record leaves out.
-_MACHINE_FIELDS = {"environment", "seconds", "prompts_per_second", "datastore"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +32,6 @@ class Outcome:
       seconds: wall time of the shared pass ("language_model") and of the method itself ("method").
       prompts_per_second: the rate of the shared pass.
       note: a remark shown with the result.
-      datastore: the size and place of the anchors, and how they were searched.
       candidates: accuracies of the prompts or templates of which the best on these rows was kept.
     """
 
@@ -46,7 +43,6 @@ class Outcome:
     prompts_per_second: float = 0.0
     lm_tokens: int = 0
     note: str = ""
-    datastore: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     candidates: tuple[float, ...] = ()
 
 
@@ -147,33 +143,9 @@ def _from_json(content: Mapping[str, Any]) -> Record:
         name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
     }
     del values["macro_f1"]
-    values.pop("dropped_demonstrations", None)  # A field of older records.
+    for name in ("dropped_demonstrations", "datastore"):  # Fields of older records.
+        values.pop(name, None)
     return Record(**values)
-
-
-def pack(path: pathlib.Path, records: Iterable[Record]) -> None:
-    """Write records to one compressed file, a JSON line each, sorted; the same records give the same bytes.
-
-    Labels become class numbers, the places of the labels in `class_counts`. Times, devices and paths are left out.
-    """
-    lines = []
-    for record in sorted(records, key=lambda record: (record.experiment, record.file_name)):
-        content = {**dataclasses.asdict(record), "macro_f1": record.macro_f1}
-        numbers = {label: number for number, label in enumerate(record.class_counts)}
-        content |= {name: [numbers[label] for label in content[name]] for name in ("predicted", "true")}
-        packed = {name: _without_folders(value) for name, value in content.items() if name not in _MACHINE_FIELDS}
-        lines.append(json.dumps(packed, ensure_ascii=False, separators=(",", ":")) + "\n")
-    with files.new_file(path) as draft:
-        draft.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
-
-
-def _without_folders(value: Any) -> Any:
-    """Return a JSON value whose absolute paths are cut to their last two parts."""
-    if isinstance(value, dict):
-        return {name: _without_folders(item) for name, item in value.items()}
-    if isinstance(value, str) and (path := pathlib.PurePath(value)).is_absolute():
-        return "/".join(path.parts[1:][-2:])
-    return value
 
 
 def _unpack(path: pathlib.Path) -> list[Record]:
@@ -216,42 +188,19 @@ def read_all(folder: pathlib.Path) -> list[Record]:
 def finished(folder: pathlib.Path, runs: Sequence[Run]) -> dict[str, Record]:
     """Return the records of those runs that are finished, by file name.
 
-    A record counts if it is whole and has the key of its run. Process 0 looks for the records. Processes that do not
-    see its folder get empty outcomes in their place.
+    A record counts if it is whole and has the key of its run. Process 0 reads the records for all processes.
     """
-    found: dict[str, Record] = {}
-    for run in runs:
-        try:
-            record = read(folder / run.experiment / run.file_name)
-        except errors.UserError:
-            continue
-        if record.key == run.key:
-            found[run.file_name] = record
-    is_finished = parallel.from_main(np.array([run.file_name in found for run in runs], bool))
-    empty = Outcome(float("nan"), ())
-    return {
-        run.file_name: found.get(run.file_name) or Record.of(run, empty)
-        for run, done in zip(runs, is_finished, strict=True)
-        if done
-    }
 
+    def read_finished() -> dict[str, Record]:
+        found = {}
+        for run in runs:
+            with contextlib.suppress(errors.UserError):
+                record = read(folder / run.experiment / run.file_name)
+                if record.key == run.key:
+                    found[run.file_name] = record
+        return found
 
-def describe_datastore(description: Mapping[str, Any]) -> str:
-    """Return two lines, on the anchors and on their search, from `Store.describe`."""
-    transfers = (
-        f", {description['anchors_per_transfer']} anchors per transfer" if description["anchors_per_transfer"] else ""
-    )
-    return (
-        f"datastore: {description['kind']} {description['key_dtype']} on the {description['placement']}, "
-        f"{description['anchors']} anchors of {description['bytes_per_anchor']:,} bytes, {_megabytes(description['bytes'])}\n"
-        f"search: {description['queries_per_block']} queries per block{transfers}, "
-        f"{description['anchors_per_tile']} anchors per tile, "
-        f"{_megabytes(description['search_bytes'])} of at most {description['search_memory_mb']:g} MB"
-    )
-
-
-def _megabytes(num_bytes: float) -> str:
-    return f"{num_bytes / 2**20:,.1f} MB"
+    return parallel.call_in_main(read_finished)
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -197,7 +197,6 @@ class LookSettings(shared.SavedOptions):
     """The classifier to draw, and the folder of its page."""
 
     output: str = options.option("look", f"Folder to write index.html and {SUGGESTIONS} to.", needed=True)
-    points: int = options.option(1000, "Largest number of anchors on the map.", least=1)
 
 
 class ExplanationSettings(shared.SavedOptions):

@@ -71,11 +71,6 @@ class Store:
         return self.codec.serves(self.codec.built_for)
 
     @property
-    def bytes_per_anchor(self) -> int:
-        """The bytes of an anchor's keys."""
-        return placement.row_bytes(self.anchors.keys)
-
-    @property
     def nbytes(self) -> int:
         """The bytes of all anchors, classes included."""
         return placement.row_bytes(self.anchors) * placement.num_rows(self.anchors)
@@ -101,23 +96,6 @@ class Store:
         if recall is not None and not 0 < recall <= 1:
             raise errors.UserError(f"approximate_recall={recall}: choose a probability above 0 and at most 1")
         return search_lib.make_plan(self.codec, self.anchors, num_queries, options, int(self.memory_mb * 2**20))
-
-    def describe(self, num_queries: int, options: search_lib.SearchOptions) -> dict[str, Any]:
-        """Return the memory and place of the anchors and the sizes of a search, by name; raise UserError like `search`."""
-        plan = self.plan(num_queries, options)
-        return {
-            "kind": self.codec.kind,
-            "key_dtype": self.codec.key_dtype,
-            "placement": "host" if self.anchors.on_host else "device",
-            "anchors": len(self),
-            "bytes_per_anchor": self.bytes_per_anchor,
-            "bytes": self.nbytes,
-            "queries_per_block": plan.queries_per_block,
-            "anchors_per_transfer": plan.anchors_per_transfer,
-            "anchors_per_tile": plan.kernel.anchors_per_tile,
-            "search_bytes": plan.nbytes,
-            "search_memory_mb": self.memory_mb,
-        }
 
     def append(
         self, states: lm.States, labels: Sequence[int] | np.ndarray, ids: Sequence[int] | None = None

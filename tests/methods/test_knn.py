@@ -47,7 +47,7 @@ def test_predictions_are_those_of_the_definition(synthetic, context, name, k, ti
     np.testing.assert_array_equal(prediction.classes_Q[certain_Q], want_Q[certain_Q])
     shares_QC = np.array([[labels.count(label) / k for label in range(5)] for labels in labels_Qk])
     np.testing.assert_allclose(prediction.probabilities_QC[certain_Q], shares_QC[certain_Q], rtol=1e-6)
-    assert prediction.datastore["anchors"] == 103 and len(set(want_Q)) > 2
+    assert len(set(want_Q)) > 2
 
 
 VARIANTS = {

@@ -18,7 +18,6 @@ def make(y_N, near_Nk, distances_Nk, shares_NC, **fields):
         "ids": tuple(range(len(y_N))),
         "texts": tuple(f"text {number}" for number in range(len(y_N))),
         "hidden_NE": shares_NC,
-        "k": K,
         "unit": "nats",
         "predicted_N": shares_NC.argmax(1),
     }
@@ -36,14 +35,6 @@ def anchors():
     near_NK = distances_NN.argsort(1)[:, :K]
     shares_NC = np.random.default_rng(5).dirichlet(np.ones(C), N)
     return make(y_N, near_NK, np.take_along_axis(distances_NN, near_NK, 1), shares_NC)
-
-
-def test_votes_count_where_an_anchor_is_among_the_nearest(anchors):
-    right_N, wrong_N = anchors_lib.votes(anchors.y_N, anchors.near_Nk)
-    for anchor in range(N):
-        voted = [other for other in range(N) if anchor in anchors.near_Nk[other]]
-        assert right_N[anchor] == sum(anchors.y_N[other] == anchors.y_N[anchor] for other in voted)
-        assert wrong_N[anchor] == sum(anchors.y_N[other] != anchors.y_N[anchor] for other in voted)
 
 
 @pytest.mark.parametrize("has_probabilities", [False, True])
@@ -70,7 +61,7 @@ def test_calibration_bins_by_the_probability_of_the_predicted_class():
 
 def test_suggestions_are_not_formulas():
     y_N, nothing = np.array([1, 1, 0]), np.zeros((3, 2))
-    given = {"labels": ("a", "b"), "names": ("=a", "b"), "ids": (3, 5, 8), "texts": ("=1+1", "x", "X "), "k": 1}
+    given = {"labels": ("a", "b"), "names": ("=a", "b"), "ids": (3, 5, 8), "texts": ("=1+1", "x", "X ")}
     anchors = make(y_N, np.array([[1, 2], [0, 2], [0, 1]]), nothing, nothing, predicted_N=y_N, **given)
     table = anchors_lib.suggestions_csv(anchors)
     assert table.splitlines() == [

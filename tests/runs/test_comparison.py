@@ -41,7 +41,6 @@ def test_a_record_per_run_and_method_and_one_pass_and_compilation_for_all(job, p
     by_name = {record.method: record for record in done if record.seed == 2}
     assert by_name["icl"].lm_tokens < by_name["contextual_calibration"].lm_tokens < by_name["knn"].lm_tokens
     assert [by_name[name].prompts for name in METHODS] == [13, 27, 16, 27]
-    assert by_name["knn"].datastore["anchors"] == 14 and not by_name["icl"].datastore
 
 
 def interrupted(seed: int) -> method.Method:

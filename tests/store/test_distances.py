@@ -8,7 +8,7 @@ import pytest
 
 from knnprompt_jax import errors
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import distances, representations
+from knnprompt_jax.store import distances, placement, representations
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
@@ -56,4 +56,4 @@ def test_the_size_of_an_anchor_is_known_before_there_is_one(world, key_dtype, bu
     store = world.build("auto", built_for, rows=slice(0, 7), key_dtype=key_dtype)
     options = stores.StoreOptions(key_dtype=key_dtype)
     config = types.SimpleNamespace(vocab_size=worlds.VOCABULARY, state_width=worlds.WIDTH, logit_cap=None)
-    assert store_lib.anchor_bytes(options, built_for, config, 5) == store.bytes_per_anchor
+    assert store_lib.anchor_bytes(options, built_for, config, 5) == placement.row_bytes(store.anchors.keys)

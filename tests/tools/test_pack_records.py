@@ -41,13 +41,13 @@ def test_a_packed_file_gives_the_records_back_without_facts_of_the_machine(tmp_p
     text = gzip.decompress(path.read_bytes()).decode()
     assert '"true":[1,2,0,0]' in text and "someone" not in text and "12.5" not in text
     before = path.read_bytes()
-    records.pack(path, [written[1], written[0]])
+    pack_records.write(path, [written[1], written[0]])
     assert path.read_bytes() == before
 
 
 def test_new_records_join_those_of_a_packed_file_and_replace_the_same_run(tmp_path):
     path = tmp_path / "some.jsonl.gz"
-    records.pack(path, [made(3), made(7)])
+    pack_records.write(path, [made(3), made(7)])
     for record in (dataclasses.replace(made(7), accuracy=0.25), made(11)):
         records.write(tmp_path / "results" / "distance", record)
     assert pack_records.pack([path, tmp_path / "results"], path) == 3
@@ -69,7 +69,7 @@ def test_the_report_reads_a_packed_file(tmp_path):
 
 def test_damaged_and_empty_files_are_refused(tmp_path):
     path = tmp_path / "some.jsonl.gz"
-    records.pack(path, [made(1)])
+    pack_records.write(path, [made(1)])
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
     with pytest.raises(errors.UserError, match="not a file of packed records"):
