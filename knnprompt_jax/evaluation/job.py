@@ -58,8 +58,7 @@ def run(settings: commands.EvaluationSettings) -> Evaluation:
     title = f"{saved.folder.name} on {pathlib.Path(settings.input).name}"
     if reason := page.lacking():
         return Evaluation(measured, examples, f"none, {reason}")
-    drawn = page.Page(title, text, sections.build(measured, examples, task))
-    return Evaluation(measured, examples, page.write(drawn, output))
+    return Evaluation(measured, examples, page.write(output, title, text, sections.build(measured, examples, task)))
 
 
 def measure(classifier: Classifier, examples: Sequence[Example]) -> Measures:

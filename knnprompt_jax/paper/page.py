@@ -35,7 +35,7 @@ def run(settings: grids.ReportSettings) -> str:
 
 def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
     """Write the page of the results in a folder, and its tables, to another folder; return the path of the page."""
-    return page.write(page.Page(_TITLE, _TEXT, sections(folder)), output)
+    return page.write(output, _TITLE, _TEXT, sections(folder))
 
 
 def _has_experiments(folder: pathlib.Path) -> bool:

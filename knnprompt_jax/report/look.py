@@ -34,7 +34,7 @@ def run(settings: commands.LookSettings) -> str:
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} after "
         f"{len(classifier.demonstrations_)} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
-    written = page.write(page.Page(f"Anchors of {pathlib.Path(settings.store).name}", text, sections), output)
+    written = page.write(output, f"Anchors of {pathlib.Path(settings.store).name}", text, sections)
     with files.new_file(output / commands.SUGGESTIONS) as unfinished:
         unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8", errors="backslashreplace")
     found = f"{len(anchors_lib.suspects(anchors)):,} of {len(anchors.texts):,} anchors are probably mislabelled"

@@ -1,10 +1,7 @@
 """Methods against tasks for each number of shots, from any folder of records."""
 
-import collections
 import dataclasses
-import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +12,6 @@ from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
 
 MOST_COMMON = "(most common class)"
-_UNEVEN = 1.5  # A task is uneven if its most common class has this many times its even share of the rows.
-_MOST = 4  # Differences and values that an error lists.
 
 
 def by_shots(records: list[Record]) -> Iterator[Table]:
@@ -35,9 +30,8 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
                 f"{len(same)} records of {name} on {task}, {shots} shots, seed {seed}, that differ in "
                 f"{_differences(list(same.record))}: move some of {', '.join(record.file_name for record in same.record)} elsewhere"
             )
-    share = frame.true.map(lambda true: max(collections.Counter(true).values()) / len(true))
-    classes = [len(counts) or len(set(true)) for counts, true in zip(frame.class_counts, frame.true, strict=True)]
-    frame = frame.assign(value=frame.accuracy, share=share, uneven=share * classes >= _UNEVEN)
+    share, uneven = ([getattr(record, name) for record in frame.record] for name in ("most_common", "is_uneven"))
+    frame = frame.assign(value=frame.accuracy, share=share, uneven=uneven)
     tried, candidates = frame[frame.candidates.map(len) > 0], []
     for title, choose in (("mean", np.mean), ("worst", min)):
         rows = zip(tried.method, tried.candidates, strict=True)
@@ -46,7 +40,7 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
     for (shots,), group in sorted(results.groups(pd.concat([frame, *candidates]), ["shots"]).items()):
         first = group.drop_duplicates("task")
         most_common = {
-            (MOST_COMMON, task): Score(100 * share) for task, share in zip(first.task, first.share, strict=True)
+            (MOST_COMMON, task): Score(100 * most) for task, most in zip(first.task, first.share, strict=True)
         }
         yield _table(f"Accuracy in %, {shots} shots per class", group, most_common)
         if len(uneven := frame[frame.uneven & (frame.shots == shots)]):
@@ -66,17 +60,7 @@ def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Tab
 
 
 def _differences(records: list[Record]) -> str:
-    """Return the settings that differ between records, with their values."""
-    rows = [
-        {"model": record.model, "demo_shots": record.demo_shots, **record.settings, **record.cell} for record in records
-    ]
-    settings = pd.json_normalize(rows).convert_dtypes().astype(object).fillna("").map(_shorten)
-    different = [
-        f"{name} ({', '.join(values.unique()[:_MOST])})" for name, values in settings.items() if values.nunique() > 1
-    ]
-    return ", ".join(different[:_MOST]) or "the model's weights"
-
-
-def _shorten(value: Any) -> str:
-    """Return a value as text, a SHA-256 as its first digits."""
-    return str(value)[:8] if re.fullmatch("[0-9a-f]{64}", str(value)) else str(value)
+    """Return the names of the settings that differ between records."""
+    rows = [{"demo_shots": record.demo_shots, **record.settings, **record.cell} for record in records]
+    settings = pd.json_normalize(rows).astype(str)
+    return ", ".join(settings.columns[settings.nunique() > 1])

@@ -62,13 +62,6 @@ class Section:
         return [verdict for table in self.tables for cell in table.cells if (verdict := cell.within) is not None]
 
 
-@dataclasses.dataclass(frozen=True)
-class Page:
-    title: str
-    text: str
-    sections: Sequence[Section]
-
-
 def lacking() -> str:
     """Return why no page can be drawn: a library is missing. Otherwise return an empty text."""
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
@@ -88,18 +81,18 @@ def folder(output: str, needs_page: bool = True) -> pathlib.Path:
     return place
 
 
-def write(page: Page, output: pathlib.Path) -> pathlib.Path:
+def write(output: pathlib.Path, title: str, text: str, sections: Sequence[Section]) -> pathlib.Path:
     """Write index.html, and every table as CSV and Markdown into tables/; return the path of the page."""
     output.mkdir(parents=True, exist_ok=True)
-    for table in (table for section in page.sections for table in section.tables):
+    for table in (table for section in sections for table in section.tables):
         (output / "tables").mkdir(exist_ok=True)
         _write(output / "tables" / f"{table.name}.csv", tables.to_csv(table))
         _write(output / "tables" / f"{table.name}.md", tables.to_markdown(table))
-    _write(output / "index.html", render(page))
+    _write(output / "index.html", render(title, text, sections))
     return output / "index.html"
 
 
-def render(page: Page) -> str:
+def render(title: str, text: str, sections: Sequence[Section]) -> str:
     """Return the page's HTML with every text escaped."""
     import jinja2
     import markupsafe
@@ -115,7 +108,8 @@ def render(page: Page) -> str:
     environment.filters |= {"inline": inline, "shorten": maps_lib.shorten}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     html, css, script = ((_FOLDER / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    return environment.from_string(html).render(vars(page), size=maps_lib.SIZE, css=css, script=script)
+    values = {"title": title, "text": text, "sections": sections, "size": maps_lib.SIZE}
+    return environment.from_string(html).render(values, css=css, script=script)
 
 
 def _write(path: pathlib.Path, text: str) -> None:

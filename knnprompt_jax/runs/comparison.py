@@ -18,8 +18,6 @@ from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import shared
 from knnprompt_jax.store import store as store_lib
 
-_UNEVEN = 1.5  # Macro F1 is shown where the most common class has this many times its even share of the rows.
-
 
 def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     """Run every method for every seed and write each record as soon as it is finished.
@@ -69,14 +67,12 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
     """Return the table of methods, with the lines above and below it."""
     first = done[0]
     by_seed = {record.seed: record for record in done}
-    most_common = max(collections.Counter(first.true).values()) / len(first.true)
-    is_uneven = most_common * (len(first.class_counts) or len(set(first.true))) >= _UNEVEN
     rows, notes, by_method = [], [], collections.defaultdict(list)
     for record in done:
         by_method[registry.get(record.method).title].append(record)
     for title, method_records in by_method.items():
         row = [title, tables.spread([record.accuracy for record in method_records])]
-        if is_uneven:
+        if first.is_uneven:
             row.append(tables.spread([record.macro_f1 for record in method_records]))
         row.append(f"{np.mean([record.seconds['method'] for record in method_records]):.2f}")
         row.append(f"{np.mean([record.lm_tokens for record in method_records]):,.0f}")
@@ -96,12 +92,12 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         own_notes = dict.fromkeys(record.note for record in method_records)
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
-    header = ["method", "accuracy %", *["macro F1 %"] * is_uneven, "seconds", "LM tokens"]
+    header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds", "LM tokens"]
     seeds = "1 seed" if len(by_seed) == 1 else f"{len(by_seed)} seeds"
     return "\n".join(
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows, {seeds}; "
-            f"{100 * most_common:.1f} % of the rows have the most common class",
+            f"{100 * first.most_common:.1f} % of the rows have the most common class",
             f"{first.shots} train rows per class: {_sizes(first)}",
             "",
             tables.render(header, rows),

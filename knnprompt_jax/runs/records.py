@@ -1,5 +1,6 @@
 """JSON records: one per run, with everything needed to repeat it and the prediction for every row."""
 
+import collections
 import contextlib
 import dataclasses
 import gzip
@@ -20,6 +21,7 @@ from knnprompt_jax.store import manifest
 FORMAT = 5
 PACKED = ".jsonl.gz"
 _LISTED = 8
+_UNEVEN = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +106,16 @@ class Record(Outcome):
     def macro_f1(self) -> float:
         """The mean F1 of all classes that occur as label or prediction."""
         return float(metrics.f1_score(self.true, self.predicted, average="macro", zero_division=0))
+
+    @property
+    def most_common(self) -> float:
+        """The share of the most common class in the evaluation rows."""
+        return max(collections.Counter(self.true).values()) / len(self.true)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the most common class has at least `_UNEVEN` times its even share, so that macro F1 is worth showing."""
+        return self.most_common * (len(self.class_counts) or len(set(self.true))) >= _UNEVEN
 
 
 def environment() -> dict[str, str]:

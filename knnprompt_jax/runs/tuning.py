@@ -17,8 +17,18 @@ from knnprompt_jax.tasks.task import Example, Task
 
 # Options that `fit` has too. The printed command names those that are not its defaults.
 _SHARED = (
-    *("label_column", "text_columns", "encoding", "empty", "on_bad", "revision"),
-    *("dtype", "deterministic", "truncation", "label_token"),
+    *(
+        "train_file",
+        "data_dir",
+        "hub",
+        "restore_dropped",
+        "label_column",
+        "text_columns",
+        "encoding",
+        "empty",
+        "on_bad",
+    ),
+    *("revision", "dtype", "deterministic", "truncation", "label_token"),
 )
 
 
@@ -97,14 +107,10 @@ def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Seq
 
 
 def _command(settings: commands.TuningSettings, model: str, rule: rules.Rule) -> str:
-    """Return the command, or the call, that makes a classifier of the same rows by this rule."""
-    named = {**rule.named, "demo_shots": rule.demo_shots, "random_state": settings.seed or 0}
-    if not settings.train_file:
-        given = ", ".join(f"{name}={value!r}" for name, value in named.items())
-        return f"AutoClassifier(model, task, {given})"
+    """Return the command that fits a classifier to the same rows by this rule."""
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    flags = {"model": model, "task": settings.task or "demo", "train_file": settings.train_file}
-    flags |= {"store": "my_classifier", "seed": named.pop("random_state"), **named}
+    flags = {"model": model, "task": settings.task or "demo", "store": "my_classifier", "seed": settings.seed or 0}
+    flags |= {**rule.named, "demo_shots": rule.demo_shots}
     flags |= {name: getattr(settings, name) for name in _SHARED if getattr(settings, name) != defaults[name]}
     texts = {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else str(value) for name, value in flags.items()

@@ -35,7 +35,7 @@ class Parser(html.parser.HTMLParser):
 
 
 def render(**parts):
-    return page.render(page.Page(HOSTILE, HOSTILE, [Section("section", HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, **parts)]))
+    return page.render(HOSTILE, HOSTILE, [Section("section", HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, **parts)])
 
 
 def test_no_text_becomes_active_and_every_id_is_unique():
