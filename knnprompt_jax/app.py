@@ -35,7 +35,7 @@ class Flags(Generic[Kind]):
             config: the default of `--config=FILE.py:NAME`, if the binary has that flag. The file's `get_config(NAME)`
                 returns a dictionary of values, which replace the defaults of the options.
         """
-        with _one_line_errors():
+        with one_line_errors():
             self._config = options.flattened(_read_config(config)) if config else {}
             self.kind = kind if isinstance(kind, type) else kind(self._config)
         for name, default, declared in options.listed(self.kind):
@@ -114,7 +114,7 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
         main()
         print(end="", flush=True)
 
-    with _one_line_errors():
+    with one_line_errors():
         absl.app.run(start, flags_parser=parse)
 
 
@@ -144,7 +144,7 @@ def _print_help(binary: str) -> None:
 
 
 @contextlib.contextmanager
-def _one_line_errors() -> Iterator[None]:
+def one_line_errors() -> Iterator[None]:
     """Print a user's mistake in one line and exit with status 2."""
     try:
         yield

@@ -8,7 +8,6 @@ duplicate requests are read once. Scores do not depend on the order of the reque
 
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from lm_eval import utils
 from lm_eval.api import model as model_lib
 from lm_eval.api import registry
 
-from knnprompt_jax import errors, parallel, progress
+from knnprompt_jax import app, errors, parallel, progress
 from knnprompt_jax import lm as lm_lib
 from knnprompt_jax.prompts import continuations
 
@@ -161,11 +160,8 @@ def main() -> None:
     """Run the harness's command line, which then has the model `knnprompt`; a user's mistake exits with status 2."""
     from lm_eval import __main__ as harness
 
-    try:
+    with app.one_line_errors():
         harness.cli_evaluate()
-    except errors.UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

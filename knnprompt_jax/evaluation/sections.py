@@ -39,10 +39,9 @@ def to_csv(measured: Measures) -> str:
 
 
 def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[Section]:
-    """Return the sections in order. Classes are named by their label words if these differ."""
+    """Return the sections in order. Classes are named by their label words."""
     words = dict(zip(task.labels, task.label_words, strict=True))
-    names = [words[label] for label in measured.labels]
-    labels = tuple(names if len(set(names)) == len(names) else measured.labels)
+    labels = tuple(words[label] for label in measured.labels)
     coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
     mistakes = "Most probable first: a label may be wrong, or a class may lack anchors."
     wrong, by_share = _mistakes(measured, examples, task, labels), _coverage(measured)

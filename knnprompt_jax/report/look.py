@@ -61,7 +61,7 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
     predicted_N, shares_NC = classifier.left_out()
     examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
     return ClassifiedAnchors(
-        labels=task.label_words if len(set(task.label_words)) == task.num_classes else task.labels,
+        labels=task.label_words,
         names=task.labels,
         ids=tuple(store.ids_N.tolist()),
         user_ids=tuple(example.ids for example in examples),

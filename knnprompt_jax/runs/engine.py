@@ -23,9 +23,6 @@ from knnprompt_jax.runs import inputs, records
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.store import store as store_lib
 
-LoadStore = Callable[[lm.LanguageModel], store_lib.Store]
-BeforeWriting = Callable[[records.Record, method.Context], None]
-
 
 def run(
     passes: Sequence[run_lib.Pass],
@@ -33,8 +30,8 @@ def run(
     folder: pathlib.Path,
     cache_gb: float,
     *,
-    load_store: LoadStore | None = None,
-    before_writing: BeforeWriting | None = None,
+    load_store: Callable[[lm.LanguageModel], store_lib.Store] | None = None,
+    before_writing: Callable[[records.Record, method.Context], None] | None = None,
 ) -> Iterator[records.Record]:
     """Run passes model by model and yield each record as soon as it is written to the folder.
 

@@ -74,7 +74,7 @@ def _make(record: Record, context: method.Context) -> maps.Map:
     both, count = lm.concatenate([anchors, queries]), len(anchors)
     classifier = knn.fitted(context, classifiers.KNNOptions(**record.settings["options"]))
     nearest = classifier.search(queries, min(NEIGHBOURS, count))
-    words = np.array(task.label_words if len(set(task.label_words)) == task.num_classes else task.labels)
+    words = np.array(task.label_words)
     labels_N = words[[task.class_index(row.label) for row in rows]]
     knn_Q = words[[task.class_index(label) for label in record.predicted]]
     icl_N = words[in_context.predict_proba(context.head, both, context.label_ids).argmax(-1)]
