@@ -13,7 +13,7 @@ FLAGS = app.Flags(commands.EvaluationSettings)
 def main() -> None:
     from knnprompt_jax.evaluation import job
 
-    app.show(job.summarize(job.run(FLAGS.value)))
+    app.show(job.run(FLAGS.value))
 
 
 if __name__ == "__main__":

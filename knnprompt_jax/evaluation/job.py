@@ -1,6 +1,5 @@
 """Measure a saved classifier on labelled rows: measures as JSON, as CSV and on a page."""
 
-import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
@@ -20,17 +19,8 @@ from knnprompt_jax.tasks import defects, sources
 from knnprompt_jax.tasks.task import Example
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """The measures of a classifier, the rows in their order, and the path of the page or why there is none."""
-
-    measures: Measures
-    examples: Sequence[Example]
-    page: pathlib.Path | str
-
-
-def run(settings: commands.EvaluationSettings) -> Evaluation:
-    """Classify the rows and write the measures.
+def run(settings: commands.EvaluationSettings) -> str:
+    """Classify the rows, write the measures, and return what the binary prints.
 
     Raises:
       UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
@@ -57,8 +47,10 @@ def run(settings: commands.EvaluationSettings) -> Evaluation:
     )
     title = f"{saved.folder.name} on {pathlib.Path(settings.input).name}"
     if reason := page.lacking():
-        return Evaluation(measured, examples, f"none, {reason}")
-    return Evaluation(measured, examples, page.write(output, title, text, sections.build(measured, examples, task)))
+        shown = f"none, {reason}"
+    else:
+        shown = str(page.write(output, title, text, sections.build(measured, examples, task)))
+    return f"{sections.describe(measured)}\n\npage: {shown}"
 
 
 def measure(classifier: Classifier, examples: Sequence[Example]) -> Measures:
@@ -77,8 +69,3 @@ def measure(classifier: Classifier, examples: Sequence[Example]) -> Measures:
         predicted_Q=np.array([place[str(label)] for label in predicted]),
         probabilities_QC=p_QC / p_QC.sum(-1, keepdims=True),  # Float32 shares do not sum to 1 exactly.
     )
-
-
-def summarize(evaluation: Evaluation) -> str:
-    """Return what the binary prints."""
-    return f"{sections.describe(evaluation.measures)}\n\npage: {evaluation.page}"

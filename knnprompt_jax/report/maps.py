@@ -52,16 +52,10 @@ class Map:
     @property
     def data(self) -> dict[str, Any]:
         """The data that the page's script shows about each point."""
-        points = [
-            {
-                "text": shorten(point.text),
-                "label": point.label,
-                "prediction": point.prediction,
-                "other": point.other,
-                "neighbours": [[index, float(f"{distance:.4g}")] for index, distance in point.neighbours],
-            }
-            for point in self.points
-        ]
+        points = []
+        for point in self.points:
+            near = [[index, float(f"{distance:.4g}")] for index, distance in point.neighbours]
+            points.append(vars(point) | {"text": shorten(point.text), "neighbours": near})
         return {"unit": self.unit, "row": self.row.capitalize(), "other": self.other, "points": points}
 
 

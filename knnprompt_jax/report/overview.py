@@ -62,5 +62,5 @@ def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Tab
 def _differences(records: list[Record]) -> str:
     """Return the names of the settings that differ between records."""
     rows = [{"demo_shots": record.demo_shots, **record.settings, **record.cell} for record in records]
-    settings = pd.json_normalize(rows).astype(str)
+    settings = pd.json_normalize(rows).map(str)
     return ", ".join(settings.columns[settings.nunique() > 1])

@@ -146,8 +146,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
     text = fitting.summarize(fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed)))
     assert "columns in the prompt: title, body, priority; left out: ticket_id; --text_colu" in text
     store = {"store": str(tmp_path / "mine")}
-    done = evaluation.run(commands.EvaluationSettings(**store, input="test.csv"))
-    assert done.measures.overall["rows"] == 3 and done.examples[0].fields["title"] == texts[0]
+    assert "Measured on 3 rows" in evaluation.run(commands.EvaluationSettings(**store, input="test.csv"))
     tuning.run(commands.TuningSettings(**store, k=(1,), apply=True))
     fitting.run(commands.FitSettings(**store, append="more.csv"))
     for message in (
