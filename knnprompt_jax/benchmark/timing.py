@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 Array = jax.Array
+_SIDE_ON_CPU = 2048
 Turn = Callable[[], float]
 """Do the work once, wait for its end and return the seconds it took."""
 
@@ -52,7 +53,7 @@ def peak_bytes() -> tuple[int, str]:
 
 def matrix_products(dtype: jnp.dtype) -> tuple[Turn, int]:
     """Return a turn of a chain of products of square matrices, and its operations."""
-    side, length = 2048 if jax.default_backend() == "cpu" else 8192, 2
+    side, length = _SIDE_ON_CPU if jax.default_backend() == "cpu" else 8192, 2
     # Scaled so that a chain neither overflows nor fades into denormal numbers, which are slow.
     x_DD, y_DD = (jax.random.normal(jax.random.key(seed), (side, side), dtype) / side**0.5 for seed in range(2))
     return stopwatch(functools.partial(_chain, x_DD, y_DD, length=length)), 2 * side**3 * length

@@ -19,6 +19,7 @@ from knnprompt_jax.models import attention, decoder, sharding
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
+_CALLS_AHEAD = {"cpu": 0}  # Calls queued before the first is waited for, elsewhere one; a CPU would run them together.
 
 
 @dataclasses.dataclass
@@ -126,10 +127,7 @@ class Execution:
         prompts_T = np.bincount(packed.slot_N // packed.shape.reads, minlength=packed.num_steps)
         data = self.mesh.shape[parallel.DATA]
         arrays = (packed.tokens_TBS, packed.stops_TBS, packed.positions_TBS, packed.read_positions_TJ, *extra_TJ)
-        ahead, outputs = (
-            int(self.platform != "cpu"),
-            [],
-        )  # Calls queued beside the first; a CPU would run them together.
+        outputs: list[Any] = []
         calls: collections.deque[tuple[slice, Callable[[], Any]]] = collections.deque()
 
         def finish() -> None:
@@ -143,7 +141,7 @@ class Execution:
             batch = [self._put(programs.deal(array[steps], data), None, parallel.DATA) for array in arrays]
             active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
             calls.append((steps, self._enqueue(name, function, prefix, self._put(active_T), *batch)))
-            if len(calls) > ahead:
+            if len(calls) > _CALLS_AHEAD.get(self.platform, 1):
                 finish()
         while calls:
             finish()

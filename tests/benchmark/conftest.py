@@ -14,5 +14,5 @@ SMALL = {
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> dict:
     """Options of a small benchmark, with small matrix products."""
-    monkeypatch.setattr(timing, "default_side", lambda: 64)
+    monkeypatch.setattr(timing, "_SIDE_ON_CPU", 64)
     return dict(SMALL)
