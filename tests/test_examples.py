@@ -36,6 +36,7 @@ def test_a_pandas_udf(demo_classifier, predicted):
     assert len(set(predicted.values())) > 1 and labelled["probability"].between(0, 1).all()
 
 
+@pytest.mark.long
 def test_ray(demo_classifier, predicted, tmp_path, monkeypatch):
     """One of two local workers dies in a batch."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,33 +17,31 @@ from knnprompt_jax import errors, files, parallel
 from knnprompt_jax.prediction import job as prediction
 from knnprompt_jax.runs import comparison, fitting
 from knnprompt_jax.settings import commands, shared
+from tests import commands as shell
 from tests import processes
 
 ONE_OF_EACH = {
     "refusals": [],
-    "opt": ["opt 1 1", "opt 8 1", "opt 1 8", "opt 2 4"],
-    "llama over 2": ["llama over 2 1 1", "llama over 2 2 4", "llama over 2 1 8"],
-    "stores": ["factored 8x1 to 1x1 2x4 1x2", "factored 1x1 to 1x8 2x4", "dense 2x4 to 1x1 8x1"],
-    "likelihoods": ["likelihoods opt 2 4", "likelihoods gpt2 8 1"],
+    "opt": ["opt 1 1", "opt 2 4"],
+    "llama over 2": ["llama over 2 1 1", "llama over 2 1 8"],
+    "stores": ["factored 8x1 to 1x1 2x4 1x2", "dense 2x4 to 1x1 8x1"],
+    "likelihoods": ["likelihoods"],
+    "training": ["training"],
 }
 MORE_MODELS = {
-    name: [f"{name} 1 1", f"{name} 2 4"] for name in ("gpt2", "phi over 2", "olmo2 over 4", "gemma2 over 2")
-} | {"int8": ["llama over 2 1 1", "llama over 2 2 4", "llama over 2 1 8"]}
+    "gpt2": ["gpt2 1 1", "gpt2 8 1", "gpt2 2 4"],
+    "phi over 2": ["phi over 2 1 1", "phi over 2 2 4", "phi over 2 1 8"],
+    **{name: [f"{name} 1 1", f"{name} 2 4"] for name in ("olmo2 over 4", "gemma2 over 2")},
+    "int8": ["llama over 2 1 1", "llama over 2 2 4", "llama over 2 1 8"],
+    "deterministic": ["deterministic"],
+}
 
 
 @pytest.mark.parametrize("checked", [ONE_OF_EACH, pytest.param(MORE_MODELS, marks=pytest.mark.long)])
 def test_meshes_of_eight_devices(checked):
     """Weights, states and stores are where they should be; states, predictions and saved stores are those of one device."""
-    assert output_of("meshes", *checked) == [line for lines in checked.values() for line in lines]
-
-
-def test_training_on_two_of_eight_devices():
-    assert output_of("training") == ["{'data': 2, 'model': 1} (3, 32) (5, 3)"]
-
-
-def output_of(program: str, *arguments: str) -> list[str]:
-    """Return the lines that a program of tests/parallel prints on eight devices."""
-    return processes.run(f"tests/parallel/{program}.py", *arguments, devices=8)[0].splitlines()
+    printed, _ = processes.run("tests/parallel/meshes.py", *checked, devices=8)
+    assert printed.splitlines() == [line for lines in checked.values() for line in lines]
 
 
 @pytest.mark.long
@@ -71,21 +70,15 @@ def test_four_killed_processes_build_one_store(tmp_path, monkeypatch):
 
 def test_two_processes_predict_what_one_does(tmp_path):
     """Two processes × two devices; the first alone prints and writes."""
-    options = ["--model=tiny", "--shots=3", "--demo_shots=1", "--seeds=1"]
-    one = start(1, "experiments/knn_prompting.py", *options, f"--output={tmp_path}/one")
+    command = ["experiments/knn_prompting.py", "--model=tiny", "--shots=3", "--demo_shots=1", "--seeds=1"]
     joined = ["--mesh.model=2", f"--output={tmp_path}/two", *distributed_options()]
-    two = [
-        start(2, "experiments/knn_prompting.py", *options, *joined, f"--distributed.process_id={process}")
-        for process in range(2)
-    ]
-    outputs = [process.communicate() for process in (one, *two)]
-    assert [process.returncode for process in (one, *two)] == [0, 0, 0], outputs
+    two = [start(2, *command, *joined, f"--distributed.process_id={process}") for process in range(2)]
+    alone = shell.run(shlex.join(["python", *command, f"--output={tmp_path}/one"]))
+    outputs = [process.communicate() for process in two]
+    assert [process.returncode for process in two] == [0, 0], outputs
     # Gloo writes lines of its own to standard output, from several threads at once.
-    assert [("kNN Prompting" in output, "records:" in output) for output, _ in outputs] == [
-        (True, True),
-        (True, True),
-        (False, False),
-    ]
+    printed = [("kNN Prompting" in output, "records:" in output) for output in (alone, *(out for out, _ in outputs))]
+    assert printed == [(True, True), (True, True), (False, False)]
     written = {folder: sorted((tmp_path / folder).glob("*.json")) for folder in ("one", "two")}
     records = {folder: [json.loads(path.read_text()) for path in paths] for folder, paths in written.items()}
     for folder, devices in (("one", "1"), ("two", "4")):
@@ -95,13 +88,14 @@ def test_two_processes_predict_what_one_does(tmp_path):
         assert ours["predicted"] == theirs["predicted"] and len(set(ours["predicted"])) > 1
 
 
-def test_two_processes_label_what_one_does(demo_classifier, tmp_path):
-    """The first process alone has the input and writes. Both are killed, then start again."""
+@pytest.mark.parametrize("statuses", [(0,), pytest.param((-signal.SIGKILL, 0), marks=pytest.mark.long)])
+def test_two_processes_label_what_one_does(demo_classifier, tmp_path, statuses):
+    """The first process alone has the input and writes. If both are killed, they resume."""
     demo_classifier.save(tmp_path / "store")
     texts = [f"line {number**2} of many" for number in range(307)]
     (tmp_path / "rows.txt").write_text("\n".join(texts))
     options = [f"--store={tmp_path}/store", f"--output={tmp_path}/out.jsonl", "--characters=600"]
-    for status in (-signal.SIGKILL, 0):
+    for status in statuses:
         joined = distributed_options()
         processes = [
             start(
@@ -115,7 +109,8 @@ def test_two_processes_label_what_one_does(demo_classifier, tmp_path):
             process.kill()
         outputs = [process.communicate() for process in processes]
         assert [process.returncode for process in processes] == [status, status], outputs
-    assert re.search(r"\d rows after \d+ earlier", outputs[0][0]) and "earlier" not in outputs[1][0]
+    summary = "307 rows, " if statuses == (0,) else r"\d rows after \d+ earlier, "
+    assert re.search(summary, outputs[0][0]) and "rows/s" not in outputs[1][0]
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [record["row"] for record in records] == list(range(307))
     assert [record["label"] for record in records] == demo_classifier.predict(texts).tolist()

@@ -41,7 +41,14 @@ def test_construction_with_every_peer(small, tmp_path):
     assert "llama.cpp reads GGUF files" in text and "JAX, one full prompt at a time" in text and "search" not in record
 
 
-@pytest.mark.parametrize("distance", ["forward", "released", "partial_raw_released", "hidden"])
+@pytest.mark.parametrize(
+    "distance",
+    [
+        "forward",
+        "hidden",
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("released", "partial_raw_released")),
+    ],
+)
 def test_search(small, tmp_path, distance):
     record, text = run(small, tmp_path, mode="search", distance=distance)
     rows = record["search"]["queries_per_second"]

@@ -3,11 +3,14 @@
 import signal
 import time
 
+import pytest
+
 from knnprompt_jax.runs import records
 from tests import processes
 from tests.runs.conftest import world  # noqa: F401
 
 
+@pytest.mark.long
 def test_a_killed_grid_leaves_whole_records_and_goes_on(world, tmp_path):  # noqa: F811
     folder = tmp_path / "robustness"
     options = [

@@ -27,7 +27,10 @@ class Shown:
         assert re.search(rf"(^|\(paper ){re.escape(expected)}([,)]| [a-z]|$)", line[header.index(column)])
 
 
-@pytest.fixture(scope="module", params=["everything", "another model", "the shipped records"])
+@pytest.fixture(
+    scope="module",
+    params=["everything", "another model", pytest.param("the shipped records", marks=pytest.mark.long)],
+)
 def shown(request, page_path, make_record, tmp_path_factory):
     """The tables of the page of all experiments, of two records of a model that the paper lacks, and of the shipped records."""
     path = page_path

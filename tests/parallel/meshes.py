@@ -1,8 +1,9 @@
 """Check on 8 forced CPU devices that every mesh loads weights from file to shard and gives the states of one device.
 
-The arguments name the models to check, or "int8", "likelihoods", "stores" or "refusals".
+The arguments name the models to check, or "int8", "likelihoods", "deterministic", "stores", "training" or "refusals".
 """
 
+import dataclasses
 import re
 import sys
 from collections.abc import Callable
@@ -13,29 +14,28 @@ import numpy as np
 from flax import nnx
 
 from knnprompt_jax import errors, lm, parallel
+from knnprompt_jax import states as states_lib
 from knnprompt_jax.methods import in_context
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement, search
 from knnprompt_jax.store import store as store_lib
-from tests.parallel import saved_stores, small
+from tests.parallel import saved_stores, small, training
 
 # Devices over data and over model. Key heads are fewer than the shards in some; others have windows, caps, norms across heads.
 MESHES = {
-    "opt": [(1, 1), (8, 1), (1, 8), (2, 4)],
-    "gpt2": [(1, 1), (2, 4)],
-    "llama over 2": [(1, 1), (2, 4), (1, 8)],
-    "phi over 2": [(1, 1), (2, 4)],
+    "opt": [(1, 1), (2, 4)],
+    "gpt2": [(1, 1), (8, 1), (2, 4)],
+    "llama over 2": [(1, 1), (1, 8)],
+    "phi over 2": [(1, 1), (2, 4), (1, 8)],
     "olmo2 over 4": [(1, 1), (2, 4)],
     "gemma2 over 2": [(1, 1), (2, 4)],
 }
 ONE_HEAD_AT_A_TIME = ("gpt2", "olmo2 over 4")
-MESHES_OF_LIKELIHOODS = {"opt": (2, 4), "gpt2": (8, 1)}
 MESHES_OF_INT8 = [(1, 1), (2, 4), (1, 8)]
-INT8_TOLERANCE = (
-    0.03  # Mean difference: activations are bfloat16, and sums over shards round elsewhere. States are of size 1.
-)
+# Mean difference: activations are bfloat16, and sums over shards round elsewhere. States are of size 1.
+INT8_TOLERANCE = 0.03
 LOGITS_ON_CPU = attention.LOGITS_ON_CPU
 NUM_PROMPTS, NUM_ANCHORS = 48, 19  # The states split eight ways; the anchors do not.
 # The dimension of each weight that is split over `model`.
@@ -193,13 +193,33 @@ def check_likelihoods() -> None:
     ]
     texts = continuations.lay_out(families, 61)
     assert texts.num_truncated
-    for name, sizes in MESHES_OF_LIKELIHOODS.items():
-        original = small.make_decoder(name)
-        one, several = (
-            small.language_model(original, parallel.make_mesh(*mesh)).score(texts).log_p for mesh in ((1, 1), sizes)
-        )
-        np.testing.assert_allclose(np.concatenate(several), np.concatenate(one), atol=1e-4)
-        print("likelihoods", name, *sizes)
+    original = small.make_decoder("opt")
+    one, several = (
+        small.language_model(original, parallel.make_mesh(*mesh)).score(texts).log_p for mesh in ((1, 1), (2, 4))
+    )
+    np.testing.assert_allclose(np.concatenate(several), np.concatenate(one), atol=1e-4)
+    print("likelihoods")
+
+
+def check_deterministic() -> None:
+    """Check that states and distances have the same bits on all meshes with the same number of model shards."""
+    original, prompts, seen = small.make_decoder("opt"), small.make_prompts(NUM_PROMPTS), {}
+    prompts = dataclasses.replace(prompts, demonstrations=tuple(prompts.groups[0].prefix_P.tolist()))
+    for data, model_shards in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]:
+        mesh = parallel.make_mesh(data, model_shards)
+        model = lm.LanguageModel(original, range(208), mesh=mesh, deterministic=True)
+        states = states_lib.read(model, prompts)
+        found, anchors, queries = [states], states[:NUM_ANCHORS], states[NUM_ANCHORS:]
+        for kind in store_lib.KINDS:
+            options, classes_N = stores.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4
+            store = store_lib.build(options, "", model.head, anchors, classes_N, small.LABEL_IDS)
+            near = [store.search(queries, search.SearchOptions(5, name)) for name in ("forward", "released")]
+            alone = store.search(queries[7:8], search.SearchOptions(5))
+            np.testing.assert_array_equal(alone.distances_Qk, near[0].distances_Qk[7:8])
+            found += near
+        bits = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(parallel.replicate(found))]
+        assert seen.setdefault(model_shards, bits) == bits, (data, model_shards)
+    print("deterministic")
 
 
 def check_refusals() -> None:
@@ -236,7 +256,8 @@ def refuses(message: str, function: Callable, *arguments: object) -> None:
 if __name__ == "__main__":
     assert jax.device_count() == 8
     others = {"int8": lambda: check_int8("llama over 2"), "likelihoods": check_likelihoods}
-    others |= {"stores": saved_stores.main, "refusals": check_refusals}
+    others |= {"deterministic": check_deterministic}
+    others |= {"stores": saved_stores.main, "refusals": check_refusals, "training": training.main}
     for name in sys.argv[1:]:
         if name in others:
             others[name]()

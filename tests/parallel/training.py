@@ -1,4 +1,4 @@
-"""Train a classifier on one device and, of eight, on the two that divide its batch; print where the arrays are."""
+"""Train a classifier on one device and, of eight, on the two that divide its batch; check where the arrays are."""
 
 import jax
 import numpy as np
@@ -9,7 +9,8 @@ from knnprompt_jax.models import registry
 from knnprompt_jax.models.families import bert
 from knnprompt_jax.settings import methods
 
-if __name__ == "__main__":
+
+def main() -> None:
     sizes = {"vocab_size": 53, "hidden_size": 35, "num_hidden_layers": 2, "num_attention_heads": 5}
     sizes |= {"model_type": "bert", "intermediate_size": 41, "max_position_embeddings": 37}
     config, rng = registry.config_from_hf(sizes, registry.ENCODERS), np.random.default_rng(0)
@@ -24,4 +25,6 @@ if __name__ == "__main__":
     np.testing.assert_allclose(*losses, rtol=1e-5)
     leaf, (batch, *_) = jax.tree.leaves(tuner._params)[0], tuner._put(*rows.batch([0, 1, 2, 3, 4, 0], 6, 32))
     assert leaf.sharding.is_fully_replicated and len(leaf.devices()) == 2
-    print(dict(tuner.mesh.shape), batch.addressable_shards[0].data.shape, tuner.predict_proba(rows).shape)
+    assert dict(tuner.mesh.shape) == {"data": 2, "model": 1} and batch.addressable_shards[0].data.shape == (3, 32)
+    assert tuner.predict_proba(rows).shape == (5, 3)
+    print("training")

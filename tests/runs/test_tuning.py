@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shlex
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from knnprompt_jax.classifier import trials
 from knnprompt_jax.runs import fitting, tuning
 from knnprompt_jax.settings import commands
 from knnprompt_jax.tasks.task import Example
-from tests import processes
+from tests import commands as shell
 
 TEXTS = ["same text"] * 5 + ["a dog", "a cat", "why not", "who is it", "it rains", "is it", "it snows", "are you"]
 LABELS = [0] * 5 + [0, 1, 1, 1, 0, 1, 0, 1]
@@ -28,7 +27,7 @@ def files(tmp_path):
     return {"task": str(tmp_path / "talk.yaml"), "train_file": str(tmp_path / "train.jsonl")}
 
 
-def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same_rows(tmp_path):
+def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same_rows(tmp_path, monkeypatch):
     """Of a table with columns of other names; its options are read as a command line's."""
     rows = [(f"{'good' if i % 2 else 'bad'} thing {i}", "ab"[i % 2], "n/a") for i in range(30)]
     with (tmp_path / "train.csv").open("w", newline="") as file:
@@ -40,7 +39,8 @@ def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same
     assert "TF-IDF, logistic regression" in summary and f"to use it: {done.command}" in summary
     accuracy = done.tuning.baselines["most common class"]
     assert accuracy.standard_error == pytest.approx(np.sqrt(13 / 26 * 13 / 26 / 24), rel=1e-6), "of 24 rows"
-    processes.run("-m", "knnprompt_jax", *shlex.split(done.command)[1:], cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    shell.run(done.command)
     fitted = kp.load(tmp_path / "my_classifier")
     assert fitted.task.fields == ("what",) and fitted.rule_.rule == done.tuning.choice.rule.rule
     examples = [Example({"what": what}, who, row) for row, (what, who, _) in enumerate(rows)]

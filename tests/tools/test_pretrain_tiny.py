@@ -19,6 +19,7 @@ def run(folder: pathlib.Path, **changes) -> dict[str, float]:
     return pretrain_tiny.run(pretrain_tiny.parse([f"--{name}={value}" for name, value in values.items()]))
 
 
+@pytest.mark.long
 def test_an_interrupted_run_resumes_to_the_same_loss(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     documents = [" ".join(rng.choice(SENTENCES, 9)) for _ in range(311)]
