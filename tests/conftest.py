@@ -13,7 +13,8 @@ import hypothesis
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax import compilation_cache
+from knnprompt_jax import compilation_cache, errors
+from tests import processes
 
 hypothesis.settings.register_profile("fixed", derandomize=True)
 hypothesis.settings.load_profile("fixed")
@@ -23,12 +24,13 @@ SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What takes long to compile is compiled once for all processes of a run; nothing is left in the user's cache folder."""
+    """Compile quickly, and each slow program once for all processes of a run; leave nothing in the user's cache folder."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # Which has the environment of the process that started it.
         return
     folder = tempfile.TemporaryDirectory(prefix="knnprompt_programs_")
     config.add_cleanup(folder.cleanup)
     os.environ.setdefault("KNNPROMPT_CACHE", folder.name)
+    os.environ.setdefault("XLA_FLAGS", processes.COMPILE_QUICKLY)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     compilation_cache.use()
 
@@ -46,6 +48,20 @@ def bounded_memory() -> Iterator[None]:
     if "jax" in sys.modules and resident > MOST_BYTES:
         sys.modules["jax"].clear_caches()
         gc.collect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_line_errors() -> Iterator[None]:
+    """Check that every message to the user is one line."""
+    init = errors.UserError.__init__
+
+    def checked(error: errors.UserError, message: str) -> None:
+        assert "\n" not in message, message
+        init(error, message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(errors.UserError, "__init__", checked)
+        yield
 
 
 @pytest.fixture(scope="session")

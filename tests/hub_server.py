@@ -20,7 +20,7 @@ LARGE = (".safetensors", ".msgpack", ".bin", ".parquet")
 
 @dataclasses.dataclass
 class Repository:
-    """Files at one commit. `access` is "public", "private" (a token is needed) or "gated" (refused)."""
+    """Files at one commit. `access` is "public", "private" or "gated"; both of these are refused."""
 
     files: Mapping[str, bytes]
     access: str = "public"
@@ -51,8 +51,6 @@ class Failure:
 
 class Hub:
     """`repositories` by "models/owner/name"; `requests` as (method, path, headers)."""
-
-    TOKEN = "hf_valid"
 
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
@@ -121,13 +119,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _repository(self, name: str, revision: str) -> Repository | None:
         """Return the repository if this request may read it; otherwise send the Hub's answer and return None."""
         repository = self.hub.repositories.get(name)
-        authorization = self.headers.get("Authorization")
-        known = authorization == f"Bearer {self.hub.TOKEN}"
-        if authorization and not known:
-            self._answer(401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
-        elif repository is None or (repository.access == "private" and not known):
-            # Without a login, missing and private repositories look alike.
-            self._answer(*((404, b"", {"X-Error-Code": "RepoNotFound"}) if known else (401, b"")))
+        if repository is None or repository.access == "private":
+            self._answer(401, b"")  # Without a login, missing and private repositories look alike.
         elif urllib.parse.unquote(revision) not in (*repository.revisions, repository.commit):
             self._answer(404, b"", {"X-Error-Code": "RevisionNotFound"})
         else:

@@ -7,14 +7,15 @@ import sys
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Compiling takes most of the time of the tests' small programs.
+COMPILE_QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
 def start(*command: Any, cwd: pathlib.Path = ROOT, devices: int = 0, **streams: Any) -> subprocess.Popen:
     """Start Python with these arguments, perhaps with forced CPU devices; its streams are pipes."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    if devices:  # Compiling takes most of the time of small programs.
-        flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
-        environment["XLA_FLAGS"] = flags
+    if devices:
+        environment["XLA_FLAGS"] = f"{COMPILE_QUICKLY} --xla_force_host_platform_device_count={devices}"
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | {"text": True} | streams
     return subprocess.Popen([sys.executable, *map(str, command)], cwd=cwd, env=environment, **streams)
 

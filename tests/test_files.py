@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_a_lock_that_cannot_be_made_is_no_other_process(tmp_path, path):
     (tmp_path / "file").touch()
     with pytest.raises(errors.UserError) as caught, files.lock(pathlib.Path(path.format(tmp_path))):
         pass
-    assert "another process" not in str(caught.value) and "\n" not in str(caught.value)
+    assert "another process" not in str(caught.value)
 
 
 def test_a_held_path_is_refused_under_every_name(held):
@@ -121,7 +122,6 @@ def places(tmp_path):
 )
 def test_unwritable_paths_are_refused_before_the_work(places, name, options, message):
     before = sorted(places.rglob("*"))
-    with pytest.raises(errors.UserError) as caught:
+    with pytest.raises(errors.UserError, match=re.escape(message.format(places))):
         files.check_writable(places / name, **options)
-    assert message.format(places) in str(caught.value)
-    assert "\n" not in str(caught.value) and sorted(places.rglob("*")) == before
+    assert sorted(places.rglob("*")) == before

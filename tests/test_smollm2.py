@@ -27,14 +27,14 @@ def theirs(tmp_path) -> transformers.PreTrainedModel:
 
 
 def test_log_probabilities_of_real_prompts(theirs):
-    """Eight prompts of about 50 to 900 tokens; theirs are normalised in float64."""
+    """Three prompts of about 50, 450 and 900 tokens; theirs are normalised in float64."""
     ours, train = lm.LanguageModel.from_pretrained("smollm2"), sources.load_rows(TASK, "train")
-    counts, queries = np.linspace(0, 26, 8).astype(int), sources.load_rows(TASK, "dev_subsample")[:56:7]
+    counts, queries = (0, 13, 26), sources.load_rows(TASK, "dev_subsample")[:21:7]
     heads = [layout.demonstration_text(TASK, train[:count]) for count in counts]
     prompts = ours.tokenize([head + TASK.render(query) for head, query in zip(heads, queries, strict=True)])
     assert min(map(len, prompts)) < 60 and max(map(len, prompts)) > 800
-    group = layout.PromptGroup(np.zeros(0, np.int32), tuple(map(np.array, prompts)), np.arange(8))
-    states = states_lib.read(ours, layout.Prompts((group,), 8))
+    group = layout.PromptGroup(np.zeros(0, np.int32), tuple(map(np.array, prompts)), np.arange(3))
+    states = states_lib.read(ours, layout.Prompts((group,), 3))
     got_NV = np.asarray(representations.log_probabilities(ours.head, states))
     with torch.inference_mode():
         logits = [theirs(torch.tensor([tokens]), logits_to_keep=1).logits[0, -1].double() for tokens in prompts]

@@ -54,8 +54,7 @@ def test_a_pickle_with_a_matching_checksum_is_never_run(saved, fitted, tmp_path)
             test_saving.with_fitting_sums(copy)
         try:
             kp.load(copy, fitted.model)
-        except kp.UserError as error:
-            assert "\n" not in str(error), path
+        except kp.UserError:
             refused.add(path.name)
     assert not (tmp_path / "it ran").exists()
     assert {"manifest.json", "rows.jsonl", "_METADATA"} <= refused, "no reader of arrays opens the others"

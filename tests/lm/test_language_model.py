@@ -1,14 +1,12 @@
 """The pass: packed and whole prompts give one result; one compilation; padding has no say."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from knnprompt_jax import errors, lm, states
-from knnprompt_jax.lm import programs
+from knnprompt_jax.lm import execution, programs
 from knnprompt_jax.models import attention
 from knnprompt_jax.prompts import layout, packing
 
@@ -48,7 +46,7 @@ def batched(model, sequences):
     return hidden_BTE[np.arange(len(sequences)), [len(sequence) - 1 for sequence in sequences]]
 
 
-@functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # It compiles faster and runs once.
+@jax.jit
 def _whole(model, tokens_BT):
     return model(tokens_BT)
 
@@ -135,7 +133,7 @@ def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compi
     kernel.set_value(sharpness * kernel[...])
     prompts, sequences = make_prompts(lengths=(23,) * 67, num_truncated=0)
     for ahead in (0, 1):
-        monkeypatch.setattr(programs, "calls_ahead", lambda platform, ahead=ahead: ahead)
+        monkeypatch.setitem(execution._CALLS_AHEAD, "cpu", ahead)
         ours = language_model(model, step_tokens=128)
         read.append(states.read(ours, prompts))
         assert ours.statistics.compilations == compilations, "overflow makes the stable softmax necessary"
@@ -179,9 +177,7 @@ def test_shared_leads_are_read_once(small_decoder):
 def test_tokens_outside_the_vocabulary_are_refused(small_decoder):
     model = lm.LanguageModel(small_decoder("gpt2"), range(VOCABULARY + 1), "m")
     group = layout.PromptGroup(np.zeros(0, np.int32), (np.array([3, VOCABULARY]),), np.arange(1))
-    with pytest.raises(
-        errors.UserError, match=f"m: a prompt has token id {VOCABULARY}, but the model has {VOCABULARY} "
-    ):
+    with pytest.raises(errors.UserError, match=f"m: a prompt has token id {VOCABULARY}, but the model has "):
         states.read(model, layout.Prompts((group,), 1))
 
 

@@ -6,7 +6,6 @@ the vocabulary. The lower half runs the package on the same rows and the same sa
 """
 
 import json
-import random
 
 import pytest
 
@@ -18,6 +17,7 @@ from knnprompt_jax.runs import comparison  # noqa: E402
 from knnprompt_jax.settings import shared  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
 from tests.models import torch_models  # noqa: E402
+from tests.tasks.test_splits import published_sample  # noqa: E402
 
 SHOTS, EVALUATION_ROWS, SEEDS = 6, 40, (1, 2)
 CONTEXT = {"demo": 272, "trec": 256}  # Some prompts are longer, and some are not.
@@ -30,27 +30,13 @@ WORDS = {
 MARGIN = 3e-4  # Nats between the k-th neighbour and the next: enough for float32 to decide a row alike.
 
 
-def sample(rows, shots, seed, exclude=()):
-    """`random.sample` of each class, the classes in the order they appear in, then `random.shuffle` of all."""
-    rows = list(rows)
-    for row in exclude:
-        rows.remove(row)
-    random.seed(seed)
-    by_class = {}
-    for row in rows:
-        by_class.setdefault(row["label"], []).append(row)
-    drawn = [row for members in by_class.values() for row in random.sample(members, min(shots, len(members)))]
-    random.shuffle(drawn)
-    return drawn
-
-
 class PublishedProcedure:
     """kNN Prompting as released, and in-context learning, for one task and seed."""
 
     def __init__(self, model, tokenizer, task, train, seed):
         self.model, self.tokenizer, self.task = model, tokenizer, task
-        demonstrations = sample(train, DEMO_SHOTS[task], seed)
-        anchors = sample(train, SHOTS - DEMO_SHOTS[task], seed, exclude=demonstrations)
+        demonstrations = published_sample(train, DEMO_SHOTS[task], seed)
+        anchors = published_sample(train, SHOTS - DEMO_SHOTS[task], seed, exclude=demonstrations)
         self.truncated = 0
         self.demonstrations = "".join(
             f"{self.query(row)} {WORDS[task][int(row['label'])]}\n" + "\n" for row in demonstrations

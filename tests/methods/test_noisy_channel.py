@@ -99,10 +99,10 @@ def test_scores(variant, demonstrations, context):
     assert np.median(np.ptp(want_UQC, axis=-1)) > 3e-3, "labels must matter for this to test anything"
 
 
-@pytest.mark.parametrize(("labels", "demo_shots"), [(1, 0), (3, 0), (3, 1)])
+@pytest.mark.parametrize(("labels", "demo_shots"), [(1, 0), (3, 1)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_labels_that_begin_alike(variant, demo_shots, labels):
-    """One class alone too, without demonstrations and with one a class."""
+    """One class alone without demonstrations, and three with one demonstration each."""
     task = dataclasses.replace(ALIKE, labels=ALIKE.labels[:labels], label_words=ALIKE.label_words[:labels])
     problem = make_problem(task, demo_shots, count=2)
     got_UQC, _ = scores(problem, variant=variant, template=2)

@@ -28,6 +28,7 @@ MODULES = [
     {"type": "sentence_transformers.models.Transformer", "path": ""},
     {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
 ]
+BY_TOKENS = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
 NORMALIZE = {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}
 POOLED = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode": "cls"}}
 SIZES = {"hidden_size": 35, "num_attention_heads": 5, "num_hidden_layers": 2, "intermediate_size": 41}
@@ -118,13 +119,7 @@ def by_torch(folder: pathlib.Path, texts: list[str], pooling: str, max_length: i
 @pytest.mark.parametrize(
     ("described", "modules", "options", "pooling", "max_length"),
     [
-        (
-            {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
-            MODULES,
-            {"max_seq_length": 7},
-            "mean",
-            7,
-        ),
+        (BY_TOKENS, MODULES, {"max_seq_length": 7}, "mean", 7),
         ({"pooling_mode": "cls", "embedding_dimension": 35}, MODULES, {}, "cls", 29),
         ({"pooling_mode": "mean"}, [*MODULES, NORMALIZE], {}, "mean", 29),
     ],
@@ -160,18 +155,14 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path):
         ({**POOLED, "1_Pooling/config.json": {"pooling_mode": "max"}}, r"pooling \['max'\] is not supported"),
         ({"config.json": {"model_type": "gpt2"}}, "model_type='gpt2' is not supported; choices: bert"),
         ({"config.json": {"model_type": "bert", "is_decoder": True}}, "is_decoder=True is not supported"),
-        (
-            {"config.json": {"model_type": "bert", "position_embedding_type": "relative_key"}},
-            "position_embedding_type='relative_key' is not supported",
-        ),
+        ({"config.json": {"model_type": "bert", "position_embedding_type": "x"}}, "position_embedding_type='x' is not"),
         ({**POOLED, "sentence_bert_config.json": [1]}, "sentence_bert_config.json: holds no JSON object"),
     ],
 )
 def test_other_folders_are_refused(folder, files, message):
     write(folder, files)
-    with pytest.raises(errors.UserError, match=message) as failure:
+    with pytest.raises(errors.UserError, match=message):
         encoders.SentenceEncoder(str(folder))
-    assert "\n" not in str(failure.value)
 
 
 def test_an_encoder_is_no_language_model(bare):

@@ -3,6 +3,7 @@
 import importlib
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -55,10 +56,9 @@ def test_no_key_of_transformers_is_ignored(shape):
         other = not value if isinstance(value, bool) else value + 2 if isinstance(value, (int, float)) else "other"
         try:
             changed = registry.config_from_hf({**hf, key: other})
-        except errors.UserError as error:
-            assert "\n" not in str(error)
-        else:
-            assert changed != config, f"{key}={other!r} changes nothing"
+        except errors.UserError:
+            continue
+        assert changed != config, f"{key}={other!r} changes nothing"
 
 
 ROPE = {"rope_type": "default", "rope_theta": 1e4}
@@ -95,9 +95,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
 )
 def test_unsupported_values_are_refused_by_name(name, change, message):
     (hf,) = (hf for whole_name, hf in CONFIGS.items() if whole_name.endswith(f"/{name}"))
-    with pytest.raises(errors.UserError) as failure:
+    with pytest.raises(errors.UserError, match=re.escape(message)):
         registry.config_from_hf({**hf, **change})
-    assert message in str(failure.value) and "\n" not in str(failure.value)
 
 
 def test_absent_caps_of_gemma_2_are_the_published_ones():

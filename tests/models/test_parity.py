@@ -20,12 +20,10 @@ FAMILIES += ["gpt_neox", "olmo2", "phi", "phi3-tied", "smollm3-untied"]
 # with the other softmax.
 AFTER_PREFIX = [*((shape, 11, False) for shape in FAMILIES), ("gpt2-gelu", 11, True), ("mistral-tied", 11, True)]
 AFTER_PREFIX += [("gpt2", 0, False)]
-# Compiling takes most of the time, and these programs run once.
-QUICKLY = {"xla_backend_optimization_level": 0}
 TOKENS_BT = np.random.default_rng(0).integers(0, 52, (3, 29))
 
 
-@functools.partial(jax.jit, compiler_options=QUICKLY)
+@jax.jit
 def log_probabilities(ours: decoder.Decoder) -> jax.Array:
     return jax.nn.log_softmax(ours.head.logits(ours(jnp.asarray(TOKENS_BT))))
 
@@ -91,7 +89,7 @@ def _read(
     return _run(ours, options, padded_P, len(prefix), tokens_BS, stops_BS, positions_BS, np.asarray(ends))
 
 
-@functools.partial(jax.jit, static_argnums=1, compiler_options=QUICKLY)
+@functools.partial(jax.jit, static_argnums=1)
 def _run(
     ours: decoder.Decoder, options: tuple[Any, ...], prefix_P: jax.Array, length: jax.Array, *batch: jax.Array
 ) -> tuple[jax.Array, dict[int, jax.Array], jax.Array]:

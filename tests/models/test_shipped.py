@@ -64,9 +64,7 @@ def test_parts_are_joined_once(parts):
 
 def test_damaged_parts_are_refused(parts):
     parts[1].write_bytes(b"second pArt")
-    with pytest.raises(
-        errors.UserError, match="model 'gemma-3-270m': its packages are damaged; reinstall: `pip install x`"
-    ):
+    with pytest.raises(errors.UserError, match="'gemma-3-270m': its packages are damaged; reinstall: `pip inst"):
         shipped.locate("gemma-3-270m")
     assert not list(parts[0].parent.glob("cache/models/*"))
 

@@ -161,7 +161,7 @@ def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, re
         ({"methods": ("icl_ensemble",), "shots": (3,), "regime": "full"}, "does not apply"),
         (
             {"methods": ("icl", "fine_tuning_bert")},
-            r"no such folder.*; --options.fine_tuning_bert.model takes a folder; or",
+            r"no such folder.*; --options.fine_tuning_bert.model takes a folder",
         ),
     ],
 )

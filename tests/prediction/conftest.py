@@ -40,5 +40,4 @@ def failure(function: object, *arguments: object, **options: object) -> str:
     """The one line of the user's mistake that a call ends in."""
     with pytest.raises(errors.UserError) as caught:
         function(*arguments, **options)
-    assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -5,18 +5,10 @@ import numpy as np
 from hypothesis import strategies
 
 from knnprompt_jax.prompts import alone, layout, packing
+from tests.prompts.test_layout import rebuilt
 
 DEMONSTRATIONS = (3, 1, 4, 1, 5)
 TEXTS = strategies.lists(strategies.lists(strategies.integers(1, 5), min_size=1, max_size=40), min_size=1, max_size=20)
-
-
-def sequences(prompts):
-    """Return the tokens of every prompt, in order."""
-    tokens = {}
-    for group in prompts.groups:
-        for place, suffix in zip(group.index, group.suffixes, strict=True):
-            tokens[place] = [*group.prefix_P.tolist(), *suffix.tolist()]
-    return [tokens[place] for place in range(prompts.num_prompts)]
 
 
 def arranged(texts, shared):
@@ -31,7 +23,7 @@ def arranged(texts, shared):
 @hypothesis.given(TEXTS, strategies.integers(0, 5), strategies.integers(1, 3000))
 def test_every_prompt_lies_by_itself(texts, shared, step_tokens):
     prompts = arranged(texts, shared)
-    assert sequences(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
+    assert rebuilt(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
     for group in prompts.groups:
         shape = alone.shape(group, step_tokens)
         assert group.prefix_P.tolist() == list(DEMONSTRATIONS)

@@ -107,9 +107,8 @@ def test_compilations_and_statistics(small_decoder):
     assert model.statistics.compilations == 4, "prefix and score, of each kind"
     assert model.statistics.prompts == 93
     assert model.statistics.prefix_tokens == 41 + 53
-    assert 93 * 11 < model.statistics.suffix_tokens <= 93 * 13, (
-        "no target's last token is read, shared leads are read once"
-    )
+    # No target's last token is read, and shared leads are read once.
+    assert 93 * 11 < model.statistics.suffix_tokens <= 93 * 13
     assert [sum(column) for column in zip(*reports, strict=True)] == [93, model.statistics.suffix_tokens]
 
 

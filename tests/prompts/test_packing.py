@@ -46,15 +46,6 @@ def assert_packs(group, packed):
     assert not packed.prefix_P[length:].any() and not packed.positions_TBS[packed.stops_TBS == 0].any()
 
 
-@pytest.mark.parametrize(("count", "rows"), [(33, 3), (31, 4), (29, 3), (7, 4), (3, 3)])
-def test_few_rows_of_a_step_stay_empty(count, rows):
-    """Of at most four rows a step: those that leave fewest empty, without many more steps."""
-    group = make_group([128] * count)
-    shape = packing.choose_shape([group], 4 * 128 + 127)
-    assert shape.rows == rows
-    assert_packs(group, packing.pack(group, shape))
-
-
 @pytest.mark.parametrize("name, mean, count", [("TREC", 14.4, 4398), ("MR", 29.4, 2032)])
 def test_whole_sets_leave_little_unused(name, mean, count):
     """Lengths as those of suffixes of the paper's tasks at 1,024 shots: skewed, a few tokens at least.
@@ -95,19 +86,3 @@ def test_any_lengths(lengths, other_lengths, prefix_length, step_tokens, vocabul
     assert shape.rows == 1 or shape.rows * shape.width <= step_tokens
     for group in groups:
         assert_packs(group, packing.pack(group, shape))
-
-
-def test_pad():
-    tokens_BT, lengths_B = packing.pad([[7, 5, 3], [2]], 3, 5)
-    np.testing.assert_array_equal(tokens_BT, [[7, 5, 3, 0, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(lengths_B, [3, 1, 1])
-
-
-def test_batches_hold_everything_once():
-    lengths_N = np.random.default_rng(0).integers(1, 90, 101)
-    seen = []
-    for members, rows, width in packing.batches(lengths_N, 2, 90):
-        assert len(members) <= rows and lengths_N[members].max() <= width and width in (32, 64, 90)
-        assert rows == {32: 4, 64: 2, 90: 2}[width]
-        seen += members.tolist()
-    assert sorted(seen) == list(range(101))

@@ -53,9 +53,8 @@ def test_an_append_that_is_repeated_adds_each_row_once(job, tmp_path):
     assert fitting.run(append).notes == ("3 of the 5 rows to append were added already",)
     assert ids(job) == [*after, after[-1] + 1, after[-1] + 2]
     change(job, remove_ids=(after[-1],))
-    assert fitting.run(append).notes == ("4 of the 5 rows to append were added already",), (
-        "the removed row is added again"
-    )
+    # The removed row is added again.
+    assert fitting.run(append).notes == ("4 of the 5 rows to append were added already",)
 
 
 def test_rows_of_the_train_file_and_of_python_do_not_count_as_appended(job, tmp_path):

@@ -102,16 +102,14 @@ def test_layers_come_with_the_states(model, tmp_path, cached):
     assert len(list(tmp_path.iterdir())) == (3 if cached else 0)
 
 
-def test_killed_at_random_moments_it_ends_with_the_same_bits(model, whole, tmp_path):
-    rng, folder = np.random.default_rng(11), tmp_path / "states"
-    for least in (1, 4):
-        process = processes.start("tests/states/killed.py", folder)
-        while len(list(folder.glob("*.npz"))) < least:
-            assert process.poll() is None
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+def test_killed_it_ends_with_the_same_bits(model, whole, tmp_path):
+    folder = tmp_path / "states"
+    process = processes.start("tests/states/killed.py", folder)
+    while len(list(folder.glob("*.npz"))) < 3:
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     before = model.statistics.prompts
     assert bits(killed.read(folder, model)) == bits(whole)
     assert model.statistics.prompts - before < killed.NUM_PROMPTS
@@ -137,9 +135,8 @@ def test_repeated_calls_share_programs_and_the_prefix():
         part = reading._select(prompts, np.arange(start, start + 12))
         check_close(states.read(model, part, repeated=True), expected[start : start + 12], atol=1e-4)
     assert model.statistics.prefix_tokens == 53
-    assert model.statistics.compilations <= 6, (
-        "prefixes and suffixes, with a shared prefix and without, in one row or two"
-    )
+    # Prefixes and suffixes, with a shared prefix and without, in one row or two.
+    assert model.statistics.compilations <= 6
 
 
 def test_sets_share_one_packing(model, whole):

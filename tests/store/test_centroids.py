@@ -58,12 +58,8 @@ def test_no_centroids_leave_the_anchors(world):
     "kind, distance, message",
     [
         ("median", "forward", "centroid='median': choose from none, arithmetic, geometric"),
-        ("arithmetic", "hidden", "needs a distance between distributions: choose distance=forward, released, partial"),
-        (
-            "geometric",
-            "partial_raw",
-            "needs a distance between distributions: choose distance=forward, released, partial",
-        ),
+        ("arithmetic", "hidden", "needs a distance between distributions: choose distance=forward, released, p"),
+        ("geometric", "partial_raw", "needs a distance between distributions: choose distance=forward, released, p"),
     ],
 )
 def test_what_cannot_be_averaged_is_refused(kind, distance, message):

@@ -28,9 +28,7 @@ def test_a_new_distance_is_one_object(world, monkeypatch):
         nearest = world.search(world.build(kind, built_for), 5, "total_variation")
         np.testing.assert_allclose(nearest.distances_Qk, np.sort(want_QN)[:, :5], atol=1e-5)
         worlds.check_ranks(nearest.indices_Qk, want_QN, margin=2e-5)
-    with pytest.raises(
-        errors.UserError, match="distance='total_variation' is not an inner product.*choose kind='dense'"
-    ):
+    with pytest.raises(errors.UserError, match="'total_variation' is not an inner product.*choose kind='dense'"):
         world.build("factored", "total_variation")
     with pytest.raises(errors.UserError, match="distance='total_variation': choose from forward, released, partial"):
         world.search(old, 5, "total_variation")

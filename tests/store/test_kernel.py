@@ -26,11 +26,9 @@ def peaked(rows, seed):
 
 
 def definition(name, queries, keys):
-    """All distances [Q, N] in float64."""
+    """Return all distances [Q, N] in float64."""
     q, k = queries.astype(np.float64), keys.astype(np.float64)
-    if name == "hidden":
-        return np.stack([np.sqrt(((row - k) ** 2).sum(-1)) for row in q])
-    return worlds.divergences(name, q, k)
+    return worlds.distances(name, q, k, q, k)
 
 
 def search(queries, keys, name, k, labels=None, **options):

@@ -51,9 +51,12 @@ def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
     assert "".join(event[0] for event in events).startswith("ppspsps")
 
 
-@pytest.mark.parametrize("key_dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    "kind, distance", [("dense", "released"), ("dense", "forward"), ("factored", "forward"), ("factored", "hidden")]
+    "kind, distance, key_dtype",
+    [
+        *(("dense", "released", "float32"), ("dense", "forward", "bfloat16")),
+        *(("factored", "forward", "bfloat16"), ("factored", "hidden", "float32")),
+    ],
 )
 @pytest.mark.parametrize("num_queries, memory_mb", [(1, 16), (300, 16), (300, 48)])
 def test_compiled_programs_take_the_planned_memory(world, kind, distance, key_dtype, num_queries, memory_mb):
