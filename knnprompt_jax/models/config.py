@@ -51,6 +51,7 @@ class DecoderConfig:
         norm_places: where a block normalises: `BEFORE`, `BEFORE_BOTH`, `OUTPUT`, `AFTER`.
         qk_norm: normalise queries and keys within each "head" (Qwen3) or across "all" heads (OLMo 2).
         embed_scale: the factor of embeddings, rounded to their dtype.
+        num_types: BERT's token types, the numbers of texts in a sequence.
         attention_cap, logit_cap: soft caps, ±, of the logits of attention and of the vocabulary.
     """
 
@@ -86,6 +87,7 @@ class DecoderConfig:
     attention_cap: float | None = None
     logit_cap: float | None = None
     tied_head: bool = True
+    num_types: int = 0
 
     @classmethod
     def with_equal_heads(cls, *, width: int, num_heads: int, **others: Any) -> Self:
@@ -106,6 +108,7 @@ class DecoderConfig:
             "g": self.num_kv_heads,
             "k": self.head_size,
             "f": self.mlp_width,
+            "t": self.num_types,
         }
 
     @property

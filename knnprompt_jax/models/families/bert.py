@@ -1,7 +1,5 @@
 """BERT: the encoder, its config.json and the names of its weights."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -15,28 +13,14 @@ from knnprompt_jax.models.weights.conversion import NameRule
 Array = jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
-class EncoderConfig(config_lib.DecoderConfig):
-    """Shapes and switches of a BERT. Its blocks are those of a decoder that normalises after each part."""
-
-    num_types: int = 2
-    activation: str = "gelu"
-    norm_places: tuple[str, ...] = (config_lib.AFTER,)
-    final_norm: bool = False
-    norm_epsilon: float = 1e-12
-
-    @property
-    def axes(self) -> dict[str, int]:
-        return super().axes | {"t": self.num_types}
-
-
 class Encoder(nnx.Module):
     """A bidirectional transformer over right-padded sequences, and its pooler.
 
+    Its blocks are those of a decoder that normalises after each part.
     Weights and activations have the dtype `param_dtype`. Normalisation, softmax and the pooler run in float32.
     """
 
-    def __init__(self, config: EncoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
+    def __init__(self, config: config_lib.DecoderConfig, rngs: nnx.Rngs, param_dtype: jnp.dtype = jnp.float32):
         self.config = config
         self.tokens = layers.normal(rngs, (config.vocab_size, config.width), param_dtype)
         self.positions = layers.normal(rngs, (config.num_positions, config.width), param_dtype)
@@ -88,13 +72,13 @@ class Encoder(nnx.Module):
         return jnp.tanh(hidden_BTD[:, 0] @ kernel_DD + bias_D)
 
 
-def _config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
+def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("is_decoder", False)
     hf.require("add_cross_attention", False)
     hf.choice("position_embedding_type", "absolute", ("absolute",))
     hf.value("tie_word_embeddings")  # For the head of masked words, which is not loaded.
     width = hf.size("hidden_size", 768)
-    return EncoderConfig.with_equal_heads(
+    return config_lib.DecoderConfig.with_equal_heads(
         family="bert",
         vocab_size=hf.size("vocab_size", 30522),
         width=width,
@@ -104,7 +88,9 @@ def _config_from_hf(hf: hf_config.Fields) -> EncoderConfig:
         num_positions=hf.size("max_position_embeddings", 512),
         num_types=hf.size("type_vocab_size", 2),
         activation=hf.choice("hidden_act", "gelu", layers.ACTIVATIONS),
+        norm_places=(config_lib.AFTER,),
         norm_epsilon=hf.number("layer_norm_eps", 1e-12),
+        final_norm=False,
     )
 
 
