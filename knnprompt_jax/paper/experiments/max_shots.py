@@ -75,26 +75,25 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     paper = published.tables()[_NAME]
     order = [name.lower() for name in paper["tasks"]]
     columns = {task: names.task(task) for task in names.ordered("task", [*(row["task"] for row in rows), *order])}
-    printed = {title: paper[name] for name, title in _OF_TASK.items()}
-    for context in sorted({*(row["context"] for row in rows), *map(int, paper["context"])}):
-        quantities = paper["context"].get(str(context), {})
-        printed |= {title.format(context): quantities.get(name, []) for name, title in _OF_CONTEXT.items()}
-    ours: dict[tuple, float] = {}
-    for row in reversed(rows):
-        values = {**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]}
-        titles = _OF_TASK | {name: title.format(row["context"]) for name, title in _OF_CONTEXT.items()}
-        ours |= {(title, row["task"]): values[name] for name, title in titles.items()}
+    contexts = sorted({*(row["context"] for row in rows), *map(int, paper["context"])})
+    quantities: list[tuple[str, str, int | None]] = [(name, title, None) for name, title in _OF_TASK.items()]
+    quantities += [(name, title, context) for context in contexts for name, title in _OF_CONTEXT.items()]
+    counted = [{**row, "truncation_percent": 100 * row["truncated"], "M_T": row["m_t"]} for row in reversed(rows)]
     cells = {}
-    for title, numbers in printed.items():
+    for name, title, context in quantities:
+        numbers = paper[name] if context is None else paper["context"].get(str(context), {}).get(name, [])
         theirs = dict(zip(order, numbers, strict=False))
+        ours = {row["task"]: row[name] for row in counted if context in (None, row["context"])}
         for task in columns:
-            pair = ours.get((title, task)), theirs.get(task)
-            scores = [None if value is None else Score(float(value)) for value in pair]
-            cells[title, task] = Cell(
-                scores[0], scores[1], True, digits=int(title == _OF_TASK["average_template_tokens"])
+            first, second = (
+                None if value is None else Score(float(value)) for value in (ours.get(task), theirs.get(task))
             )
+            digits = int(name == "average_template_tokens")
+            cells[title.format(context), task] = Cell(first, second, True, digits=digits)
     caption = "Task statistics, and the most shots per class for which at most 5 % of the prompts are truncated."
-    return tables.build(_NAME, caption, ("",), columns, cells, [(title,) for title in printed])
+    return tables.build(
+        _NAME, caption, ("",), columns, cells, [(title.format(context),) for _, title, context in quantities]
+    )
 
 
 EXPERIMENTS = (
