@@ -81,16 +81,8 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         return self.choice_.rule.distance if hasattr(self, "choice_") else ""
 
     @abc.abstractmethod
-    def choose(
-        self,
-        draws: Mapping[int, trials.Draw],
-        states: Mapping[int, lm_lib.States] | None = None,
-        grid: choosing.Grid | None = None,
-    ) -> Choice:
-        """Choose a rule with these draws from `grid`, by default from the options' candidates.
-
-        Reads anchors that `states` lacks.
-        """
+    def choose(self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None) -> Choice:
+        """Choose a rule with these draws from the options' candidates; read the anchors unless `states` has them."""
 
     @abc.abstractmethod
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -149,16 +141,20 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         if not set(self.layers) <= set(states.layers):
             states = self.read(anchors, demonstrations)
         states = states.with_layers(self.layers)
-        store = store_lib.build(
+        store = self.build_store(states, anchors, self.task)
+        return self.use_store(store, demonstrations, anchors, self.choice_, num_rows, labels_C, states)
+
+    def build_store(self, states: lm_lib.States, anchors: Sequence[Example], task: Task) -> store_lib.Store:
+        """Return a store of these anchors; raise UserError if the distance needs label words of different tokens."""
+        return store_lib.build(
             self.store_options,
             self.choice_.rule.distance,
             self.model.head,
             states,
-            inputs.classes_of(self.task, anchors),
-            self.label_ids(),
+            inputs.classes_of(task, anchors),
+            self.label_ids(task),
             ids=[example.row for example in anchors],
         )
-        return self.use_store(store, demonstrations, anchors, self.choice_, num_rows, labels_C, states)
 
     def use_store(
         self,
@@ -180,7 +176,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """
         if choice or not hasattr(self, "choice_"):
             self.choice_ = choice or self.choose({trials.shots_of(demonstrations): (demonstrations, anchors)})
-        self.states_ = None if states is None else to_host(states)
+        self.states_ = None if states is None else jax.tree.map(np.asarray, parallel.replicate(states))
         self.demonstrations_, self.store_ = tuple(demonstrations), store
         self.searched_ = store_lib.centroids(store, self.centroid, self.model.head, self.rule_.distance)
         self.anchors_ = {example.row: example for example in anchors}
@@ -234,9 +230,24 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         return explanation.explain(self, text, num_tokens)
 
     def tune(self, metric: str = classifiers.METRICS[0], ks: Sequence[int] = classifiers.TUNED_KS) -> trials.Tuning:
-        """Try all rules on the anchors, each classified by the others; no prompt is read. See `trials.tune`."""
+        """Try every rule, distance, weighting and penalty, and all `ks` that have enough anchors, on the anchors.
+
+        Each anchor is classified by the others. The demonstrations stay, and no prompt is read.
+
+        Raises:
+          UserError: fewer than `choosing.FEWEST` anchors, or no k between 1 and the number of other anchors.
+        """
         self._check_fitted()
-        return trials.tune(self, ks, metric)
+        count, anchors = len(self.anchors_), list(self.anchors_.values())
+        if count < choosing.FEWEST:
+            raise errors.UserError(f"{count} anchors are too few to choose by: at least {choosing.FEWEST} are needed")
+        grid = choosing.Grid(ks=tuple(sorted({k for k in ks if 1 <= k < count})))
+        if not grid.ks:
+            raise errors.UserError(f"ks={tuple(ks)}: choose from 1 to {count - 1}, the number of other anchors")
+        shots = self.rule_.demo_shots
+        draws, states = {shots: (self.demonstrations_, anchors)}, {shots: self.device_states()}
+        choice = trials.choose(self, draws, grid, metric, states)
+        return trials.Tuning(choice, tuple(trials.warnings(self, anchors, choice)))
 
     def save(self, folder: str | pathlib.Path, overwrite: bool = False) -> None:
         """Write everything but the model into a folder.
@@ -303,18 +314,6 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """Return `states_` with rows split over every device of the model."""
         return parallel.put_rows(self.host_states(), self.model.mesh)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return the pickle: the files that `save` writes and the model's name."""
-        return saving.reduce(self) if hasattr(self, "store_") else super().__reduce_ex__(protocol)
-
     def _check_fitted(self) -> None:
         if not hasattr(self, "store_"):
             raise errors.UserError("not fitted yet: call fit with texts and labels first, or load a saved classifier")
-
-
-def to_host(*parts: lm_lib.States) -> lm_lib.States:
-    """Concatenate states in host memory, on every process."""
-    return jax.tree.map(
-        lambda *arrays: np.concatenate(arrays) if len(arrays) > 1 else np.asarray(*arrays),
-        *map(parallel.replicate, parts),
-    )

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -39,16 +39,19 @@ class Grid:
     penalties: tuple[float, ...] = PENALTIES
 
     @classmethod
-    def of(cls, options: classifiers.RuleOptions) -> Self:
+    def of(cls, options: classifiers.AutoOptions) -> Self:
         """Return the candidates compatible with a classifier's options."""
-        has_probe_options = options.penalty != AUTO or getattr(options, "layer", AUTO) != AUTO
+        has_probe_options = {options.penalty, options.layer} != {AUTO}
         has_vote_options = {options.k, options.distance, options.weights} != {AUTO}
         excluded = {"votes": has_probe_options, "probe": has_vote_options}
         names = tuple(name for name in RULES if not excluded.get(name)) if options.rule == AUTO else (options.rule,)
-        settings = {"ks": options.k, "distances": options.distance}
-        settings |= {"weights": options.weights, "penalties": options.penalty}
-        values: dict[str, Any] = {name: (value,) for name, value in settings.items()}
-        return cls(names, **{name: value for name, value in values.items() if value != (AUTO,)})
+        given = {
+            "ks": options.k,
+            "distances": options.distance,
+            "weights": options.weights,
+            "penalties": options.penalty,
+        }
+        return cls(names, **{name: (value,) for name, value in given.items() if value != AUTO})
 
     def default(self, evidence: Evidence) -> Rule:
         """Return the rule for fewer than `FEWEST` anchors."""
@@ -77,13 +80,9 @@ class Outcome:
         accuracy, count = float(np.mean(self.predicted_N == self.y_N)), len(self.y_N)
         smoothed = (count * accuracy + 1) / (count + 2)  # One more right and one more wrong: nothing is certain.
         error = float(np.sqrt(smoothed * (1 - smoothed) / count))
-        most = int(max(self.y_N.max(), self.predicted_N.max())) + 1
-        hits_C, true_C, predicted_C = (
-            np.bincount(classes_n, minlength=most)
-            for classes_n in (self.y_N[self.y_N == self.predicted_N], self.y_N, self.predicted_N)
-        )
-        occurs_C = true_C + predicted_C > 0  # As label or as prediction.
-        macro_f1 = float(np.mean(2 * hits_C[occurs_C] / (true_C + predicted_C)[occurs_C]))
+        total_C = np.bincount(np.concatenate([self.y_N, self.predicted_N]))  # As label and as prediction.
+        hits_C = np.bincount(self.y_N[self.y_N == self.predicted_N], minlength=len(total_C))
+        macro_f1 = float(np.mean(2 * hits_C[total_C > 0] / total_C[total_C > 0]))
         return Score(accuracy, error, macro_f1, float(self.losses_N.mean()))
 
     def is_as_good(self, best: "Outcome", metric: str) -> bool:
@@ -178,10 +177,10 @@ def _least_loss(trials: Sequence[_Trial], metric: str) -> _Trial:
 
 def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndarray, ...]]]:
     places_N, shares_P = evidence.places_N, evidence.shares_P
-    most = np.isfinite(evidence.nearest_left_out(grid.distances[0])[1]).sum(-1).min()
+    most = np.isfinite(evidence.nearest_left_out[grid.distances[0]][1]).sum(-1).min()
     ks = [k for k in grid.ks if k <= most] or [max(1, min(grid.ks))]
     for distance, k, weights in itertools.product(grid.distances, ks, grid.weights):
-        near_NN, distances_NN = evidence.nearest_left_out(distance)
+        near_NN, distances_NN = evidence.nearest_left_out[distance]
         near_Nk, distances_Nk = near_NN[:, :k], distances_NN[:, :k]
         bandwidth = float(np.median(distances_Nk[:, -1] - distances_Nk[:, 0])) if weights == "distance" else 0.0
         if weights == "distance" and len(grid.weights) > 1 and not bandwidth > 0:
@@ -217,12 +216,12 @@ def _held_out(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndar
 
 def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: int) -> np.ndarray:
     """Return probabilities [n, C] of the anchors of these ids, by the rule fitted to all others."""
-    by_id = {number: place for place, number in enumerate(evidence.ids_N.tolist())}
-    places_n = np.array([by_id[number] for number in ids_n.tolist()])
+    order_N = np.argsort(evidence.ids_N)
+    places_n = order_N[np.searchsorted(evidence.ids_N, ids_n, sorter=order_N)]
     others_M = np.setdiff1d(np.arange(len(evidence)), places_n)
     inputs_NF = evidence.inputs_NF
     fitted = rules.Fitted.to(rule, inputs_NF[others_M], evidence.y_N[others_M], num_classes)
     distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, others_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]
     near = evidence.y_N[others_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)
-    return fitted.probabilities(*near, fitted.probed(inputs_NF[places_n]))
+    return fitted.probabilities(*near, inputs_NF[places_n])

@@ -3,7 +3,8 @@
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -41,11 +42,9 @@ class ChangeableClassifier(base.Classifier):
         if not examples:
             return self
         task = self.task.with_labels(example.label for example in examples)
-        store, states = self._store_for(task), self.read(examples)
-        store = store.append(states, inputs.classes_of(task, examples), [example.row for example in examples])
-        num_new_rows = examples[-1].row + 1 - self.num_rows_
-        states = base.to_host(self.host_states(), states)
-        return self._change(store, [*self.anchors_.values(), *examples], states, task, num_new_rows)
+        self.label_ids(task)  # Refuses label words before the model reads.
+        states = placement.concatenate(self.host_states(), parallel.replicate(self.read(examples)))
+        return self._change([*self.anchors_.values(), *examples], states, task, examples[-1].row + 1)
 
     def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
         """Give anchors other labels, also of new classes; no prompt is read.
@@ -54,62 +53,55 @@ class ChangeableClassifier(base.Classifier):
           UserError: a repeated id, an id that no anchor has, or not one label per id.
         """
         self._check_fitted()
+        self._check_fitted()
         wanted = inputs.labels_by_id(self.demonstrations_, ids, labels)
-        task = self.task.with_labels(wanted.values())
-        classes = [task.class_index(label) for label in wanted.values()]
-        store = self._store_for(task).relabel(list(wanted), classes)
-        examples = [
+        self._check_ids(wanted)
+        anchors = [
             dataclasses.replace(example, label=wanted.get(number, example.label))
             for number, example in self.anchors_.items()
         ]
-        return self._change(store, examples, self.host_states(), task)
+        return self._change(anchors, self.host_states(), self.task.with_labels(wanted.values()))
 
     def remove(self, ids: Sequence[int]) -> Self:
         """Remove anchors by their ids; raise UserError on an unknown id, or if no anchor would be left."""
         self._check_fitted()
-        store = self.store_.remove(ids)
-        left = [self.anchors_[number] for number in store.ids_N.tolist()]
-        states = placement.take(self.host_states(), np.isin(self.store_.ids_N, store.ids_N))
-        return self._change(store, left, states, self.task)
+        self._check_ids(ids)
+        is_left_N = ~np.isin(self.store_.ids_N, ids)
+        if not is_left_N.any():
+            raise errors.UserError("no anchor would be left in the store")
+        anchors = [self.anchors_[number] for number in self.store_.ids_N[is_left_N].tolist()]
+        return self._change(anchors, placement.take(self.host_states(), is_left_N), self.task)
 
-    def _store_for(self, task: Task) -> store_lib.Store:
-        """Return the store for a task with more labels; raise UserError if two label words must differ and do not."""
-        store = self.store_
-        if task == self.task:
-            return store
-        codec = dataclasses.replace(store.codec, label_ids=tuple(self.label_ids(task)))
-        if not codec.keeps_label_words:
-            return dataclasses.replace(store, codec=codec)
-        return store_lib.build(
-            self.store_options,
-            codec.built_for,
-            self.model.head,
-            self.device_states(),
-            store.labels_N,
-            codec.label_ids,
-            ids=store.ids_N,
-        )
+    def _check_ids(self, ids: Iterable[int]) -> None:
+        if unknown := sorted(set(ids) - set(self.anchors_)):
+            raise errors.UserError(f"id {unknown[0]} is not in the store")
 
     def _change(
-        self,
-        store: store_lib.Store,
-        anchors: Sequence[Example],
-        states: lm_lib.States,
-        task: Task,
-        num_new_rows: int = 0,
+        self, anchors: Sequence[Example], states: lm_lib.States, task: Task, num_rows: int | None = None
     ) -> Self:
-        """Replace the anchors and the task, after `num_new_rows` more rows, and fit the current rule to them.
+        """Replace the anchors and the task, after `num_rows` rows in all if there are more, and fit the current rule to them.
 
         A line on standard error names each new class, because a misspelt label becomes one.
         """
+        store = self.build_store(parallel.put_rows(states, self.model.mesh), anchors, task)
         for label, word in list(zip(task.labels, task.label_words, strict=True))[self.task.num_classes :]:
             if parallel.is_main():
                 print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
         labels_C = inputs.classes_like(task, self.labels_.tolist())
         self.task, choice = task, dataclasses.replace(self.choice_, is_earlier=True)
-        return self.use_store(
-            store, self.demonstrations_, anchors, choice, self.num_rows_ + num_new_rows, labels_C, states
-        )
+        num_rows = num_rows or self.num_rows_
+        return self.use_store(store, self.demonstrations_, anchors, choice, num_rows, labels_C, states)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return the pickle of a fitted classifier: its model's name and the files of a saved folder."""
+        if not hasattr(self, "store_"):
+            return super().__reduce_ex__(protocol)
+        with tempfile.TemporaryDirectory() as place:
+            self.save(folder := pathlib.Path(place, "classifier"))
+            content = {
+                path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+            }
+        return _unpickle, (self.model, content)
 
 
 class KNNPrompting(ChangeableClassifier):
@@ -122,7 +114,7 @@ class KNNPrompting(ChangeableClassifier):
     options_kind = classifiers.PublishedOptions
     changeable = ("k", "distance", "weights")
 
-    def choose(self, draws: Mapping[int, trials.Draw], states: Any = None, grid: Any = None) -> Choice:
+    def choose(self, draws: Mapping[int, trials.Draw], states: Any = None) -> Choice:
         options = self.options_
         return Choice(rules.Rule("votes", next(iter(draws)), options.k, options.distance, options.weights))
 
@@ -146,13 +138,8 @@ class AutoClassifier(ChangeableClassifier):
     options_kind = classifiers.AutoOptions
     changeable = ("k", "distance")
 
-    def choose(
-        self,
-        draws: Mapping[int, trials.Draw],
-        states: Mapping[int, lm_lib.States] | None = None,
-        grid: choosing.Grid | None = None,
-    ) -> Choice:
-        return trials.choose(self, draws, grid or choosing.Grid.of(self.options_), self.options_.metric, states)
+    def choose(self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None) -> Choice:
+        return trials.choose(self, draws, choosing.Grid.of(self.options_), self.options_.metric, states)
 
     def use_store(self, store: store_lib.Store, *arguments: Any, **options: Any) -> Self:
         super().use_store(store, *arguments, **options)
@@ -168,8 +155,8 @@ class AutoClassifier(ChangeableClassifier):
             states, y_Q = self.host_states(), self.store_.labels_N
         else:
             prior_C = inputs.prior(self.options_.class_prior, self.labels_)
-        probed_QP = fitted.probed(rules.probe_inputs(states, fitted.rule.layer), y_Q)
-        p_QC = fitted.probabilities(np.asarray(near.labels_Qk), np.asarray(near.distances_Qk), probed_QP, prior_C)
+        near_Qk = np.asarray(near.labels_Qk), np.asarray(near.distances_Qk)
+        p_QC = fitted.probabilities(*near_Qk, rules.probe_inputs(states, fitted.rule.layer), y_Q, prior_C)
         return p_QC.argmax(-1), p_QC
 
     @property
@@ -215,20 +202,35 @@ def load(
 
 
 def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any = None) -> Any:
-    """Return the classifier of a saved folder; `store_options` replace its store's placement and memory."""
-    if saved.content.kind not in CLASSES:
-        raise errors.UserError(f"{saved.folder}: class {saved.content.kind!r}: choose from {', '.join(CLASSES)}")
-    return saved.classifier(CLASSES[saved.content.kind], model, store_options)
+    """Return the classifier of a saved folder; `store_options` replace its store's placement and memory.
+
+    Raises:
+      UserError: the saved options, model or arrays do not match the class, `model` or rows.
+    """
+    content, kind = saved.content, CLASSES.get(saved.content.kind)
+    if not kind:
+        raise errors.UserError(f"{saved.folder}: class {content.kind!r}: choose from {', '.join(CLASSES)}")
+    if set(content.parameters) != set(names := kind.option_names()):
+        raise errors.UserError(f"{saved.folder}: its options are not {', '.join(names)}")
+    classifier = kind(model, content.task, **{**content.parameters, "store_options": saved.store_options})
+    saved.check(model.identity, content.task, classifier.label_ids())
+    classifier.source_, store = content.source, saved.load(model, store_options)
+    rows, labels_C = (content.demonstrations, content.anchors), np.array(content.labels)
+    return classifier.use_store(store, *rows, content.choice, content.num_rows, labels_C, saved.states(model))
+
+
+def _unpickle(model: lm_lib.LanguageModel, content: Mapping[str, bytes]) -> Any:
+    """Return the classifier whose saved folder had these files."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place, "classifier")
+        for path, data in content.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(data)
+        return restore(saving.read(folder), model)
 
 
 def _refitted(classifier: AutoClassifier, fitted: base.Classifier, choice: Choice) -> AutoClassifier:
     """Fit the classifier to the anchors of another by a choice."""
-    classifier.source_ = fitted.source_
-    return classifier.fit_states(
-        fitted.device_states(),
-        fitted.demonstrations_,
-        list(fitted.anchors_.values()),
-        choice,
-        fitted.num_rows_,
-        fitted.labels_,
-    )
+    classifier.source_, anchors = fitted.source_, list(fitted.anchors_.values())
+    states, demonstrations = fitted.device_states(), fitted.demonstrations_
+    return classifier.fit_states(states, demonstrations, anchors, choice, fitted.num_rows_, fitted.labels_)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -37,25 +37,37 @@ class Evidence:
     layer: int
     inputs_NF: np.ndarray
     distances_NN: Mapping[str, np.ndarray]
-    _nearest: dict[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self.y_N)
 
     def take(self, places_n: np.ndarray) -> "Evidence":
         """Return the evidence of some of the anchors alone."""
-        pairs = np.ix_(places_n, places_n)
-        between = {name: distances_NN[pairs] for name, distances_NN in self.distances_NN.items()}
-        ids_n, y_n, inputs_nF = self.ids_N[places_n], self.y_N[places_n], self.inputs_NF[places_n]
-        return Evidence(self.demo_shots, ids_n, y_n, self.layer, inputs_nF, between)
+        return dataclasses.replace(
+            self,
+            ids_N=self.ids_N[places_n],
+            y_N=self.y_N[places_n],
+            inputs_NF=self.inputs_NF[places_n],
+            distances_NN={name: table[np.ix_(places_n, places_n)] for name, table in self.distances_NN.items()},
+        )
 
-    def nearest_left_out(self, distance: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the other anchors of each [N, N], nearest first, and their distances, infinite for those left out."""
-        if distance not in self._nearest:
-            distances_NN = np.where(self._left_out_NN, np.inf, self.distances_NN[distance])
+    @functools.cached_property
+    def nearest_left_out(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+        """The other anchors of each [N, N], nearest first, and their distances, infinite for those left out, by distance.
+
+        Each anchor leaves out itself and one of every other class, or else its own class would be rarer for it alone.
+        """
+        generator, left_out_NN = np.random.default_rng(0), np.eye(len(self), dtype=bool)
+        for label, count in zip(*np.unique(self.y_N, return_counts=True), strict=True):
+            if count > 1:
+                others, members = np.flatnonzero(self.y_N != label), np.flatnonzero(self.y_N == label)
+                left_out_NN[others, generator.choice(members, len(others))] = True
+        nearest = {}
+        for name, distances_NN in self.distances_NN.items():
+            distances_NN = np.where(left_out_NN, np.inf, distances_NN)
             places_NN = np.argsort(distances_NN, -1, kind="stable")
-            self._nearest[distance] = places_NN, np.take_along_axis(distances_NN, places_NN, -1)
-        return self._nearest[distance]
+            nearest[name] = places_NN, np.take_along_axis(distances_NN, places_NN, -1)
+        return nearest
 
     @functools.cached_property
     def places_N(self) -> np.ndarray:
@@ -72,40 +84,15 @@ class Evidence:
         """The share of each class that occurs."""
         return np.bincount(self.places_N) / len(self)
 
-    @functools.cached_property
-    def _left_out_NN(self) -> np.ndarray:
-        """Each anchor leaves out itself and one of every other class, or else its own class would be rarer for it alone."""
-        generator, left_out_NN = np.random.default_rng(0), np.eye(len(self), dtype=bool)
-        for label, count in zip(*np.unique(self.y_N, return_counts=True), strict=True):
-            if count > 1:
-                others, members = np.flatnonzero(self.y_N != label), np.flatnonzero(self.y_N == label)
-                left_out_NN[others, generator.choice(members, len(others))] = True
-        return left_out_NN
 
-
-def gather(
-    states: lm.States,
-    y_N: np.ndarray,
-    ids_N: Sequence[int] | np.ndarray,
-    demo_shots: int,
-    head: head_lib.Head,
-    label_ids: Sequence[int],
-    names: Iterable[str],
-) -> Evidence:
-    """Measure the distances of these names between all anchors; `states` are replicated on every device."""
-    kind = store_lib.kind_of(stores.StoreOptions(), "", head.cap)
-    options, between = stores.StoreOptions(kind=kind), {}
-    built: dict[str, store_lib.Store] = {}
-    for name in names:
-        built_for = "" if name in store_lib.KINDS[kind].serves("") else name
-        if built_for not in built:
-            built[built_for] = store_lib.build(options, built_for, head, states, y_N, label_ids)
-        store = built[built_for]
-        near = store.search(states, search.SearchOptions(len(store), name))
-        between[name] = np.empty((len(store), len(store)), np.float32)
-        np.put_along_axis(between[name], np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
-    layer = max(states.layers, default=0)
-    return Evidence(demo_shots, np.asarray(ids_N), np.asarray(y_N), layer, rules.probe_inputs(states, layer), between)
+def all_pairs(distance: str, states: lm.States, head: head_lib.Head, label_ids: Sequence[int]) -> np.ndarray:
+    """Return the distance from every anchor as a text (rows) to every anchor (columns), of states whole on every device."""
+    count = len(states)
+    store = store_lib.build(stores.StoreOptions(), distance, head, states, np.zeros(count, int), label_ids)
+    near = store.search(states, search.SearchOptions(count, distance))
+    distances_NN = np.empty((count, count), np.float32)
+    np.put_along_axis(distances_NN, np.asarray(near.indices_Qk), np.asarray(near.distances_Qk), -1)
+    return distances_NN
 
 
 def neighbours(store: store_lib.Store, options: search.SearchOptions, states: lm.States) -> kernel.Neighbours:

@@ -103,7 +103,7 @@ class Explanation:
     has_votes: bool
 
     def __str__(self) -> str:
-        return to_terminal(self)
+        return to_terminal(self, coloured=sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
 
     def _repr_html_(self) -> str:
         return to_html(self)
@@ -202,14 +202,12 @@ def _vocabulary(tokenizer: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.unique([text.strip().casefold() or text for text in texts], return_inverse=True)
 
 
-def to_terminal(explanation: Explanation, coloured: bool | None = None) -> str:
-    """Return lines of bounded length, by default in colours if standard output is a terminal and NO_COLOR is not set."""
-    if coloured is None:
-        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    if not coloured:
-        words, *lines = _lines(explanation, lambda text, contribution: text)
-        return "\n".join([_cut(words, _WIDTH), *lines])
-    return "\n".join(_lines(explanation, lambda text, share: f"{_FOR if share > 0 else _AGAINST}{text}{_PLAIN}"))
+def to_terminal(explanation: Explanation, coloured: bool) -> str:
+    """Return lines of bounded length, or coloured words and the same other lines."""
+    if coloured:
+        return "\n".join(_lines(explanation, lambda text, share: f"{_FOR if share > 0 else _AGAINST}{text}{_PLAIN}"))
+    words, *lines = _lines(explanation, lambda text, contribution: text)
+    return "\n".join([_cut(words, _WIDTH), *lines])
 
 
 def to_html(explanation: Explanation) -> str:
@@ -230,12 +228,12 @@ def _lines(
     Args:
       mark: marks an escaped word with a contribution.
     """
-    texts = [_cut(_plain(part.of(explanation.fields)), _PART_WIDTH) for part in explanation.parts]
     marked, listed = [], []
-    for text, part in zip(texts, explanation.parts, strict=True):
-        matters = abs(part.contribution) >= _LEAST
-        marked.append(mark(escape(text), part.contribution) if matters else escape(text))
-        if matters:
+    for part in explanation.parts:
+        text = _cut(_plain(part.of(explanation.fields)), _PART_WIDTH)
+        marked.append(escape(text))
+        if abs(part.contribution) >= _LEAST:
+            marked[-1] = mark(escape(text), part.contribution)
             listed.append((part.contribution, f"{text!r} {part.contribution:+.2f}"))
     largest = [words for _, words in sorted(listed, key=lambda item: -abs(item[0]))[:_MOST]]
     contributions = "no single word changes the probability of the label"
@@ -247,16 +245,13 @@ def _lines(
     lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
     lines.append(f"nearest anchors ({explanation.measure}{aside}):")
     for near in explanation.neighbours[:_MOST]:
-        lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {_one_line(near.fields)}")
+        text = _cut(" | ".join(_plain(value[: 2 * _WIDTH]) for value in near.fields.values()), _WIDTH)
+        lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")
         if near.reasons:
             lines.append(f"    {', '.join(map(str, near.reasons))}")
     if len(explanation.neighbours) > _MOST:
         lines.append(f"  and {len(explanation.neighbours) - _MOST} more")
     return [" ".join(marked), *(escape(errors.printable(line, kept="")) for line in lines)]
-
-
-def _one_line(fields: Mapping[str, str]) -> str:
-    return _cut(" | ".join(_plain(value[: 2 * _WIDTH]) for value in fields.values()), _WIDTH)
 
 
 def _plain(text: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import special
+from sklearn import linear_model, pipeline, preprocessing
 
 from knnprompt_jax import lm, options
 from knnprompt_jax.settings.classifiers import RULES, WEIGHTS
@@ -70,7 +71,7 @@ class Fitted:
     num_classes: int
     present_P: np.ndarray
     shares_P: np.ndarray
-    probe: "Probe | None"
+    probe: pipeline.Pipeline | None
 
     @classmethod
     def to(cls, rule: Rule, inputs_NF: np.ndarray | None, y_N: np.ndarray, num_classes: int) -> Self:
@@ -82,27 +83,20 @@ class Fitted:
             probe = ProbeRows(inputs_NF, y_N, len(present_P)).fit(rule.penalty)
         return cls(rule, num_classes, present_P, counts_P / len(y_N), probe)
 
-    def probed(self, hidden_QE: np.ndarray, y_Q: np.ndarray | None = None) -> np.ndarray | None:
-        """Return the probe's scores [Q, P], or None without a probe; of anchors of classes `y_Q`, by a probe of all others."""
-        if not self.probe:
-            return None
-        if y_Q is None:
-            return self.probe.scores(hidden_QE)
-        places_Q = np.searchsorted(self.present_P, y_Q)
-        return ProbeRows(hidden_QE, places_Q, len(self.present_P)).left_out(self.rule.penalty)
-
     def probabilities(
         self,
         classes_Qk: np.ndarray,
         distances_Qk: np.ndarray,
-        probed_QP: np.ndarray | None,
+        inputs_QF: np.ndarray,
+        y_Q: np.ndarray | None = None,
         prior_C: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return the probability of every class [Q, C]; a class without anchors has 0.
 
         Args:
           classes_Qk, distances_Qk: of each text's neighbours, nearest first.
-          probed_QP: the texts' scores, as `probed` returns them.
+          inputs_QF: what a probe reads of each text, from `probe_inputs`.
+          y_Q: the classes of the texts if they are the anchors, each of which is then read by a probe of all others.
           prior_C: the share of each class among the texts; by default its share of the anchors.
         """
         rule, scores, counts = self.rule, [], []
@@ -110,12 +104,19 @@ class Fitted:
             places_Qk = np.searchsorted(self.present_P, classes_Qk)
             scores.append(vote_scores(places_Qk, np.asarray(distances_Qk, float), self.shares_P, rule.bandwidth))
             counts.append(rule.vote_count)
-        if probed_QP is not None:
-            scores.append(probed_QP)
+        if self.probe:
+            if y_Q is not None:
+                rows = ProbeRows(inputs_QF, np.searchsorted(self.present_P, y_Q), len(self.present_P))
+                scores.append(rows.left_out(rule.penalty))
+            elif len(inputs_QF):
+                scores.append(self.probe.predict(np.asarray(inputs_QF, float)))
+            else:  # scikit-learn refuses empty arrays.
+                scores.append(np.zeros((0, len(self.present_P))))
             counts.append(rule.probe_count)
         p_QP = probabilities(scores, counts, self.shares_P)
         if prior_C is not None:
-            p_QP = with_prior(p_QP, self.shares_P, prior_C[self.present_P])
+            p_QP *= np.maximum(prior_C[self.present_P], _LEAST_PRIOR) / self.shares_P
+            p_QP /= p_QP.sum(-1, keepdims=True)
         p_QC = np.zeros((len(p_QP), self.num_classes))
         p_QC[:, self.present_P] = p_QP
         return p_QC
@@ -175,71 +176,43 @@ def fit_counts(scores: Sequence[np.ndarray], y_N: np.ndarray, shares_C: np.ndarr
     return tuple(counts_J.tolist())
 
 
-def with_prior(p_QC: np.ndarray, shares_C: np.ndarray, prior_C: np.ndarray) -> np.ndarray:
-    """Convert probabilities [Q, C] from classes with shares `shares_C` to classes with shares `prior_C`."""
-    weighted_QC = p_QC * np.maximum(prior_C, _LEAST_PRIOR) / shares_C
-    return weighted_QC / weighted_QC.sum(-1, keepdims=True)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Probe:
-    """Scores of classes, linear in the state: about 1 for the class of a text and 0 for others, less the classes' shares."""
-
-    mean_E: np.ndarray
-    scale_E: np.ndarray
-    weights_EC: np.ndarray
-
-    def scores(self, hidden_QE: np.ndarray) -> np.ndarray:
-        """Return the score of every class [Q, C]."""
-        return (np.asarray(hidden_QE, np.float64) - self.mean_E) / self.scale_E @ self.weights_EC
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProbeRows:
-    """Anchors to fit a probe to: hidden states [N, E], their classes [N] and the number of classes."""
+    """Anchors to fit a probe to: what it reads of them [N, F] (`probe_inputs`), their classes [N] and the number of classes."""
 
-    hidden_NE: np.ndarray
+    inputs_NF: np.ndarray
     y_N: np.ndarray
     num_classes: int
 
-    def fit(self, penalty: float) -> Probe:
-        """Fit a probe with this penalty, by the smaller of N and E equations."""
-        x_NE, y_NC = self._x_NE, self._y_NC
-        if len(x_NE) <= x_NE.shape[1]:
-            dual_NC = np.linalg.solve(x_NE @ x_NE.T + penalty * np.eye(len(x_NE)), y_NC)
-            weights_EC = x_NE.T @ dual_NC
-        else:
-            weights_EC = np.linalg.solve(x_NE.T @ x_NE + penalty * np.eye(x_NE.shape[1]), x_NE.T @ y_NC)
-        return Probe(*self._scaling, weights_EC)
+    def fit(self, penalty: float) -> pipeline.Pipeline:
+        """Fit a probe with this penalty. It predicts a score [N, C] of about 1 for a row's class and 0 for others, less the shares."""
+        ridge = linear_model.Ridge(penalty * self.inputs_NF.shape[1])  # Its rows are not divided by √F.
+        return pipeline.make_pipeline(preprocessing.StandardScaler(), ridge).fit(
+            np.asarray(self.inputs_NF, float), self._y_NC
+        )
 
     def left_out(self, penalty: float) -> np.ndarray:
         """Return the scores of each anchor [N, C] by a probe of all others."""
-        x_NE, count = self._x_NE, len(self.y_N)
-        if count <= x_NE.shape[1]:
+        x_NF, count = self._x_NF, len(self.y_N)
+        if count <= x_NF.shape[1]:
             eigenvalues_N, vectors_NN = self._spectrum
             kept_N = eigenvalues_N / (eigenvalues_N + penalty)
             fitted_NC = vectors_NN @ (kept_N[:, None] * (vectors_NN.T @ self._y_NC))
             leverage_N1 = (1 / count + vectors_NN**2 @ kept_N)[:, None]
         else:
-            solved_EN = np.linalg.solve(x_NE.T @ x_NE + penalty * np.eye(x_NE.shape[1]), x_NE.T)
-            fitted_NC = x_NE @ (solved_EN @ self._y_NC)
-            leverage_N1 = (1 / count + (x_NE * solved_EN.T).sum(-1))[:, None]
+            solved_FN = np.linalg.solve(x_NF.T @ x_NF + penalty * np.eye(x_NF.shape[1]), x_NF.T)
+            fitted_NC = x_NF @ (solved_FN @ self._y_NC)
+            leverage_N1 = (1 / count + (x_NF * solved_FN.T).sum(-1))[:, None]
         return self._y_NC - (self._y_NC - fitted_NC) / (1 - leverage_N1)
 
     @functools.cached_property
-    def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        hidden_NE = np.asarray(self.hidden_NE, np.float64)
-        deviation_E = hidden_NE.std(0)
-        return hidden_NE.mean(0), np.where(deviation_E > 0, deviation_E, 1.0) * np.sqrt(len(deviation_E))
-
-    @functools.cached_property
-    def _x_NE(self) -> np.ndarray:
-        mean_E, scale_E = self._scaling
-        return (np.asarray(self.hidden_NE, np.float64) - mean_E) / scale_E
+    def _x_NF(self) -> np.ndarray:
+        scaled_NF = preprocessing.StandardScaler().fit_transform(np.asarray(self.inputs_NF, float))
+        return scaled_NF / np.sqrt(scaled_NF.shape[1])
 
     @functools.cached_property
     def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        eigenvalues_N, vectors_NN = np.linalg.eigh(self._x_NE @ self._x_NE.T)
+        eigenvalues_N, vectors_NN = np.linalg.eigh(self._x_NF @ self._x_NF.T)
         return eigenvalues_N.clip(0), vectors_NN
 
     @functools.cached_property

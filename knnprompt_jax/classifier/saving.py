@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,28 +44,6 @@ class Saved:
     folder: pathlib.Path
     content: Content
     manifest: manifest_lib.Manifest
-
-    def classifier(self, kind: Any, model: lm_lib.LanguageModel, options: stores.StoreOptions | None = None) -> Any:
-        """Return the classifier, of this class; `options` replace its store's placement and memory.
-
-        Raises:
-          UserError: the saved options, model or arrays do not match the class, `model` or rows.
-        """
-        content, names = self.content, kind.option_names()
-        if set(content.parameters) != set(names):
-            raise errors.UserError(f"{self.folder}: its options are not {', '.join(names)}")
-        classifier = kind(model, content.task, **{**content.parameters, "store_options": self.store_options})
-        self.check(model.identity, content.task, classifier.label_ids())
-        classifier.source_ = content.source
-        return classifier.use_store(
-            self.load(model, options),
-            content.demonstrations,
-            content.anchors,
-            content.choice,
-            content.num_rows,
-            np.array(content.labels),
-            self.states(model),
-        )
 
     @property
     def digest(self) -> str:
@@ -215,26 +192,6 @@ def absolute(folder: pathlib.Path) -> pathlib.Path:
     if folder.is_symlink() and not (place.exists() or files.replaced(place).exists()):
         raise errors.UserError(f"{folder}: a link to {place}, which does not exist")
     return place
-
-
-def reduce(classifier: "Classifier") -> tuple[Any, ...]:
-    """Return what `pickle` keeps of a fitted classifier: its class, its model's name and the files of a saved folder."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = pathlib.Path(place, "classifier")
-        with lock(folder):
-            save(classifier, folder, overwrite=False)
-        content = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return _restore, (type(classifier), classifier.model, content)
-
-
-def _restore(kind: type, model: lm_lib.LanguageModel, content: dict[str, bytes]) -> Any:
-    """Return the classifier of these files."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = pathlib.Path(place, "classifier")
-        for name, data in content.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(data)
-        return read(folder).classifier(kind, model)
 
 
 def _recover_for_readers(folder: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax import lm as lm_lib
-from knnprompt_jax.classifier import choosing, evidence, inputs
+from knnprompt_jax.classifier import choosing, evidence, inputs, rules
 from knnprompt_jax.classifier.choice import Choice, Score
 from knnprompt_jax.prompts import layout, statistics
 from knnprompt_jax.settings.classifiers import AUTO
@@ -101,42 +101,41 @@ def choose(
 ) -> Choice:
     """Choose the best candidate of the grid for draws with these numbers of demonstrations, preferred numbers first.
 
-    Only the anchors that `sample` returns are compared. They are read unless `states` has all anchors of a draw.
+    Only the anchors that `sample` returns are compared. They are read unless `states` has those of every draw.
     """
     names = grid.distances
     if _shared_label_words(classifier):  # Leave out distances between label words, unless no others are given.
         names = tuple(name for name in names if not distances.get(name).reads_label_words) or names
     grid, sets = dataclasses.replace(grid, distances=names), []
     for shots, (demonstrations, anchors) in draws.items():
-        sampled = sample(anchors, classifier.random_state)
-        sample_states = (states or {}).get(shots)
-        if sample_states is None:
-            sample_states = classifier.read(sampled, demonstrations, classifier.candidate_layers)
-        elif len(sampled) < len(anchors):
-            places = {example.row: place for place, example in enumerate(anchors)}
-            sample_states = sample_states[np.array([places[example.row] for example in sampled])]
-        ids, y_N = [example.row for example in sampled], inputs.classes_of(classifier.task, sampled)
-        head, label_ids = classifier.model.head, classifier.label_ids()
-        sets.append(evidence.gather(parallel.replicate(sample_states), y_N, ids, shots, head, label_ids, names))
+        places = sample(anchors, classifier.random_state)
+        rows = [anchors[place] for place in places]
+        if states:
+            rows_states = states[shots][np.array(places, int)]
+        else:
+            rows_states = parallel.replicate(classifier.read(rows, demonstrations, classifier.candidate_layers))
+        ids, y_N = np.array([example.row for example in rows]), inputs.classes_of(classifier.task, rows)
+        arguments = rows_states, classifier.model.head, classifier.label_ids()
+        distances_NN = {name: evidence.all_pairs(name, *arguments) for name in names}
+        layer = max(rows_states.layers, default=0)
+        sets.append(evidence.Evidence(shots, ids, y_N, layer, rules.probe_inputs(rows_states, layer), distances_NN))
     return choosing.choose(sets, grid, metric)
 
 
 def compared(classifier: "Classifier", draws: Mapping[int, Draw]) -> list[Example]:
     """Return the anchors that `choose` compares draws by: of those it reads, the ones that all draws share."""
-    sets = [sample(anchors, classifier.random_state) for _, anchors in draws.values()]
+    seed = classifier.random_state
+    sets = [[anchors[place] for place in sample(anchors, seed)] for _, anchors in draws.values()]
     read = [rows for rows in sets if len(rows) >= choosing.FEWEST] or sets
     common = set.intersection(*({example.row for example in rows} for rows in read))
     return [example for example in read[0] if example.row in common]
 
 
-def sample(rows: Sequence[Example], seed: int) -> list[Example]:
-    """Draw at most `evidence.LIMIT` of the rows, in their order."""
-    if len(rows) <= evidence.LIMIT:
-        return list(rows)
-    drawn = np.random.default_rng(seed).permutation(max(example.row for example in rows) + 1)
-    places = {row: place for place, row in enumerate(drawn.tolist())}
-    sampled = {example.row for example in sorted(rows, key=lambda example: places[example.row])[: evidence.LIMIT]}
-    return [example for example in rows if example.row in sampled]
+def sample(rows: Sequence[Example], seed: int) -> list[int]:
+    """Draw at most `evidence.LIMIT` of the rows; return their places in `rows`, in order."""
+    drawn = np.random.default_rng(seed).permutation(max((example.row for example in rows), default=0) + 1)
+    order = np.argsort(drawn)
+    return sorted(sorted(range(len(rows)), key=lambda place: order[rows[place].row])[: evidence.LIMIT])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,28 +149,6 @@ class Tuning:
     def __str__(self) -> str:
         warnings = (f"warning: {text}" for text in self.warnings)
         return "\n".join([self.choice.table(self.baselines), "", *warnings, self.choice.line])
-
-
-def tune(classifier: "Classifier", ks: Sequence[int], metric: str) -> Tuning:
-    """Try every rule, distance, weighting and penalty, and all ks that have enough anchors, on a fitted classifier's anchors.
-
-    The demonstrations stay, and no prompt is read.
-
-    Raises:
-      UserError: fewer than `choosing.FEWEST` anchors, or no k between 1 and the number of other anchors.
-    """
-    anchors = list(classifier.anchors_.values())
-    if len(anchors) < choosing.FEWEST:
-        raise errors.UserError(
-            f"{len(anchors)} anchors are too few to choose by: at least {choosing.FEWEST} are needed"
-        )
-    possible = tuple(sorted({k for k in ks if 1 <= k < len(anchors)}))
-    if not possible:
-        raise errors.UserError(f"ks={tuple(ks)}: choose from 1 to {len(anchors) - 1}, the number of other anchors")
-    shots = classifier.rule_.demo_shots
-    draws, states = {shots: (classifier.demonstrations_, anchors)}, {shots: classifier.device_states()}
-    choice = choose(classifier, draws, choosing.Grid(ks=possible), metric, states)
-    return Tuning(choice, tuple(warnings(classifier, anchors, choice)))
 
 
 def warnings(classifier: "Classifier", anchors: Sequence[Example], choice: Choice) -> Iterator[str]:

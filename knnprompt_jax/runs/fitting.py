@@ -105,7 +105,7 @@ def _fit(
 ) -> None:
     """Choose between the draws and fit the classifier. Prompts are laid out, and the disk is checked, before `load`."""
     samples = {
-        shots: (demonstrations, trials.sample(anchors, classifier.random_state))
+        shots: (demonstrations, [anchors[place] for place in trials.sample(anchors, classifier.random_state)])
         for shots, (demonstrations, anchors) in draws.items()
     }
     prompts = [classifier.lay_out(anchors, demonstrations) for demonstrations, anchors in samples.values()]

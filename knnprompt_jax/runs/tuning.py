@@ -71,7 +71,7 @@ def run(settings: commands.TuningSettings) -> Result:
     )
     classifier.states_cache = states.user_cache(settings.cache_gb) or classifier.states_cache
     draws = trials.draws(classifier, rows)
-    choice = classifier.choose(draws, grid=choosing.Grid(ks=settings.k))
+    choice = trials.choose(classifier, draws, choosing.Grid(ks=settings.k), settings.metric)
     anchors = trials.compared(classifier, draws)
     tried = trials.Tuning(choice, tuple(trials.warnings(classifier, anchors, choice)))
     return Result(_complete(tried, settings.k, task, anchors), _command(settings, model.name, choice.rule))

@@ -104,10 +104,10 @@ def test_a_class_without_anchors_is_never_predicted():
     y_N = np.where(told.y_N == 1, 4, told.y_N)
     rule = rules.Rule("blend", 0, 3, "hidden", vote_count=1.0, probe_count=2.0)
     fitted = rules.Fitted.to(rule, told.inputs_NF, y_N, 6)
-    scored = y_N[:, None].repeat(3, 1), np.ones((71, 3)), fitted.probed(told.inputs_NF)
-    p_NC = fitted.probabilities(*scored)
+    texts = y_N[:, None].repeat(3, 1), np.ones((71, 3)), told.inputs_NF
+    p_NC = fitted.probabilities(*texts)
     assert p_NC.shape == (71, 6) and (p_NC[:, [1, 3, 5]] == 0).all()
     np.testing.assert_allclose(p_NC.sum(-1), 1)
     assert (p_NC.argmax(-1) == y_N).all()
-    even_NC = fitted.probabilities(*scored, np.eye(6)[4])
+    even_NC = fitted.probabilities(*texts, prior_C=np.eye(6)[4])
     np.testing.assert_allclose(even_NC, np.tile(np.eye(6)[4], (71, 1)), atol=1e-200)

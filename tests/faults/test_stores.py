@@ -8,7 +8,7 @@ import json
 import pytest
 
 import knnprompt_jax as kp
-from knnprompt_jax.classifier import saving
+from knnprompt_jax.classifier import estimator, saving
 from knnprompt_jax.runs import changing, records
 from knnprompt_jax.store import storage
 from knnprompt_jax.tasks.task import Example
@@ -75,7 +75,7 @@ def test_appending_and_removing(fitted, folder):
     def change(folder):
         with saving.lock(folder / "store"):
             saving.recover(folder / "store")
-            classifier = saving.read(folder / "store").classifier(kp.KNNPrompting, fitted.model)
+            classifier = estimator.restore(saving.read(folder / "store"), fitted.model)
             before = classifier.store_
             changing.remove(classifier, (first,))
             changing.append(classifier, NEW)
