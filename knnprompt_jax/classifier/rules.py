@@ -109,7 +109,7 @@ class Fitted:
                 rows = ProbeRows(inputs_QF, np.searchsorted(self.present_P, y_Q), len(self.present_P))
                 scores.append(rows.left_out(rule.penalty))
             elif len(inputs_QF):
-                scores.append(self.probe.predict(np.asarray(inputs_QF, float)))
+                scores.append(self.probe.predict(np.asarray(inputs_QF, float)).reshape(len(inputs_QF), -1))
             else:  # scikit-learn refuses empty arrays.
                 scores.append(np.zeros((0, len(self.present_P))))
             counts.append(rule.probe_count)

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,29 +27,15 @@ Draw = tuple[Sequence[Example], Sequence[Example]]
 """Demonstrations and anchors."""
 
 
-def draw(
-    task: Task, examples: Sequence[Example], model: lm_lib.LanguageModel, shots: int | None, seed: int
-) -> tuple[list[Example], list[Example]]:
-    """Return demonstrations in the order of the prompt, and the other examples in their own order.
+def draws(classifier: "Classifier", examples: Sequence[Example]) -> dict[int, Draw]:
+    """Draw demonstrations, in the order of the prompt, for each candidate number per class, preferred numbers first.
 
-    Each class gives `shots` rows, at most half of its own. None: the most that the model's context holds.
+    Each class gives as many rows, at most half of its own; None: the most that the model's context holds. The anchors are
+    the other examples in their own order.
 
     Raises:
-      UserError: `shots` is negative.
+      UserError: there are no examples, too few anchors for k, or a number is negative.
     """
-    if shots is None:
-        shots = most_shots(task, examples, model)
-    if shots < 0:
-        raise errors.UserError(f"demo_shots={shots}: choose 0 (no demonstrations) or more")
-    generator = random.Random(seed)
-    drawn = splits.sample_by_class(splits.group_by_class(examples).values(), shots, generator, share=0.5)
-    generator.shuffle(drawn)
-    rows = {example.row for example in drawn}
-    return drawn, [example for example in examples if example.row not in rows]
-
-
-def draws(classifier: "Classifier", examples: Sequence[Example]) -> dict[int, Draw]:
-    """Draw demonstrations and anchors for each candidate number of demonstrations per class, preferred numbers first."""
     if not examples:
         raise errors.UserError("X is empty: at least one row is needed")
     shots: Any = classifier.demo_shots
@@ -58,7 +43,13 @@ def draws(classifier: "Classifier", examples: Sequence[Example]) -> dict[int, Dr
         shots = candidate_shots(most_shots(classifier.task, examples, classifier.model), examples)
     drawn: dict[int, Draw] = {}
     for number in shots if isinstance(shots, list | tuple) else [shots]:
-        demonstrations, anchors = draw(classifier.task, examples, classifier.model, number, classifier.random_state)
+        if number is None:
+            number = most_shots(classifier.task, examples, classifier.model)
+        if number < 0:
+            raise errors.UserError(f"demo_shots={number}: choose 0 (no demonstrations) or more")
+        demonstrations = splits.sample(examples, number, classifier.random_state, share=0.5)
+        rows = {example.row for example in demonstrations}
+        anchors = [example for example in examples if example.row not in rows]
         drawn.setdefault(shots_of(demonstrations), (demonstrations, anchors))
     return possible(classifier, drawn)
 

@@ -64,8 +64,8 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
         if not rows[label]:
             raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
     most, share = (max(rows.values()), 0.5) if shots is None else (shots - demo_shots, 1.0)
-    demonstrations, others = _remove(train, _sample(train, demo_shots, seed, share))
-    anchors = _sample(others, most, seed)
+    demonstrations, others = _remove(train, sample(train, demo_shots, seed, share))
+    anchors = sample(others, most, seed)
     demo_counts = collections.Counter(example.label for example in demonstrations)
     anchor_counts = collections.Counter(example.label for example in anchors)
     counts = {label: ClassCounts(rows[label], demo_counts[label], anchor_counts[label]) for label in task.labels}
@@ -114,11 +114,12 @@ def group_by_class(rows: Iterable[Example]) -> dict[str, list[Example]]:
     return by_class
 
 
-def _sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.0) -> list[Example]:
+def sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.0) -> list[Example]:
+    """Draw up to `per_class` rows of each class but at most this share of it, in random order."""
     generator = random.Random(seed)
-    sample = sample_by_class(group_by_class(rows).values(), per_class, generator, share)
-    generator.shuffle(sample)
-    return sample
+    drawn = sample_by_class(group_by_class(rows).values(), per_class, generator, share)
+    generator.shuffle(drawn)
+    return drawn
 
 
 def _remove(rows: Iterable[Example], drawn: Iterable[Example]) -> tuple[list[Example], list[Example]]:

@@ -44,7 +44,8 @@ def test_the_command_makes_what_was_tried_and_baselines_are_measured_on_the_same
     fitted = kp.load(tmp_path / "my_classifier")
     assert fitted.task.fields == ("what",) and fitted.rule_.rule == done.tuning.choice.rule.rule
     examples = [Example({"what": what}, who, row) for row, (what, who, _) in enumerate(rows)]
-    drawn, _ = trials.draw(fitted.task, examples, fitted.model, done.tuning.choice.rule.demo_shots, 7)
+    options = {"demo_shots": done.tuning.choice.rule.demo_shots, "random_state": 7}
+    [(drawn, _)] = trials.draws(kp.AutoClassifier(fitted.model, fitted.task, **options), examples).values()
     assert [example.row for example in fitted.demonstrations_] == [example.row for example in drawn]
 
 
