@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -45,12 +45,8 @@ class Grid:
         has_vote_options = {options.k, options.distance, options.weights} != {AUTO}
         excluded = {"votes": has_probe_options, "probe": has_vote_options}
         names = tuple(name for name in RULES if not excluded.get(name)) if options.rule == AUTO else (options.rule,)
-        given = {
-            "ks": options.k,
-            "distances": options.distance,
-            "weights": options.weights,
-            "penalties": options.penalty,
-        }
+        given: dict[str, Any] = {"ks": options.k, "distances": options.distance}
+        given |= {"weights": options.weights, "penalties": options.penalty}
         return cls(names, **{name: (value,) for name, value in given.items() if value != AUTO})
 
     def default(self, evidence: Evidence) -> Rule:
