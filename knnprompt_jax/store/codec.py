@@ -83,11 +83,6 @@ class Codec:
         """The number of anchors of which each device holds a multiple."""
         return placement.TILE if self.deterministic else 1
 
-    @property
-    def keeps_label_words(self) -> bool:
-        """Whether keys hold the label words alone, so that other label words need new keys."""
-        return _kept(self.built_for) in representations.OF_LABEL_WORDS
-
     def encode(self, states: lm.States) -> Any:
         """Return the keys of anchors: a pytree of arrays with N rows."""
         values_NV = representations.represent(self.head, states, _kept(self.built_for), self.label_ids)

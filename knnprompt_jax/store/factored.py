@@ -102,10 +102,6 @@ class Codec(codec.Codec):
     def frame(self) -> Frame:
         return Frame(self.head.rows_VE, **self.constants)
 
-    @property
-    def keeps_label_words(self) -> bool:
-        return False
-
     def encode(self, states: lm.States) -> Keys:
         return placement.map_rows(_encode, self.frame, states, self.key_dtype, _keeps_mean_rows(self.built_for))
 

@@ -31,12 +31,12 @@ _CENTROID_BLOCK = 64  # Anchors whose distributions are in memory at a time.
 
 @dataclasses.dataclass(frozen=True)
 class Store:
-    """Searchable anchors. Appending and removing return another store; no anchor is computed again.
+    """Searchable anchors.
 
     Attributes:
         codec: the kind of store.
         anchors: keys and classes on one device, split by row over `mesh`, or as NumPy arrays in host memory.
-        ids_N: numbers of the anchors; removing leaves them unchanged. The indices of neighbours are places in `ids_N`.
+        ids_N: numbers of the anchors. The indices of neighbours are places in `ids_N`.
         labels_N: classes in the host memory of every process.
         memory_mb: bounds the memory of a search on each device (2**20 bytes each), beside the anchors and the head.
     """
@@ -96,39 +96,6 @@ class Store:
         if recall is not None and not 0 < recall <= 1:
             raise errors.UserError(f"approximate_recall={recall}: choose a probability above 0 and at most 1")
         return search_lib.make_plan(self.codec, self.anchors, num_queries, options, int(self.memory_mb * 2**20))
-
-    def append(
-        self, states: lm.States, labels: Sequence[int] | np.ndarray, ids: Sequence[int] | None = None
-    ) -> "Store":
-        """Return a store with more anchors at the end; by default ids continue from the highest. Raise UserError like `build`."""
-        if ids is None:
-            ids = np.arange(len(states)) + self.ids_N.max(initial=-1) + 1
-        new = _encode(self.codec, states, labels, self.mesh, self.anchors.on_host)
-        return self._with(placement.concatenate(self.unpadded, new), np.concatenate([self.ids_N, ids]))
-
-    def remove(self, ids: Sequence[int]) -> "Store":
-        """Return a store without these anchors; raise UserError if an id is unknown or no anchor would be left."""
-        self._places(ids)
-        kept_n = np.flatnonzero(~np.isin(self.ids_N, ids))
-        if not kept_n.size:
-            raise errors.UserError("no anchor would be left in the store")
-        return self._with(placement.take(self.unpadded, kept_n), self.ids_N[kept_n])
-
-    def relabel(self, ids: Sequence[int], labels: Sequence[int]) -> "Store":
-        """Return a store in which these anchors have other classes; raise UserError if an id is unknown."""
-        labels_N = self.labels_N.copy()
-        labels_N[self._places(ids)] = labels
-        return self._with(placement.Anchors(self.unpadded.keys, labels_N), self.ids_N)
-
-    def _places(self, ids: Sequence[int]) -> list[int]:
-        places = {number: place for place, number in enumerate(self.ids_N.tolist())}
-        if unknown := sorted(set(ids) - set(places)):
-            raise errors.UserError(f"id {unknown[0]} is not in the store")
-        return [places[number] for number in ids]
-
-    def _with(self, anchors: placement.Anchors, ids_N: np.ndarray) -> "Store":
-        options = StoreOptions(placement="host" if self.anchors.on_host else "device", memory_mb=self.memory_mb)
-        return Store.placed(self.codec, anchors, ids_N, self.mesh, options)
 
 
 def check_processes(options: StoreOptions) -> None:

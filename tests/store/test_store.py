@@ -1,10 +1,8 @@
-"""Every kind of store appends, removes, relabels and moves between memories; errors."""
+"""What a dense store keeps, and the errors of stores."""
 
-import dataclasses
 import re
 
 import jax
-import numpy as np
 import pytest
 
 from knnprompt_jax import errors
@@ -13,58 +11,7 @@ from knnprompt_jax.store import search
 from knnprompt_jax.store import store as store_lib
 from tests.store import worlds
 
-MOVES = pytest.mark.parametrize("on_host", [False, True])
-
-
-@pytest.fixture(scope="module", params=["dense", "factored"])
-def store(request, world):
-    return world.build(request.param)
-
-
-@MOVES
-def test_appending_is_building_from_all_at_once(world, store, on_host):
-    part = world.build(store.codec.kind, rows=slice(0, 150))
-    grown = worlds.placed(part, on_host=on_host).append(world.anchors[150:], world.labels_N[150:])
-    assert len(part) == 150 and len(grown) == 211
-    np.testing.assert_array_equal(grown.ids_N, np.arange(211))
-    np.testing.assert_array_equal(grown.labels_N, world.labels_N)
-    jax.tree.map(
-        lambda old, new: np.testing.assert_array_equal(old, np.asarray(new)[:150]), part.anchors, grown.anchors
-    )
-    worlds.check_ranks(world.search(grown, 5).indices_Qk, world.distances("forward"))
-    assert isinstance(grown.anchors.labels_N, np.ndarray) == on_host
-
-
-@MOVES
-def test_removing_by_id(world, store, on_host):
-    store = dataclasses.replace(store, ids_N=1000 + 3 * np.arange(211))
-    left = worlds.placed(store, on_host=on_host).remove([1000, 1000 + 3 * 210, 1000 + 3 * 7])
-    kept_n = np.setdiff1d(np.arange(211), [0, 210, 7])
-    np.testing.assert_array_equal(left.ids_N, store.ids_N[kept_n])
-    np.testing.assert_array_equal(left.labels_N, world.labels_N[kept_n])
-    nearest = world.search(left, 1)
-    np.testing.assert_array_equal(nearest.indices_Qk[:, 0], world.distances("forward")[:, kept_n].argmin(-1))
-    again = left.append(world.anchors[np.array([7])], [4])
-    assert again.ids_N[-1] == left.ids_N.max() + 1
-
-
-def test_relabelling_by_id(world, store):
-    store = dataclasses.replace(store, ids_N=1000 + 3 * np.arange(211))
-    changed = store.relabel([1000 + 3 * 7, 1000], [4, 2])
-    expected_N = world.labels_N.copy()
-    expected_N[[7, 0]] = 4, 2
-    np.testing.assert_array_equal(changed.labels_N, expected_N)
-    np.testing.assert_array_equal(np.asarray(changed.anchors.labels_N)[:211], expected_N)
-    np.testing.assert_array_equal(store.labels_N, world.labels_N)
-    nearest = world.search(changed, 3)
-    np.testing.assert_array_equal(nearest.labels_Qk, expected_N[np.asarray(nearest.indices_Qk)])
-    with pytest.raises(errors.UserError, match="id 7 is not in the store"):
-        store.relabel([7], [0])
-
-
 USER_ERRORS = {
-    "id 211 is not in the store": lambda store, world: store.remove([2, 211]),
-    "no anchor would be left": lambda store, world: store.remove(range(211)),
     "needs at least one anchor": lambda store, world: world.build("dense", rows=slice(0, 0)),
     "kind='sparse': choose from auto, dense, factored": lambda store, world: world.build("sparse"),
     "key_dtype='int8': choose from float32": lambda store, world: world.build("dense", key_dtype="int8"),
