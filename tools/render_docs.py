@@ -42,7 +42,7 @@ SUMMARY = (
     *("knn", "knn_partial", "hidden_centroids", "linear_probe", "chosen"),
 )
 IN_README = (MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
-FEW = ("icl", "batch_calibration", "knn_partial", "linear_probe", "encoder_probe")
+FEW = ("icl", "batch_calibration", "linear_probe", "encoder_probe")
 ORDER = (
     *("tfidf", "encoder_probe", "encoder_knn", "icl", *CALIBRATIONS),
     *("knn", "knn_released", "knn_partial", "knn_partial_raw", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
@@ -324,13 +324,6 @@ class Scale:
         known = dict.fromkeys(name for m in self.complete([model]) for name in self.methods(model, m))
         return [name for name in known if name != method and (name in choices or not choices)]
 
-    def not_ahead(self, model: str, ours: str, theirs: str, m: int) -> str:
-        """List the tasks on which the first method is not clearly ahead of the second."""
-        cells = self.cells([model], m).items()
-        pair = (model, ours, m), (model, theirs, m)
-        found = [task for task, seeds in cells if self.difference(*pair, {task: seeds}).sign < 1]
-        return ", ".join(map(names.task, found)) or "none"
-
     def spreads(self, model: str, first: str, second: str) -> str:
         """Describe the spreads of two methods over seeds at each m."""
         texts = []
@@ -350,6 +343,14 @@ class Scale:
     def demonstrations(self) -> str:
         """Describe the numbers of demonstrations per class."""
         return _most("{} are demonstrations", {record.task: record.demo_shots for record in self.records})
+
+    def m_t(self) -> str:
+        """List the tasks, each with the demonstrations per class of every model."""
+        found = collections.defaultdict(set)
+        for record in self.records:
+            found[record.task].add(record.demo_shots)
+        ordered = names.ordered("task", found)
+        return ", ".join(f"{names.task(task)} {' or '.join(map(str, sorted(found[task])))}" for task in ordered)
 
     def truncated(self) -> str:
         """Describe how many prompts were truncated."""
@@ -390,7 +391,7 @@ def load(name: str) -> Scale:
     return Scale(records_lib.read_all(DOCS / "records" / f"{name}{records_lib.PACKED}"))
 
 
-def render(scale: Scale) -> dict[pathlib.Path, str]:
+def render(scale: Scale, matched: Scale) -> dict[pathlib.Path, str]:
     """Return the text of every page by its path."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(DOCS / "sources"),
@@ -401,6 +402,7 @@ def render(scale: Scale) -> dict[pathlib.Path, str]:
     )
     values = {
         "scale": scale,
+        "matched": matched,
         "models": MODELS,
         "figure": FIGURES["by_size"].name,
         "summary": SUMMARY,
@@ -505,8 +507,8 @@ def draw_by_rows(scale: Scale, path: pathlib.Path) -> None:
 
 
 def main() -> None:
-    scale = load("scale")
-    for path, text in render(scale).items():
+    scale, matched = load("scale"), load("matched")
+    for path, text in render(scale, matched).items():
         path.write_text(text, encoding="utf-8")
     if len(scale.models) > 1 and scale.complete(scale.models):
         draw_by_size(scale, FIGURES["by_size"])
