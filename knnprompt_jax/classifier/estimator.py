@@ -53,7 +53,6 @@ class ChangeableClassifier(base.Classifier):
           UserError: a repeated id, an id that no anchor has, or not one label per id.
         """
         self._check_fitted()
-        self._check_fitted()
         wanted = inputs.labels_by_id(self.demonstrations_, ids, labels)
         self._check_ids(wanted)
         anchors = [

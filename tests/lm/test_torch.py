@@ -16,6 +16,7 @@ from knnprompt_jax import shipped  # noqa: E402
 from knnprompt_jax.runs import comparison  # noqa: E402
 from knnprompt_jax.settings import shared  # noqa: E402
 from knnprompt_jax.tasks import catalogue  # noqa: E402
+from tests import processes  # noqa: E402
 from tests.models import torch_models  # noqa: E402
 from tests.tasks.test_splits import published_sample  # noqa: E402
 
@@ -136,3 +137,10 @@ def test_every_prediction_is_the_published_one(task, model, tokenizer, folder, d
         assert ours["knn_released", seed].truncated_prompts == published.truncated
         truncated.append(published.truncated)
     assert 0 < sum(truncated) < sum(record.prompts for record in records if record.method == "knn_released")
+
+
+def test_optimized_programs_predict_the_same(monkeypatch):
+    """Users run optimized programs; all other tests compile without optimization, which takes less time."""
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
+    out, _ = processes.run("-m", "pytest", "-n0", "-p", "no:cacheprovider", __file__, "-k", "published_one and demo")
+    assert "1 passed" in out
