@@ -1,4 +1,4 @@
-"""Keep compiled programs in the user's cache folder, so that no command compiles what another has compiled before.
+"""Keep compiled programs in the user's cache folder, so that no command compiles a large program again.
 
 JAX's own cache does the work: the name of an entry is a hash of the program, the compiler's options and version, and the devices.
 Each version of JAX and each kind of processor has its own folder, since programs for CPUs use the processor's instructions.
@@ -17,6 +17,7 @@ import filelock
 from knnprompt_jax import files
 
 _MAX_BYTES = 2**30  # Beyond this the least recently used entries are removed.
+_MIN_SECONDS = 0.05  # Programs that compile faster are not kept: JAX looks at every entry whenever it writes one.
 
 
 def use() -> None:
@@ -36,7 +37,7 @@ def use() -> None:
     settings = {
         "jax_compilation_cache_dir": str(folder),
         "jax_compilation_cache_max_size": _MAX_BYTES,  # Makes JAX read and write entries under a lock.
-        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_compile_time_secs": _MIN_SECONDS,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
     for name, value in settings.items():

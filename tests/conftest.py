@@ -32,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("KNNPROMPT_CACHE", folder.name)
     os.environ.setdefault("XLA_FLAGS", processes.COMPILE_QUICKLY)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", "-1")  # Otherwise each write looks at every entry.
     compilation_cache.use()
 
 
