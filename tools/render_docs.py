@@ -37,14 +37,15 @@ CALIBRATIONS = (
     "linc",
     "supervised_calibration",
 )
-SUMMARY = (
-    *(MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn", "icl", "contextual_calibration", "batch_calibration"),
-    *("knn", "knn_partial", "hidden_centroids", "linear_probe", "chosen"),
+NO_MODEL = (MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
+BY_TASK = (
+    *(*NO_MODEL, "icl", "contextual_calibration", "batch_calibration", "knn", "knn_released", "knn_partial", "knn_l2"),
+    *("knn_centroid", "hidden_centroids", "linear_probe", "chosen"),
 )
 IN_README = (MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
 FEW = ("icl", "batch_calibration", "linear_probe", "encoder_probe")
 ORDER = (
-    *("tfidf", "encoder_probe", "encoder_knn", "icl", *CALIBRATIONS),
+    *(*NO_MODEL[1:], "icl", *CALIBRATIONS),
     *("knn", "knn_released", "knn_partial", "knn_partial_raw", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
     *("hidden_centroids", "linear_probe", "linear_probe_log_p"),
 )
@@ -277,9 +278,13 @@ class Scale:
         return tables.render_markdown(header, rows, left=5)
 
     def accuracy_table(self, model: str, m: int) -> str:
-        """Return all methods against tasks: mean ± standard deviation over seeds, and the mean over tasks."""
+        """Return methods against tasks: mean ± standard deviation over seeds, and the mean over tasks.
+
+        The first model's table has the baselines without a model.
+        """
         cells, rows = self.cells([model], m), []
-        for method in self.methods(model, m):
+        shown = [name for name in BY_TASK if model == self.models[0] or name not in NO_MODEL]
+        for method in (name for name in self.methods(model, m) if name in shown):
             scores = [self.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
             texts = [
                 f"{score.mean:.1f}" if method == MOST_COMMON else f"{score.mean:.1f} ± {score.std:.1f}"
@@ -405,7 +410,7 @@ def render(scale: Scale, matched: Scale) -> dict[pathlib.Path, str]:
         "matched": matched,
         "models": MODELS,
         "figure": FIGURES["by_size"].name,
-        "summary": SUMMARY,
+        "summary": (MOST_COMMON, *ORDER, "chosen"),
         "few": FEW,
         "in_readme": IN_README,
         "counted": counted,
