@@ -69,7 +69,7 @@ def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
         raise errors.UserError(f"--format={kind}: for standard input, choose from {', '.join(INPUT_KINDS[:-1])}")
     if not kind:
         with files.refusals(pathlib.Path(path)):
-            pathlib.Path(path).stat()  # Report a missing file before its missing ending.
+            pathlib.Path(path).open("rb").close()  # Report a missing file or a folder before its missing ending.
     if kind not in INPUT_KINDS:
         raise errors.UserError(f"{path}: --format={kind}: choose from {', '.join(INPUT_KINDS)}")
     if path != STANDARD:

@@ -180,7 +180,8 @@ def summarize(result: changing.Result) -> str:
     counts = np.bincount(classifier.store_.labels_N, minlength=task.num_classes)
     per_class = " to ".join(f"{count:,}" for count in sorted({counts.min(), counts.max()}))
     rows = (
-        f"{num_anchors + num_demonstrations:,} rows of {task.num_classes} classes, read by {classifier.model.name}: "
+        f"{num_anchors + num_demonstrations:,} rows of {task.num_classes} class{'es' * (task.num_classes > 1)}, "
+        f"read by {classifier.model.name}: "
         f"{num_anchors:,} anchors ({per_class} per class), {num_demonstrations} demonstrations in every prompt"
     )
     rule = f"{type(classifier).__name__}: {classifier.rule_.words}"

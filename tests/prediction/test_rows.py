@@ -72,6 +72,7 @@ def test_bad_rows_are_named_and_passed(tmp_path, caplog, kind, content, message)
     ("arguments", "message"),
     [
         (("nowhere.csv",), "nowhere.csv: cannot read the file: No such file"),
+        (("/",), "/: Is a directory"),
         (("rows.doc",), "rows.doc: --format=doc: choose from csv, tsv, jsonl, txt, parquet"),
         (("-",), "--format=: for standard input, choose from csv, tsv, jsonl, txt$"),
         (("-", "txt"), "standard input, after row 1: not UTF-8"),
