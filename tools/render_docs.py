@@ -39,11 +39,11 @@ CALIBRATIONS = (
 )
 NO_MODEL = (MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
 BY_TASK = (
-    *(*NO_MODEL, "icl", "contextual_calibration", "batch_calibration", "knn", "knn_released", "knn_partial", "knn_l2"),
-    *("knn_centroid", "hidden_centroids", "linear_probe", "chosen"),
+    *(MOST_COMMON, "tfidf", "encoder_probe", "icl", "contextual_calibration", "batch_calibration"),
+    *("knn", "knn_released", "knn_partial", "hidden_centroids", "linear_probe", "chosen"),
 )
 IN_README = (MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
-FEW = ("icl", "batch_calibration", "linear_probe", "encoder_probe")
+FEW = ("linear_probe", "encoder_probe")
 ORDER = (
     *(*NO_MODEL[1:], "icl", *CALIBRATIONS),
     *("knn", "knn_released", "knn_partial", "knn_partial_raw", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
@@ -58,7 +58,7 @@ _NAMES = {
 }
 _DIRECTIONS = {"forward": "KL(test ‖ anchor)", "released": "KL(anchor ‖ test)"}
 _REPLICATES = 5_000
-_FEWEST_SEEDS = 2
+_FEWEST_SEEDS, _USUAL_SEEDS = 2, 5
 
 
 class Model(NamedTuple):
@@ -291,7 +291,8 @@ class Scale:
                 for score in scores
             ]
             rows.append([self.name(method), *texts, f"{self.mean(model, method, m, cells):.1f}"])
-        rows.append(["seeds", *(str(len(seeds)) for seeds in cells.values()), ""])
+        if any(len(seeds) != _USUAL_SEEDS for seeds in cells.values()):
+            rows.append(["seeds", *(str(len(seeds)) for seeds in cells.values()), ""])
         return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
 
     def summary_table(self, methods: Sequence[str]) -> str:
