@@ -113,7 +113,7 @@ def _fit(
     classifier.model, classifier.states_cache = load(), cache
     layers, choice, shots = classifier.candidate_layers, None, next(iter(draws))
     if len(draws) > 1:
-        titles = [f"{number} demonstrations per class" for number in draws]
+        titles = [f"demonstrations per class: {number}" for number in draws]
         read = states.read_each(classifier.model, prompts, cache, titles, layers=layers)
         choice = classifier.choose(samples, dict(zip(draws, read, strict=True)))
         shots = choice.rule.demo_shots

@@ -133,11 +133,12 @@ TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
 
 
 def as_text(file: BinaryIO, encoding: str, kind: str) -> TextIO:
-    """Return a binary file as text; UTF-8 may begin with a byte order mark."""
+    """Return a binary file as text. UTF-8 may begin with a byte order mark, which overrides the encoding."""
     # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
-    encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-    return io.TextIOWrapper(file, encoding, newline=newline)
+    codec, buffered = codecs.lookup(encoding), io.BufferedReader(file)  # type: ignore[type-var]
+    is_marked = buffered.peek(3).startswith(codecs.BOM_UTF8)
+    return io.TextIOWrapper(buffered, "utf-8-sig" if is_marked else codec.name, newline=newline)
 
 
 @contextlib.contextmanager
@@ -169,7 +170,11 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
         except UnicodeDecodeError as whole:
             line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
             byte = f"byte {whole.start} is 0x{content[whole.start]:02x}: "
-    return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; name the encoding with --encoding="
+    reason, hint = (
+        getattr(error, "reason", error),
+        "name the encoding with --encoding= (cp1252 in many files from Excel)",
+    )
+    return f"{path}:{line}: not {encoding.upper()}: {byte}{reason}; {hint}"
 
 
 def _parquet(path: Traversable) -> Iterator[Row]:

@@ -286,10 +286,13 @@ def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
-    """Whether a column holds ids, numbers or dates: single words, each with a digit or in a column named like an id."""
-    words = [value for value in values if not is_empty(value)]
-    named = is_named_as_identifier(column)
-    return all(not re.search(r"\s", word.strip()) and (named or re.search(r"\d", word)) for word in words)
+    """Whether a column holds ids, numbers or dates.
+
+    These are single words, each with a digit or in a column named like an id, and texts of digits without letters.
+    """
+    pattern = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
+    texts = (value.strip() for value in values if not is_empty(value))
+    return all(re.fullmatch(rf"{pattern}|(?=.*\d)[\W\d_]+", text) for text in texts)
 
 
 def is_named_as_identifier(column: str) -> bool:

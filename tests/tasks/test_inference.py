@@ -55,6 +55,8 @@ def test_columns_and_template_can_be_chosen():
         ("id", ["a", "b"], False),
         ("ticket", ["T-1", "T-2"], False),
         ("date", ["2026-01-02", "2026-01-02"], False),
+        ("created", ["07.05.2024 14:30", "8.5.2024 9:05"], False),
+        ("room", ["5 - 7", "number 8"], True),
         ("empty", ["", " "], False),
         ("paid", ["a", "b"], True),
         ("id", ["a", "b c"], True),
