@@ -389,7 +389,7 @@ def verdict(differences: Mapping[int, Difference]) -> str:
         for sign, shots in kinds.items()
         if shots
     ]
-    return "; ".join(texts) or "cannot be told"
+    return "; ".join(texts) or "inconclusive"
 
 
 def load(name: str) -> Scale:

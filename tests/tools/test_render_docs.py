@@ -55,7 +55,7 @@ def test_an_interval_over_tasks_is_that_of_their_mean():
         ({8: (-1, 2), 32: (1, 2)}, "holds at m = 32"),
         ({8: (-2, -1), 32: (1, 2)}, "holds at m = 32; does not hold at m = 8"),
         ({8: (-2, -1)}, "does not hold"),
-        ({8: (-2, 0), 32: (0, 2)}, "cannot be told"),
+        ({8: (-2, 0), 32: (0, 2)}, "inconclusive"),
     ],
 )
 def test_verdicts(intervals, expected):
