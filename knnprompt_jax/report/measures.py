@@ -136,6 +136,6 @@ def calibration(measured: Measures, rows: str = "rows") -> Section:
         f"Accuracy of predictions by their probability, with ± one standard error and the number of {rows}; on the dotted line "
         f"both agree. Expected calibration error: {100 * measured.calibration_error:.1f} points."
     )
-    text = "Whether predictions with a probability of p % are right in p % of the cases."
+    text = "Are predictions with probability p % right in p % of cases?"
     figure = drawing.Figure("calibration", caption, (panel.svg,))
     return Section("calibration", "Calibration", text, figures=(figure,))
