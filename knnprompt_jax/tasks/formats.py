@@ -170,11 +170,8 @@ def _undecodable(path: Traversable, encoding: str, error: UnicodeError) -> str:
         except UnicodeDecodeError as whole:
             line = content[: whole.start].decode(encoding, "ignore").count("\n") + 1
             byte = f"byte {whole.start} is 0x{content[whole.start]:02x}: "
-    reason, hint = (
-        getattr(error, "reason", error),
-        "name the encoding with --encoding= (cp1252 in many files from Excel)",
-    )
-    return f"{path}:{line}: not {encoding.upper()}: {byte}{reason}; {hint}"
+    hint = "name the encoding with --encoding= (cp1252 in many files from Excel)"
+    return f"{path}:{line}: not {encoding.upper()}: {byte}{getattr(error, 'reason', error)}; {hint}"
 
 
 def _parquet(path: Traversable) -> Iterator[Row]:
