@@ -10,7 +10,7 @@ import json
 import pathlib
 from collections.abc import Callable, Iterator
 from importlib.resources.abc import Traversable
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks.task import listed
@@ -132,13 +132,12 @@ TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
 }
 
 
-def as_text(file: BinaryIO, encoding: str, kind: str) -> TextIO:
+def as_text(file: Any, encoding: str, kind: str) -> TextIO:
     """Return a binary file as text. UTF-8 may begin with a byte order mark, which overrides the encoding."""
     # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
-    codec, buffered = codecs.lookup(encoding), io.BufferedReader(file)  # type: ignore[type-var]
-    is_marked = buffered.peek(3).startswith(codecs.BOM_UTF8)
-    return io.TextIOWrapper(buffered, "utf-8-sig" if is_marked else codec.name, newline=newline)
+    is_utf8 = codecs.lookup(encoding).name == "utf-8" or file.peek(3).startswith(codecs.BOM_UTF8)
+    return io.TextIOWrapper(file, "utf-8-sig" if is_utf8 else encoding, newline=newline)
 
 
 @contextlib.contextmanager

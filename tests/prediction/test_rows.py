@@ -30,7 +30,7 @@ def texts(task, *arguments, **options):
 def test_formats(tmp_path, monkeypatch, kind, encoding):
     path = tmp_path / f"rows.{kind}"
     path.write_bytes(CONTENTS[kind].encode(encoding))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes()))))
     expected = ["a, b", "two", "lines"] if kind == "txt" else ["a, b", "two\nlines", "nul\0byte"]
     assert texts(ONE, str(path), encoding=encoding) == texts(ONE, "-", kind, encoding) == expected
 
@@ -80,7 +80,9 @@ def test_bad_rows_are_named_and_passed(tmp_path, caplog, kind, content, message)
     ],
 )
 def test_unreadable_inputs(monkeypatch, arguments, message):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\n" + b"x" * 9000 + b"\n\xff\n")))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"good\n" + b"x" * 9000 + b"\n\xff\n")))
+    )
     with pytest.raises(errors.UserError, match=message):
         list(rows.read(ONE, *arguments))
 
