@@ -7,7 +7,7 @@ from typing import Any
 
 import tqdm
 
-from knnprompt_jax import parallel
+from knnprompt_jax import errors, parallel
 
 Progress = Callable[[int, int], None]
 """Called after each call into the device with the numbers of prompts and suffix tokens since the last."""
@@ -24,6 +24,12 @@ class _Lines:
 
     def flush(self) -> None:
         sys.stderr.flush()
+
+
+def note(text: str) -> None:
+    """Print a line on standard error in process 0, before a pass that takes long."""
+    if parallel.is_main():
+        print(errors.printable(text), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

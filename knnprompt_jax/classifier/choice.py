@@ -78,7 +78,7 @@ class Choice:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (
             f"chosen: {self.rule.words}; expect {self.estimate.words} on new texts "
-            f"({self.num_anchors} anchors, {len(self.candidates)} candidates)"
+            f"(leave-one-out on {self.num_anchors} anchors, best of {len(self.candidates)} candidates)"
         )
 
     def table(self, baselines: Mapping[str, Score] | None = None) -> str:

@@ -26,6 +26,8 @@ def run(settings: commands.EvaluationSettings) -> str:
       UserError: no such classifier, file or model; a row without its texts, or with a label that the classifier does not know.
     """
     saved, output = saving.read(pathlib.Path(settings.store)), page.folder(settings.output, needs_page=False)
+    if no_page := page.lacking():
+        logging.warning("no page will be written: %s", no_page)
     task = saved.content.task
     source = settings.source(saved.content.source)
     examples = sources.load_rows(task, "evaluation", path=settings.input, on_bad=settings.on_bad, **source)
@@ -45,12 +47,10 @@ def run(settings: commands.EvaluationSettings) -> str:
         f"{len(examples):,} rows of {settings.input}, classified by {model.name} with {len(classifier.anchors_):,} anchors "
         f"and {len(classifier.demonstrations_)} demonstrations."
     )
-    title = f"{saved.folder.name} on {pathlib.Path(settings.input).name}"
-    if reason := page.lacking():
-        shown = f"none, {reason}"
-    else:
-        shown = str(page.write(output, title, text, sections.build(measured, examples, task)))
-    return f"{sections.describe(measured)}\n\npage: {shown}"
+    described, title = sections.describe(measured), f"{saved.folder.name} on {pathlib.Path(settings.input).name}"
+    if no_page:
+        return described
+    return f"{described}\n\npage: {page.write(output, title, text, sections.build(measured, examples, task))}"
 
 
 def measure(classifier: Classifier, examples: Sequence[Example]) -> Measures:

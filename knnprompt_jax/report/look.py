@@ -114,8 +114,10 @@ def _map(anchors: ClassifiedAnchors) -> maps.Map:
 
 def _suspects(anchors: ClassifiedAnchors) -> Listing:
     """Return the anchors for which the others predict another label."""
-    caption = f"Another label leads by more than half among the {anchors.near_Nk.shape[1]} nearest anchors"
-    caption += ", or in probability." if anchors.has_probabilities else "."
+    caption = (
+        f"Lead: the suggested label's share of the {anchors.near_Nk.shape[1]} nearest anchors minus the given label's"
+        f"{', or that of their probabilities if larger' * anchors.has_probabilities}. Above 50 %, an anchor is listed."
+    )
     rows = tuple(
         (
             str(anchors.ids[suspect.Index]),

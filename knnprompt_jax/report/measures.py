@@ -101,10 +101,20 @@ def percent(share: float) -> str:
 
 
 def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
-    """Return precision, recall and F1 of each class; `rows` names what was classified. A class without any has no recall."""
+    """Return precision, recall and F1 of each class; `rows` names what was classified.
+
+    A class without rows has no recall, and one without predictions no precision.
+    """
+    predictions_C = measured.confusion_CC.sum(0)
     listed = tuple(
-        (label, f"{row.rows:,}", percent(row.precision), percent(row.recall) if row.rows else "–", percent(row.f1))
-        for label, row in zip(labels, measured.per_class.itertuples(), strict=True)
+        (
+            label,
+            f"{row.rows:,}",
+            percent(row.precision) if num_predictions else "–",
+            percent(row.recall) if row.rows else "–",
+            percent(row.f1),
+        )
+        for label, row, num_predictions in zip(labels, measured.per_class.itertuples(), predictions_C, strict=True)
     )
     caption = f"Recall: share of the class's {rows}; precision: share of its predictions; F1: their harmonic mean."
     return Listing(caption, ("Label", rows.capitalize(), "Precision", "Recall", "F1"), listed)

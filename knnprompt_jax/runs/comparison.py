@@ -66,7 +66,6 @@ def _methods(
 def describe_comparison(done: Sequence[records.Record]) -> str:
     """Return the table of methods, with the lines above and below it."""
     first = done[0]
-    by_seed = {record.seed: record for record in done}
     rows, notes, by_method = [], [], collections.defaultdict(list)
     for record in done:
         by_method[registry.get(record.method).title].append(record)
@@ -93,7 +92,8 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
         if note := next(iter(own_notes)):
             notes.append(f"{title}{f', seed {method_records[0].seed}' if len(own_notes) > 1 else ''}: {note}.")
     header = ["method", "accuracy %", *["macro F1 %"] * first.is_uneven, "seconds", "LM tokens"]
-    seeds = "1 seed" if len(by_seed) == 1 else f"{len(by_seed)} seeds"
+    num_seeds = len({record.seed for record in done})
+    seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return "\n".join(
         [
             f"task {first.task}, model {first.model}, {len(first.true)} test rows, {seeds}; "
@@ -103,7 +103,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             tables.render(header, rows),
             "",
             "Means per seed. Seconds exclude the shared pass; LM tokens are those of the method run alone.",
-            _shared_pass(list(by_seed.values())),
+            _shared_pass(done),
             *_truncated(by_method),
             *notes,
         ]
@@ -111,11 +111,13 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
 
 
 def _shared_pass(done: Sequence[records.Record]) -> str:
-    """Describe the time of the pass that methods share, from one record per seed."""
-    seconds = np.mean([record.seconds["language_model"] for record in done])
+    """Describe the time of the pass that methods share, which the records of a seed repeat."""
+    by_seed = list({record.seed: record for record in done}.values())
+    seconds = np.mean([record.seconds["language_model"] for record in by_seed])
     if not seconds:
-        return "Shared pass: none; no method needs it, or its states were in the cache."
-    return f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in done]):.1f} prompts/s."
+        is_needed = any(needs for record in done for needs in registry.get(record.method).needs)
+        return f"Shared pass: none; {'its states were in the cache' if is_needed else 'no method needs it'}."
+    return f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in by_seed]):.1f} prompts/s."
 
 
 def _sizes(record: records.Record) -> str:

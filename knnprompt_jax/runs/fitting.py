@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from knnprompt_jax import errors, files, lm, parallel, states
+from knnprompt_jax import errors, files, lm, parallel, progress, states
 from knnprompt_jax.classifier import choosing, estimator, saving, trials
 from knnprompt_jax.classifier.content import Content
 from knnprompt_jax.runs import changing, inputs
@@ -38,6 +38,8 @@ def run(settings: commands.FitSettings) -> changing.Result:
     task, train = inputs.load_train(settings, settings.task or shared.OWN, settings.train_file)
     rows = defects.drop(train, ()) if settings.drop_duplicates else train
     _warn(train, rows)
+    if settings.task in (None, shared.OWN):
+        progress.note(_describe_columns(task, train))
     model, mesh = inputs.read_model(settings.model, settings)
     seed, is_published = commands.SEED if settings.seed is None else settings.seed, settings.rule == commands.KNN
     demo_shots = -1 if is_published and settings.demo_shots is None else settings.demo_shots
@@ -56,8 +58,7 @@ def run(settings: commands.FitSettings) -> changing.Result:
             cache = states.user_cache(settings.cache_gb) or classifier.states_cache
             _fit(classifier, draws, num_rows, folder, functools.partial(model.load, mesh), cache)
             saving.save(classifier, folder, settings.overwrite)
-    notes = (_describe_columns(task, train),) if settings.task in (None, shared.OWN) else ()
-    return changing.Result(classifier, classifier.model.statistics, notes)
+    return changing.Result(classifier, classifier.model.statistics)
 
 
 def _draw(

@@ -58,7 +58,10 @@ def alike(labels: Iterable[str]) -> Iterator[str]:
     for names in same.values():
         if len(names) > 1:
             counted = ", ".join(f"{name!r} ({counts[name]})" for name in names)
-            yield f"labels that differ only in case, spaces, number format or Unicode form are different classes (rows): {counted}"
+            yield (
+                "labels that differ only in case, spaces, number format or Unicode form are different classes (rows): "
+                f"{counted}; write them alike in the file to make them one class"
+            )
 
 
 def matches(rows: Iterable[Example], known: Iterable[Example]) -> list[tuple[Example, Example]]:

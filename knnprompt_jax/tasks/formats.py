@@ -22,6 +22,7 @@ Parsed = tuple[str, dict[str, Any] | errors.UserError]
 
 _LONGEST = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
 csv.field_size_limit(_LONGEST)
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
@@ -133,11 +134,12 @@ TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
 
 
 def as_text(file: Any, encoding: str, kind: str) -> TextIO:
-    """Return a binary file as text. UTF-8 may begin with a byte order mark, which overrides the encoding."""
+    """Return a binary file as text. A byte order mark of UTF-8 or UTF-16 overrides the encoding."""
     # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
-    is_utf8 = codecs.lookup(encoding).name == "utf-8" or file.peek(3).startswith(codecs.BOM_UTF8)
-    return io.TextIOWrapper(file, "utf-8-sig" if is_utf8 else encoding, newline=newline)
+    start = file.peek(3)
+    marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
+    return io.TextIOWrapper(file, marked or encoding, newline=newline)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from absl import logging
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks import catalogue, formats, hub
+from knnprompt_jax.tasks import catalogue, defects, formats, hub
 from knnprompt_jax.tasks.hub import HubSource
 from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task, is_empty, label_string, listed
 
@@ -101,6 +102,8 @@ def _examples(
             fields = fields_of(task, place, row)
             if label_column not in row:
                 advice = "name the column of the labels (--label_column=), or choose rows that have labels"
+                if similar := [name for name in row if defects.plain(name) == defects.plain(label_column)]:
+                    advice = f"did you mean --label_column={shlex.quote(similar[0])}?"
                 raise errors.UserError(f"{place}: no label column {label_column!r}, only {listed(row)}: {advice}")
             value = row[label_column]
             label = label_string(place, value) if new_labels else label_of(task, place, value)

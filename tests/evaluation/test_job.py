@@ -78,11 +78,11 @@ def test_mistakes_are_told_before_the_model_loads(classifier, table, tmp_path, g
         job.run(commands.EvaluationSettings(**options))
 
 
-def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch):
+def test_the_page_needs_packages_and_the_numbers_do_not(classifier, table, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(page, "_LIBRARIES", ("jinja2", "absent_package"))
     classifier.save(tmp_path / "mine")
     place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}
     printed = job.run(commands.EvaluationSettings(**place, label_column="mood"))
-    assert printed.endswith("\n\npage: none, the page needs absent_package: pip install 'knnprompt_jax[report]'")
-    assert "Accuracy: " in printed and not (tmp_path / "out" / "index.html").exists()
+    assert "the page needs absent_package: pip install 'knnprompt_jax[report]'" in caplog.text
+    assert "Accuracy: " in printed and "page: " not in printed and not (tmp_path / "out" / "index.html").exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"measures.json", "measures.csv"}

@@ -115,21 +115,20 @@ def test_as_many_demonstrations_as_the_context_holds_by_default(shared, tmp_path
 
 
 @pytest.mark.parametrize("seed", [1, 2])  # The last row is a demonstration, and an anchor.
-def test_all_rows_of_a_table_are_used(table, seed):
+def test_all_rows_of_a_table_are_used(table, seed, capsys):
     done = fitting.run(settings(table, demo_shots=1, seed=seed))
     loaded = kp.load(table.parent / "mine", done.classifier.model)
     shown = [example.row for example in loaded.demonstrations_]
     assert sorted([*shown, *loaded.anchors_]) == list(range(8)) and len(shown) == 2
     assert (7 in shown) == (seed == 1) and loaded.num_rows_ == 8
     assert loaded.task.fields == ("message",) and loaded.task.labels == ("billing team", "outage")
-    text = fitting.summarize(done)
-    rows, columns, rule = text.splitlines()
+    rows, rule = fitting.summarize(done).splitlines()
     assert rows.startswith("8 rows of 2 classes, read by tiny: 6 anchors (2 to 4 per class), 2 demonstrations")
-    assert columns.startswith("columns in the prompt: message; left out: ticket_id, day")
+    assert "columns in the prompt: message; left out: ticket_id, day" in capsys.readouterr().err
     assert rule.startswith("AutoClassifier: rule=votes") and rule.endswith("at least 10 anchors and two classes")
 
 
-def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeypatch):
+def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys, monkeypatch):
     """Its encoding and label column are saved; rows without a body count, one without a label is left out, ids are kept."""
     monkeypatch.chdir(tmp_path)
     texts = [f"caf\u00e9 {i}: {BILLING[i % 5]}{OUTAGE[i % 3]}" for i in range(12)]
@@ -144,8 +143,9 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, monkeyp
     (tmp_path / "test.csv").write_text("".join(lines[:4]), encoding="latin-1")
     (tmp_path / "more.csv").write_text(f"team,title,body,priority\nPAY,{texts[1]},,low\n", encoding="latin-1")
     fixed = {"rule": "knn", "k": 1, "demo_shots": 0, "text_columns": ("title", "body", "priority")}
-    text = fitting.summarize(fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed)))
-    assert "columns in the prompt: title, body, priority; left out: ticket_id; --text_colu" in text
+    fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed))
+    expected = "columns in the prompt: title, body, priority; left out: ticket_id; --text_colu"
+    assert expected in capsys.readouterr().err
     store = {"store": str(tmp_path / "mine")}
     assert "Measured on 3 rows" in evaluation.run(commands.EvaluationSettings(**store, input="test.csv"))
     tuning.run(commands.TuningSettings(**store, k=(1,), apply=True))

@@ -1,5 +1,9 @@
 """The table that a comparison prints, from records made by hand."""
 
+import dataclasses
+
+import pytest
+
 from knnprompt_jax.runs import comparison, records
 from tests.runs.conftest import make_record
 
@@ -31,3 +35,11 @@ def test_of_a_comparison():
     ):
         assert expected in text
     assert "another" not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"), [("knn", "its states were in the cache"), ("tfidf", "no method needs it")]
+)
+def test_no_shared_pass(method, expected):
+    done = [dataclasses.replace(record(method, 1, 0.5), seconds={"language_model": 0, "method": 1})]
+    assert f"Shared pass: none; {expected}." in comparison.describe_comparison(done)

@@ -80,6 +80,8 @@ def test_labels_may_stand_in_another_column(tmp_path):
     assert sources.load_table(str(path), ("label",), label_column="team")[0].fields == ("label",)
     with pytest.raises(errors.UserError, match="rows.csv:2: no label column 'kind', only team, .*: name the column"):
         sources.load_table(str(path), label_column="kind")
+    with pytest.raises(errors.UserError, match="no label column 'Team', .* did you mean --label_column=team.$"):
+        sources.load_table(str(path), label_column="Team")
     with pytest.raises(errors.UserError, match="--text_columns: 'team' is the column of the labels"):
         sources.load_table(str(path), ["sentence", "team"], label_column="team")
 
