@@ -24,9 +24,9 @@ SMALLEST_WIDTH = 32
 
 @dataclasses.dataclass(frozen=True)
 class PackShape:
-    """The static shape of a pass: P prefix tokens (padded), S tokens per row, B rows and at most J tokens read per step.
+    """The static shape of a pass: P prefix tokens (padded), S tokens per row, B rows and J tokens read per step.
 
-    With `alone` a row holds a single suffix.
+    `pack` raises J where a group needs more. With `alone` a row holds a single suffix.
     """
 
     prefix: int
@@ -82,14 +82,14 @@ def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards:
     fewest = math.ceil(most / max(1, step_tokens // width))
     candidates = range(fewest, math.ceil(fewest * 4 / 3) + 1)
     rows = math.ceil(most / min(candidates, key=lambda steps: steps * math.ceil(most / steps)))
-    reads = max(_most_reads(group, row_lists, rows) for group, row_lists in zip(groups, packed, strict=True))
+    reads = max(_most_reads(group, _steps(group, members, rows)) for group, members in zip(groups, packed, strict=True))
     prefix = max(len(group.prefix_P) for group in groups)
     return PackShape(round_up(prefix, 64), width, rows, round_up(reads, 8))
 
 
 def most_reads(group: layout.PromptGroup, width: int, rows: int) -> int:
     """Return the largest number of tokens read per step, for rows of this width and this many rows per step."""
-    return _most_reads(group, _rows(group, width), rows)
+    return _most_reads(group, _steps(group, _rows(group, width), rows))
 
 
 def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards: int = 1) -> dict[bool, PackShape]:
@@ -102,12 +102,14 @@ def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards
 def pack(
     group: layout.PromptGroup, shape: PackShape, is_local: Callable[[int], bool] = lambda step: True
 ) -> PackedPrompts:
-    """Pack a group into a shape that `choose_shape` or `alone.shape` made for it.
+    """Pack a group, or a part of it, into a shape that `choose_shape` or `alone.shape` made for the group.
 
-    The steps of other processes stay empty, but their prompts have slots.
+    A part may be denser than its group; its steps then read more tokens than the shape says. The steps of other processes
+    stay empty, but their prompts have slots.
     """
     rows = [[index] for index in range(len(group.suffixes))] if shape.alone else _rows(group, shape.width)
     steps = _steps(group, rows, shape.rows)
+    shape = dataclasses.replace(shape, reads=max(shape.reads, round_up(_most_reads(group, steps), 8)))
     tokens = np.zeros((len(steps), shape.rows, shape.width), np.int32)
     stops, positions = np.zeros_like(tokens), np.zeros_like(tokens)
     read_positions = np.zeros((len(steps), shape.reads), np.int32)
@@ -195,8 +197,8 @@ def _steps(group: layout.PromptGroup, rows: Iterable[list[int]], per_step: int) 
     return steps
 
 
-def _most_reads(group: layout.PromptGroup, row_lists: list[list[int]], rows: int) -> int:
-    return max(sum(_num_reads(group, row) for row in step) for step in _steps(group, row_lists, rows))
+def _most_reads(group: layout.PromptGroup, steps: list[list[list[int]]]) -> int:
+    return max(sum(_num_reads(group, row) for row in step) for step in steps)
 
 
 def round_up(number: int, multiple: int) -> int:

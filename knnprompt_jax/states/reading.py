@@ -106,9 +106,7 @@ def _read_set(
     for chunk in _chunks(model, prompts, first_U, cache.is_durable):
         missing = chunk[~is_whole_U[chunk]]
         if missing.size:
-            part = _select(prompts, first_U[missing])
-            is_all_missing = len(missing) == len(first_U)
-            states = model.run_pass(part, shape_of if is_all_missing else _with_room(shape_of), layers, progress=report)
+            states = model.run_pass(_select(prompts, first_U[missing]), shape_of, layers, progress=report)
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(parallel.replicate(states))]
             read_nF = np.concatenate([leaf.reshape(len(missing), -1) for leaf in leaves], -1)
             for (keys, columns), is_cached_U in zip(parts, is_cached_PU, strict=True):
@@ -188,17 +186,6 @@ def _fitted_shapes(model: lm.LanguageModel, sets: Sequence[layout.Prompts]) -> _
     groups = [group for prompts in sets for group in prompts.groups]
     shapes = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
     return lambda group: shapes[bool(len(group.prefix_P))]
-
-
-def _with_room(shape_of: _ShapeOf) -> _ShapeOf:
-    """Raise a packing's reads per step where a denser subset of its prompts needs more."""
-
-    def shape_with_room(group: layout.PromptGroup) -> packing.PackShape:
-        shape = shape_of(group)
-        reads = packing.round_up(packing.most_reads(group, shape.width, shape.rows), 8)
-        return dataclasses.replace(shape, reads=max(shape.reads, reads))
-
-    return shape_with_room
 
 
 def _common_shapes(model: lm.LanguageModel) -> _ShapeOf:
