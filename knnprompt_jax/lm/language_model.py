@@ -21,8 +21,8 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder, registry, sharding, tokenizers
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.models.weights import checkpoints, tensor_files
-from knnprompt_jax.prompts import alone, layout, packing
 from knnprompt_jax.prompts import continuations as continuations_lib
+from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
 _LIVE: "weakref.WeakSet[LanguageModel]" = weakref.WeakSet()
@@ -171,7 +171,7 @@ class LanguageModel:
         if self.deterministic:
             # Half the tokens per step, so that a few texts do not cost as much as many.
             step_tokens = programs.step_tokens(self.execution.platform) // 2
-            prompts, shape_of = alone.arrange(prompts), lambda group: alone.shape(group, step_tokens)
+            prompts, shape_of = packing.arrange_alone(prompts), lambda group: packing.shape_alone(group, step_tokens)
         outputs: list[Any] = []
         slots, indices, num_slots = [], [], 0
         started = time.monotonic()

@@ -4,9 +4,14 @@ Suffixes go into rows of S tokens in the order of their tokens, and tokens that 
 once: a row is a forest of tokens in depth-first order. Rows go to steps of B so that all steps read about as many tokens.
 The prefix is padded to the run's longest.
 
+In deterministic runs each row holds one suffix (`arrange_alone`, `shape_alone`): no token's place, and so no rounding,
+depends on another prompt. The prefix is then the tokens of the demonstrations, whatever else prompts share. The row's width is
+the next power of two of the suffix's length, and determines the number of rows per step.
+
 `pad` and `batches` serve sentence encoders and fine-tuned classifiers, which read whole sequences, padded on the right.
 """
 
+import collections
 import dataclasses
 import heapq
 import itertools
@@ -20,6 +25,7 @@ from knnprompt_jax.prompts import layout
 ROW_WIDTH = 128  # Tokens; wider rows pay for more masked attention, narrower rows share less.
 LOOK_AHEAD = 512  # Candidate suffixes for the rest of a row.
 SMALLEST_WIDTH = 32
+SMALLEST_ALONE = 16  # Columns and reads of a row by itself, so that the blocks of matrix products divide all shapes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,10 +105,37 @@ def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards
     return {shared: choose_shape(members, step_tokens, shards) for shared, members in kinds.items() if members}
 
 
+def arrange_alone(prompts: layout.Prompts) -> layout.Prompts:
+    """Return the same prompts in groups of one prefix and one row width each."""
+    head_P = np.array(prompts.demonstrations, np.int32)
+    members = collections.defaultdict(list)
+    for group in prompts.groups:
+        for place, suffix in zip(group.index, group.suffixes, strict=True):
+            tokens = np.concatenate([group.prefix_P, suffix])
+            shared = len(head_P) * (len(tokens) > len(head_P) and np.array_equal(tokens[: len(head_P)], head_P))
+            members[shared, _width_alone(len(tokens) - shared)].append((place, tokens[shared:]))
+    groups = []
+    for (shared, _), rows in sorted(members.items()):
+        index, suffixes = zip(*rows, strict=True)
+        groups.append(layout.PromptGroup(head_P[:shared], suffixes, np.array(index)))
+    return dataclasses.replace(prompts, groups=tuple(groups))
+
+
+def shape_alone(group: layout.PromptGroup, step_tokens: int) -> PackShape:
+    """Return the shape of a group of `arrange_alone`, with at most `step_tokens` tokens per step or a single row."""
+    width = _width_alone(len(group.suffixes[0]))
+    rows = 1 << (max(1, step_tokens // width).bit_length() - 1)
+    return PackShape(round_up(len(group.prefix_P), 64), width, rows, max(SMALLEST_ALONE, rows), alone=True)
+
+
+def _width_alone(length: int) -> int:
+    return max(SMALLEST_ALONE, next_power(length))
+
+
 def pack(
     group: layout.PromptGroup, shape: PackShape, is_local: Callable[[int], bool] = lambda step: True
 ) -> PackedPrompts:
-    """Pack a group, or a part of it, into a shape that `choose_shape` or `alone.shape` made for the group.
+    """Pack a group, or a part of it, into a shape that `choose_shape` or `shape_alone` made for the group.
 
     A part may be denser than its group; its steps then read more tokens than the shape says. The steps of other processes
     stay empty, but their prompts have slots.

@@ -4,7 +4,7 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies
 
-from knnprompt_jax.prompts import alone, layout, packing
+from knnprompt_jax.prompts import layout, packing
 from tests.prompts.test_layout import rebuilt
 
 DEMONSTRATIONS = (3, 1, 4, 1, 5)
@@ -16,7 +16,7 @@ def arranged(texts, shared):
     prefix, lead = np.array(DEMONSTRATIONS[:shared], np.int32), DEMONSTRATIONS[shared:]
     suffixes = tuple(np.array([*lead, *text], np.int32) for text in texts)
     group = layout.PromptGroup(prefix, suffixes, np.arange(len(texts)))
-    return alone.arrange(layout.Prompts((group,), len(texts), demonstrations=DEMONSTRATIONS))
+    return packing.arrange_alone(layout.Prompts((group,), len(texts), demonstrations=DEMONSTRATIONS))
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
@@ -25,7 +25,7 @@ def test_every_prompt_lies_by_itself(texts, shared, step_tokens):
     prompts = arranged(texts, shared)
     assert rebuilt(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
     for group in prompts.groups:
-        shape = alone.shape(group, step_tokens)
+        shape = packing.shape_alone(group, step_tokens)
         assert group.prefix_P.tolist() == list(DEMONSTRATIONS)
         assert {max(16, 2 ** int(np.ceil(np.log2(len(suffix))))) for suffix in group.suffixes} == {shape.width}
         assert shape.rows == 1 or step_tokens / 2 < shape.rows * shape.width <= step_tokens
@@ -40,6 +40,7 @@ def test_every_prompt_lies_by_itself(texts, shared, step_tokens):
 def test_a_prompt_that_does_not_begin_with_the_demonstrations_has_no_prefix():
     """A truncated one, and one that ends with them."""
     group = layout.PromptGroup(np.zeros(0, np.int32), (np.arange(1, 70), np.array(DEMONSTRATIONS)), np.array([1, 0]))
-    prompts = alone.arrange(layout.Prompts((group,), 2, num_truncated=2, demonstrations=DEMONSTRATIONS))
+    prompts = packing.arrange_alone(layout.Prompts((group,), 2, num_truncated=2, demonstrations=DEMONSTRATIONS))
     assert [(len(group.prefix_P), group.index.tolist()) for group in prompts.groups] == [(0, [0]), (0, [1])]
-    assert [alone.shape(group, 2560).width for group in prompts.groups] == [16, 128] and prompts.num_truncated == 2
+    assert [packing.shape_alone(group, 2560).width for group in prompts.groups] == [16, 128]
+    assert prompts.num_truncated == 2
