@@ -14,11 +14,11 @@ from flax import nnx
 from knnprompt_jax import errors
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import decoder, hf_config, hub
-from knnprompt_jax.models.families import bert, gemma, gpt2, gpt_neox, llama, opt, phi
+from knnprompt_jax.models.families import bert, gemma, gpt2, gpt_neox, llama, opt
 from knnprompt_jax.models.gguf import config as gguf_config
 
 Model = Any  # A decoder.Decoder or bert.Encoder, by the family of its config.
-_MODULES = (gpt2, opt, llama, gemma, gpt_neox, phi, bert)
+_MODULES = (gpt2, opt, llama, gemma, gpt_neox, bert)
 FAMILIES = {family.name: family for module in _MODULES for family in module.FAMILIES}
 ENCODERS = tuple(family.name for family in bert.FAMILIES)
 LANGUAGE_MODELS = tuple(name for name in FAMILIES if name not in ENCODERS)

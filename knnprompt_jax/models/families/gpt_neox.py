@@ -1,18 +1,21 @@
-"""GPT-NeoX and Pythia: attention and MLP side by side, LayerNorm, rotary positions on a quarter of the head, biases."""
+"""GPT-NeoX with Pythia, and Phi-1, 1.5 and 2: attention and MLP side by side, LayerNorm, biases, heads that turn in part.
+
+Phi has one LayerNorm for attention and MLP, and a bias on the head.
+"""
 
 from typing import Any
 
 from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.models import hf_config, layers
-from knnprompt_jax.models.families import Family, names, rope
+from knnprompt_jax.models.families import Family, llama, names, rope
 from knnprompt_jax.models.weights import conversion
 from knnprompt_jax.models.weights.conversion import NameRule
 
 
-def config_from_hf(
+def _config_from_hf(
     hf: hf_config.Fields, family: str, parameters: rope.Parameters, activation: str, **different: Any
 ) -> config_lib.DecoderConfig:
-    """Return a decoder with LayerNorm, biases and partly turned heads, as GPT-NeoX and Phi have.
+    """Return the decoder that a config.json of either family describes.
 
     Args:
         hf: the config.json. Its sizes are required.
@@ -46,10 +49,22 @@ def _gpt_neox(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     parameters = rope.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
     biases = dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", True))
     is_parallel = hf.switch("use_parallel_residual", True)
-    return config_from_hf(hf, "gpt_neox", parameters, "gelu", parallel_residual=is_parallel, **biases)
+    return _config_from_hf(hf, "gpt_neox", parameters, "gelu", parallel_residual=is_parallel, **biases)
 
 
-_LAYER = "layers.{layer}."
+def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
+    hf.require("qk_layernorm", False)
+    heads = hf.size("num_attention_heads")
+    different: dict[str, Any] = {
+        "num_kv_heads": hf.divisor("num_key_value_heads", heads, heads),
+        "norm_places": (config_lib.BEFORE_BOTH,),
+        "parallel_residual": True,
+        "head_bias": True,
+    }
+    return _config_from_hf(hf, "phi", rope.parameters(hf, 1e4, 0.5), "gelu_new", **different)
+
+
+_LAYER = llama.LAYER
 _TABLE = conversion.NameTable(
     prefixes=("gpt_neox.",),
     buffers=r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
@@ -67,4 +82,17 @@ _TABLE = conversion.NameTable(
         NameRule("embed_out.weight", "head_rows", "v e -> v e", prefixed=False),
     ),
 )
-FAMILIES = (Family("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox, _TABLE),)
+_PHI_TABLE = llama.table(
+    NameRule("embed_tokens.weight", "tokens", "v e -> v e"),
+    *names.attention(llama.SELF + "q_proj", llama.SELF + "k_proj", llama.SELF + "v_proj", llama.SELF + "dense"),
+    *names.norm(_LAYER + "input_layernorm", "blocks.input_norm"),
+    *names.dense(_LAYER + "mlp.fc1", "blocks.mlp.up", "f d -> d f"),
+    *names.dense(_LAYER + "mlp.fc2", "blocks.mlp.down", "d f -> f d"),
+    *names.norm("final_layernorm", "final_norm"),
+    names.HEAD,
+    NameRule("lm_head.bias", "head_bias", "v -> v", prefixed=False),
+)
+FAMILIES = (
+    Family("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox, _TABLE),
+    Family("phi", "PhiForCausalLM", _phi, _PHI_TABLE),
+)
