@@ -152,9 +152,10 @@ def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) ->
     """Try all candidates on a set. The blend joins the best votes and the best probe."""
     votes = [_try(evidence, common, rule, scores) for rule, scores in _votes(evidence, grid)]
     probes = []
-    for penalty in grid.penalties:
+    scores_JNP = rules.left_out_scores(evidence.inputs_NF, evidence.places_N, grid.penalties)
+    for penalty, scores_NP in zip(grid.penalties, scores_JNP, strict=True):
         rule = Rule("probe", evidence.demo_shots, penalty=penalty, layer=evidence.layer)
-        probes.append(_try(evidence, common, rule, (evidence.rows.left_out(penalty),)))
+        probes.append(_try(evidence, common, rule, (scores_NP,)))
     best_votes, best_probe = _least_loss(votes, metric), _least_loss(probes, metric)
     blend = dataclasses.replace(best_votes.rule, rule="blend", penalty=best_probe.rule.penalty, layer=evidence.layer)
     # A probe keeps the best settings of votes so that `kneighbors` still works.

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from knnprompt_jax import errors, lm
-from knnprompt_jax.classifier import rules
 from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import kernel, search
@@ -73,11 +72,6 @@ class Evidence:
     def places_N(self) -> np.ndarray:
         """The anchors' classes, numbered from 0 to P − 1 among those that occur."""
         return np.unique(self.y_N, return_inverse=True)[1]
-
-    @functools.cached_property
-    def rows(self) -> rules.ProbeRows:
-        """The rows of a probe."""
-        return rules.ProbeRows(self.inputs_NF, self.places_N, self.places_N.max() + 1)
 
     @property
     def shares_P(self) -> np.ndarray:

@@ -2,15 +2,10 @@
 
 The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each dimension of the
 states is standardised over the anchors and divided by √E. Rows x then have a mean square norm of 1, and a penalty means
-the same for every model. X has the rows [N, E], Y the classes as ones and zeros less the classes' shares. With
-X Xᵀ = U S Uᵀ, fitted scores are F = U S (S + λ)⁻¹ Uᵀ Y. A probe of all other anchors, centred on their own means, gives
-anchor i the scores
-
-    y_i − (y_i − f_i) / (1 − h_ii),    h_ii = 1/N + Σ_j U_ij² S_j / (S_j + λ)    (Allen's PRESS, 1974).
+the same for every model.
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -80,7 +75,7 @@ class Fitted:
         probe = None
         if rule.rule != "votes":
             assert inputs_NF is not None
-            probe = ProbeRows(inputs_NF, y_N, len(present_P)).fit(rule.penalty)
+            probe = fit_probe(inputs_NF, y_N, rule.penalty)
         return cls(rule, num_classes, present_P, counts_P / len(y_N), probe)
 
     def probabilities(
@@ -106,8 +101,7 @@ class Fitted:
             counts.append(rule.vote_count)
         if self.probe:
             if y_Q is not None:
-                rows = ProbeRows(inputs_QF, np.searchsorted(self.present_P, y_Q), len(self.present_P))
-                scores.append(rows.left_out(rule.penalty))
+                scores += [*left_out_scores(inputs_QF, np.searchsorted(self.present_P, y_Q), [rule.penalty])]
             elif len(inputs_QF):
                 scores.append(self.probe.predict(np.asarray(inputs_QF, float)).reshape(len(inputs_QF), -1))
             else:  # scikit-learn refuses empty arrays.
@@ -176,46 +170,25 @@ def fit_counts(scores: Sequence[np.ndarray], y_N: np.ndarray, shares_C: np.ndarr
     return tuple(counts_J.tolist())
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ProbeRows:
-    """Anchors to fit a probe to: what it reads of them [N, F] (`probe_inputs`), their classes [N] and the number of classes."""
+def fit_probe(inputs_NF: np.ndarray, y_N: np.ndarray, penalty: float) -> pipeline.Pipeline:
+    """Fit a probe to what it reads of N anchors (`probe_inputs`) and their classes, numbered from 0.
 
-    inputs_NF: np.ndarray
-    y_N: np.ndarray
-    num_classes: int
+    It predicts a score [N, C] of about 1 for a text's class and 0 for others, less the classes' shares.
+    """
+    ridge = linear_model.Ridge(penalty * inputs_NF.shape[1])  # Its rows are not divided by √F.
+    standardised = pipeline.make_pipeline(preprocessing.StandardScaler(), ridge)
+    return standardised.fit(np.asarray(inputs_NF, float), _truth(y_N))
 
-    def fit(self, penalty: float) -> pipeline.Pipeline:
-        """Fit a probe with this penalty. It predicts a score [N, C] of about 1 for a row's class and 0 for others, less the shares."""
-        ridge = linear_model.Ridge(penalty * self.inputs_NF.shape[1])  # Its rows are not divided by √F.
-        return pipeline.make_pipeline(preprocessing.StandardScaler(), ridge).fit(
-            np.asarray(self.inputs_NF, float), self._y_NC
-        )
 
-    def left_out(self, penalty: float) -> np.ndarray:
-        """Return the scores of each anchor [N, C] by a probe of all others."""
-        x_NF, count = self._x_NF, len(self.y_N)
-        if count <= x_NF.shape[1]:
-            eigenvalues_N, vectors_NN = self._spectrum
-            kept_N = eigenvalues_N / (eigenvalues_N + penalty)
-            fitted_NC = vectors_NN @ (kept_N[:, None] * (vectors_NN.T @ self._y_NC))
-            leverage_N1 = (1 / count + vectors_NN**2 @ kept_N)[:, None]
-        else:
-            solved_FN = np.linalg.solve(x_NF.T @ x_NF + penalty * np.eye(x_NF.shape[1]), x_NF.T)
-            fitted_NC = x_NF @ (solved_FN @ self._y_NC)
-            leverage_N1 = (1 / count + (x_NF * solved_FN.T).sum(-1))[:, None]
-        return self._y_NC - (self._y_NC - fitted_NC) / (1 - leverage_N1)
+def left_out_scores(inputs_NF: np.ndarray, y_N: np.ndarray, penalties: Sequence[float]) -> np.ndarray:
+    """Return the scores of each anchor [J, N, C] by a probe of all others, for each of J penalties; arguments as in `fit_probe`."""
+    x_NF, alphas = preprocessing.StandardScaler().fit_transform(np.asarray(inputs_NF, float)), np.array(penalties)
+    # With a scorer, scikit-learn keeps the predictions instead of their errors.
+    ridge = linear_model.RidgeCV(alphas * x_NF.shape[1], scoring="neg_mean_squared_error", store_cv_results=True)
+    return np.moveaxis(ridge.fit(x_NF, _truth(y_N)).cv_results_, -1, 0)
 
-    @functools.cached_property
-    def _x_NF(self) -> np.ndarray:
-        scaled_NF = preprocessing.StandardScaler().fit_transform(np.asarray(self.inputs_NF, float))
-        return scaled_NF / np.sqrt(scaled_NF.shape[1])
 
-    @functools.cached_property
-    def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        eigenvalues_N, vectors_NN = np.linalg.eigh(self._x_NF @ self._x_NF.T)
-        return eigenvalues_N.clip(0), vectors_NN
-
-    @functools.cached_property
-    def _y_NC(self) -> np.ndarray:
-        y_NC = np.eye(self.num_classes)[self.y_N]
-        return y_NC - y_NC.mean(0)
+def _truth(y_N: np.ndarray) -> np.ndarray:
+    """Return 1 for the class of each anchor and 0 for others [N, C], less the classes' shares."""
+    truth_NC = np.eye(y_N.max() + 1)[y_N]
+    return truth_NC - truth_NC.mean(0)

@@ -12,11 +12,11 @@ def probe_rows(request):
     rng = np.random.default_rng(count)
     inputs_NF = rng.normal(size=(count, width)) * 7 + rng.normal(size=width)
     inputs_NF[:, 2] = 5.0  # A dimension that never changes.
-    return rules.ProbeRows(inputs_NF.astype(np.float32), rng.integers(0, 3, count), 3)
+    return inputs_NF.astype(np.float32), rng.integers(0, 3, count)
 
 
-def features(rows):
-    inputs_NF = rows.inputs_NF.astype(np.float64)
+def features(inputs_NF):
+    inputs_NF = inputs_NF.astype(np.float64)
     deviation_F = inputs_NF.std(0)
     return (inputs_NF - inputs_NF.mean(0)) / np.where(deviation_F > 0, deviation_F, 1) / np.sqrt(inputs_NF.shape[1])
 
@@ -31,13 +31,13 @@ def ridge(x_NF, y_NC, penalty):
 
 @pytest.mark.parametrize("penalty", [0.1, 3.0])
 def test_scores_are_those_of_ridge_regression_with_and_without_the_row(probe_rows, penalty):
-    x_NF, y_NC = features(probe_rows), np.eye(3)[probe_rows.y_N]
+    inputs_NF, y_N = probe_rows
+    x_NF, y_NC = features(inputs_NF), np.eye(3)[y_N]
     weights_FC, constant_C = ridge(x_NF, y_NC, penalty)
     expected_NC = x_NF @ weights_FC + constant_C - y_NC.mean(0)
-    np.testing.assert_allclose(
-        probe_rows.fit(penalty).predict(probe_rows.inputs_NF.astype(float)), expected_NC, atol=1e-8
-    )
-    for row, scores_C in enumerate(probe_rows.left_out(penalty)):
+    probe = rules.fit_probe(inputs_NF, y_N, penalty)
+    np.testing.assert_allclose(probe.predict(inputs_NF.astype(float)), expected_NC, atol=1e-8)
+    for row, scores_C in enumerate(rules.left_out_scores(inputs_NF, y_N, [1.0, penalty])[1]):
         others = np.arange(len(x_NF)) != row
         weights_FC, constant_C = ridge(x_NF[others], y_NC[others], penalty)
         np.testing.assert_allclose(scores_C, x_NF[row] @ weights_FC + constant_C - y_NC.mean(0), atol=1e-8)
