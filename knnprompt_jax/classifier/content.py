@@ -14,7 +14,6 @@ from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.files import CLASSIFIER
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.store import manifest
-from knnprompt_jax.tasks import sources
 from knnprompt_jax.tasks.task import Example, Task
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ class Content:
 
 def _example(task: Task, row: Mapping[str, Any]) -> Example:
     place = f"row {row['id']}"
-    label, fields = sources.label_of(task, place, row["label"]), sources.fields_of(task, place, row["fields"])
+    label, fields = task.label_of(place, row["label"]), task.fields_of(place, row["fields"])
     return Example(fields, label, int(row["id"]), place, dict(row.get("other", {})), str(row.get("content", "")))
 
 

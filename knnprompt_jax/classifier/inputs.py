@@ -12,7 +12,6 @@ from sklearn import base
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.tasks import sources
 from knnprompt_jax.tasks.task import SKIP, Example, Task, label_string, rows_of
 
 UNIFORM = "uniform"
@@ -104,7 +103,7 @@ class Predictions:
 def queries(task: Task, X: Any) -> list[Example]:
     """Return examples without labels; raise UserError, with the row, where a field is missing or empty."""
     return [
-        Example(sources.fields_of(task, f"row {index}", row), "", index, f"row {index}")
+        Example(task.fields_of(f"row {index}", row), "", index, f"row {index}")
         for index, row in enumerate(rows_of(X, task.fields))
     ]
 
@@ -121,8 +120,8 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     for index, (row, label) in enumerate(zip(rows, labels, strict=True)):
         place = f"row {index}"
         try:
-            fields = sources.fields_of(task, place, row)
-            examples.append(Example(fields, sources.label_of(task, place, label), first + index, place))
+            fields = task.fields_of(place, row)
+            examples.append(Example(fields, task.label_of(place, label), first + index, place))
         except errors.EmptyCell:
             if task.empty != SKIP:
                 raise

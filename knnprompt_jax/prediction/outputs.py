@@ -40,9 +40,9 @@ class Output:
         """Append the predictions of a batch; the header comes before the first."""
         content = content if self.num_bytes else self.header + content
         self.num_bytes += len(content)
-        self.append(content, examples)
+        self.put(content, examples)
 
-    def append(self, content: bytes, examples: Sequence[Example]) -> None:
+    def put(self, content: bytes, examples: Sequence[Example]) -> None:
         """Append bytes, the last ones of the output's `num_bytes`."""
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -106,7 +106,7 @@ class FileOutput(Output):
         self._begin()
         return read()
 
-    def append(self, content: bytes, examples: Sequence[Example]) -> None:
+    def put(self, content: bytes, examples: Sequence[Example]) -> None:
         """Append bytes, durably, and note them as finished."""
         with files.refusals(self.path), self._draft.open("ab") as file:
             file.write(content)

@@ -42,7 +42,7 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
         try:
             if isinstance(columns, errors.UserError):
                 raise columns
-            row = Example(sources.fields_of(task, place, columns), "", index, place, other=columns)
+            row = Example(task.fields_of(place, columns), "", index, place, other=columns)
         except errors.UserError as error:
             if sources.is_skipped(error, task, on_bad):
                 logging.warning("left out: %s", error)
@@ -55,13 +55,13 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
 def of_text(task: Task, text: str) -> dict[str, str]:
     """Return the fields in a text: all of it, or a JSON object if there are several fields; raise UserError if it is none."""
     if len(task.fields) == 1:
-        return sources.fields_of(task, "--text", {task.fields[0]: text})
+        return task.fields_of("--text", {task.fields[0]: text})
     try:
         row = {**dict.fromkeys(task.fields, ""), **json.loads(text)}
     except (ValueError, TypeError, RecursionError):
         example = json.dumps(dict.fromkeys(task.fields, "…"), ensure_ascii=False)
         raise errors.UserError(f"--text: give the fields {listed(task.fields)} as JSON: --text='{example}'") from None
-    return sources.fields_of(task, "--text", row)
+    return task.fields_of("--text", row)
 
 
 def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:

@@ -10,7 +10,6 @@ from absl import logging
 
 from knnprompt_jax import options as options_lib
 from knnprompt_jax import tables
-from knnprompt_jax.classifier import saving
 from knnprompt_jax.methods import method as method_lib
 from knnprompt_jax.methods import registry
 from knnprompt_jax.runs import engine, inputs, records
@@ -29,20 +28,19 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     """
     inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
-    saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
-    model, mesh = inputs.read_model(settings.model, settings, saved, settings.context)
-    digest, source = saved.digest if saved else "", inputs.source_of(settings)
+    read, source = inputs.read_comparison(settings), inputs.source_of(settings)
+    saved = read.saved.digest if read.saved else ""
     runs = [
-        run_lib.Run(method.name, method, options, problem, model, settings.datastore, digest, source=source)
-        for problem in inputs.read_problems(settings, model, saved)
+        run_lib.Run(method.name, method, options, problem, read.model, settings.datastore, saved, source=source)
+        for problem in read.problems
         for method, options in _methods(settings.method_names, settings.options, problem)
     ]
     folder = pathlib.Path(settings.output)
     done = records.finished(folder, runs) if settings.resume else {}
     missing = [run for run in runs if run.file_name not in done]
-    passes = run_lib.passes_of(model, missing, anchors_are_stored=bool(saved))
-    load_store = functools.partial(saved.load, options=settings.datastore) if saved else None
-    for record in engine.run(passes, mesh, folder, settings.cache_gb, load_store=load_store):
+    passes = run_lib.passes_of(read.model, missing, anchors_are_stored=bool(saved))
+    load_store = functools.partial(read.saved.load, options=settings.datastore) if read.saved else None
+    for record in engine.run(passes, read.mesh, folder, settings.cache_gb, load_store=load_store):
         done[record.file_name] = record
     return [done[run.file_name] for run in runs]
 

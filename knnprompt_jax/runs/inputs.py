@@ -5,6 +5,7 @@ Functions outside this file take what they need of the settings, and not the set
 
 import collections
 import dataclasses
+import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,6 +33,16 @@ class Rows:
     task: Task
     train: Sequence[Example]
     evaluation: Sequence[Example]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Inputs:
+    """A model, a mesh that it can be split over, and the problem of each seed or of the saved classifier's anchors."""
+
+    model: model_lib.Model
+    mesh: Mesh
+    problems: Sequence[method.Problem]
+    saved: saving.Saved | None
 
 
 def join_processes(distributed: models_settings.DistributedOptions) -> None:
@@ -131,14 +142,14 @@ def load_appended_rows(settings: commands.FitSettings, saved: saving.Saved) -> l
     return rows
 
 
-def read_problems(
-    settings: shared.ComparisonSettings, model: model_lib.Model, saved: saving.Saved | None
-) -> list[method.Problem]:
-    """Return the problem of each seed, or that of the saved classifier's demonstrations and anchors.
+def read_comparison(settings: shared.ComparisonSettings) -> Inputs:
+    """Read the rows and the model of a comparison, and the saved classifier if it has one.
 
     Raises:
-      UserError: the rows cannot be read or drawn, or the classifier was made with another model, task or option of prompts.
+      UserError: something cannot be read or drawn, or the classifier was made with another model, task or option of prompts.
     """
+    saved = saving.read(pathlib.Path(settings.store)) if settings.store else None
+    model, mesh = read_model(settings.model, settings, saved, settings.context)
     rows = load_rows(settings, settings.task, settings.train_file, settings.eval_file)
     if saved:
         saved.check(model.identity, rows.task, truncation=settings.truncation, label_token=settings.label_token)
@@ -151,7 +162,8 @@ def read_problems(
             for seed in dict.fromkeys(settings.seeds or shared.SEEDS)
         )
     prompt_options = model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap
-    return [method.Problem(rows.task, split, rows.evaluation, *prompt_options) for split in drawn]
+    problems = [method.Problem(rows.task, split, rows.evaluation, *prompt_options) for split in drawn]
+    return Inputs(model, mesh, problems, saved)
 
 
 def source_of(settings: shared.SharedSettings) -> dict[str, Any]:

@@ -1,23 +1,20 @@
 """Examples from local files, from the Hugging Face Hub, or from the embedded demo; every row is validated."""
 
 import pathlib
-import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources.abc import Traversable
-from typing import Any
 
 from absl import logging
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import catalogue, defects, formats, hub
 from knnprompt_jax.tasks.hub import HubSource
-from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task, is_empty, label_string, listed
+from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task, label_string, listed
 
 STOP = "stop"
 ON_BAD = (STOP, SKIP)
 _FILE_NAMES = {"train": ("train.jsonl", "train_subset.jsonl")}
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def load_rows(
@@ -99,14 +96,14 @@ def _examples(
         try:
             if isinstance(row, errors.UserError):
                 raise row
-            fields = fields_of(task, place, row)
+            fields = task.fields_of(place, row)
             if label_column not in row:
                 advice = "name the column of the labels (--label_column=), or choose rows that have labels"
                 if similar := [name for name in row if defects.plain(name) == defects.plain(label_column)]:
                     advice = f"did you mean --label_column={shlex.quote(similar[0])}?"
                 raise errors.UserError(f"{place}: no label column {label_column!r}, only {listed(row)}: {advice}")
             value = row[label_column]
-            label = label_string(place, value) if new_labels else label_of(task, place, value)
+            label = label_string(place, value) if new_labels else task.label_of(place, value)
             other = {name: value for name, value in row.items() if name not in task.fields and name != label_column}
             examples.append(Example(fields, label, index, place, other))
         except errors.UserError as error:
@@ -162,34 +159,3 @@ def read_split(folder: Traversable, split: str, restore_dropped: bool) -> list[f
     for line, place, row in sorted(removed, key=lambda each: each[0]):
         rows.insert(line, (place, row))
     return rows
-
-
-def fields_of(task: Task, place: str, row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the task's texts in a row.
-
-    Raises:
-      UserError: with the place, if a text is missing, not a string, or empty where the task does not allow it.
-    """
-    texts = {}
-    for field in task.fields:
-        if field not in row:
-            raise errors.UserError(f"{place}: lacks the field {field!r}; it has {listed(row)}")
-        text = "" if is_empty(row[field]) else row[field]
-        if not isinstance(text, str):
-            raise errors.UserError(f"{place}: field {field!r} is a {type(text).__name__}, not a string")
-        if not text and (task.empty != ALLOW or len(task.fields) == 1):
-            raise errors.EmptyCell(f"{place}: field {field!r} is empty")
-        texts[field] = str(text)
-        if surrogate := _SURROGATE.search(text):
-            raise errors.UserError(f"{place}: field {field!r} holds half a character: U+{ord(surrogate[0]):04X}")
-    if not any(texts.values()):
-        raise errors.EmptyCell(f"{place}: all fields are empty: {listed(task.fields)}")
-    return texts
-
-
-def label_of(task: Task, place: str, label: Any) -> str:
-    """Return the task's label string for a row's label; raise UserError with the place if the task has no such label."""
-    name = label_string(place, label)
-    if name not in task.classes:
-        raise errors.UserError(f"{place}: unknown label {name!r}; choose from {listed(task.labels)}")
-    return name

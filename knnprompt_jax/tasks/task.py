@@ -14,6 +14,7 @@ from knnprompt_jax import errors
 
 ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
 _LISTED = 50
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Not within the name of a field.
 _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 
@@ -210,6 +211,35 @@ class Task:
     def classes(self) -> Mapping[str, int]:
         """Class indices by label string."""
         return {label: index for index, label in enumerate(self.labels)}
+
+    def fields_of(self, place: str, row: Mapping[str, Any]) -> dict[str, str]:
+        """Return the task's texts in a row.
+
+        Raises:
+          UserError: with the place, if a text is missing, not a string, or empty where the task does not allow it.
+        """
+        texts = {}
+        for field in self.fields:
+            if field not in row:
+                raise errors.UserError(f"{place}: lacks the field {field!r}; it has {listed(row)}")
+            text = "" if is_empty(row[field]) else row[field]
+            if not isinstance(text, str):
+                raise errors.UserError(f"{place}: field {field!r} is a {type(text).__name__}, not a string")
+            if not text and (self.empty != ALLOW or len(self.fields) == 1):
+                raise errors.EmptyCell(f"{place}: field {field!r} is empty")
+            texts[field] = str(text)
+            if surrogate := _SURROGATE.search(text):
+                raise errors.UserError(f"{place}: field {field!r} holds half a character: U+{ord(surrogate[0]):04X}")
+        if not any(texts.values()):
+            raise errors.EmptyCell(f"{place}: all fields are empty: {listed(self.fields)}")
+        return texts
+
+    def label_of(self, place: str, label: Any) -> str:
+        """Return the task's label string for a row's label; raise UserError with the place if the task has no such label."""
+        name = label_string(place, label)
+        if name not in self.classes:
+            raise errors.UserError(f"{place}: unknown label {name!r}; choose from {listed(self.labels)}")
+        return name
 
     def render(self, example: Example, label: str | None = None) -> str:
         """Return the query text of an example or, given a label string, its labelled text, ending in a newline."""
