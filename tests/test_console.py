@@ -13,6 +13,24 @@ def test_every_binary_has_a_command():
     assert {console.binary(name) for name in console.COMMANDS} == set((processes.ROOT / "experiments").glob("*.py"))
 
 
+HELP = """
+import sys
+import knnprompt_jax as kp
+assert set(kp.__all__) <= set(dir(kp)) and kp.Task and kp.UserError
+from knnprompt_jax import console
+from tests import commands
+for name in console.COMMANDS:
+    assert "--" in commands.run(f"knnprompt {name} --help")
+    print(name, {"flax", "jax", "numpy", "pandas", "scipy", "sklearn", "transformers"} & set(sys.modules))
+"""
+
+
+def test_the_package_and_the_help_of_a_command_import_no_slow_library():
+    """Public names are imported on first use."""
+    printed, _ = processes.run("-c", HELP)
+    assert printed.splitlines() == [f"{name} set()" for name in console.COMMANDS]
+
+
 def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
     printed, imports = processes.run("-X", "importtime", "-m", "knnprompt_jax", "--help", cwd=tmp_path)
     for name in console.COMMANDS:
@@ -30,15 +48,3 @@ def test_every_example_of_a_help_text_is_accepted(command):
     for name, rest in examples:
         status, printed, _ = test_options_all.begin(console.COMMANDS[name], *shlex.split(rest, comments=True))
         assert status is None, printed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["prdict"], "unknown command 'prdict': choose from fit, evaluate, predict"),
-        (["report", "--records=none"], "none: no such folder of results"),
-    ],
-)
-def test_mistakes_are_one_line_and_status_2(tmp_path, arguments, message):
-    printed, error = processes.run("-m", "knnprompt_jax", *arguments, status=2, cwd=tmp_path)
-    assert not printed and error.startswith(f"error: {message}") and error.count("\n") == 1
