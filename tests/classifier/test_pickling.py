@@ -1,7 +1,9 @@
 """Classifiers in pickles, which name the model and hold none of its weights."""
 
 import copy
+import multiprocessing
 import pickle
+import weakref
 
 import joblib
 import numpy as np
@@ -9,7 +11,6 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.lm import language_model
-from tests import processes
 
 
 def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkeypatch):
@@ -22,12 +23,16 @@ def test_a_fitted_classifier_comes_back_as_it_was(fitted, rows, tmp_path, monkey
     np.testing.assert_array_equal(loaded.kneighbors(rows[0][67:])[1], fitted.kneighbors(rows[0][67:])[1])
 
 
-def test_another_process_loads_the_model_by_its_name(fitted, rows, tmp_path):
-    path = tmp_path / "mine.pickle"
-    path.write_bytes(pickle.dumps(fitted))
-    assert path.stat().st_size < fitted.model.head.rows_VE.nbytes
-    code = f"import pickle; print(pickle.load(open({str(path)!r}, 'rb')).predict({rows[0][67:70]!r}).tolist())"
-    assert processes.run("-c", code)[0].strip() == str(fitted.predict(rows[0][67:70]).tolist())
+def test_another_process_loads_the_model_by_its_name_and_reports_it(fitted, rows, monkeypatch):
+    """A process of `cross_val_score(n_jobs=2)`."""
+    pickled = pickle.dumps(fitted)
+    assert len(pickled) < fitted.model.head.rows_VE.nbytes
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a process")
+    monkeypatch.setattr(language_model, "_LIVE", weakref.WeakSet())
+    with pytest.warns(UserWarning, match="this process loads its own copy of the model tiny; set n_jobs=1"):
+        loaded = pickle.loads(pickled)
+    assert loaded.model is not fitted.model
+    np.testing.assert_array_equal(loaded.predict(rows[0][67:]), fitted.predict(rows[0][67:]))
 
 
 def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):

@@ -1,8 +1,5 @@
 """The classifier in scikit-learn's own hands."""
 
-import multiprocessing
-import weakref
-
 import numpy as np
 import pytest
 from sklearn import base, metrics, model_selection, utils
@@ -10,7 +7,6 @@ from sklearn.utils import validation
 
 import knnprompt_jax as kp
 from knnprompt_jax import states
-from knnprompt_jax.lm import language_model
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +60,3 @@ def test_a_task_that_is_not_given_is_inferred_by_each_fit(model, rows):
 def test_sample_weights_are_refused(unfitted, rows):
     with pytest.raises(kp.UserError, match="sample_weight: not supported"):
         base.clone(unfitted).fit(*rows, sample_weight=np.ones(len(rows[0])))
-
-
-def test_processes_that_load_the_model_again_report_it(model, monkeypatch):
-    """As those of `cross_val_score(n_jobs=2)`."""
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: "a process")
-    monkeypatch.setattr(language_model, "_LIVE", weakref.WeakSet())
-    with pytest.warns(UserWarning, match="this process loads its own copy of the model tiny; set n_jobs=1"):
-        language_model.load_reference(*model._reference)
