@@ -116,7 +116,7 @@ def test_records_of_other_settings_or_rows_and_halves_do_not_count(job, passes, 
 
 
 def test_a_smaller_context_holds_fewer_demonstrations(job):
-    job = dataclasses.replace(job, methods="knn", seeds=(1,), demo_shots=-1)
+    job = dataclasses.replace(job, methods="tfidf", seeds=(1,), demo_shots=-1)
     whole, half = (comparison.run(dataclasses.replace(job, context=context))[0] for context in (0, 64))
     assert whole.demo_shots > half.demo_shots and whole.settings["context"] == 128 != half.settings["context"]
     assert half.source["context"] == 64

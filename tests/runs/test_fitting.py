@@ -220,8 +220,10 @@ def test_anchors_read_to_choose_are_read_once(table, monkeypatch, limit, compare
     assert done.statistics.prompts == sum(compared) + max(0, more)
 
 
-def test_fewer_demonstrations_than_requested_are_reported(table, caplog):
-    fitting.run(settings(table, rule="knn", demo_shots=100, k=1))
+def test_fewer_demonstrations_than_requested_are_reported_before_weights_load(table, caplog, monkeypatch):
+    monkeypatch.setattr(lm.LanguageModel, "from_files", None)
+    with pytest.raises(TypeError):
+        fitting.run(settings(table, rule="knn", demo_shots=100, k=1))
     assert (
         "--demo_shots=100: only 3 demonstrations were drawn in all, because at most half of a class becomes "
         in caplog.text

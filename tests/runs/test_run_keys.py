@@ -1,17 +1,15 @@
 """Keys of runs: everything that can change a result changes the key, and nothing else does."""
 
 import dataclasses
-import json
 import shutil
 
 import pytest
-import safetensors.numpy
 
 import knnprompt_jax as kp
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
 from knnprompt_jax.methods import method, registry
-from knnprompt_jax.runs import comparison, fitting, inputs, records
+from knnprompt_jax.runs import comparison, fitting, inputs
 from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.runs import run as run_lib
 from knnprompt_jax.settings import commands, shared
@@ -120,8 +118,9 @@ def test_the_content_of_the_model_counts_and_not_its_folder(job, rows, model, wo
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         path = shutil.copytree(world / "model", tmp_path / name) / name
         content = path.read_bytes()
-        is_json = path.suffix == ".json"
-        path.write_bytes(content.replace(b"\n", b" ", 1) if is_json else content[:-1] + bytes([content[-1] ^ 4]))
+        middle = len(content) // 2  # A sample of bytes would miss a single changed weight.
+        changed = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
+        path.write_bytes(content.replace(b"\n", b" ", 1) if path.suffix == ".json" else changed)
         keys.add(run_of(job, rows, model_lib.describe(str(path.parent))).key)
     assert len(keys) == 4
 
@@ -144,29 +143,6 @@ def test_what_changes_no_result_changes_no_key(job, rows, model):
     job, mesh = dataclasses.replace(job, deterministic=True), dataclasses.replace(job.mesh, data=1)
     kept = [dataclasses.replace(job, **change) for change in ({}, {"batch": 512}, {"mesh": mesh})]
     assert len({run_of(changed, rows, model).key for changed in kept}) == 1
-
-
-def test_a_changed_task_file_is_run_anew(job, world, tmp_path):
-    """The records of another template or other label words are not reported, nor overwritten."""
-    declared = {
-        "fields": ["sentence"],
-        "template": "Review: {sentence}\nSentiment:",
-        "labels": ["0", "1"],
-        "label_words": ["negative", "positive"],
-    }
-    lines = (world / "data/mr/train.jsonl").read_text()
-    (tmp_path / "train.jsonl").write_text(lines)
-    files = {"train_file": str(tmp_path / "train.jsonl"), "eval_file": str(world / "data/mr/dev_subsample.jsonl")}
-    job = dataclasses.replace(job, task=str(tmp_path / "mine.json"), seeds=(1,), resume=True, data_dir="", **files)
-    seen = {}
-    for change in ({}, {"label_words": ["positive", "negative"]}, {"template": "{sentence}\nIt was"}, {}):
-        (tmp_path / "mine.json").write_text(json.dumps(declared | change))
-        for record in comparison.run(job):
-            fresh = dataclasses.replace(job, resume=False, output=str(tmp_path / "fresh"))
-            expected = {found.method: found.predicted for found in comparison.run(fresh)}
-            assert record.predicted == expected[record.method]
-            seen[record.key] = record
-    assert len(seen) == 3 * 2 == len(records.read_all(tmp_path / "results"))
 
 
 @pytest.fixture
@@ -214,17 +190,3 @@ def test_an_output_inside_a_saved_classifier_is_refused(job, store, monkeypatch)
     monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     with pytest.raises(errors.UserError, match="results: lies inside the saved classifier"):
         comparison.run(dataclasses.replace(job, output=f"{store}/results"))
-
-
-def test_a_model_with_any_changed_weight_is_refused(world, job, tmp_path):
-    """Change single rows of the token embeddings, which a sample of bytes would miss."""
-    folder = shutil.copytree(world / "model", tmp_path / "model")
-    given = {"task": "mr", "data_dir": job.data_dir, "shots": 5, "rule": "knn", "store": str(tmp_path / "mine")}
-    fitting.run(commands.FitSettings(model=str(folder), **given))
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-    name = next(name for name in tensors if "wte" in name)
-    tensors[name] = tensors[name].copy()
-    tensors[name][100:106] += 1
-    safetensors.numpy.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(errors.UserError, match="another model"):
-        kp.load(tmp_path / "mine")
