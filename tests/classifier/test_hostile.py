@@ -14,7 +14,7 @@ TEXTS = {
     "html": "<script>alert('&')</script>",
     "braces": "{text} {0} {{}} %s \\n",
     "newlines": "\n\n a \r\n\u2028 b \n\n",
-    "a hundred kilobytes": "many words and 1 more, " * 2**12,
+    "ten kilobytes": "many words and 1 more, " * 2**9,
     "special token": "<|endoftext|> </s>",
 }
 
@@ -42,7 +42,7 @@ def test_any_text_is_explained_and_survives_saving(classifier, tmp_path, name):
 
 
 def test_texts_of_a_megabyte_are_cut_from_the_left_or_refused(model):
-    long = TEXTS["a hundred kilobytes"] * 16
+    long = TEXTS["ten kilobytes"] * 100
     cut = kp.KNNPrompting(model, TASK, **ONE, demo_shots=1).fit(
         ["a", "b", "c", "d", long], ["no", "yes", "no", "yes", "no"]
     )

@@ -33,8 +33,7 @@ def vote_by_definition(labels, tie_break):
     return best[0] if tie_break == "nearest" else min(best)
 
 
-@pytest.mark.parametrize("tie_break", TIE_BREAKS)
-@pytest.mark.parametrize("k", [3, 8])
+@pytest.mark.parametrize(("k", "tie_break"), [*zip((8, 3), TIE_BREAKS, strict=True)])
 @pytest.mark.parametrize("name", distances.DISTANCES)
 def test_predictions_are_those_of_the_definition(synthetic, context, name, k, tie_break):
     prediction = knn.run(context, KNNOptions(k=k, distance=name, tie_break=tie_break))

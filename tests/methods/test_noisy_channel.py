@@ -98,7 +98,9 @@ def test_scores(variant, demonstrations, context):
     assert np.median(np.ptp(want_UQC, axis=-1)) > 3e-3, "labels must matter for this to test anything"
 
 
-@pytest.mark.parametrize(("variant", "labels", "demo_shots"), [*((each, 3, 1) for each in DEFINITIONS), ("direct++", 1, 0)])
+@pytest.mark.parametrize(
+    ("variant", "labels", "demo_shots"), [*((each, 3, 1) for each in DEFINITIONS), ("direct++", 1, 0)]
+)
 def test_labels_that_begin_alike(variant, demo_shots, labels):
     """Three classes with one demonstration each, and one alone without demonstrations."""
     task = dataclasses.replace(ALIKE, labels=ALIKE.labels[:labels], label_words=ALIKE.label_words[:labels])
