@@ -241,7 +241,7 @@ def check_label_words_are_tokens(problem: Problem) -> None:
         if problem.label_token == "last" and len(tokens) > 1:
             raise errors.UserError(
                 f"the label word {word!r} of task {problem.task.name!r} has {len(tokens)} tokens, and the last "
-                "token's probability is not the word's: choose label_token='first' or other label words"
+                "token's probability is not the word's: choose --label_token=first or other label words"
             )
 
 

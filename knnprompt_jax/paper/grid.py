@@ -139,6 +139,7 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_l
     rows_of_tasks = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     trained = [name for name in settings.methods if registry.get(name).own_model]
     experiment, prepared = experiments.EXPERIMENTS[settings.experiment], set()
+    obstacles: dict[str, str] = {}
     execution, source = inputs.read_execution(settings), inputs.source_of(settings)
 
     @functools.cache  # Hundreds of cells share a problem.
@@ -150,10 +151,13 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_l
         return method.Problem(rows.task, split, evaluation, *how)
 
     def runs_of(names: Sequence[str], model: model_lib.Model, rows: inputs.Rows, most: int) -> Iterator[run_lib.Run]:
+        """Yield the runs of a task; add each method that does not apply, and why, to `obstacles`."""
         for cell in dict.fromkeys(experiment.cells(settings, names, rows, most)):
             problem = problem_of(model, rows, cell.draw, cell.test_share)
             declared, options = cell.declared, cell.options(settings)
-            registry.select([declared.name], problem)
+            if obstacle := registry.obstacle(declared.name, problem):
+                obstacles.setdefault(cell.method, obstacle)
+                continue
             if (key := repr((declared.name, options))) not in prepared:
                 declared.check_options(problem, options)
                 prepared.add(key)
@@ -168,8 +172,9 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_l
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:
             model = model_lib.describe(name, execution, settings.revision, settings.context, weights=weights)
-            for rows in rows_of_tasks:
-                yield model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))
+            runs = [list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model))) for rows in rows_of_tasks]
+            _check_applicable(settings.methods, obstacles)
+            yield from ((model, runs_of_task) for runs_of_task in runs)
     for name in trained:
         trained_model = getattr(settings.options, name).model
         try:
@@ -178,8 +183,17 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_l
         except errors.UserError as error:
             advice = f"--options.{name}.model takes a folder; or leave {name} out of --methods"
             raise errors.UserError(f"{error}; {advice}") from None
-        for rows in rows_of_tasks:
-            yield model, list(runs_of([name], model, rows, 0))
+        runs = [list(runs_of([name], model, rows, 0)) for rows in rows_of_tasks]
+        _check_applicable(settings.methods, obstacles)
+        yield from ((trained_model, runs_of_task) for runs_of_task in runs)
+
+
+def _check_applicable(methods: Sequence[str], obstacles: Mapping[str, str]) -> None:
+    """Raise a UserError with the reason of each method that does not apply, and the methods that do."""
+    if obstacles:
+        reasons = "; ".join(f"method {name!r} does not apply: {reason}" for name, reason in obstacles.items())
+        others = ",".join(name for name in methods if name not in obstacles)
+        raise errors.UserError(reasons + (f"; all others apply: --methods={others}" if others else ""))
 
 
 def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_lib.Pass]:

@@ -43,7 +43,7 @@ def test_label_words_of_several_tokens(problem):
     with pytest.raises(errors.UserError, match="'linc' does not apply: the label word 'a' .* has 2 tokens") as error:
         registry.select(["icl", "linc"], several)
     message = str(error.value)
-    assert "label_token='first'" in message and message.endswith("encoder_probe, encoder_knn")
+    assert "--label_token=first" in message and message.endswith("encoder_probe, encoder_knn")
     assert "methods that do: icl, icl_multi_token, knn" in message and "proca" not in message
     _, left_out = registry.select(["all"], several)
     assert set(left_out) == CALIBRATIONS | BY_NAME

@@ -158,7 +158,10 @@ def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, re
         ({"shots": ()}, "robustness: nothing to run with tasks="),
         ({"models": ("./nowhere",)}, "no such folder"),
         ({"data_dir": "nowhere"}, "nowhere"),
-        ({"methods": ("icl_ensemble",), "shots": (3,), "regime": "full"}, "does not apply"),
+        (
+            {"methods": ("icl", "icl_ensemble", "knn"), "shots": (3,), "regime": "full"},
+            "method 'icl_ensemble' does not apply: .*; all others apply: --methods=icl,knn$",
+        ),
         (
             {"methods": ("icl", "fine_tuning_bert")},
             r"no such folder.*; --options.fine_tuning_bert.model takes a folder",
