@@ -14,17 +14,12 @@ import pandas as pd
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method, registry
 from knnprompt_jax.paper import cells as cells_lib
-from knnprompt_jax.report import accuracies, drawing, figures, names, page, published, results, tables
+from knnprompt_jax.report import accuracies, drawing, figures, names, overview, page, published, results, tables
 from knnprompt_jax.report.results import Record
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.runs import records as records_lib
 from knnprompt_jax.settings import grids
-from knnprompt_jax.store import distances
 
-OTHER_ROWS = (
-    "At equal seeds, methods without anchors see other rows than kNN Prompting: it draws its demonstrations first, then its "
-    "anchors from the other rows, as the released code does; in the paper's words, all use T = D ∪ A."
-)
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 _AXES = {  # The axis that an option lists values of.
     **{"models": "model", "tasks": "task", "methods": "method", "shots": "shots", "few_shots": "shots"},
@@ -93,8 +88,11 @@ class Experiment:
         paper = published.of(self.name)
         paper = paper.reindex(columns=list(dict.fromkeys([*paper, *ours])))
         drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper))
-        findings = [row for table in drawn for row in accuracies.findings(table, list(ours.model))]
-        facts = _facts(ours, self.shipped)
+        findings = [row for table in drawn for row in accuracies.findings(table, ours)]
+        facts = overview.facts(ours)
+        of_records = (text for record in ours.record for text in _of_record(record, self.shipped))
+        if len(ours) and (differences := [*_missing(ours, self.shipped), *of_records]):
+            facts["Differences from the shipped config"] = "; ".join(dict.fromkeys(differences))
         return page.Section(
             self.name, self.title, self.text, facts, findings, tables=tuple(drawn), figures=tuple(drawings)
         )
@@ -127,33 +125,6 @@ def drawn(
 def by_shots(figure: str, table: str = SPREAD) -> Callable[[Data], Drawn]:
     """Return a function that draws a table of methods by m and their curves; `figure` and `table` are the captions."""
     return drawn(("m", "method"), figures.curves, figure, table, plot=figures.Plot("m", figures.SHOTS))
-
-
-def _facts(ours: pd.DataFrame, shipped: grids.GridSettings) -> dict[str, str]:
-    """Return what was run, by title; the differences of some or all records from the shipped config come last."""
-    if ours.empty:
-        return {}
-    options = [record.settings.get("options", {}) for record in ours.record]
-    kinds = {
-        distances.DISTANCES[values["distance"]] for values in options if values.get("distance") in distances.DISTANCES
-    }
-    places = [record.environment for record in ours.record]
-    differences = [*_missing(ours, shipped), *(text for record in ours.record for text in _of_record(record, shipped))]
-    texts = {
-        "Records": f"{len(ours):,}",
-        "Model": ", ".join(map(names.model, names.ordered("model", ours.model))),
-        "Tasks": ", ".join(map(names.task, names.ordered("task", ours.task))),
-        "m": names.span(ours.shots[ours.m != results.FILLS_CONTEXT]) or "M_T",
-        "Demonstrations per class": names.span(ours.demo_shots),
-        "Seeds": names.span(ours.seed),
-        "Test rows": f"{names.span(ours.true.map(len))} per task",
-        "KL direction": ", ".join(sorted({distance.title for distance in kinds if distance.direction})),
-        "Read by the language model": f"{sum(record.lm_tokens for record in ours.record):,} tokens, each record counted "
-        "as if it had run alone",
-        "Run on": "; ".join(sorted({", ".join(f"{key} {value}" for key, value in each.items()) for each in places})),
-        "Differences from the shipped config": "; ".join(dict.fromkeys(differences)),
-    }
-    return {title: text for title, text in texts.items() if text}
 
 
 def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:

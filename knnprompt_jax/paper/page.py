@@ -6,7 +6,7 @@ from typing import Any
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments
-from knnprompt_jax.report import drawing, overview, page, tables
+from knnprompt_jax.report import drawing, overview, page
 from knnprompt_jax.runs import records as records_lib
 from knnprompt_jax.settings import grids
 
@@ -27,10 +27,9 @@ def run(settings: grids.ReportSettings) -> str:
     folder = pathlib.Path(settings.records)
     if settings.format == "html":
         return f"page: {write(folder, page.folder(settings.output))}"
-    render = tables.to_markdown if settings.format == "markdown" else tables.to_text
-    if not _has_experiments(folder):
-        return "\n".join(map(render, overview.by_shots(records_lib.read_all(folder))))
-    return "\n".join(render(table) for section in sections(folder) for table in section.tables)
+    of_paper = _has_experiments(folder)
+    found = sections(folder) if of_paper else [overview.section(records_lib.read_all(folder))]
+    return "\n".join(page.to_text(section, settings.format == "markdown") for section in found if section.tables)
 
 
 def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:

@@ -1,6 +1,7 @@
 """Tables of accuracies beside the paper's, and of paired differences between kNN Prompting and each other method."""
 
 import dataclasses
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ SIGNIFICANT = (
     "p < 0.05 (t-test of the pairs over seeds; with one seed McNemar's exact test over rows); expect 1 in 20 by chance"
 )
 _LEVEL = 0.05
+_OWN_AVERAGE = "own_average"  # The column of averages over the tasks that were run, where the paper's are over others.
 
 
 def build(name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, paper: pd.DataFrame) -> Table:
@@ -40,7 +42,7 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, pape
         cells |= {(*place, task): Cell(None, score) for task, score in scores.items()}
         for (task,), own in results.groups(runs, ["task"]).items():
             cells[*place, task] = Cell(results.accuracy(own), scores.get(task), same_model, cell_marks(own))
-        cells[*place, published.AVERAGE] = _average(runs, numbers, tasks, ran)
+        cells |= {(*place, column): cell for column, cell in _averages(runs, numbers, tasks, ran)}
     notes = list(seeds(paper))
     if any(cell.ours and cell.paper and not cell.comparable for (*_, task), cell in cells.items() if task in tasks):
         notes.insert(
@@ -50,32 +52,41 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, pape
         )
     if any(cell.paper and cell.paper.note == published.TRUNCATED for cell in cells.values()):
         notes.append("(†) behind a number of the paper: it truncated prompts.")
-    return tables.build(name, caption, axes, _columns(tasks), cells, places, notes)
+    columns = {column: title for column, title in _columns(tasks).items() if column in {key[-1] for key in cells}}
+    return tables.build(name, caption, axes, columns, cells, places, notes)
 
 
-def _average(
+def _averages(
     runs: pd.DataFrame, numbers: pd.DataFrame, tasks: Sequence[str], ran: Mapping[str, Collection[str]]
-) -> Cell:
-    """Return the averages over tasks at a place; ours is over all tasks that its model ran, which `ran` has."""
-    ours: Score | None = None
-    paper: Score | None = None
-    marks, own, over = [], set(runs.task), set(tasks)
-    if len(runs) and all(own == ran[model] for model in runs.model):
-        ours = results.average(runs)
-        if len(own) < len(tasks):
-            marks.append(f"the average over the {len(own)} of {len(tasks)} tasks that were run")
-    for printed in numbers[numbers.task == published.AVERAGE].itertuples():
-        paper = printed.score
-        if set(printed.tasks) != over:
-            over = set(printed.tasks)
-            marks.append(f"the paper's average is over {len(over)} tasks")
-    same_model = len(runs) > 0 and set(runs.model) == set(numbers.model)
-    return Cell(ours, paper, same_model and over == own, tuple(marks), paper_digits=2)
+) -> Iterator[tuple[str, Cell]]:
+    """Yield the averages at a place and their columns; both numbers of a cell are averages over the same tasks.
+
+    The first column has the paper's average as printed, or the average over all tasks of the table. The second has the
+    average over the tasks that were run, where these are others; the paper's is that of its rounded numbers. Ours is over
+    all tasks that its model ran, which `ran` has.
+    """
+    same_model, own = len(runs) > 0 and set(runs.model) == set(numbers.model), set(runs.task)
+    ours = results.average(runs) if len(runs) and all(own == ran[model] for model in runs.model) else None
+    printed = numbers[numbers.task == published.AVERAGE]
+    paper = printed.score.iloc[0] if len(printed) else None
+    over = set(printed.tasks.iloc[0]) if len(printed) else {*tasks}
+    if paper or (ours and own == over):
+        marks = (f"the average over {len(over)} tasks",) if over != {*tasks} else ()
+        yield published.AVERAGE, Cell(ours if own == over else None, paper, same_model, marks, paper_digits=2)
+    if ours and own != over and len(own) > 1:
+        same = numbers[numbers.task.isin(own)]
+        mean = Score(statistics.fmean(score.mean for score in same.score)) if set(same.task) == own else None
+        yield _OWN_AVERAGE, Cell(dataclasses.replace(ours, note=_count(own)), mean, same_model)
+
+
+def _count(tasks: Collection[str]) -> str:
+    return "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
 
 
 def _columns(tasks: Sequence[str]) -> dict[str, str]:
-    """Return the titles of a column per task and, for several tasks, their average."""
-    return {task: names.task(task) for task in (*tasks, *((published.AVERAGE,) if len(tasks) > 1 else ()))}
+    """Return the titles of a column per task and, for several tasks, of their averages."""
+    averages = {published.AVERAGE: published.AVERAGE, _OWN_AVERAGE: "average of the tasks run"}
+    return {task: names.task(task) for task in tasks} | (averages if len(tasks) > 1 else {})
 
 
 def axes_of(axes: Sequence[str], ours: pd.DataFrame, paper: pd.DataFrame) -> list[str]:
@@ -103,8 +114,8 @@ def seeds(paper: pd.DataFrame) -> Iterator[str]:
     """Say how many seeds the paper's numbers rest on, and what that is inferred from."""
     counted = paper.assign(count=[score.count for score in paper.score])
     for (count, basis), group in results.groups(counted, ("count", "basis")).items():
-        methods = ", ".join(map(names.method, group.method.unique()))
-        yield f"The paper's {methods}: {count} seed{'' if count == 1 else 's'} ({basis})."
+        methods = "; ".join(map(names.method, group.method.unique()))
+        yield f"The paper's numbers of {methods}: {count} seed{'' if count == 1 else 's'} ({basis})."
 
 
 def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table | None:
@@ -129,18 +140,20 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table | None:
         differences |= {published.AVERAGE: (by_seed.mean(axis=1), None)} if len(by_seed) else {}
         for task, (values, pair) in differences.items():
             marks = (SIGNIFICANT,) if p_value(values, pair) < _LEVEL else ()
-            cells[*place, task] = Cell(Score.of(values), marks=marks)
+            note = _count(ran) if pair is None and len(ran) < len(tasks) else ""
+            cells[*place, task] = Cell(dataclasses.replace(Score.of(values), note=note), marks=marks)
     if not cells:
         return None
     caption = (
         "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
     )
-    table = tables.build(f"{name}_paired", caption, [*places, "m", "method"], _columns(tasks), cells)
+    columns = {column: title for column, title in _columns(tasks).items() if column != _OWN_AVERAGE}
+    table = tables.build(f"{name}_paired", caption, [*places, "m", "method"], columns, cells)
     return dataclasses.replace(table, headers=(*table.headers[:-1], "against"))
 
 
-def findings(paired: Table, models: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return a row per model at its largest m: what was compared, and the methods that kNN Prompting is ahead of, behind, and neither.
+def findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return a row per model at its largest m: what was run, and the methods that kNN Prompting is ahead of, behind, and neither.
 
     The numbers are mean differences over tasks in points. Tables with an axis of their own have no findings.
     """
@@ -150,12 +163,20 @@ def findings(paired: Table, models: Sequence[str]) -> list[tuple[str, ...]]:
     for row in paired.rows:
         (*model, m, method), score = row.headers, row.cells[-1].ours
         if score:
-            title = model[0] if model else names.model(models[0])
+            title = model[0] if model else names.model(ours.model.iloc[0])
             if title not in last or last[title][0] != m:
                 last[title] = m, ([], [], [])
             kind = int(score.mean < 0) if SIGNIFICANT in row.cells[-1].marks else 2
             last[title][1][kind].append(f"{method} {tables.signed(score.mean)}")
-    return [(f"{title}, m = {m}", *("; ".join(texts) or "–" for texts in kinds)) for title, (m, kinds) in last.items()]
+    rows = []
+    for title, (m, kinds) in last.items():
+        runs = ours[(ours.method == "knn") & (ours.model.map(names.model) == title)]
+        runs = runs[[names.text("m", each) == m for each in runs.m]]
+        tasks = names.task(runs.task.iloc[0]) if runs.task.nunique() == 1 else _count(runs.task.unique())
+        demonstrations = f"{names.span(runs.demo_shots)} demonstrations per class"
+        texts = [title, f"m = {m}", demonstrations, *names.directions(runs.record), tasks]
+        rows.append((", ".join(texts), *("; ".join(methods) or "–" for methods in kinds)))
+    return rows
 
 
 def p_value(differences: Sequence[float] | pd.Series, pairs: pd.DataFrame | None = None) -> float:

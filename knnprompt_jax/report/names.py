@@ -6,12 +6,15 @@ from typing import Any
 
 from knnprompt_jax.methods import registry
 from knnprompt_jax.report import drawing, published, results
+from knnprompt_jax.store import distances
 from knnprompt_jax.tasks import catalogue
 
 _TASKS = {printed.lower(): printed for printed in (*published.tables()["max_shots"]["tasks"], "SST5")}
+MOST_COMMON = "Most common class of the test rows"
 HEADERS = {
     "model": "Model",
     "task": "Task",
+    "tasks": "Tasks",
     "shots": "m",
     "demo_shots": "|D|",
     "anchor_shots": "|A|",
@@ -70,6 +73,13 @@ def ordered(axis: str, values: Iterable[Any]) -> list[Any]:
 def ordered_places(axes: Sequence[str], places: Iterable[tuple]) -> list[tuple]:
     """Return tuples of values on several axes in order, the first axis slowest."""
     return sorted(places, key=lambda place: [order(axis, value) for axis, value in zip(axes, place, strict=True)])
+
+
+def directions(records: Iterable[results.Record]) -> list[str]:
+    """Return the directions of KL that the records' options set, for example KL(test ‖ anchor)."""
+    chosen = {record.settings.get("options", {}).get("distance") for record in records} & {*distances.DISTANCES}
+    found = {distances.DISTANCES[name].direction for name in chosen}
+    return sorted(distances.DISTANCES[direction].title for direction in found if direction)
 
 
 def span(values: Iterable[int]) -> str:

@@ -1,20 +1,51 @@
-"""Methods against tasks for each number of shots, from any folder of records."""
+"""The facts of any records, and their section: a table of methods against tasks for each number of shots."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
 from knnprompt_jax import errors
-from knnprompt_jax.report import names, results, tables
+from knnprompt_jax.report import names, page, results, tables
 from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
 
-MOST_COMMON = "(most common class)"
+_OTHER_ROWS = (
+    "at equal seeds, methods without anchors see other rows than kNN Prompting: it draws its demonstrations first, then its "
+    "anchors from the other rows, as the released code does; in the paper's words, all use T = D ∪ A"
+)
 
 
-def by_shots(records: list[Record]) -> Iterator[Table]:
+def facts(ours: pd.DataFrame) -> dict[str, str]:
+    """Return what was run, by title; nothing if no record is there."""
+    if ours.empty:
+        return {}
+    places = {", ".join(f"{key} {value}" for key, value in record.environment.items()) for record in ours.record}
+    texts = {
+        "Records": f"{len(ours):,}",
+        "Model": ", ".join(map(names.model, names.ordered("model", ours.model))),
+        "Tasks": ", ".join(map(names.task, names.ordered("task", ours.task))),
+        "m": names.span(ours.shots[ours.m != results.FILLS_CONTEXT]) or "M_T",
+        "Demonstrations per class": names.span(ours.demo_shots),
+        "Seeds": names.span(ours.seed),
+        "Test rows": f"{names.span(ours.true.map(len))} per task",
+        "KL direction": ", ".join(names.directions(ours.record)),
+        "Few-shot draws": _OTHER_ROWS if (ours.regime == results.FEW_SHOT).any() else "",
+        "Read by the language model": f"{sum(record.lm_tokens for record in ours.record):,} tokens, each record counted "
+        "as if it had run alone",
+        "Run on": "; ".join(sorted(places)),
+    }
+    return {title: text for title, text in texts.items() if text}
+
+
+def section(records: Sequence[Record]) -> page.Section:
+    """Return the section of any records; raise UserError like `by_shots`."""
+    found = facts(results.frame(records))
+    return page.Section("overview", "Accuracy by number of shots", "", found, tables=tuple(by_shots(records)))
+
+
+def by_shots(records: Sequence[Record]) -> Iterator[Table]:
     """Yield a table of methods against tasks for each number of shots: mean ± sample standard deviation over seeds, in %.
 
     Methods that kept their best candidate also have their candidates' mean and worst. A second table has macro F1 for tasks
@@ -40,7 +71,7 @@ def by_shots(records: list[Record]) -> Iterator[Table]:
     for (shots,), group in sorted(results.groups(pd.concat([frame, *candidates]), ["shots"]).items()):
         first = group.drop_duplicates("task")
         most_common = {
-            (MOST_COMMON, task): Score(100 * most) for task, most in zip(first.task, first.share, strict=True)
+            (names.MOST_COMMON, task): Score(100 * most) for task, most in zip(first.task, first.share, strict=True)
         }
         yield _table(f"Accuracy in %, {shots} shots per class", group, most_common)
         if len(uneven := frame[frame.uneven & (frame.shots == shots)]):
@@ -59,7 +90,7 @@ def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Tab
     return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", ("method",), columns, cells)
 
 
-def _differences(records: list[Record]) -> str:
+def _differences(records: Sequence[Record]) -> str:
     """Return the names of the settings that differ between records."""
     rows = [{"demo_shots": record.demo_shots, **record.settings, **record.cell} for record in records]
     settings = pd.json_normalize(rows).map(str)

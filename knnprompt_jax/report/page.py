@@ -112,6 +112,15 @@ def render(title: str, text: str, sections: Sequence[Section]) -> str:
     return environment.from_string(html).render(values, css=css, script=script)
 
 
+def to_text(section: Section, markdown: bool = False) -> str:
+    """Return a section's title, facts and tables for a terminal, or in Markdown."""
+    facts = [f"{title}: {fact}" for title, fact in section.facts.items()]
+    if markdown:
+        facts = [f"- {tables.escape(fact)}" for fact in facts]
+    heading, render = (f"## {section.title}", tables.to_markdown) if markdown else (section.title, tables.to_text)
+    return "\n\n".join(filter(None, [heading, "\n".join(facts), *map(render, section.tables)]))
+
+
 def _write(path: pathlib.Path, text: str) -> None:
     with files.new_file(path) as unfinished:
         # JSON may contain lone surrogates, which UTF-8 cannot encode.

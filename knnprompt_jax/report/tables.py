@@ -171,10 +171,10 @@ def to_csv(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """Return the table as the page shows it, in Markdown."""
-    header, *rows = [list(map(_escape, cells)) for cells in _lines(table)]
-    notes = "".join(f"\n\n{_escape(note)}" for note in table.footnotes)
+    header, *rows = [list(map(escape, cells)) for cells in _lines(table)]
+    notes = "".join(f"\n\n{escape(note)}" for note in table.footnotes)
     body = terminal.render_markdown(header, rows, left=len(table.headers))
-    return f"**{_escape(table.caption)}**\n\n{body}{notes}\n"
+    return f"**{escape(table.caption)}**\n\n{body}{notes}\n"
 
 
 def to_text(table: Table) -> str:
@@ -197,6 +197,7 @@ def _in_words(table: Table, cell: Cell) -> str:
     return f"{ours} (paper {paper})" if paper else ours
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """Return the text as Markdown shows it, on one line."""
     escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
     return " ".join(escaped.split())

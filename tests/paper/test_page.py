@@ -38,6 +38,7 @@ def test_every_experiment_has_a_section_with_its_figures_and_tables(found, page_
 
 
 def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
+    assert "Few-shot draws" in found["data_scaling"].facts and "Few-shot draws" not in found["distance"].facts
     facts = found["few_shot"].facts
     assert (facts["Model"], facts["Seeds"]) == ("gpt2-xl (1.5B)", "1–3")
     assert facts["KL direction"] == "KL(anchor ‖ test)"
@@ -79,6 +80,8 @@ def test_tables_of_experiments_and_of_any_records_are_printed(make_record, tmp_p
     made = make_record("few_shot", "trec", "knn", 8, 1, model="tiny", cell={"regime": "few-shot"})
     records.write(tmp_path / ("grid/few_shot" if folder == "grid" else folder), made)
     printed = page.run(grids.ReportSettings(records=str(tmp_path / folder), format=form))
+    assert "Model: the tiny model" in printed and "Test rows: 47 per task" in printed
+    assert "KL direction: KL(anchor ‖ test)" in printed
     assert text in printed and ("| ---: |" in printed) == (form == "markdown")
 
 

@@ -74,11 +74,12 @@ def test_accuracies(shown, paper, table):
 
 
 def test_prior_reliance(shown, paper):
+    tasks = "SST2, SUBJ, MPQA, CR, MR"
     for row in paper["prior_reliance"]["rows"]:
         printed = {f"λ = {float(ratio):g}": f"{mean:.1f}" for ratio, mean in row["ratio"].items()}
         printed |= {"average": f"{row['avg']:.2f}", "drop": f"{row['max_drop']:.2f}".replace("-", "−")}
         for column, expected in printed.items():
-            shown.check(expected, "prior_reliance", [row["setting"], title(row["method"])], column)
+            shown.check(expected, "prior_reliance", [row["setting"], title(row["method"])], column, tasks)
 
 
 def test_task_statistics(shown, paper):

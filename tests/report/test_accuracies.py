@@ -67,20 +67,28 @@ def test_the_papers_marks_of_truncated_prompts_are_shown():
 
 
 @pytest.mark.parametrize(
-    ("tasks", "mark"),
+    ("printed", "ran", "mean"),
     [
-        (["cr"], "the paper's average is over 10 tasks"),
-        (published.tables()["max_shots"]["tasks"], "the average over the 2 of 10 tasks that were run"),
+        (["cr"], ["cr", "mr"], None),
+        (published.tables()["max_shots"]["tasks"], ["cr", "mr"], (86.7 + 84.4) / 2),
+        (published.tables()["max_shots"]["tasks"], ["cr"], None),
     ],
 )
-def test_the_papers_average_is_over_the_tasks_of_the_table(make_record, tasks, mark):
+def test_our_average_stands_beside_the_papers_over_the_same_tasks(make_record, printed, ran, mean):
     """The data-scaling table prints the average of ten tasks."""
-    numbers, tasks = published.of("data_scaling"), [task.lower() for task in tasks]
+    numbers, tasks = published.of("data_scaling"), [task.lower() for task in printed]
     numbers = numbers[(numbers.m == 1024) & (numbers.model == "gpt2-xl") & (numbers.method == "knn")]
-    records = [make_record("upper_bound", task, "knn", 1024, 1) for task in ("cr", "mr")]
-    cell = build(records, "upper_bound", ("method",), numbers[numbers.task.isin([*tasks, "average"])]).rows[0].cells[-1]
-    assert cell.paper.mean == numbers[numbers.task == "average"].score.item().mean
-    assert cell.marks == (mark,) and cell.difference is None
+    records = [make_record("upper_bound", task, "knn", 1024, 1) for task in ran]
+    table = build(records, "upper_bound", ("method",), numbers[numbers.task.isin([*tasks, "average"])])
+    cells = row(table, "kNN Prompting")
+    whole, own = cells["average"], cells.get("average of the tasks run")
+    assert whole.paper.mean == numbers[numbers.task == "average"].score.item().mean and whole.ours is None
+    assert whole.marks == (("the average over 10 tasks",) if printed == ["cr"] else ())
+    assert (own is None) == (len(ran) == 1), "one task has no average"
+    if own:
+        ours = np.mean([record.accuracy for record in records])
+        assert own.ours == Score(pytest.approx(100 * ours), None, 1, "2 tasks")
+        assert (own.paper and own.paper.mean, own.difference is None) == (mean and pytest.approx(mean), mean is None)
 
 
 def made(make_record, method, seed, right, m=8, task="mr", true=("0",) * 20):
@@ -128,7 +136,9 @@ def test_findings_are_at_the_largest_m_and_averages_over_a_models_own_tasks(make
     records += [made(make_record, "knn_l2", seed, 17 - seed, m=16, task="mr") for seed in (1, 2)]
     other = [dataclasses.replace(each, model="tiny") for each in records if each.task == "mr"]
     table = accuracies.paired("few_shot", results.frame([*records, *other]), ("model", "m", "method"))
-    assert accuracies.findings(table, []) == [
-        ("gpt2-xl (1.5B), m = 16", "In-context learning +52.5", "–", "–"),
-        ("the tiny model, m = 16", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
+    run = "m = 16, 2 demonstrations per class, KL(anchor ‖ test)"
+    assert accuracies.findings(table, results.frame([*records, *other])) == [
+        (f"gpt2-xl (1.5B), {run}, 2 tasks", "In-context learning +52.5", "–", "–"),
+        (f"the tiny model, {run}, MR", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
     ]
+    assert [row.cells[-1].shown for row in table.rows][-1] == "−10.0 ± 7.1 (1 task)"

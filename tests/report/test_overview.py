@@ -6,7 +6,7 @@ import re
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.report import overview
+from knnprompt_jax.report import names, overview
 
 
 def rows(table):
@@ -36,10 +36,13 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
     assert rows(few) == {
         icl: ["25.0 ± 0.0"] * 2,
         knn: ["87.5 ± 17.7", "75.0 (1)"],
-        overview.MOST_COMMON: ["50.0", "50.0"],
+        names.MOST_COMMON: ["50.0", "50.0"],
         f"{icl}, mean of 2": ["18.8 ± 0.0"] * 2,
         f"{icl}, worst of 2": ["12.5 ± 0.0"] * 2,
     }
+    facts = overview.section(done).facts
+    assert (facts["Model"], facts["m"], facts["Test rows"]) == ("gpt2-xl (1.5B)", "7", "4 per task")
+    assert (facts["Demonstrations per class"], facts["KL direction"]) == ("2", "KL(anchor ‖ test)")
     assert rows(macro_f1)[knn] == ["42.9"]
     assert rows(many)[icl] == ["50.0"]
 

@@ -23,7 +23,7 @@ EXPERIMENTS = (
         "few_shot",
         "Few shots",
         "m train rows per class, so few that the context could hold most of them, for kNN Prompting, in-context learning and "
-        f"two ways to calibrate it. {experiment.OTHER_ROWS}",
+        "two ways to calibrate it.",
         experiment.by_shots(
             "Accuracy against m in the few-shot scenario; † marks truncated prompts.",
             f"{experiment.SPREAD} |D| = 1; the rest are anchors.",
