@@ -19,7 +19,6 @@ import numpy as np
 from knnprompt_jax import errors, tables
 from knnprompt_jax.report import drawing, names, published, results
 from knnprompt_jax.runs import records as records_lib
-from knnprompt_jax.store import distances
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -49,14 +48,6 @@ ORDER = (
     *("knn", "knn_released", "knn_partial", "knn_partial_raw", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
     *("hidden_centroids", "linear_probe", "linear_probe_log_p"),
 )
-_NAMES = {
-    MOST_COMMON: "Most common class of the test rows",
-    "knn_released": "kNN, KL(anchor ‖ test)",
-    "encoder_probe": "MiniLM, logistic regression",
-    "encoder_knn": "MiniLM, kNN",
-    "chosen": "AutoClassifier, `layer=0`",
-}
-_DIRECTIONS = {"forward": "KL(test ‖ anchor)", "released": "KL(anchor ‖ test)"}
 _REPLICATES = 5_000
 _FEWEST_SEEDS, _USUAL_SEEDS = 2, 5
 
@@ -255,11 +246,10 @@ class Scale:
 
     def name(self, method: str) -> str:
         """Return a method's name with its direction of KL."""
-        if method in _NAMES:
-            return _NAMES[method]
-        options = next(each for each in self.records if each.method == method).settings["options"]
-        kind = distances.DISTANCES.get(options.get("distance", ""))
-        return ", ".join([names.method(method), *([_DIRECTIONS[kind.direction]] if kind and kind.direction else [])])
+        if method == MOST_COMMON:
+            return names.MOST_COMMON
+        first = next(each for each in self.records if each.method == method)
+        return ", ".join([names.method(method), *names.directions([first])])
 
     def best_calibration(self, model: str, m: int, cells: Mapping[str, list[int]]) -> str:
         """Return the calibration with the highest mean on these test rows."""
@@ -447,16 +437,16 @@ def wrap(text: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def _label(method: str) -> str:
+    """Return a method's name on the lines of a legend."""
+    return names.method(method).replace(", ", ",\n")
+
+
 def draw_by_size(scale: Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against the size of the model, a panel per m, over the cells that all models have."""
     from matplotlib import figure
 
-    lines = {
-        "icl": "in-context learning",
-        "": "best calibration",
-        "knn": "kNN Prompting",
-        "linear_probe": "linear probe",
-    }
+    lines = {"icl": _label("icl"), "": "Best calibration"} | {name: _label(name) for name in ("knn", "linear_probe")}
     shots = scale.complete(scale.models)
     with drawing.style():
         drawn = figure.Figure(figsize=(3 * len(shots) + 1.8, 3), layout="constrained", facecolor="white")
@@ -471,7 +461,7 @@ def draw_by_size(scale: Scale, path: pathlib.Path) -> None:
                 ]
                 axes.plot(sizes, means, **drawing.look(place), label=label)
             baseline = scale.mean(scale.models[0], "encoder_probe", m, cells)
-            axes.axhline(baseline, color=drawing.GREY, linestyle=":", label="MiniLM, logistic regression")
+            axes.axhline(baseline, color=drawing.GREY, linestyle=":", label=_label("encoder_probe"))
             axes.set(title=f"m = {m}, {counted(len(cells))}", xlabel="parameters, million", xscale="log")
             axes.set_xticks(sizes, [f"{size:.0f}" for size in sizes])
             axes.minorticks_off()
@@ -486,10 +476,8 @@ def draw_by_rows(scale: Scale, path: pathlib.Path) -> None:
     from matplotlib import figure
 
     demonstrations = max(record.demo_shots for record in scale.records)
-    lines = {
-        "icl": f"in-context learning,\n{demonstrations} rows per class",
-        "knn": "kNN Prompting",
-        "chosen": "AutoClassifier",
+    lines = {"icl": f"{_label('icl')},\n{demonstrations} rows per class"} | {
+        name: _label(name) for name in ("knn", "chosen")
     }
     with drawing.style():
         drawn = figure.Figure(figsize=(3.2 * len(scale.models) + 2, 3), layout="constrained", facecolor="white")

@@ -68,12 +68,12 @@ _declare_auto = functools.partial(
 _PRINTED = ("kNN Prompting", "LM Distribution + D_KL")
 METHODS = (
     _declare("knn", "kNN Prompting", _PRINTED),
-    _declare("knn_released", "kNN, released KL", _PRINTED, distance="released"),
+    _declare("knn_released", "kNN, KL(anchor ‖ test)", _PRINTED, distance="released"),
     _declare("knn_partial", "kNN, label words", ("kNN Prompting (Partial)",)),
     _declare("knn_partial_raw", "kNN, label words, raw"),
     _declare("knn_l2", "kNN, L2 of hidden states", ("Contextual Repr + D_L2",), distance="hidden"),
     _declare("knn_centroid", "Nearest mean distribution", centroid="arithmetic"),
     _declare("knn_centroid_geometric", "Nearest geometric mean", centroid="geometric"),
-    _declare_auto("chosen", "AutoClassifier"),
+    _declare_auto("chosen", "AutoClassifier, layer=0"),
     _declare_auto("knn_chosen", "AutoClassifier, votes only"),
 )
