@@ -65,7 +65,12 @@ def search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Optio
     return search_on(queries, keys, labels_N, options, *placement.split_over(keys))
 
 
-@functools.partial(jax.jit, static_argnames=("options", "mesh", "axes"))
+# A GPU that splits the sum over an odd vocabulary in two would first copy all keys, padded.
+@functools.partial(
+    jax.jit,
+    static_argnames=("options", "mesh", "axes"),
+    compiler_options={"xla_gpu_experimental_force_split_k": 1},
+)
 def search_on(
     queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Options, mesh: Mesh | None = None, axes: Any = None
 ) -> Neighbours:
