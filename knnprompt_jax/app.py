@@ -95,7 +95,7 @@ def run(main: Callable[[], None], options_of_binary: Flags, keep_programs: bool 
     def parse(argv: Sequence[str]) -> list[str]:
         if not {*_HELP}.isdisjoint(argv):
             flags.FLAGS([argument for argument in argv if argument not in _HELP])
-            _print_help(argv[0])
+            _print_help(argv[0], options_of_binary.kind)
             sys.exit()
         try:
             rest = flags.FLAGS(argv)
@@ -128,8 +128,9 @@ class _Formatter(standard_logging.Formatter):
         return errors.printable(super().format(record))
 
 
-def _print_help(binary: str) -> None:
-    """Print what the binary does, then each flag with its value and its help text."""
+def _print_help(binary: str, kind: type) -> None:
+    """Print what the binary does, then under headings each flag with its value and its help text."""
+    headings, heading = {name: declared["heading"] for name, _, declared in options.listed(kind)}, ""
     described = sys.modules["__main__"].__doc__ or ""
     if " " in binary:  # A command of `knnprompt`.
         described = re.sub(r"python experiments/\w+\.py", binary, described)
@@ -137,6 +138,8 @@ def _print_help(binary: str) -> None:
     wrapper = textwrap.TextWrapper(width, indent, indent, break_long_words=False, break_on_hyphens=False)
     print(described)
     for flag in flags.FLAGS.get_key_flags_for_module(binary):
+        if heading != (heading := headings.get(flag.name, "")):
+            print(f"\n{heading}\n")
         value = "" if flag.value is None else flag.value
         value = ",".join(map(str, value)) if isinstance(value, tuple) else value
         print(f"  --{flag.name}={value}\n{wrapper.fill(flag.help or '')}")

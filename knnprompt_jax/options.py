@@ -92,15 +92,16 @@ class Options:
         return dataclasses.asdict(self)
 
 
-def subclass(name: str, base: type[Options], fields: Mapping[str, tuple[Any, Any]]) -> Any:
+def subclass(name: str, base: type[Options], fields: Mapping[str, tuple[Any, Any]], doc: str = "") -> Any:
     """Return a subclass of `base` with more options; an option of the same name replaces that of `base`.
 
     Args:
+        doc: the docstring; by default that of `base`.
         fields: the type and the declaration (`option`, `group` or a field of another class) of each option.
     """
     annotations = {option: hint for option, (hint, _) in fields.items()}
     declared = {option: declaration for option, (_, declaration) in fields.items()}
-    return type(name, (base,), {"__annotations__": annotations, **declared})
+    return type(name, (base,), {"__doc__": doc or base.__doc__, "__annotations__": annotations, **declared})
 
 
 def described(kind: type) -> str:
@@ -114,18 +115,27 @@ def described(kind: type) -> str:
 
 
 def listed(kind: type, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """Yield the name, default and declaration of each option: own options, then inherited ones, then groups."""
+    """Yield the name, default and declaration of each option: own options, then inherited ones, then groups.
 
-    def place(field: dataclasses.Field) -> tuple[bool, int]:
-        bases = [field.name in vars(base).get("__annotations__", {}) for base in kind.__mro__]
-        return "group" in field.metadata, bases.index(True)
+    The heading of an option describes its group, or else the class that declares it.
+    """
 
-    for field in sorted(dataclasses.fields(kind), key=place):
+    def base(field: dataclasses.Field) -> int:
+        return [field.name in vars(base).get("__annotations__", {}) for base in kind.__mro__].index(True)
+
+    for field in sorted(dataclasses.fields(kind), key=lambda field: ("group" in field.metadata, base(field))):
         if inner := field.metadata.get("group"):
-            yield from listed(inner, f"{prefix}{field.name}.")
+            for name, default, declared in listed(inner, f"{prefix}{field.name}."):
+                yield name, default, {**declared, "heading": _heading(inner)}
         elif "help" in field.metadata:
             is_boolean = field.type is bool or bool in typing.get_args(field.type)
-            yield prefix + field.name, field.default, {**field.metadata, "is_boolean": is_boolean}
+            heading = _heading(kind.__mro__[base(field)])
+            yield prefix + field.name, field.default, {**field.metadata, "is_boolean": is_boolean, "heading": heading}
+
+
+def _heading(kind: type) -> str:
+    """Return the first sentence of the docstring, without its period."""
+    return (kind.__doc__ or "").partition("\n")[0].partition(". ")[0].removesuffix(".")
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -199,7 +209,8 @@ def _checked(name: str, field: dataclasses.Field, hint: Any, value: Any) -> Any:
         if declared["choices"] and not (isinstance(item, str) and item in declared["choices"]):
             raise errors.UserError(f"{assignment}: choose from {', '.join(declared['choices'])}")
         if not _is(kind, item):
-            subject, kinds = "each" if is_tuple else "it", [_KINDS[kind], *declared["words"]]
+            limits = "" if declared["most"] is None else f" from {declared['least']} to {declared['most']}"
+            subject, kinds = "each" if is_tuple else "it", [_KINDS[kind] + limits, *declared["words"]]
             raise errors.UserError(f"{assignment}: {subject} must be {' or '.join(kinds)}")
         if kind is str and _NOT_UTF_8.search(item):
             raise errors.UserError(f"{assignment}: it must be UTF-8 text without NUL characters")

@@ -10,10 +10,14 @@ from tests import commands
 
 
 class Inner(options.Options):
+    """The memory. More."""
+
     memory_mb: float = options.option(512.0, "Memory.", least=1)
 
 
 class Settings(options.Options):
+    """The work."""
+
     k: int = options.option(3, "Neighbours.", least=1)
     shots: int = options.option("all", "Rows.", least=1, words={"all": 0})
     seeds: tuple[int, ...] = options.option((1, 2), "Seeds.", needed=True)
@@ -75,6 +79,12 @@ def parse(tmp_path, monkeypatch):
 def test_values(parse, arguments, config, values):
     """A flag replaces the value of the config file, which replaces the declared default."""
     assert parse(*arguments, config=config) == {**DEFAULTS, **values}
+
+
+def test_help_has_a_heading_for_each_class_of_options(parse):
+    status, printed = parse("--help", "--k=2")
+    assert not status and "\nThe work\n\n  --k=2\n      Neighbours.\n" in printed
+    assert printed.endswith("\nThe memory\n\n  --store.memory_mb=512.0\n      Memory.\n")
 
 
 @pytest.mark.parametrize(

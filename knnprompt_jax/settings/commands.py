@@ -38,7 +38,7 @@ def _declare_options() -> Any:
         text = f"{field.metadata['help']} By default {f'; with --rule={KNN}: '.join(defaults)}."
         flags[name] = field.type, dataclasses.field(default=None, metadata={**field.metadata, "help": text})
     del flags["random_state"], flags["rule"]
-    return options.subclass("ClassifierOptions", options.Options, flags)
+    return options.subclass("ClassifierOptions", options.Options, flags, "The classifier and its prompts.")
 
 
 _ClassifierOptions = _declare_options()

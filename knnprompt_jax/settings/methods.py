@@ -232,7 +232,10 @@ METHODS: dict[str, type[options.Options]] = {
     "encoder_knn": EncoderKNNOptions,
 }
 MethodOptions = options.subclass(
-    "MethodOptions", options.Options, {name: (kind, options.group(kind)) for name, kind in METHODS.items()}
+    "MethodOptions",
+    options.Options,
+    {name: (kind, options.group(kind)) for name, kind in METHODS.items()},
+    "The options of each method.",
 )
 
 

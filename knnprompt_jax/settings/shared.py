@@ -76,7 +76,9 @@ class DrawOptions(TaskOptions):
 class FileOptions(options_lib.Options):
     """The encoding of files of rows, and the treatment of bad rows."""
 
-    encoding: str | None = options_lib.option(None, "Encoding of rows; by default that of fit, or utf-8.", needed=True)
+    encoding: str | None = options_lib.option(
+        None, "Encoding of rows; by default that of the saved classifier, or utf-8.", needed=True
+    )
     on_bad: str = options_lib.option(sources.STOP, "What to do at a bad row.", choices=sources.ON_BAD)
 
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -93,7 +95,9 @@ class FileOptions(options_lib.Options):
 class LabelledFileOptions(FileOptions):
     """The columns of files of labelled rows."""
 
-    label_column: str | None = options_lib.option(None, "Label column; by default that of fit, or label.", needed=True)
+    label_column: str | None = options_lib.option(
+        None, "Label column; by default that of the saved classifier, or label.", needed=True
+    )
 
 
 class RowOptions(LabelledFileOptions):
