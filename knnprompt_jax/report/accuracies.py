@@ -42,7 +42,8 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, pape
         cells |= {(*place, task): Cell(None, score) for task, score in scores.items()}
         for (task,), own in results.groups(runs, ["task"]).items():
             cells[*place, task] = Cell(results.accuracy(own), scores.get(task), same_model, cell_marks(own))
-        cells |= {(*place, column): cell for column, cell in _averages(runs, numbers, tasks, ran)}
+        averages = _averages(runs, numbers, tasks, ran, same_model)
+        cells |= {(*place, column): cell for column, cell in averages.items()}
     notes = list(seeds(paper))
     if any(cell.ours and cell.paper and not cell.comparable for (*_, task), cell in cells.items() if task in tasks):
         notes.insert(
@@ -50,37 +51,40 @@ def build(name: str, ours: pd.DataFrame, axes: Sequence[str], caption: str, pape
             f"The paper's numbers without a difference are {names.model(published.MODEL)}'s: a reference only, since the "
             "paper has no result with our model.",
         )
+    if any(cell.paper for (*_, column), cell in cells.items() if column == _OWN_AVERAGE):
+        notes.append("The paper's average of the tasks run is that of its printed numbers.")
     if any(cell.paper and cell.paper.note == published.TRUNCATED for cell in cells.values()):
         notes.append("(†) behind a number of the paper: it truncated prompts.")
-    columns = {column: title for column, title in _columns(tasks).items() if column in {key[-1] for key in cells}}
-    return tables.build(name, caption, axes, columns, cells, places, notes)
+    return tables.build(name, caption, axes, _columns(tasks), cells, places, notes)
 
 
 def _averages(
-    runs: pd.DataFrame, numbers: pd.DataFrame, tasks: Sequence[str], ran: Mapping[str, Collection[str]]
-) -> Iterator[tuple[str, Cell]]:
-    """Yield the averages at a place and their columns; both numbers of a cell are averages over the same tasks.
+    runs: pd.DataFrame,
+    numbers: pd.DataFrame,
+    tasks: Sequence[str],
+    ran: Mapping[str, Collection[str]],
+    same_model: bool,
+) -> dict[str, Cell]:
+    """Return the averages at a place by their columns; both numbers of a cell are averages over the same tasks.
 
     The first column has the paper's average as printed, or the average over all tasks of the table. The second has the
     average over the tasks that were run, where these are others; the paper's is that of its rounded numbers. Ours is over
     all tasks that its model ran, which `ran` has.
     """
-    same_model, own = len(runs) > 0 and set(runs.model) == set(numbers.model), set(runs.task)
+    own, found = set(runs.task), {}
     ours = results.average(runs) if len(runs) and all(own == ran[model] for model in runs.model) else None
     printed = numbers[numbers.task == published.AVERAGE]
     paper = printed.score.iloc[0] if len(printed) else None
     over = set(printed.tasks.iloc[0]) if len(printed) else {*tasks}
     if paper or (ours and own == over):
         marks = (f"the average over {len(over)} tasks",) if over != {*tasks} else ()
-        yield published.AVERAGE, Cell(ours if own == over else None, paper, same_model, marks, paper_digits=2)
+        found[published.AVERAGE] = Cell(ours if own == over else None, paper, same_model, marks, paper_digits=2)
     if ours and own != over and len(own) > 1:
-        same = numbers[numbers.task.isin(own)]
-        mean = Score(statistics.fmean(score.mean for score in same.score)) if set(same.task) == own else None
-        yield _OWN_AVERAGE, Cell(dataclasses.replace(ours, note=_count(own)), mean, same_model)
-
-
-def _count(tasks: Collection[str]) -> str:
-    return "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
+        scores = list(numbers.score[numbers.task.isin(own)])
+        mean = statistics.fmean(score.mean for score in scores) if len(scores) == len(own) else None
+        theirs = None if mean is None else Score(mean, None, scores[0].count)
+        found[_OWN_AVERAGE] = Cell(dataclasses.replace(ours, note=names.counted(len(own))), theirs, same_model)
+    return found
 
 
 def _columns(tasks: Sequence[str]) -> dict[str, str]:
@@ -140,15 +144,14 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table | None:
         differences |= {published.AVERAGE: (by_seed.mean(axis=1), None)} if len(by_seed) else {}
         for task, (values, pair) in differences.items():
             marks = (SIGNIFICANT,) if p_value(values, pair) < _LEVEL else ()
-            note = _count(ran) if pair is None and len(ran) < len(tasks) else ""
+            note = names.counted(len(ran)) if pair is None and len(ran) < len(tasks) else ""
             cells[*place, task] = Cell(dataclasses.replace(Score.of(values), note=note), marks=marks)
     if not cells:
         return None
     caption = (
         "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
     )
-    columns = {column: title for column, title in _columns(tasks).items() if column != _OWN_AVERAGE}
-    table = tables.build(f"{name}_paired", caption, [*places, "m", "method"], columns, cells)
+    table = tables.build(f"{name}_paired", caption, [*places, "m", "method"], _columns(tasks), cells)
     return dataclasses.replace(table, headers=(*table.headers[:-1], "against"))
 
 
@@ -172,7 +175,7 @@ def findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
     for title, (m, kinds) in last.items():
         runs = ours[(ours.method == "knn") & (ours.model.map(names.model) == title)]
         runs = runs[[names.text("m", each) == m for each in runs.m]]
-        tasks = names.task(runs.task.iloc[0]) if runs.task.nunique() == 1 else _count(runs.task.unique())
+        tasks = names.task(runs.task.iloc[0]) if runs.task.nunique() == 1 else names.counted(runs.task.nunique())
         demonstrations = f"{names.span(runs.demo_shots)} demonstrations per class"
         texts = [title, f"m = {m}", demonstrations, *names.directions(runs.record), tasks]
         rows.append((", ".join(texts), *("; ".join(methods) or "–" for methods in kinds)))

@@ -75,6 +75,11 @@ def ordered_places(axes: Sequence[str], places: Iterable[tuple]) -> list[tuple]:
     return sorted(places, key=lambda place: [order(axis, value) for axis, value in zip(axes, place, strict=True)])
 
 
+def counted(tasks: int) -> str:
+    """Return a number of tasks in words."""
+    return "1 task" if tasks == 1 else f"{tasks} tasks"
+
+
 def directions(records: Iterable[results.Record]) -> list[str]:
     """Return the directions of KL that the records' options set, for example KL(test ‖ anchor)."""
     chosen = {record.settings.get("options", {}).get("distance") for record in records} & {*distances.DISTANCES}

@@ -128,10 +128,11 @@ def build(
     """Return a table with a row per place on the axes.
 
     Args:
-      columns: the title of each column.
+      columns: the title of each column; columns without a cell are left out.
       cells: the cells by (*place, column); missing ones are empty.
       places: the rows in order; by default those of the cells, ordered by the axes.
     """
+    columns = {column: columns[column] for column in columns if any(key[-1] == column for key in cells)}
     rows = [
         TableRow(tuple(map(names.text, axes, place)), tuple(cells.get((*place, column), Cell()) for column in columns))
         for place in places or names.ordered_places(axes, {key[:-1] for key in cells})

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from knnprompt_jax.methods import registry
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.report import drawing, figures, names, published, results, tables
 from knnprompt_jax.report.results import Score
@@ -22,7 +21,6 @@ from knnprompt_jax.settings import grids
 
 _SMALLEST = "gpt2-large"  # The text gives spreads of this model with 32 shots: 3.83 against 9.14.
 _AXES = ("model", "m", "method")
-_PRINTED_AS = "kNN Prompting"
 _TITLES = {"alpha": "α", "beta": "β", "r_squared": "R²"}
 _FEW_SHOT = f"{experiment.SPREAD} Few-shot scenario: |D| = 1, or m for in-context learning."
 
@@ -34,7 +32,7 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
     few = experiment.Data("data_scaling_few", few_runs, few_paper[few_paper.method.isin([*few_runs.method])])
     built = list(experiment.tabulated(*_AXES, caption=f"{experiment.SPREAD} |D| = M_T.")(full)[0])
     built += experiment.tabulated(*_AXES, caption=_FEW_SHOT)(few)[0]
-    knn, printed = of_knn(full.ours), of_knn(full.paper)
+    knn, printed = (frame[frame.method == "knn"] for frame in (full.ours, full.paper))
     built.append(power_law_table(knn, printed))
     drawings = [_first(full, few)] if len(data.ours) else []
     pilot, printed_pilot = (frame[frame.method == "icl"] for frame in (few.ours, few.paper))
@@ -115,13 +113,6 @@ class PowerLaw:
     def error(self, m: np.ndarray) -> np.ndarray:
         """Return the expected error in % at each m."""
         return 100 * self.alpha.mean * m**self.beta.mean
-
-
-def of_knn(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of kNN Prompting as the paper prints it."""
-    return frame[
-        frame.method.isin([name for name, method in registry.METHODS.items() if _PRINTED_AS in method.printed_as])
-    ]
 
 
 def fit_power_law(accuracies: Mapping[float, float]) -> PowerLaw | None:
