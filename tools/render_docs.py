@@ -236,12 +236,9 @@ class Scale:
         """Describe the differences between each m and the next, over the tasks that both have."""
         texts, shots = [], self.complete([model])
         for low, high in itertools.pairwise(shots):
-            first, second = self.cells([model], low), self.cells([model], high)
-            shared = {task: sorted({*first[task]} & {*second[task]}) for task in first if task in second}
-            shared = {task: seeds for task, seeds in shared.items() if len(seeds) >= _FEWEST_SEEDS}
-            if shared:
+            if shared := self.common([model], (low, high)):
                 grown = self.difference((model, method, high), (model, method, low), shared)
-                texts.append(f"{grown} from m = {low} to {high}, {counted(len(shared))}")
+                texts.append(f"{grown} from m = {low} to {high}, {names.counted(len(shared))}")
         return "; ".join(texts) or "not measured"
 
     def name(self, method: str) -> str:
@@ -304,7 +301,10 @@ class Scale:
     def difference_table(self, model: str, ours: str, others: Sequence[str]) -> str:
         """Return the differences between a method and others, for each m; the means are over the tasks of that m."""
         shots = self.complete([model])
-        header = [f"{self.name(ours)} minus", *(f"m = {m}, {counted(len(self.cells([model], m)))}" for m in shots)]
+        header = [
+            f"{self.name(ours)} minus",
+            *(f"m = {m}, {names.counted(len(self.cells([model], m)))}" for m in shots),
+        ]
         known = {m: self.methods(model, m) for m in shots}
         rows = [
             [
@@ -329,7 +329,7 @@ class Scale:
                 [self.accuracy(model, method, m, *cell).std or 0.0 for method in (first, second)] for cell in cells
             ]
             means, fewer = np.mean(pairs, axis=0), sum(ours < theirs for ours, theirs in pairs)
-            texts.append(f"{means[0]:.1f} against {means[1]:.1f} at m = {m}, {fewer} of {counted(len(pairs))}")
+            texts.append(f"{means[0]:.1f} against {means[1]:.1f} at m = {m}, {fewer} of {names.counted(len(pairs))}")
         return "; ".join(texts)
 
     def test_rows(self) -> str:
@@ -363,11 +363,6 @@ def _most(text: str, counts: Mapping[str, int]) -> str:
     most = max(counts.values())
     fewer = ", ".join(f"{names.task(task)}: {counts[task]}" for task in sorted(counts) if counts[task] < most)
     return text.format(most) + (f" ({fewer})" if fewer else "")
-
-
-def counted(tasks: int) -> str:
-    """Return a number of tasks in words."""
-    return "1 task" if tasks == 1 else f"{tasks} tasks"
 
 
 def verdict(differences: Mapping[int, Difference]) -> str:
@@ -404,7 +399,6 @@ def render(scale: Scale, matched: Scale) -> dict[pathlib.Path, str]:
         "summary": (MOST_COMMON, *ORDER, "chosen"),
         "few": FEW,
         "in_readme": IN_README,
-        "counted": counted,
     }
 
     def text(name: str) -> str:
@@ -444,59 +438,68 @@ def _label(method: str) -> str:
 
 def draw_by_size(scale: Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against the size of the model, a panel per m, over the cells that all models have."""
-    from matplotlib import figure
-
     lines = {"icl": _label("icl"), "": "Best calibration"} | {name: _label(name) for name in ("knn", "linear_probe")}
-    shots = scale.complete(scale.models)
-    with drawing.style():
-        drawn = figure.Figure(figsize=(3 * len(shots) + 1.8, 3), layout="constrained", facecolor="white")
-        panels = drawn.subplots(1, len(shots), sharey=True, squeeze=False)[0]
-        for axes, m in zip(panels, shots, strict=True):
-            cells = scale.cells(scale.models, m)
-            sizes = [MODELS[model].parameters / 1e6 for model in scale.models]
-            for place, (method, label) in enumerate(lines.items()):
-                means = [
-                    scale.mean(model, method or scale.best_calibration(model, m, cells), m, cells)
-                    for model in scale.models
-                ]
-                axes.plot(sizes, means, **drawing.look(place), label=label)
-            baseline = scale.mean(scale.models[0], "encoder_probe", m, cells)
-            axes.axhline(baseline, color=drawing.GREY, linestyle=":", label=_label("encoder_probe"))
-            axes.set(title=f"m = {m}, {counted(len(cells))}", xlabel="parameters, million", xscale="log")
-            axes.set_xticks(sizes, [f"{size:.0f}" for size in sizes])
-            axes.minorticks_off()
-            axes.grid(color="#dddddd")
-        panels[0].set_ylabel("mean accuracy, %")
-        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
-        drawn.savefig(path, dpi=110, metadata={"Software": None})
+    panels, baselines = {}, []
+    for m in scale.complete(scale.models):
+        cells = scale.cells(scale.models, m)
+        panels[f"m = {m}, {names.counted(len(cells))}"] = {
+            label: {
+                MODELS[model].parameters / 1e6: scale.mean(
+                    model, method or scale.best_calibration(model, m, cells), m, cells
+                )
+                for model in scale.models
+            }
+            for method, label in lines.items()
+        }
+        baselines.append(scale.mean(scale.models[0], "encoder_probe", m, cells))
+    _draw(panels, "parameters, million", path, baselines)
 
 
 def draw_by_rows(scale: Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against m, a panel per model, over the tasks and seeds that all models have at every m."""
-    from matplotlib import figure
-
     demonstrations = max(record.demo_shots for record in scale.records)
     lines = {"icl": f"{_label('icl')},\n{demonstrations} rows per class"} | {
         name: _label(name) for name in ("knn", "chosen")
     }
+    shots = scale.complete(scale.models)
+    cells = scale.common(scale.models, shots)
+    places = [(model, m) for model in scale.models for m in shots]
+    panels = {
+        f"{MODELS[model].title}, {names.counted(len(cells))}": {
+            label: {m: scale.mean(model, method, m, cells) for m in shots}
+            for method, label in lines.items()
+            if all(scale.has(each, method, m, cells) for each, m in places)
+        }
+        for model in scale.models
+    }
+    _draw(panels, "train rows per class", path)
+
+
+def _draw(
+    panels: Mapping[str, Mapping[str, Mapping[float, float]]],
+    x: str,
+    path: pathlib.Path,
+    baselines: Sequence[float] = (),
+) -> None:
+    """Draw mean accuracies: panels by title, lines by label, points by x; and the sentence encoder's in each panel."""
+    from matplotlib import figure
+
     with drawing.style():
-        drawn = figure.Figure(figsize=(3.2 * len(scale.models) + 2, 3), layout="constrained", facecolor="white")
-        panels = drawn.subplots(1, len(scale.models), sharey=True, squeeze=False)[0]
-        shots = scale.complete(scale.models)
-        cells = scale.common(scale.models, shots)
-        places = [(model, m) for model in scale.models for m in shots]
-        for axes, model in zip(panels, scale.models, strict=True):
-            for place, method in enumerate(lines):
-                if not all(scale.has(model, method, m, cells) for model, m in places):
-                    continue
-                means = [scale.mean(model, method, m, cells) for m in shots]
-                axes.plot(shots, means, **drawing.look(place), label=lines[method])
-            axes.set(title=f"{MODELS[model].title}, {counted(len(cells))}", xlabel="train rows per class", xscale="log")
-            axes.set_xticks(shots, [str(m) for m in shots])
-            axes.minorticks_off()
-            axes.grid(color="#dddddd")
-        panels[0].set_ylabel("mean accuracy, %")
-        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
+        drawn = figure.Figure(figsize=(3 * len(panels) + 1.8, 3), layout="constrained", facecolor="white")
+        axes = drawn.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for place, (title, lines) in enumerate(panels.items()):
+            for index, (label, means) in enumerate(lines.items()):
+                axes[place].plot(list(means), list(means.values()), **drawing.look(index), label=label)
+                axes[place].set_xscale("log")
+                axes[place].set_xticks(list(means), [f"{value:.0f}" for value in means])
+            for baseline in baselines[place : place + 1]:
+                label = _label("encoder_probe")
+                axes[place].axhline(baseline, color=drawing.GREY, linestyle=":", label=label)
+            axes[place].set(title=title, xlabel=x)
+            axes[place].minorticks_off()
+            axes[place].grid(color="#dddddd")
+        axes[0].set_ylabel("mean accuracy, %")
+        drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
         drawn.savefig(path, dpi=110, metadata={"Software": None})
 
 
