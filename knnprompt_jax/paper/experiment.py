@@ -22,7 +22,7 @@ from knnprompt_jax.settings import grids
 
 SPREAD = "Accuracy in %, mean ± sample standard deviation over seeds."
 _AXES = {  # The axis that an option lists values of.
-    **{"models": "model", "tasks": "task", "methods": "method", "shots": "shots", "few_shots": "shots"},
+    **{"models": "model", "tasks": "task", "methods": "method", "shots": "shots", "few_shots": "few_shots"},
     **{"shares": "ratio", "prior_settings": "setting", "demo_shots": "demo_shots", "anchor_shots": "anchor_shots"},
 }
 _COMPARED = ("truncation", "label_token", "dtype", "deterministic", "batch", "mesh", "datastore")
@@ -102,9 +102,10 @@ def tabulated(*axes: str, caption: str = SPREAD) -> Callable[[Data], Drawn]:
     """Return a function that draws a table with a row per place on these axes, and kNN Prompting's paired differences."""
 
     def draw(data: Data) -> Drawn:
-        table = accuracies.build(data.name, data.ours, axes, caption, data.paper)
-        paired = accuracies.paired(data.name, data.ours, accuracies.axes_of(axes, data.ours, data.paper))
-        return [made for made in (table, paired) if made and made.rows], []
+        built = [accuracies.build(data.name, data.ours, axes, caption, data.paper)]
+        if len(data.ours):
+            built.append(accuracies.paired(data.name, data.ours, accuracies.axes_of(axes, data.ours, data.paper)))
+        return [table for table in built if table.rows], []
 
     return draw
 
@@ -149,6 +150,7 @@ def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
 
 def _missing(ours: pd.DataFrame, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the models, methods, numbers of shots and other values that the config has and no record; and fewer seeds."""
+    ours = ours.assign(few_shots=ours.shots.where(ours.regime == grids.FEW_SHOT))
     for option, axis in _AXES.items():
         wanted = [published.canonical(value) if axis == "model" else value for value in getattr(shipped, option, ())]
         if missing := [names.text(axis, value) for value in wanted if value not in set(ours.get(axis, ()))]:

@@ -122,13 +122,11 @@ def seeds(paper: pd.DataFrame) -> Iterator[str]:
         yield f"The paper's numbers of {methods}: {count} seed{'' if count == 1 else 's'} ({basis})."
 
 
-def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table | None:
-    """Return kNN Prompting's accuracy minus each other method's on the same rows with the same seeds; None without pairs.
+def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
+    """Return kNN Prompting's accuracy minus each other method's on the same rows with the same seeds.
 
     A method that uses only demonstrations is compared at every m.
     """
-    if ours.empty:
-        return None
     places = [axis for axis in axes if axis not in ("method", "m")]
     is_knn, tasks = ours.method == "knn", names.ordered("task", ours.task)
     pairs = ours[is_knn].merge(ours[~is_knn], on=[*places, "task", "seed"], suffixes=("", "_other"))
@@ -146,8 +144,6 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table | None:
             marks = (SIGNIFICANT,) if p_value(values, pair) < _LEVEL else ()
             note = names.counted(len(ran)) if pair is None and len(ran) < len(tasks) else ""
             cells[*place, task] = Cell(dataclasses.replace(Score.of(values), note=note), marks=marks)
-    if not cells:
-        return None
     caption = (
         "kNN Prompting's accuracy minus each other method's in points, mean ± sample standard deviation over seeds."
     )

@@ -16,6 +16,7 @@ HEADERS = {
     "task": "Task",
     "tasks": "Tasks",
     "shots": "m",
+    "few_shots": "few-shot m",
     "demo_shots": "|D|",
     "anchor_shots": "|A|",
     "method": "Method",

@@ -64,6 +64,16 @@ def test_differences_from_the_shipped_config_are_listed_once(make_record):
     ]
 
 
+def test_a_missing_few_shot_run_is_not_a_missing_m(make_record):
+    fields = {"model": "gpt2-xl", "cell": {"regime": "full"}}
+    made = [make_record("data_scaling", "mr", method, 32, 1, **fields) for method in ("icl", "knn")]
+    with drawing.style():
+        facts = experiments.EXPERIMENTS["data_scaling"].section(made, pathlib.Path()).facts
+    differences = facts["Differences from the shipped config"].split("; ")
+    assert {"without m 64, 128, 256, 512, 1024", "without few-shot m 1, 2, 4, 8, 16, 32"} <= {*differences}
+    assert "Few-shot draws" not in facts
+
+
 def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
     shown = found["case_study"].maps[0]
     assert shown.cases
