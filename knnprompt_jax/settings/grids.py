@@ -40,7 +40,7 @@ class GridSettings(shared.SharedSettings):
     )
     direction: str = options.option(
         "released",
-        "The direction of KL divergences. released: KL(anchor ‖ test), which made the published numbers; forward: Eq. 5.",
+        "The direction of KL divergences. released: KL(anchor ‖ test), as in the released code; forward: Eq. 5.",
         choices=DIRECTIONS,
     )
     rows: int = options.option(0, "Classify only the first rows of the split; 0: all.", least=0)
