@@ -1,16 +1,15 @@
 """The folder of compiled programs, and what happens after a kill and with several processes at once."""
 
+import functools
 import os
 import pathlib
-import subprocess
-import sys
 import types
 
 import pytest
 
 from knnprompt_jax import compilation_cache
+from tests import processes
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 CODE = """
 import logging, sys
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(message)s")
@@ -22,18 +21,9 @@ print("result", float(jax.jit(lambda x: (2 * x).sum())(jnp.arange(7.0))))
 """
 
 
-def start(folder):
-    given = {"KNNPROMPT_CACHE": str(folder), "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    given["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XDG_CACHE"))}
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-c", CODE], env={**kept, **given}, cwd=folder, **streams)
-
-
 def finish(process):
     """Return the result, and whether the program was taken from the cache."""
-    out, error = process.communicate()
-    assert process.returncode == 0, error
+    out, error = processes.finish(process)
     assert "rror" not in error and "arning" not in error, error
     lines = out.splitlines()
     hits = sum("cache hit" in line.lower() and "jit__lambda" in line for line in lines)
@@ -41,16 +31,22 @@ def finish(process):
     return result, hits > 0
 
 
-def test_programs_are_taken_from_the_cache(tmp_path):
-    for process in [start(tmp_path), start(tmp_path)]:  # At once.
+def test_programs_are_taken_from_the_cache(tmp_path, monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("JAX_", "XDG_CACHE")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    start = functools.partial(processes.start, "-c", CODE)
+    for process in [start(), start()]:  # At once.
         assert finish(process)[0] == 42.0
-    assert finish(start(tmp_path)) == (42.0, True)
+    assert finish(start()) == (42.0, True)
     (folder,) = (tmp_path / "compiled").iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700, "programs of others are not run"
     for entry in folder.glob("jit__lambda*-cache"):  # Killed while it wrote.
         entry.write_bytes(entry.read_bytes()[:100])
         entry.with_name(entry.name.removesuffix("-cache") + "-atime").unlink()
-    assert finish(start(tmp_path)) == (42.0, False)
+    assert finish(start()) == (42.0, False)
 
 
 @pytest.mark.parametrize("given", ["HOME", "off", "file", "JAX_COMPILATION_CACHE_DIR"])

@@ -1,6 +1,5 @@
-"""The classifier on engines of others labels what `predict` labels, and batches of a lost worker are redone."""
+"""The classifier on engines of others predicts the same labels, and batches of a lost worker are redone."""
 
-import json
 import os
 import pickle
 import signal
@@ -10,23 +9,15 @@ import pytest
 
 import knnprompt_jax as kp
 from examples import label_support_tickets, pandas_udf, reproduce_a_table
-from knnprompt_jax.prediction import job
-from knnprompt_jax.settings import commands
 from tests import processes
 
 TABLE = pd.DataFrame({"ticket": range(97), "sentence": [f"line {number**2} of many" for number in range(97)]})
 
 
 @pytest.fixture(scope="module")
-def predicted(demo_classifier, tmp_path_factory):
-    """The labels that `predict` writes, by ticket."""
-    folder = tmp_path_factory.mktemp("predicted")
-    demo_classifier.save(folder / "store")
-    TABLE.to_csv(folder / "rows.csv", index=False)
-    places = {name: str(folder / path) for name, path in (("store", "store"), ("input", "rows.csv"))}
-    job.run(commands.PredictionSettings(**places, output=str(folder / "out.jsonl")))
-    records = map(json.loads, (folder / "out.jsonl").read_text().splitlines())
-    return {record["row"]: record["label"] for record in records}
+def predicted(demo_classifier):
+    """The classifier's labels, by ticket."""
+    return dict(zip(TABLE["ticket"], demo_classifier.predict(list(TABLE["sentence"])), strict=True))
 
 
 def test_a_pandas_udf(demo_classifier, predicted):

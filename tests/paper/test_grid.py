@@ -18,10 +18,6 @@ def folder(grid):
     return pathlib.Path(grid.output) / grid.experiment
 
 
-def planned_of(grid):
-    return grid_lib.plan(grid)
-
-
 @pytest.fixture
 def read(monkeypatch):
     """The number of prompts of each pass."""
@@ -57,7 +53,7 @@ def test_no_prompt_is_read_twice(grid, read):
     grid = dataclasses.replace(
         grid, methods=("icl", "knn", "knn_partial", "contextual_calibration"), label_token="first"
     )
-    planned = planned_of(grid)
+    planned = grid_lib.plan(grid)
     grid_lib.run(grid)
     assert len(planned.passes) == len(read) == 2
     for one, count in zip(planned.passes, read, strict=True):
@@ -101,14 +97,14 @@ def test_a_restart_runs_only_what_is_missing(grid, read, capsys):
 
 def test_shards_share_out_all_passes(grid):
     grid = dataclasses.replace(grid, seeds=(1, 2, 3, 4, 5), regime="few-shot")
-    whole = planned_of(grid)
-    shards = [planned_of(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    whole = grid_lib.plan(grid)
+    shards = [grid_lib.plan(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
     names = [[run.file_name for one in shard.passes for run in one.runs] for shard in shards]
     assert sum(names, []) == [run.file_name for one in whole.passes for run in one.runs]
     work = [sum(one.work for one in shard.passes) for shard in shards]
     assert max(work) < 0.5 * sum(work)
     grid_lib.run(dataclasses.replace(grid, shard="1/3"))
-    again = [planned_of(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    again = [grid_lib.plan(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
     assert [len(shard.passes) for shard in again] == [0, len(shards[1].passes), len(shards[2].passes)]
     assert f"{len(names[0]) + len(names[2])} belong to other shards" in again[1].describe()
 
@@ -116,7 +112,7 @@ def test_shards_share_out_all_passes(grid):
 def test_equal_runs_are_run_once(grid, read):
     """The two regimes have the same run where the context holds one demonstration."""
     small = dataclasses.replace(grid, seeds=(1,), shots=(1,), few_shots=(1,), methods=("knn",))
-    planned = planned_of(small)
+    planned = grid_lib.plan(small)
     assert sum(len(each.runs) for each in planned.all_passes) == 2
     assert sum(len(each.runs) for each in planned.passes) == 1
     assert planned.describe().startswith("2 records, of which 0 are finished and 1 copy the result of an equal run\n")
@@ -153,6 +149,11 @@ def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, re
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"tasks": ("mr", "poems")}, "unknown task 'poems'; choose from sst2"),
+        ({"methods": ("icl", "bert")}, "unknown method 'bert': choose from icl"),
+        ({"shares": (0.25, 0.75)}, "shares=.*: at most 0.5 is allowed"),
+        ({"shard": "9/8"}, "--shard=9/8: write it as i/n with i from 1 to n"),
+        ({"shard": "half"}, "--shard=half"),
         ({"seeds": ()}, r"seeds=\(\): give at least one value"),
         ({"tasks": ()}, r"tasks=\(\): give at least one value"),
         ({"shots": ()}, "robustness: nothing to run with tasks="),

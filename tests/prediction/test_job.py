@@ -11,7 +11,6 @@ from knnprompt_jax import errors
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.prediction import job
 from knnprompt_jax.settings import commands
-from tests import commands as commands_lib
 from tests import processes
 from tests.prediction.conftest import failure
 
@@ -56,14 +55,6 @@ def test_predictions_are_the_classifiers(classifier, rows, store, table, tmp_pat
     assert [one["sentence"] for one in cells] == [row["sentence"] for row in rows] and "id" not in cells[0]
     assert [one["label"] for one in cells] == wanted.labels.tolist()
     assert [one["neighbours"].split() for one in cells] == wanted.ids.astype(str).tolist()
-
-
-@pytest.mark.usefixtures("loaded")
-def test_the_binary_prints_what_was_saved(store, table, tmp_path):
-    printed = commands_lib.run(
-        f"python experiments/predict.py --store={store} --input={table} --output={tmp_path}/a.csv"
-    )
-    assert printed.startswith(f"saved: {tmp_path}/a.csv, 180 rows, ")
 
 
 @pytest.mark.usefixtures("loaded")
