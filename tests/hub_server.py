@@ -133,10 +133,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         names = sorted(repository.files)
         if what in (None, "revision"):
             siblings = [{"rfilename": file} for file in names]
-            if "blobs" in self.path:
-                for sibling in siblings:
-                    listing = repository.listing(sibling["rfilename"])
-                    sibling |= {"size": listing["size"], "blobId": listing["oid"], "lfs": listing.get("lfs")}
             owner, _, short = name.partition("/")[2].partition("/")
             body = {"id": f"{owner}/{short}", "sha": repository.commit, "siblings": siblings, "tags": []}
             return self._answer(200, json.dumps(body).encode())
