@@ -26,7 +26,7 @@ import numpy as np
 from scipy import special
 
 from knnprompt_jax import errors
-from knnprompt_jax.methods import in_context, method
+from knnprompt_jax.methods import method
 from knnprompt_jax.models import encoders
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import methods
@@ -72,7 +72,7 @@ def run_selection(context: method.Context, settings: methods.RetrievalOptions) -
         *(context.model.context, problem.truncation),
     )
     states = context.read(prompts, f"demonstrations by {settings.retriever}")
-    probabilities_QC = in_context.predict_proba(context.head, states, context.label_ids)
+    probabilities_QC = context.label_probabilities(states)
     truncated = prompts.num_truncated
     note = f"{truncated} of {prompts.num_prompts} prompts truncated" if truncated else ""
     return method.Prediction.most_probable(probabilities_QC, note, [prompts])
@@ -180,7 +180,7 @@ def run_many_shot(context: method.Context, settings: methods.ManyShotOptions) ->
     counter = method.TokenCounter(functools.partial(layout.count_tokens, problem.tokenize), model.context)
     rows = many_shot_rows(problem, counter, settings)
     prompts = problem.lay_out(rows, model.context)
-    probabilities_QC = in_context.predict_proba(context.head, context.read(prompts, "many shots"), context.label_ids)
+    probabilities_QC = context.label_probabilities(context.read(prompts, "many shots"))
     return method.Prediction.most_probable(probabilities_QC, f"{len(rows)} demonstrations", [prompts])
 
 
@@ -212,7 +212,7 @@ def run_upper_bound(context: method.Context, settings: methods.UpperBoundOptions
     accuracies: list[float] = []
     best_QC = np.zeros((len(true_Q), context.num_classes))
     for states in context.read_each(sets, "upper bound"):
-        probabilities_QC = in_context.predict_proba(context.head, states, context.label_ids)
+        probabilities_QC = context.label_probabilities(states)
         accuracies.append(float(np.mean(probabilities_QC.argmax(-1) == true_Q)))
         if accuracies[-1] > max(accuracies[:-1], default=-1.0):
             best_QC = probabilities_QC

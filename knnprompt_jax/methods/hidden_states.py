@@ -62,20 +62,15 @@ def logistic_regression(
 
 
 def predict_proba(
-    head: head_lib.Head,
-    num_classes: int,
-    settings: methods.ProbeOptions,
-    anchors: lm.States,
-    y: np.ndarray,
-    queries: lm.States,
+    context: method.Context, settings: methods.ProbeOptions, anchors: lm.States, queries: lm.States
 ) -> np.ndarray:
-    """Return class probabilities [Q, C] of queries from anchors of classes `y` [N]."""
-    anchors_NE, queries_QE = (_inputs(head, states, settings.representation) for states in (anchors, queries))
+    """Return class probabilities [Q, C] of queries by a probe of the problem's anchors."""
+    anchors_NE, queries_QE = (_inputs(context.head, states, settings.representation) for states in (anchors, queries))
     mean_E = anchors_NE.mean(0)
-    scale_EE = _scale(head, anchors_NE - mean_E, settings.representation)
+    scale_EE = _scale(context.head, anchors_NE - mean_E, settings.representation)
     x_NE, x_QE = ((inputs - mean_E) @ scale_EE.T for inputs in (anchors_NE, queries_QE))
     # Fewer rows than inputs make the problem ill-conditioned: ten Newton steps replace thousands of L-BFGS.
-    return logistic_regression(x_NE, y, x_QE, num_classes, settings.inverse_penalty, solver="newton-cg")
+    return logistic_regression(x_NE, context.y, x_QE, context.num_classes, settings.inverse_penalty, solver="newton-cg")
 
 
 def _inputs(head: head_lib.Head, states: lm.States, representation: str) -> np.ndarray:
@@ -114,9 +109,7 @@ def _standardised_product(head: head_lib.Head, covariance_EE: jax.Array) -> jax.
 def run_probe(context: method.Context, settings: methods.ProbeOptions) -> method.Prediction:
     """Fit the probe on the anchors and predict the queries."""
     anchors, queries = (context.states[rows] for rows in (method.anchors, method.queries))
-    return method.Prediction.most_probable(
-        predict_proba(context.head, context.num_classes, settings, anchors, context.y, queries)
-    )
+    return method.Prediction.most_probable(predict_proba(context, settings, anchors, queries))
 
 
 def check_linear(problem: method.Problem, representation: str = "log_probabilities") -> None:
@@ -183,7 +176,7 @@ def run_layer(context: method.Context, settings: methods.LayerOptions) -> method
         probe = methods.ProbeOptions(inverse_penalty=settings.inverse_penalty)
         # A probe of hidden states does not read log Z, which inner layers do not have.
         anchors, queries = (lm.States(jnp.asarray(h), jnp.zeros(len(h))) for h in (anchors_NE, queries_QE))
-        probabilities_QC = predict_proba(context.head, context.num_classes, probe, anchors, context.y, queries)
+        probabilities_QC = predict_proba(context, probe, anchors, queries)
     note = f"layer {layer + 1} of {len(layers)}, leave-one-out accuracy of anchors {100 * max(accuracies):.0f} %"
     return method.Prediction.most_probable(probabilities_QC, note, [prompts])
 

@@ -4,28 +4,18 @@
 after the tokens before it (Brown et al., "Language Models are Few-Shot Learners", NeurIPS 2020, Section 2.4).
 """
 
-from collections.abc import Sequence
-
-import jax
 import numpy as np
 from scipy import special
 
-from knnprompt_jax import errors, lm, options
+from knnprompt_jax import errors, options
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import head as head_lib
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.store import representations
 
 
-def predict_proba(head: head_lib.Head, states: lm.States, label_ids: Sequence[int]) -> np.ndarray:
-    """Return the probabilities of the label words [Q, C], normalised over them."""
-    return np.asarray(jax.nn.softmax(representations.label_log_probabilities(head, states, label_ids)))
-
-
 def run(context: method.Context, _: options.Options) -> method.Prediction:
     """Predict the most probable label word."""
-    states = context.states[method.queries]
-    return method.Prediction.most_probable(predict_proba(context.head, states, context.label_ids))
+    return method.Prediction.most_probable(context.label_probabilities(context.states[method.queries]))
 
 
 def label_tokens(problem: method.Problem) -> list[np.ndarray]:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from knnprompt_jax import errors, lm, progress
@@ -132,6 +133,11 @@ class Context:
         """Return log p of the label words [N, C] in nats, float64, not normalised over the label words."""
         log_p_NC = representations.label_log_probabilities(self.head, self.states[prompts], self.label_ids)
         return np.asarray(log_p_NC, np.float64)
+
+    def label_probabilities(self, states: lm.States) -> np.ndarray:
+        """Return the probabilities of the label words [N, C], normalised over them."""
+        log_p_NC = representations.label_log_probabilities(self.head, states, self.label_ids)
+        return np.asarray(jax.nn.softmax(log_p_NC))
 
     def read(self, prompts: layout.Prompts, title: str, layers: tuple[int, ...] = ()) -> lm.States:
         """Return the states and layers of the prompts, in order and replicated over the devices."""

@@ -15,11 +15,10 @@ from flax import nnx
 
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax import states as states_lib
-from knnprompt_jax.methods import in_context
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.settings import stores
-from knnprompt_jax.store import distances, kernel, placement, search
+from knnprompt_jax.store import distances, kernel, placement, representations, search
 from knnprompt_jax.store import store as store_lib
 from tests.parallel import saved_stores, small, training
 
@@ -127,8 +126,9 @@ def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[in
     classes_N = np.arange(NUM_ANCHORS) % len(small.LABEL_IDS)
     store = store_lib.build(stores.StoreOptions(), "", model.head, anchors, classes_N, small.LABEL_IDS)
     nearest = store.search(queries, search.SearchOptions(3))
+    log_p_QC = representations.label_log_probabilities(model.head, queries, small.LABEL_IDS)
     return {
-        "icl": in_context.predict_proba(model.head, queries, small.LABEL_IDS).argmax(-1).tolist(),
+        "icl": log_p_QC.argmax(-1).tolist(),
         "knn": kernel.vote(nearest, len(small.LABEL_IDS))[0].tolist(),
     }
 

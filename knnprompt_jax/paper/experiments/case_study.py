@@ -12,7 +12,7 @@ import numpy as np
 from sklearn import decomposition
 
 from knnprompt_jax import errors, files, lm
-from knnprompt_jax.methods import in_context, knn, method
+from knnprompt_jax.methods import knn, method
 from knnprompt_jax.paper import experiment
 from knnprompt_jax.report import maps, names, page, results
 from knnprompt_jax.report.results import Record
@@ -77,7 +77,7 @@ def _make(record: Record, context: method.Context) -> maps.Map:
     words = np.array(task.label_words)
     labels_N = words[[task.class_index(row.label) for row in rows]]
     knn_Q = words[[task.class_index(label) for label in record.predicted]]
-    icl_N = words[in_context.predict_proba(context.head, both, context.label_ids).argmax(-1)]
+    icl_N = words[context.label_probabilities(both).argmax(-1)]
     near = [
         tuple(zip(indices, distances, strict=True))
         for indices, distances in zip(nearest.indices_Qk.tolist(), nearest.distances_Qk.tolist(), strict=True)
