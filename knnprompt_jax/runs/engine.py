@@ -17,7 +17,6 @@ from jax.sharding import Mesh
 
 from knnprompt_jax import files, lm, parallel, states
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.runs import inputs, records
 from knnprompt_jax.runs import run as run_lib
@@ -43,16 +42,13 @@ def run(
       before_writing: a function called with each record and its context before the record is written.
 
     Raises:
-      UserError: prompts that cannot be laid out, a model that cannot be loaded or split over the mesh, a folder that
+      UserError: prompts that cannot be laid out, a model that cannot be loaded, a folder that
         cannot be written, or another process that makes the same records.
     """
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
     cache = states.user_cache(cache_gb)
     numbers, started, finished_work = itertools.count(1), time.monotonic(), 0.0
     total_work = sum(planned.work for planned in passes)
-    for planned in passes:
-        if planned.reads_prompts:
-            sharding.check(planned.model.config, mesh)
     for model, passes_of_model in itertools.groupby(passes, lambda planned: planned.model):
         loaded: lm.LanguageModel | None = None
         store: store_lib.Store | None = None

@@ -15,7 +15,6 @@ from jax.sharding import Mesh
 from knnprompt_jax import errors, parallel, shipped
 from knnprompt_jax.classifier import saving
 from knnprompt_jax.methods import method
-from knnprompt_jax.models import sharding
 from knnprompt_jax.prompts import statistics
 from knnprompt_jax.runs import model as model_lib
 from knnprompt_jax.settings import commands, shared
@@ -89,9 +88,7 @@ def read_model(
     name = name or (saved.manifest.provenance.model if saved else shipped.DEFAULT)
     execution = read_execution(settings, saved)
     model = model_lib.describe(name, execution, settings.revision, context)
-    mesh = execution.make_mesh([model.config])
-    sharding.check(model.config, mesh)
-    return model, mesh
+    return model, execution.make_mesh([model.config])
 
 
 def load_train(settings: shared.RowOptions, name: str, path: str = "") -> tuple[Task, list[Example]]:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax.lm import memory
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hub, registry, tokenizers
+from knnprompt_jax.models import hub, registry, sharding, tokenizers
 from knnprompt_jax.models.weights import tensor_files
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import models as models_settings
@@ -34,8 +34,15 @@ class ExecutionOptions:
         return content if self.deterministic else content | {"batch": self.batch, "mesh": self.mesh.to_dict()}
 
     def make_mesh(self, configs: Sequence[config_lib.DecoderConfig]) -> Mesh:
-        """Make the mesh. If `mesh.model` is 0, use the smallest size at which every model fits."""
-        return parallel.make_mesh(self.mesh.data, self.mesh.model or memory.model_axis(configs, self.dtype, self.batch))
+        """Make the mesh. If `mesh.model` is 0, use the smallest size at which every model fits.
+
+        Raises:
+          UserError: there are too few devices, or a model cannot be split over the mesh.
+        """
+        mesh = parallel.make_mesh(self.mesh.data, self.mesh.model or memory.model_axis(configs, self.dtype, self.batch))
+        for config in configs:
+            sharding.check(config, mesh)
+        return mesh
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
