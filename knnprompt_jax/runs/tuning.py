@@ -12,22 +12,12 @@ from knnprompt_jax.classifier import choosing, estimator, rules, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
 from knnprompt_jax.methods import baselines as baseline_methods
 from knnprompt_jax.runs import inputs
-from knnprompt_jax.settings import commands, methods
+from knnprompt_jax.settings import commands, methods, shared
 from knnprompt_jax.tasks.task import Example, Task
 
 # Options that `fit` has too. The printed command names those that are not its defaults.
 _SHARED = (
-    *(
-        "train_file",
-        "data_dir",
-        "hub",
-        "restore_dropped",
-        "label_column",
-        "text_columns",
-        "encoding",
-        "empty",
-        "on_bad",
-    ),
+    *("train_file", *(field.name for field in dataclasses.fields(shared.RowOptions))),
     *("revision", "dtype", "deterministic", "truncation", "label_token"),
 )
 
