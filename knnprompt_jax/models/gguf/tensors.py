@@ -12,7 +12,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, BinaryIO
 
 import gguf
 import ml_dtypes
@@ -104,48 +103,46 @@ def _cached(header: gguf_header.Header) -> Mapping[str, tensor_files.Tensor]:
     if not cache or not 0 < num_bytes <= _CACHED_BYTES:
         return {}
     with contextlib.suppress(errors.UserError, OSError):
-        path = cache / "weights" / f"{tensor_files.fingerprint(header.file)}.safetensors"
-        if not (path.exists() and _is_whole(path, header, quantised)):
-            with files.new_file(path) as draft, draft.open("wb") as file:
-                _write(file, header, quantised)
+        version = metadata.version("gguf")
+        path = cache / "weights" / f"{tensor_files.fingerprint(header.file)}-gguf-{version}.safetensors"
+        if not _is_whole(path):
+            with files.new_file(path) as draft:
+                _write(draft, header, quantised)
         os.utime(path)  # The time of its last use.
         files.remove_oldest(path.parent.glob("*.safetensors"), _CACHED_BYTES, time.time_ns())
         return {tensor.key: tensor for tensor in tensor_files.read([path])}
     return {}
 
 
-def _write(file: BinaryIO, header: gguf_header.Header, names: Sequence[str]) -> None:
-    """Write dequantised tensors as safetensors, one at a time: `safetensors` itself needs all of them in memory."""
-    file.write(_head(header, names, 0))
-    checksum = 0
-    for name in names:
-        array = np.ascontiguousarray(_dequantise(header, name), np.float32)
-        array.tofile(file)
-        checksum = zlib.crc32(array.data, checksum)
-    file.seek(0)
-    file.write(_head(header, names, checksum))
+def _write(path: pathlib.Path, header: gguf_header.Header, names: Sequence[str]) -> None:
+    """Write dequantised tensors as safetensors, one at a time: `safetensors` itself needs all of them in memory.
 
-
-def _is_whole(path: pathlib.Path, header: gguf_header.Header, names: Sequence[str]) -> bool:
-    """Return whether the file is as `_write` left it; every byte is read."""
-    size = len(_head(header, names, 0))
-    if path.stat().st_size <= size:
-        return False
-    checksum = zlib.crc32(np.memmap(path, np.uint8, "r", size).data)
-    with path.open("rb") as file:
-        return file.read(size) == _head(header, names, checksum)
-
-
-def _head(header: gguf_header.Header, names: Sequence[str], checksum: int) -> bytes:
-    """Return the head of a safetensors file of these tensors in float32, with the CRC-32 of their bytes."""
-    described: dict[str, Any] = {"__metadata__": {"crc32": f"{checksum:08x}", "gguf": metadata.version("gguf")}}
-    end = 0
+    A last tensor holds the CRC-32 of all bytes before it.
+    """
+    described, end = {}, 0
     for name in names:
         start, end = end, end + 4 * int(header.tensors[name].n_elements)
         described[name] = {"dtype": "F32", "shape": header.shape(name), "data_offsets": (start, end)}
+    described["crc32"] = {"dtype": "U8", "shape": (4,), "data_offsets": (end, end + 4)}
     text = json.dumps(described).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    head = len(text).to_bytes(8, "little") + text
+    with path.open("wb") as file:
+        file.write(head)
+        checksum = zlib.crc32(head)
+        for name in names:
+            array = np.ascontiguousarray(_dequantise(header, name), np.float32)
+            array.tofile(file)
+            checksum = zlib.crc32(array.data, checksum)
+        file.write(checksum.to_bytes(4, "little"))
+
+
+def _is_whole(path: pathlib.Path) -> bool:
+    """Return whether the file exists and ends with the CRC-32 of all its other bytes."""
+    if not path.exists() or not path.stat().st_size:
+        return False
+    content = np.memmap(path, np.uint8, "r")
+    return zlib.crc32(content[:-4].data).to_bytes(4, "little") == content[-4:].tobytes()
 
 
 def _translate(fields: gguf_header.Fields, hf_names: Iterable[str]) -> dict[str, str]:
