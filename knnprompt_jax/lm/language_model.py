@@ -122,12 +122,7 @@ class LanguageModel:
             raise errors.UserError(
                 "cannot pickle this model: only models loaded by from_pretrained have a name to load them by"
             )
-        return load_reference, self._reference
-
-    @property
-    def _reference(self) -> tuple[str, str, str, int, bool]:
-        """The arguments of `load_reference`."""
-        return self.name, self.fingerprint, self.dtype, self.step_tokens, self.deterministic
+        return load_reference, (self.identity, self.step_tokens)
 
     def __repr__(self) -> str:
         mesh = " × ".join(f"{size} {axis}" for axis, size in self.mesh.shape.items())
@@ -222,7 +217,7 @@ class LanguageModel:
         return scores
 
 
-def load_reference(name: str, fingerprint: str, dtype: str, step_tokens: int, deterministic: bool) -> LanguageModel:
+def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
     """Return the model that a pickle names, on one device; it is loaded unless this process has it already.
 
     This is a function, because cloudpickle, which Ray and Spark use, would copy the code of a method instead of naming it.
@@ -230,10 +225,10 @@ def load_reference(name: str, fingerprint: str, dtype: str, step_tokens: int, de
     Raises:
       UserError: it cannot be loaded, or its files have changed.
     """
-    reference = (name, fingerprint, dtype, step_tokens, deterministic)
     for model in list(_LIVE):
-        if model.mesh.size == 1 and model._reference == reference:
+        if model.mesh.size == 1 and (model.identity, model.step_tokens) == (identity, step_tokens):
             return model
+    name, fingerprint, dtype, deterministic = identity
     if multiprocessing.parent_process():
         warnings.warn(f"this process loads its own copy of the model {name}; set n_jobs=1 to share one", stacklevel=2)
     model = LanguageModel.from_pretrained(name, dtype, step_tokens=step_tokens, deterministic=deterministic)

@@ -46,7 +46,7 @@ def test_an_unfitted_classifier_keeps_its_options(model, task, monkeypatch):
 def test_other_weights_are_refused(model):
     message = rf"^tiny: the files of this model have changed .* \(fingerprint {model.fingerprint[:8]}, was 0{{8}}\)$"
     with pytest.raises(kp.UserError, match=message):
-        language_model.load_reference("tiny", "0" * 64, "float32", model.step_tokens, False)
+        language_model.load_reference(model.identity._replace(fingerprint="0" * 64), model.step_tokens)
 
 
 def test_a_model_without_a_name_is_refused(small_decoder):
