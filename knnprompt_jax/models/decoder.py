@@ -1,5 +1,7 @@
 """The decoder: embeddings, stacked blocks under one scan, final normalisation, head. Every family is a configuration of it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,25 +110,9 @@ class Decoder(nnx.Module):
             The hidden states [J, E] after the final normalisation, and the output [J, D] of each of `layers`, all float32.
         """
         assert all(1 <= layer <= self.config.num_layers for layer in layers)
-        last, mask_BSS, rotations = (
-            self.config.num_layers - 1,
-            attention.readable(stops_BS),
-            self._rotations(positions_BS),
-        )
-
-        def attend_in(layer: Array | int, mask_BST: Array, readers_BS: Array, read_BT: Array) -> Attend:
-            """Return the attention in a layer of the tokens at positions `readers_BS` to the prefix and those at `read_BT`."""
-            own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
-            rule = self._rule(layer, prefix.k.shape[2] + read_BT.shape[1])
-            mask_BST = rule.within(mask_BST, readers_BS[:, :, None], read_BT[:, None])
-
-            def attend(q: Array, k: Array, v: Array) -> Array:
-                k, v = repeat_heads_for_shards(k), repeat_heads_for_shards(v)
-                return attention.shared_prefix_attention(
-                    q, k, v, mask_BST, readers_BS, own, rule, stable_softmax, in_order=readers_BS is read_BT
-                )
-
-            return attend
+        last, mask_BSS = self.config.num_layers - 1, attention.readable(stops_BS)
+        rotations = self._rotations(positions_BS)
+        attend_in = functools.partial(self._after_prefix, prefix, stable_softmax)
 
         def keep(kept: dict[int, Array], layer: Array | int, x_JD: Array) -> dict[int, Array]:
             return {
@@ -184,6 +170,28 @@ class Decoder(nnx.Module):
     def _causal(self, layer: Array | int, length: int, dropout: layers.Dropout = layers.NO_DROPOUT) -> Attend:
         rule, weights_dropout = self._rule(layer, length), dropout.at(layers.DROP_WEIGHTS)
         return lambda q, k, v: attention.causal_attention(q, k, v, rule, weights_dropout)
+
+    def _after_prefix(
+        self,
+        prefix: attention.Prefix,
+        stable_softmax: bool,
+        layer: Array | int,
+        mask_BST: Array,
+        readers_BS: Array,
+        read_BT: Array,
+    ) -> Attend:
+        """Return the attention in a layer of the tokens at positions `readers_BS` to the prefix and those at `read_BT`."""
+        own = attention.Prefix(prefix.k[layer], prefix.v[layer], prefix.length)
+        rule = self._rule(layer, prefix.k.shape[2] + read_BT.shape[1])
+        mask_BST = rule.within(mask_BST, readers_BS[:, :, None], read_BT[:, None])
+
+        def attend(q: Array, k: Array, v: Array) -> Array:
+            k, v = repeat_heads_for_shards(k), repeat_heads_for_shards(v)
+            return attention.shared_prefix_attention(
+                q, k, v, mask_BST, readers_BS, own, rule, stable_softmax, in_order=readers_BS is read_BT
+            )
+
+        return attend
 
     def _rule(self, layer: Array | int, num_keys: int) -> attention.LogitRule:
         """Return the attention rule of a layer for at most `num_keys` keys."""
