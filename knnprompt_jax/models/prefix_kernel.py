@@ -151,52 +151,10 @@ def _tiling(q_BSHK: Array, kv_heads: int, prefix: int, platform: str) -> Tiling:
 
 
 def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: float | None, interpret: bool) -> Array:
-    """Run on a TPU. The last axis of the grid is the blocks of keys, the row's and then the prefix's. Unread blocks are skipped."""
+    """Run on a TPU. The last axis of the grid is the blocks of keys, the row's and then the prefix's."""
     q_TF, _, _, k_PF, *_ = arrays
     tile, lanes, parts = tiling.queries, tiling.lanes, tiling.parts
-    far, size = k_PF.shape[0] // tiling.keys, lanes // tiling.heads
-
-    def kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref) -> None:
-        k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, read_ref, top_ref, total_ref, sum_ref = refs
-        number = pl.program_id(2)
-        start = (number - parts) * tiling.keys
-        lane_1F = jax.lax.broadcasted_iota(jnp.int32, (1, lanes), 1)
-        exists_1F = (
-            lane_1F < heads * size - pl.program_id(0) * lanes
-        )  # The last of an odd number of heads has no partner.
-
-        def absorb(k_PF: Array, v_PF: Array, masked: Callable[[Array], Array], rows: int, first: bool = False) -> None:
-            q_TF, sum_TF = q_ref[...], None if first else sum_ref[...]
-            for head in range(tiling.heads):
-                carry = None if first else (top_ref[head, :, :1], total_ref[head, :, :1], sum_ref[...])
-                is_own_1F = lane_1F // size == head
-                head_q_TF = q_TF if tiling.heads == 1 else jnp.where(is_own_1F, q_TF, 0)
-                top_T1, total_T1, new_TF = _absorb(carry, head_q_TF, k_PF, v_PF, masked, cap, rows)
-                top_ref[head], total_ref[head] = (jnp.broadcast_to(x_T1, (tile, _LANES)) for x_T1 in (top_T1, total_T1))
-                sum_TF = new_TF if sum_TF is None or tiling.heads == 1 else jnp.where(is_own_1F, new_TF, sum_TF)
-            sum_ref[...] = sum_TF
-
-        def absorb_row(first: bool) -> None:
-            bias_TS = bias_ref[...].astype(jnp.float32)
-            k_TF = jnp.where(exists_1F, k_ref[...], 0)
-            absorb(k_TF, v_ref[...], lambda logits_TS: logits_TS + bias_TS, tiling.rows, first)
-
-        def absorb_prefix() -> None:
-            mask_TP = _mask(limits_ref, positions, start, (tile, tiling.keys))
-            absorb(far_k_ref[...], far_v_ref[...], lambda logits_TP: jnp.where(mask_TP, logits_TP, MASKED), 1)
-
-        def finish() -> None:
-            total_TF = total_ref[0, :, :1]
-            for head in range(1, tiling.heads):
-                total_TF = jnp.where(lane_1F < head * size, total_TF, total_ref[head, :, :1])
-            read_ref[...] = (sum_ref[...] / jnp.maximum(total_TF, 1e-30)).astype(read_ref.dtype)
-
-        pl.when(number == 0)(functools.partial(absorb_row, first=True))
-        if parts > 1:
-            later = (number > 0) & (number <= pl.program_id(1) % parts)
-            pl.when(later)(functools.partial(absorb_row, first=False))
-        pl.when((start >= 0) & (start < limits_ref[0]))(absorb_prefix)
-        pl.when(number == parts + far - 1)(finish)
+    blocks = parts + k_PF.shape[0] // tiling.keys
 
     def own(head: Array, query: Array, key: Array) -> tuple[Array, Array]:
         return query // parts * parts + jnp.minimum(key, query % parts), head // tiling.shared
@@ -210,8 +168,8 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
     position = pl.BlockSpec((tile, 1), lambda head, query, key: (query, 0))
     of_heads = [pltpu.VMEM((tiling.heads, tile, _LANES), jnp.float32)] * 2
     return pl.pallas_call(
-        kernel,
-        grid=(pl.cdiv(heads, tiling.heads), pl.cdiv(len(q_TF), tile), parts + far),
+        functools.partial(_tpu_kernel, heads=heads, tiling=tiling, cap=cap),
+        grid=(pl.cdiv(heads, tiling.heads), pl.cdiv(len(q_TF), tile), blocks),
         in_specs=[
             *[pl.BlockSpec(memory_space=pltpu.SMEM), by_query, by_row, by_row, by_key, by_key, bias],
             *[position] * (len(arrays) - 6),
@@ -223,6 +181,50 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
         cost_estimate=_cost(heads, tiling, *arrays[:4]),
         interpret=interpret,
     )(limits, *arrays)
+
+
+def _tpu_kernel(limits_ref: Ref, q_ref: Ref, *refs: Ref, heads: int, tiling: Tiling, cap: float | None) -> None:
+    """Absorb one block of keys of the row or of the prefix for one block of queries; unread blocks are skipped."""
+    tile, lanes, parts, size = tiling.queries, tiling.lanes, tiling.parts, tiling.lanes // tiling.heads
+    k_ref, v_ref, far_k_ref, far_v_ref, bias_ref, *positions, read_ref, top_ref, total_ref, sum_ref = refs
+    number = pl.program_id(2)
+    start = (number - parts) * tiling.keys
+    lane_1F = jax.lax.broadcasted_iota(jnp.int32, (1, lanes), 1)
+    # The last of an odd number of heads has no partner.
+    exists_1F = lane_1F < heads * size - pl.program_id(0) * lanes
+
+    def absorb(k_PF: Array, v_PF: Array, masked: Callable[[Array], Array], rows: int, first: bool = False) -> None:
+        q_TF, sum_TF = q_ref[...], None if first else sum_ref[...]
+        for head in range(tiling.heads):
+            carry = None if first else (top_ref[head, :, :1], total_ref[head, :, :1], sum_ref[...])
+            is_own_1F = lane_1F // size == head
+            head_q_TF = q_TF if tiling.heads == 1 else jnp.where(is_own_1F, q_TF, 0)
+            top_T1, total_T1, new_TF = _absorb(carry, head_q_TF, k_PF, v_PF, masked, cap, rows)
+            top_ref[head], total_ref[head] = (jnp.broadcast_to(x_T1, (tile, _LANES)) for x_T1 in (top_T1, total_T1))
+            sum_TF = new_TF if sum_TF is None or tiling.heads == 1 else jnp.where(is_own_1F, new_TF, sum_TF)
+        sum_ref[...] = sum_TF
+
+    def absorb_row(first: bool) -> None:
+        bias_TS = bias_ref[...].astype(jnp.float32)
+        k_TF = jnp.where(exists_1F, k_ref[...], 0)
+        absorb(k_TF, v_ref[...], lambda logits_TS: logits_TS + bias_TS, tiling.rows, first)
+
+    def absorb_prefix() -> None:
+        mask_TP = _mask(limits_ref, positions, start, (tile, tiling.keys))
+        absorb(far_k_ref[...], far_v_ref[...], lambda logits_TP: jnp.where(mask_TP, logits_TP, MASKED), 1)
+
+    def finish() -> None:
+        total_TF = total_ref[0, :, :1]
+        for head in range(1, tiling.heads):
+            total_TF = jnp.where(lane_1F < head * size, total_TF, total_ref[head, :, :1])
+        read_ref[...] = (sum_ref[...] / jnp.maximum(total_TF, 1e-30)).astype(read_ref.dtype)
+
+    pl.when(number == 0)(functools.partial(absorb_row, first=True))
+    if parts > 1:
+        later = (number > 0) & (number <= pl.program_id(1) % parts)
+        pl.when(later)(functools.partial(absorb_row, first=False))
+    pl.when((start >= 0) & (start < limits_ref[0]))(absorb_prefix)
+    pl.when(number == pl.num_programs(2) - 1)(finish)
 
 
 def _on_gpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: float | None, interpret: bool) -> Array:
