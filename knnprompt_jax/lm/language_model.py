@@ -7,7 +7,6 @@ import pathlib
 import time
 import warnings
 import weakref
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -143,7 +142,7 @@ class LanguageModel:
     def run_pass(
         self,
         prompts: layout.Prompts,
-        shape_of: Callable[[layout.PromptGroup], packing.PackShape],
+        shape_of: packing.ShapeOf,
         layers: tuple[int, ...] = (),
         order: np.ndarray | None = None,
         progress: progress_lib.Progress | None = None,
@@ -196,12 +195,12 @@ class LanguageModel:
         Raises:
           UserError: a log-probability is not finite, because weights are damaged or overflow.
         """
-        shapes = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
+        shape_of = packing.choose_shapes(continuations.groups, self.step_tokens, self.mesh.shape[parallel.DATA])
         count = continuations.num_texts
         scores = continuations_lib.Scores([np.zeros(0, np.float32)] * count, [np.zeros(0, bool)] * count)
         started = time.monotonic()
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
-            packed = self.execution.pack(group, shapes[bool(len(group.prefix_P))])
+            packed = self.execution.pack(group, shape_of(group))
             tokens_TJ = continuations_lib.place(targets, packed)
             calls = parallel.replicate(
                 self.execution.run(packed, progress, "score", programs.score_suffixes, tokens_TJ)

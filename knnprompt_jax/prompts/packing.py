@@ -42,6 +42,10 @@ class PackShape:
     alone: bool = False
 
 
+# Returns the packing of a group.
+ShapeOf = Callable[[layout.PromptGroup], PackShape]
+
+
 @dataclasses.dataclass(frozen=True)
 class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
@@ -98,11 +102,11 @@ def most_reads(group: layout.PromptGroup, width: int, rows: int) -> int:
     return _most_reads(group, _steps(group, _rows(group, width), rows))
 
 
-def choose_shapes(groups: Iterable[layout.PromptGroup], step_tokens: int, shards: int = 1) -> dict[bool, PackShape]:
-    """Return a shape for the groups with a shared prefix (True) and one for those without (False), one compilation each."""
-    groups = list(groups)
+def choose_shapes(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int) -> ShapeOf:
+    """Choose one shape for the groups with a shared prefix and one for those without, one compilation each."""
     kinds = {shared: [group for group in groups if bool(len(group.prefix_P)) == shared] for shared in (True, False)}
-    return {shared: choose_shape(members, step_tokens, shards) for shared, members in kinds.items() if members}
+    shapes = {shared: choose_shape(members, step_tokens, shards) for shared, members in kinds.items() if members}
+    return lambda group: shapes[bool(len(group.prefix_P))]
 
 
 def arrange_alone(prompts: layout.Prompts) -> layout.Prompts:

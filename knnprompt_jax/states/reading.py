@@ -8,8 +8,9 @@ In names of arrays, N counts prompts and U distinct prompts.
 """
 
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -21,7 +22,6 @@ from knnprompt_jax.states import cache as cache_lib
 FORMAT = 2  # Version of cached rows: increase it whenever a pass computes different values.
 _CHUNK_STEPS = {"cpu": 16}
 _CHUNK_STEPS_ON_ACCELERATORS = 64
-_ShapeOf = Callable[[layout.PromptGroup], packing.PackShape]
 
 
 def read(
@@ -63,7 +63,10 @@ def read_each(
     """
     if repeated:
         sets = [_after_demonstrations(prompts) for prompts in sets]
-    shape_of = _common_shapes(model) if repeated else _fitted_shapes(model, sets)
+        shape_of: packing.ShapeOf = functools.partial(_common_shape, model)
+    else:
+        groups = [group for prompts in sets for group in prompts.groups]
+        shape_of = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
     try:
         for prompts, title in zip(sets, titles or [""] * len(sets), strict=True):
             model.statistics.requested_tokens += prompts.num_tokens
@@ -77,7 +80,7 @@ def read_each(
 def _read_set(
     model: lm.LanguageModel,
     prompts: layout.Prompts,
-    shape_of: _ShapeOf,
+    shape_of: packing.ShapeOf,
     cache: cache_lib.AnyCache | None,
     layers: tuple[int, ...],
     report: progress.Progress,
@@ -181,28 +184,16 @@ def _select(prompts: layout.Prompts, members: np.ndarray) -> layout.Prompts:
     return dataclasses.replace(prompts, groups=tuple(groups), num_prompts=len(members))
 
 
-def _fitted_shapes(model: lm.LanguageModel, sets: Sequence[layout.Prompts]) -> _ShapeOf:
-    """Choose one packing for all groups with a shared prefix and one for those without."""
-    groups = [group for prompts in sets for group in prompts.groups]
-    shapes = packing.choose_shapes(groups, model.step_tokens, model.mesh.shape[parallel.DATA])
-    return lambda group: shapes[bool(len(group.prefix_P))]
-
-
-def _common_shapes(model: lm.LanguageModel) -> _ShapeOf:
+def _common_shape(model: lm.LanguageModel, group: layout.PromptGroup) -> packing.PackShape:
     """Choose from few packings, so that calls of about the same size share their compiled programs."""
-    data = model.mesh.shape[parallel.DATA]
-
-    def common_shape(group: layout.PromptGroup) -> packing.PackShape:
-        shape = packing.choose_shape([group], model.step_tokens, data)
-        # The width of the longest suffix that a context holds after the group's prefix.
-        room = packing.round_up(model.context - len(group.prefix_P), 64)
-        width = shape.width if shape.width == packing.ROW_WIDTH else min(packing.next_power(shape.width), room)
-        rows = min(packing.next_power(shape.rows), max(1, model.step_tokens // width))
-        reads = packing.most_reads(group, width, rows)
-        reads = packing.round_up(reads, max(32, packing.next_power(reads) // 8))
-        return dataclasses.replace(shape, width=width, rows=rows, reads=reads)
-
-    return common_shape
+    shape = packing.choose_shape([group], model.step_tokens, model.mesh.shape[parallel.DATA])
+    # The width of the longest suffix that a context holds after the group's prefix.
+    room = packing.round_up(model.context - len(group.prefix_P), 64)
+    width = shape.width if shape.width == packing.ROW_WIDTH else min(packing.next_power(shape.width), room)
+    rows = min(packing.next_power(shape.rows), max(1, model.step_tokens // width))
+    reads = packing.most_reads(group, width, rows)
+    reads = packing.round_up(reads, max(32, packing.next_power(reads) // 8))
+    return dataclasses.replace(shape, width=width, rows=rows, reads=reads)
 
 
 def _after_demonstrations(prompts: layout.Prompts) -> layout.Prompts:
