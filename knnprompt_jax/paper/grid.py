@@ -134,11 +134,12 @@ def plan(settings: grids.GridSettings, weights: bool = True) -> Plan:
     return Plan(shard, left, copies, finished, num_all - len(runs))
 
 
-def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_lib.Model, list[run_lib.Run]]]:
-    """Yield the runs of each model and task, then those of each model that a method trains."""
+def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.Model, list[run_lib.Run]]]:
+    """Return the runs of each model and task, then those of each model that a method trains."""
     rows_of_tasks = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     trained = [name for name in settings.methods if registry.get(name).own_model]
     experiment, prepared = experiments.EXPERIMENTS[settings.experiment], set()
+    found: list[tuple[model_lib.Model, list[run_lib.Run]]] = []
     obstacles: dict[str, str] = {}
     execution, source = inputs.read_execution(settings), inputs.source_of(settings)
 
@@ -172,9 +173,8 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_l
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:
             model = model_lib.describe(name, execution, settings.revision, settings.context, weights=weights)
-            runs = [list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model))) for rows in rows_of_tasks]
-            _check_applicable(settings.methods, obstacles)
-            yield from ((model, runs_of_task) for runs_of_task in runs)
+            for rows in rows_of_tasks:
+                found.append((model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))))
     for name in trained:
         trained_model = getattr(settings.options, name).model
         try:
@@ -183,17 +183,12 @@ def _runs(settings: grids.GridSettings, weights: bool) -> Iterator[tuple[model_l
         except errors.UserError as error:
             advice = f"--options.{name}.model takes a folder; or leave {name} out of --methods"
             raise errors.UserError(f"{error}; {advice}") from None
-        runs = [list(runs_of([name], model, rows, 0)) for rows in rows_of_tasks]
-        _check_applicable(settings.methods, obstacles)
-        yield from ((trained_model, runs_of_task) for runs_of_task in runs)
-
-
-def _check_applicable(methods: Sequence[str], obstacles: Mapping[str, str]) -> None:
-    """Raise a UserError with the reason of each method that does not apply, and the methods that do."""
+        found += [(model, list(runs_of([name], model, rows, 0))) for rows in rows_of_tasks]
     if obstacles:
         reasons = "; ".join(f"method {name!r} does not apply: {reason}" for name, reason in obstacles.items())
-        others = ",".join(name for name in methods if name not in obstacles)
+        others = ",".join(name for name in settings.methods if name not in obstacles)
         raise errors.UserError(reasons + (f"; all others apply: --methods={others}" if others else ""))
+    return found
 
 
 def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_lib.Pass]:
