@@ -149,7 +149,7 @@ def test_a_dry_run_needs_no_weights_and_writes_nothing(grid, world, tmp_path, re
 def test_a_model_that_a_method_trains_has_passes_of_its_own(grid, world, capsys):  # noqa: F811
     grid = choosing(grid, fine_tuning_gpt2={"model": str(world / "model")})
     grid_lib.run(dataclasses.replace(grid, methods=("icl", "fine_tuning_gpt2"), seeds=(1,)), dry_run=True)
-    planned = planned_of(dataclasses.replace(grid, methods=("icl", "fine_tuning_gpt2"), seeds=(1,)))
+    planned = grid_lib.plan(dataclasses.replace(grid, methods=("icl", "fine_tuning_gpt2"), seeds=(1,)))
     runs = [(run.name, each.model.path) for each in planned.all_passes for run in each.runs]
     assert runs == [("icl", world / "model")] + 2 * [("fine_tuning_gpt2", world / "model")]
     assert capsys.readouterr().out.startswith("3 records, of which 0 are finished")
