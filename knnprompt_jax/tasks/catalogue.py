@@ -61,7 +61,7 @@ def _path(name: str) -> Traversable:
 
 
 def demo_folder() -> Traversable:
-    """Return the folder with the rows and the declaration of the demo task."""
+    """Return the folder with the rows and the declaration of the demo task, which was made for this project."""
     return importlib.resources.files("knnprompt_jax") / "demo" / "task"
 
 
