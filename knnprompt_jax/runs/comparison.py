@@ -28,10 +28,10 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     """
     inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
-    read, source = inputs.read_comparison(settings), inputs.source_of(settings)
+    read = inputs.read_comparison(settings)
     saved = read.saved.digest if read.saved else ""
     runs = [
-        run_lib.Run(method.name, method, options, problem, read.model, settings.datastore, saved, source=source)
+        run_lib.Run(method.name, method, options, problem, read.model, settings.datastore, saved, source=read.source)
         for problem in read.problems
         for method, options in _methods(settings.method_names, settings.options, problem)
     ]

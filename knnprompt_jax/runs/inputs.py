@@ -6,7 +6,7 @@ Functions outside this file take what they need of the settings, and not the set
 import collections
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -36,12 +36,16 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Inputs:
-    """A model, a mesh that it can be split over, and the problem of each seed or of the saved classifier's anchors."""
+    """A model, a mesh that it can be split over, and the problem of each seed or of the saved classifier's anchors.
+
+    `source` has the options that rows and model come from.
+    """
 
     model: model_lib.Model
     mesh: Mesh
     problems: Sequence[method.Problem]
     saved: saving.Saved | None
+    source: Mapping[str, Any]
 
 
 def join_processes(distributed: models_settings.DistributedOptions) -> None:
@@ -160,7 +164,7 @@ def read_comparison(settings: shared.ComparisonSettings) -> Inputs:
         )
     prompt_options = model.tokenize, settings.label_token, settings.truncation, model.config.logit_cap
     problems = [method.Problem(rows.task, split, rows.evaluation, *prompt_options) for split in drawn]
-    return Inputs(model, mesh, problems, saved)
+    return Inputs(model, mesh, problems, saved, source_of(settings))
 
 
 def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
