@@ -281,11 +281,9 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
         # Pad to a power of two, so that calls of about the same size share a compiled program.
         padded = placement.pad(states.with_layers(()), 1 << (max(1, len(states)) - 1).bit_length())
-        return placement.take(self.searched_.search(padded, self.search_options(k)), slice(0, len(states)))
-
-    def search_options(self, k: int) -> SearchOptions:
-        """Return the options of a search for k anchors."""
-        return SearchOptions(k if self.centroid == "none" else 1, self.rule_.distance, self.approximate_recall or None)
+        number = k if self.centroid == "none" else 1
+        options = SearchOptions(number, self.rule_.distance, self.approximate_recall or None)
+        return placement.take(self.searched_.search(padded, options), slice(0, len(states)))
 
     def check(self, anchors: Sequence[Example]) -> None:
         """Raise UserError on an invalid option, or if there are fewer than k anchors."""
