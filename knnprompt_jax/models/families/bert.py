@@ -79,7 +79,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.value("tie_word_embeddings")  # For the head of masked words, which is not loaded.
     width = hf.size("hidden_size", 768)
     return config_lib.DecoderConfig.with_equal_heads(
-        family="bert",
+        family=hf.value("model_type"),
         vocab_size=hf.size("vocab_size", 30522),
         width=width,
         num_layers=hf.size("num_hidden_layers", 12),

@@ -12,7 +12,7 @@ from knnprompt_jax.models.families import Family, llama, names, rope
 _SLIDING, _FULL = _LAYER_TYPES = ("sliding_attention", "full_attention")
 
 
-def _config(hf: hf_config.Fields, family: str, default_types: list[str], **different: Any) -> config_lib.DecoderConfig:
+def _config(hf: hf_config.Fields, default_types: list[str], **different: Any) -> config_lib.DecoderConfig:
     """Read what Gemma 2 and 3 share. `default_types` are the kinds of layers of files without `layer_types`."""
     kinds = hf.per_layer("layer_types", hf.size("num_hidden_layers"), _LAYER_TYPES) or default_types
     hf.value("sliding_window")  # It has no effect if no layer has a window.
@@ -30,7 +30,7 @@ def _config(hf: hf_config.Fields, family: str, default_types: list[str], **diffe
         "embed_scale": hf.size("hidden_size") ** 0.5,
         **llama.attention_biases(hf),
     }
-    return llama.config_from_hf(hf, family, **shared | different)
+    return llama.config_from_hf(hf, **shared | different)
 
 
 def _gemma2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -39,7 +39,7 @@ def _gemma2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
     default = [_LAYER_TYPES[layer % 2] for layer in range(hf.size("num_hidden_layers"))]
     caps = {"attention_cap": cap("attn_logit_softcapping", 50.0), "logit_cap": cap("final_logit_softcapping", 30.0)}
-    return _config(hf, "gemma2", default, rotary_of_layer=(), **caps)
+    return _config(hf, default, rotary_of_layer=(), **caps)
 
 
 def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -49,7 +49,7 @@ def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     default = [_LAYER_TYPES[layer % pattern == 0] for layer in range(1, hf.size("num_hidden_layers") + 1)]
     cap = hf.optional_number("final_logit_softcapping")
     rotations = _gemma3_rotations(hf)
-    return _config(hf, "gemma3_text", default, rotations=rotations, qk_norm="head", logit_cap=cap)
+    return _config(hf, default, rotations=rotations, qk_norm="head", logit_cap=cap)
 
 
 def _gemma3_rotations(hf: hf_config.Fields) -> llama.Rope:

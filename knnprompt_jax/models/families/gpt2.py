@@ -13,7 +13,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("scale_attn_by_inverse_layer_idx", False)
     width = hf.size("n_embd", 768)
     return config_lib.DecoderConfig.with_equal_heads(
-        family="gpt2",
+        family=hf.value("model_type"),
         vocab_size=hf.size("vocab_size", 50257),
         width=width,
         num_layers=hf.size("n_layer", 12),

@@ -13,13 +13,12 @@ from knnprompt_jax.models.weights.conversion import NameRule
 
 
 def _config_from_hf(
-    hf: hf_config.Fields, family: str, parameters: rope.Parameters, activation: str, **different: Any
+    hf: hf_config.Fields, parameters: rope.Parameters, activation: str, **different: Any
 ) -> config_lib.DecoderConfig:
     """Return the decoder that a config.json of either family describes.
 
     Args:
         hf: the config.json. Its sizes are required.
-        family: the family's name.
         parameters: the result of `rope.parameters`.
         activation: the default of `hidden_act`.
         different: fields of the result that differ from a plain decoder's.
@@ -28,7 +27,7 @@ def _config_from_hf(
     heads = hf.divisor("num_attention_heads", width)
     table, context = rope.frequencies(parameters, width // heads, hf.size("max_position_embeddings"))
     return config_lib.DecoderConfig.with_equal_heads(
-        family=family,
+        family=hf.value("model_type"),
         vocab_size=hf.size("vocab_size"),
         width=width,
         num_layers=hf.size("num_hidden_layers"),
@@ -49,7 +48,7 @@ def _gpt_neox(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     parameters = rope.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
     biases = dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", True))
     is_parallel = hf.switch("use_parallel_residual", True)
-    return _config_from_hf(hf, "gpt_neox", parameters, "gelu", parallel_residual=is_parallel, **biases)
+    return _config_from_hf(hf, parameters, "gelu", parallel_residual=is_parallel, **biases)
 
 
 def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -61,7 +60,7 @@ def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
         "parallel_residual": True,
         "head_bias": True,
     }
-    return _config_from_hf(hf, "phi", rope.parameters(hf, 1e4, 0.5), "gelu_new", **different)
+    return _config_from_hf(hf, rope.parameters(hf, 1e4, 0.5), "gelu_new", **different)
 
 
 _LAYER = llama.LAYER

@@ -17,7 +17,6 @@ Rope = tuple[tuple[config_lib.Frequencies, ...], int]
 
 def config_from_hf(
     hf: hf_config.Fields,
-    family: str,
     *,
     rotations: Rope | None = None,
     kv_heads: int | None = None,
@@ -28,7 +27,6 @@ def config_from_hf(
 
     Args:
         hf: the config.json. Its sizes are required.
-        family: the family's name.
         rotations: the rotary positions, unless they are the usual ones with base 10,000.
         kv_heads: the default of `num_key_value_heads`, which is required without one.
         epsilon: the default of `rms_norm_eps`.
@@ -40,7 +38,7 @@ def config_from_hf(
     width, heads, size = hf.size("hidden_size"), hf.size("num_attention_heads"), head_size(hf)
     tables, context = rotations or rotations_of(hf, 1e4)
     shared = {
-        "family": family,
+        "family": hf.value("model_type"),
         "vocab_size": hf.size("vocab_size"),
         "width": width,
         "num_layers": hf.size("num_hidden_layers"),
@@ -98,33 +96,33 @@ def _llama(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.value("pretraining_tp")  # The number of parts in which products were computed in training: the same products.
     heads = hf.size("num_attention_heads")  # The first Llama's files lack the number of key heads.
     biases = {**attention_biases(hf), "mlp_bias": hf.switch("mlp_bias", False)}
-    return config_from_hf(hf, "llama", kv_heads=heads, **biases)
+    return config_from_hf(hf, kv_heads=heads, **biases)
 
 
 def _mistral(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read Mistral, whose first version has a window in every layer."""
     has_window = not hf.has("sliding_window") or hf.value("sliding_window") is not None  # Absent, it is 4,096.
     every_layer = (hf.size("sliding_window", 4096),) * hf.size("num_hidden_layers") if has_window else ()
-    return config_from_hf(hf, "mistral", windows=every_layer)
+    return config_from_hf(hf, windows=every_layer)
 
 
 def _qwen2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read Qwen2 and Qwen2.5: biases on queries, keys and values. The vocabulary is padded, differently by size."""
     _require_full_attention(hf)
-    return config_from_hf(hf, "qwen2", qkv_bias=True)
+    return config_from_hf(hf, qkv_bias=True)
 
 
 def _qwen3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read Qwen3, which normalises queries and keys within each head. The heads need not share the width."""
     _require_full_attention(hf)
     hf.size("head_dim")
-    return config_from_hf(hf, "qwen3", qk_norm="head", **attention_biases(hf))
+    return config_from_hf(hf, qk_norm="head", **attention_biases(hf))
 
 
 def _olmo2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     """Read OLMo 2, which normalises the outputs of attention and MLP instead of their inputs, and queries and keys across heads."""
     different: dict[str, Any] = {"norm_places": (config_lib.OUTPUT,), "qk_norm": "all", **attention_biases(hf)}
-    return config_from_hf(hf, "olmo2", kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
+    return config_from_hf(hf, kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
 
 
 def _phi3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -141,7 +139,7 @@ def _phi3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     has_window = hf.value("sliding_window") is not None
     every_layer = (hf.size("sliding_window"),) * hf.size("num_hidden_layers") if has_window else ()
     different: dict[str, Any] = {"rotations": ((table,), context), "windows": every_layer}
-    return config_from_hf(hf, "phi3", kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
+    return config_from_hf(hf, kv_heads=hf.size("num_attention_heads"), epsilon=1e-5, **different)
 
 
 def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
@@ -159,7 +157,7 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
         "tied_head": hf.switch("tie_word_embeddings", True),
         **attention_biases(hf),
     }
-    return config_from_hf(hf, "smollm3", **different)
+    return config_from_hf(hf, **different)
 
 
 LAYER = "layers.{layer}."

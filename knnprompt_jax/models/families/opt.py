@@ -16,7 +16,7 @@ def _config_from_hf(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     width = hf.size("hidden_size", 768)
     norm_first = hf.switch("do_layer_norm_before", True)
     return config_lib.DecoderConfig.with_equal_heads(
-        family="opt",
+        family=hf.value("model_type"),
         vocab_size=hf.size("vocab_size", 50272),
         width=width,
         num_layers=hf.size("num_hidden_layers", 12),
