@@ -85,27 +85,9 @@ def demo_classifier() -> "kp.KNNPrompting":
 
 @pytest.fixture(scope="session")
 def small_decoder() -> Callable:
-    """`small_decoder("gpt2")` or `("opt-350m")`: a random decoder of that shape (V = 211, 307 positions), weights of a dtype.
-
-    Weights are large, so that distributions are peaked and depend on the whole text.
-    """
-    import jax.numpy as jnp
-
-    from knnprompt_jax.models import config, decoder
     from tests import random_weights
 
-    sizes = {"vocab_size": 211, "width": 30, "num_layers": 3, "num_heads": 5, "num_kv_heads": 5, "head_size": 6}
-    sizes |= {"mlp_width": 41, "num_positions": 307, "attention_scale": 6**-0.5}
-    switches = {"position_offset": 2, "activation": "relu", "norm_places": ("after",), "final_norm": False}
-    configs = {
-        "gpt2": config.DecoderConfig("gpt2", **sizes, embed_width=30),
-        "opt-350m": config.DecoderConfig("opt", **sizes, embed_width=17, **switches),
-    }
-
-    def make(shape: str, dtype: jnp.dtype = jnp.float32) -> decoder.Decoder:
-        return random_weights.make(configs[shape], 1, (0.3, 0.5, 0.25), dtype)
-
-    return make
+    return random_weights.small
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,11 @@ from knnprompt_jax import errors, lm, states
 from knnprompt_jax.lm import execution, programs
 from knnprompt_jax.models import attention
 from knnprompt_jax.prompts import layout, packing
+from tests import random_prompts
 
 TOLERANCE = 1e-4
-VOCABULARY, TRUNCATED = 211, 101
+VOCABULARY = 211
+MIXED = random_prompts.make(49, prefix_length=61)
 
 
 def language_model(model, step_tokens=256):
@@ -24,22 +26,17 @@ def states_of(model, prompts, shape=None):
     return model.run_pass(prompts, lambda group: shape)
 
 
-def make_prompts(prefix_length=61, lengths=(1, 2, 13, 37) * 11, num_truncated=5, seed=0):
-    """Prompts with a shared prefix, truncated ones (long, no prefix) among them, and all token sequences."""
-    rng = np.random.default_rng(seed)
-    prefix, *suffixes = (rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (prefix_length, *lengths))
-    truncated = [rng.integers(0, VOCABULARY, TRUNCATED).astype(np.int32) for _ in range(num_truncated)]
-    index = rng.permutation(len(suffixes) + num_truncated)
-    whole, cut = index[: len(suffixes)], index[len(suffixes) :]
-    groups = [layout.PromptGroup(prefix, tuple(suffixes), whole)]
-    if num_truncated:
-        groups.append(layout.PromptGroup(prefix[:0], tuple(truncated), cut))
-    sequences = [np.concatenate([prefix, suffix]) for suffix in suffixes] + truncated
-    return layout.Prompts(tuple(groups), len(index), num_truncated), [sequences[i] for i in np.argsort(index)]
+def begin_alike():
+    """Return prompts whose suffixes begin alike, one within another and one given twice; their prefix fills its padding."""
+    (group,) = random_prompts.make(6, 0, 64, (19, 5, 1, 3, 3, 7)).groups
+    leads, tails = group.suffixes[:2], [np.zeros(0, np.int32), *group.suffixes[2:], group.suffixes[3]]
+    suffixes = tuple(np.append(lead, tail) for lead in leads for tail in tails)
+    return layout.Prompts((layout.PromptGroup(group.prefix_P, suffixes, np.arange(12)),), 12)
 
 
-def batched(model, sequences):
+def batched(model, prompts):
     """Hidden states of whole prompts, padded on the right to one batch, without a shared prefix."""
+    sequences = random_prompts.tokens_of(prompts)
     width = max(map(len, sequences))
     tokens_BT = np.stack([np.pad(sequence, (0, width - len(sequence))) for sequence in sequences])
     hidden_BTE = _whole(model, tokens_BT)
@@ -53,17 +50,12 @@ def _whole(model, tokens_BT):
 
 @pytest.mark.parametrize(
     ("shape", "prompts"),
-    [
-        ("gpt2", {}),
-        ("opt-350m", {}),
-        # A prefix that fills its padding; a prefix of a single token and a single prompt.
-        ("opt-350m", {"prefix_length": 64, "lengths": (1, 7, 31), "num_truncated": 0}),
-        ("opt-350m", {"prefix_length": 1, "lengths": (5,), "num_truncated": 0}),
-    ],
+    [("gpt2", MIXED), ("opt-350m", MIXED), ("gpt2", begin_alike()), ("opt-350m", random_prompts.make(1, 0, 1, (5,)))],
+    ids=["gpt2", "opt", "suffixes that begin alike", "a prefix of one token and one prompt"],
 )
 def test_packed_and_whole_prompts_agree(small_decoder, shape, prompts):
-    model, (prompts, sequences) = small_decoder(shape), make_prompts(**prompts)
-    packed, plain_NE = states.read(language_model(model), prompts), batched(model, sequences)
+    model = small_decoder(shape)
+    packed, plain_NE = states.read(language_model(model), prompts), batched(model, prompts)
     np.testing.assert_allclose(packed.hidden_NE, plain_NE, atol=TOLERANCE)
     log_z_N = jax.nn.logsumexp(model.head.logits(plain_NE), -1)
     np.testing.assert_allclose(packed.log_z_N, log_z_N, atol=TOLERANCE)
@@ -72,17 +64,17 @@ def test_packed_and_whole_prompts_agree(small_decoder, shape, prompts):
 def test_heads_taken_one_at_a_time(small_decoder, monkeypatch):
     """Attention takes as many heads together as its logits may be, which must not show, with a prefix and without."""
     model = small_decoder("gpt2")
-    prompts, sequences = make_prompts(13, lengths=(287, 5, 11), num_truncated=2)
+    prompts = random_prompts.make(5, 2, 13, (287, 5, 11))
     monkeypatch.setattr(attention, "LOGITS_ON_CPU", 1)
     assert attention.heads_together(model.config.num_heads, 2, "cpu") == 1 < model.config.num_heads
     packed = states.read(language_model(model), prompts)
-    np.testing.assert_allclose(packed.hidden_NE, batched(model, sequences), atol=TOLERANCE)
+    np.testing.assert_allclose(packed.hidden_NE, batched(model, prompts), atol=TOLERANCE)
 
 
 def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
     """Anchors and queries of different number, each taking several calls, share one compiled pass."""
-    sets = [make_prompts(61, (23,) * 67, 0, seed)[0] for seed in (0, 1)]
-    sets.append(make_prompts(53, (3, 19) * 11, 0, 2)[0])
+    sets = [random_prompts.make(67, 0, 61, (23,), seed) for seed in (0, 1)]
+    sets.append(random_prompts.make(22, 0, 53, (3, 19)))
     shape = packing.choose_shape([group for prompts in sets for group in prompts.groups], 128)
     model = language_model(small_decoder("gpt2"), step_tokens=128)
     for prompts in sets:
@@ -102,8 +94,7 @@ def test_one_compilation_for_all_sets_of_a_shape(small_decoder):
 def test_padding_has_no_say(small_decoder, monkeypatch):
     """Whatever stands in padded tokens, in the prefix's and in rows', every bit of the states stays."""
     model = language_model(small_decoder("gpt2"))
-    prompts, _ = make_prompts()
-    expected = states_of(model, prompts)
+    expected = states_of(model, MIXED)
     pack, rng = packing.pack, np.random.default_rng(5)
 
     def junk(array, is_padding):
@@ -118,7 +109,7 @@ def test_padding_has_no_say(small_decoder, monkeypatch):
         return packed
 
     monkeypatch.setattr(packing, "pack", pack_with_junk)
-    got = states_of(model, prompts)
+    got = states_of(model, MIXED)
     np.testing.assert_array_equal(got.hidden_NE, expected.hidden_NE)
     np.testing.assert_array_equal(got.log_z_N, expected.log_z_N)
     assert np.isfinite(got.hidden_NE).all() and np.isfinite(got.log_z_N).all()
@@ -131,14 +122,14 @@ def test_calls_ahead_change_nothing(small_decoder, monkeypatch, sharpness, compi
     model, read = small_decoder("opt-350m"), []
     kernel = model.blocks.attention.q_kernel
     kernel.set_value(sharpness * kernel[...])
-    prompts, sequences = make_prompts(lengths=(23,) * 67, num_truncated=0)
+    prompts = random_prompts.make(67, 0, 61, (23,))
     for ahead in (0, 1):
         monkeypatch.setitem(execution._CALLS_AHEAD, "cpu", ahead)
         ours = language_model(model, step_tokens=128)
         read.append(states.read(ours, prompts))
         assert ours.statistics.compilations == compilations, "overflow makes the stable softmax necessary"
     jax.tree.map(np.testing.assert_array_equal, *read)
-    error_NE = np.abs(read[0].hidden_NE - batched(model, sequences))
+    error_NE = np.abs(read[0].hidden_NE - batched(model, prompts))
     assert np.median(error_NE) < TOLERANCE, "softmax may be so sharp that rounding sometimes decides"
 
 
@@ -158,20 +149,7 @@ def test_damaged_weights_are_refused(small_decoder):
     model = small_decoder("gpt2")
     model.positions.set_value(model.positions[...].at[62, 0].set(jnp.nan))
     with pytest.raises(errors.UserError, match=r"some next-token distributions are not finite.*float32"):
-        states.read(language_model(model), make_prompts(num_truncated=0)[0])
-
-
-def test_shared_leads_are_read_once(small_decoder):
-    """Suffixes that begin alike, one within another and one given twice: the states of each prompt read alone, for less."""
-    model, rng = small_decoder("gpt2"), np.random.default_rng(7)
-    prefix, *leads = (rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (41, 19, 5))
-    own = [rng.integers(0, VOCABULARY, length).astype(np.int32) for length in (0, 1, 3, 3, 7)]
-    suffixes = tuple(np.append(lead, tail) for lead in leads for tail in (*own, own[2]))
-    prompts = layout.Prompts((layout.PromptGroup(prefix, suffixes, np.arange(len(suffixes))),), len(suffixes))
-    ours = language_model(model)
-    expected = batched(model, [np.append(prefix, suffix) for suffix in suffixes])
-    np.testing.assert_allclose(states.read(ours, prompts).hidden_NE, expected, atol=TOLERANCE)
-    assert ours.statistics.suffix_tokens <= 19 + 5 + 2 * (1 + 3 + 3 + 7)
+        states.read(language_model(model), MIXED)
 
 
 def test_tokens_outside_the_vocabulary_are_refused(small_decoder):

@@ -3,14 +3,13 @@
 The arguments name the models to check, or "int8", "likelihoods", "deterministic", "stores", "training" or "refusals".
 """
 
-import dataclasses
 import re
 import sys
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from knnprompt_jax import errors, lm, parallel
@@ -20,6 +19,7 @@ from knnprompt_jax.prompts import continuations
 from knnprompt_jax.settings import stores
 from knnprompt_jax.store import distances, kernel, placement, representations, search
 from knnprompt_jax.store import store as store_lib
+from tests import random_prompts
 from tests.parallel import saved_stores, small, training
 
 # Devices over data and over model. Key heads are fewer than the shards in some; others have windows, caps, norms across heads.
@@ -96,19 +96,21 @@ def check_collectives(model: lm.LanguageModel) -> None:
     assert collectives == (expected if model.mesh.shape["model"] > 1 else set())
 
 
-def check_stores(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray]:
-    """Check that every device has an equal share of the anchors, and that no search finds padding. Return the five nearest."""
-    found = []
-    anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
+def check_answers(model: lm.LanguageModel, states: lm.States) -> list[np.ndarray]:
+    """Check that every device has an equal share of the anchors, and that no search finds padding.
+
+    Return the predictions of in-context learning, and the five nearest anchors and the votes by either kind of store.
+    """
+    anchors, queries, classes_N = states[:NUM_ANCHORS], states[NUM_ANCHORS:], np.arange(NUM_ANCHORS) % 4
+    answers = [representations.label_log_probabilities(model.head, queries, small.LABEL_IDS).argmax(-1)]
     for kind in store_lib.KINDS:
-        options, classes_N = stores.StoreOptions(kind), np.arange(NUM_ANCHORS) % 4
-        store = store_lib.build(options, "", model.head, anchors, classes_N, small.LABEL_IDS)
+        store = store_lib.build(stores.StoreOptions(kind), "", model.head, anchors, classes_N, small.LABEL_IDS)
         saved_stores.check_places(store, model.mesh)
         everything = store.search(queries, search.SearchOptions(NUM_ANCHORS))
         np.testing.assert_array_equal(np.sort(everything.indices_Qk, -1), [range(NUM_ANCHORS)] * len(queries))
-        np.testing.assert_array_equal(everything.labels_Qk, everything.indices_Qk % 4)
-        found.append(np.asarray(everything.indices_Qk[:, :5]))
-    return found
+        nearest = store.search(queries, search.SearchOptions(5))
+        answers += [nearest.indices_Qk, kernel.vote(nearest, 4)[0]]
+    return [np.asarray(answer) for answer in answers]
 
 
 def check_ties(mesh: jax.sharding.Mesh) -> None:
@@ -121,21 +123,9 @@ def check_ties(mesh: jax.sharding.Mesh) -> None:
     np.testing.assert_array_equal(found.indices_Qk, np.argsort(distances_QN, -1, kind="stable")[:, :23])
 
 
-def predictions(model: lm.LanguageModel, states: lm.States) -> dict[str, list[int]]:
-    anchors, queries = states[:NUM_ANCHORS], states[NUM_ANCHORS:]
-    classes_N = np.arange(NUM_ANCHORS) % len(small.LABEL_IDS)
-    store = store_lib.build(stores.StoreOptions(), "", model.head, anchors, classes_N, small.LABEL_IDS)
-    nearest = store.search(queries, search.SearchOptions(3))
-    log_p_QC = representations.label_log_probabilities(model.head, queries, small.LABEL_IDS)
-    return {
-        "icl": log_p_QC.argmax(-1).tolist(),
-        "knn": kernel.vote(nearest, len(small.LABEL_IDS))[0].tolist(),
-    }
-
-
 def check_model(name: str) -> None:
     attention.LOGITS_ON_CPU = 1 if name in ONE_HEAD_AT_A_TIME else LOGITS_ON_CPU
-    original, prompts, expected = small.make_decoder(name), small.make_prompts(NUM_PROMPTS), None
+    original, prompts, expected = small.make_decoder(name), random_prompts.make(NUM_PROMPTS), None
     with_stores = name in ("opt", "gpt2")
     for mesh, loaded in small.loaded(name, original, MESHES[name]):
         check_weights(loaded, original, mesh)
@@ -144,22 +134,20 @@ def check_model(name: str) -> None:
         assert model.statistics.compilations == 2, "one for the prefix, one for the suffixes"
         check_states(states, mesh)
         check_collectives(model)
-        found = [np.asarray(states.hidden_NE), np.asarray(states.log_z_N)]
+        answers = []
         if with_stores:
             check_ties(mesh)
-            found += [predictions(model, states), check_stores(model, states)]
+            answers = check_answers(model, states)
+            assert all(len(np.unique(answer)) > 1 for answer in answers)
+        found = answers, [np.asarray(leaf) for leaf in jax.tree.leaves(states)]
         expected = expected or found
-        for ours, theirs in zip(found[:2], expected[:2], strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-4)
-        if with_stores:
-            assert found[2] == expected[2]
-            jax.tree.map(np.testing.assert_array_equal, found[3], expected[3])
-            assert all(len(set(classes)) > 1 for classes in found[2].values())
+        jax.tree.map(np.testing.assert_array_equal, found[0], expected[0])
+        jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-4), found[1], expected[1])
 
 
 def check_int8(name: str) -> None:
     """Check that int8 kernels are those of one device on every mesh, that each device has its part, and that states agree."""
-    original, prompts, expected, states_of_one = small.make_decoder(name), small.make_prompts(16), None, None
+    original, prompts, expected, states_of_one = small.make_decoder(name), random_prompts.make(16), None, None
     for mesh, loaded in small.loaded(name, original, MESHES_OF_INT8, jnp.int8):
         found = {".".join(path): leaf[...] for path, leaf in nnx.to_flat_state(nnx.state(loaded))}
         kernels = {path.split(".")[-1] for path, array in found.items() if array.dtype == jnp.int8}
@@ -203,8 +191,7 @@ def check_likelihoods() -> None:
 
 def check_deterministic() -> None:
     """Check that states and distances have the same bits on all meshes with the same number of model shards."""
-    original, prompts, seen = small.make_decoder("opt"), small.make_prompts(NUM_PROMPTS), {}
-    prompts = dataclasses.replace(prompts, demonstrations=tuple(prompts.groups[0].prefix_P.tolist()))
+    original, prompts, seen = small.make_decoder("opt"), random_prompts.make(NUM_PROMPTS), {}
     for data, model_shards in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]:
         mesh = parallel.make_mesh(data, model_shards)
         model = lm.LanguageModel(original, range(208), mesh=mesh, deterministic=True)
@@ -224,33 +211,24 @@ def check_deterministic() -> None:
 
 def check_refusals() -> None:
     config = registry.config_from_hf(small.MODELS["gpt2"] | {"n_inner": 60})
-    refuses(
-        "--mesh.data=3, --mesh.model=4: this machine has 8 devices; choose --mesh.model from 1, 2, 4, 8",
-        parallel.make_mesh,
-        3,
-        4,
-    )
-    refuses("--mesh.data=0, --mesh.model=3: this machine has 8 devices", parallel.make_mesh, 0, 3)
-    refuses("mesh.model=8 does not divide the model's 60 MLP columns: choose from 1, 2, 4", check, config, 8)
-    refuses("mesh.model=5 does not divide the model's 8 heads: choose from 1, 2, 4", check, config, 5)
     grouped = {"num_attention_heads": 24, "num_key_value_heads": 6, "intermediate_size": 48}
-    message = "mesh.model=4 does not divide the model's 6 key and value heads: choose from 1, 2, 3, 6"
-    refuses(message, check, registry.config_from_hf(small.MODELS["llama over 2"] | grouped), 4)
+    grouped_config = registry.config_from_hf(small.MODELS["llama over 2"] | grouped)
+    refusals = {
+        "--mesh.data=3, --mesh.model=4: this machine has 8 devices; choose --mesh.model from 1, 2, 4, 8": (3, 4),
+        "--mesh.data=0, --mesh.model=3: this machine has 8 devices": (0, 3),
+        "mesh.model=8 does not divide the model's 60 MLP columns: choose from 1, 2, 4": (1, 8, config),
+        "mesh.model=5 does not divide the model's 8 heads: choose from 1, 2, 4": (1, 5, config),
+        "mesh.model=4 does not divide the model's 6 key and value heads: choose from 1, 2, 3, 6": (
+            1,
+            4,
+            grouped_config,
+        ),
+    }
+    for message, (data, model, *configs) in refusals.items():
+        with pytest.raises(errors.UserError, match=re.escape(message)):
+            sharding.check(*configs, parallel.make_mesh(data, model))
     assert parallel.make_mesh().shape == {"data": 8, "model": 1}
     assert parallel.make_mesh(model=4).shape == {"data": 2, "model": 4}
-
-
-def check(config: object, model: int) -> None:
-    sharding.check(config, parallel.make_mesh(1, model))
-
-
-def refuses(message: str, function: Callable, *arguments: object) -> None:
-    try:
-        function(*arguments)
-    except errors.UserError as error:
-        assert message in str(error), error
-    else:
-        raise AssertionError(message)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A random decoder that splits eight ways, and prompts for it, for programs on forced CPU devices."""
+"""Random decoders that split eight ways, for programs on forced CPU devices."""
 
 import pathlib
 import tempfile
@@ -51,20 +51,6 @@ def loaded(
             places = sharding.placement(original.config, mesh)
             yield mesh, checkpoints.load(pathlib.Path(folder), original.config, dtype, places)
             print(name, *sizes, flush=True)
-
-
-def make_prompts(count: int, truncated: int = 5) -> layout.Prompts:
-    """Return prompts of 1 to 37 tokens after a shared prefix, and truncated prompts, in a mixed order."""
-    rng = np.random.default_rng(1)
-    prefix_P = rng.integers(0, 208, 53).astype(np.int32)
-    suffixes = [rng.integers(0, 208, (1, 2, 13, 37)[i % 4]).astype(np.int32) for i in range(count - truncated)]
-    cut = [rng.integers(0, 208, 101).astype(np.int32) for _ in range(truncated)]
-    index = rng.permutation(count)
-    groups = (
-        layout.PromptGroup(prefix_P, tuple(suffixes), index[: len(suffixes)]),
-        layout.PromptGroup(prefix_P[:0], tuple(cut), index[len(suffixes) :]),
-    )
-    return layout.Prompts(groups, count, truncated)
 
 
 def language_model(model: decoder.Decoder, mesh: jax.sharding.Mesh) -> lm.LanguageModel:

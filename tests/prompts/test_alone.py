@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import strategies
 
 from knnprompt_jax.prompts import layout, packing
-from tests.prompts.test_layout import rebuilt
+from tests import random_prompts
 
 DEMONSTRATIONS = (3, 1, 4, 1, 5)
 TEXTS = strategies.lists(strategies.lists(strategies.integers(1, 5), min_size=1, max_size=40), min_size=1, max_size=20)
@@ -23,7 +23,7 @@ def arranged(texts, shared):
 @hypothesis.given(TEXTS, strategies.integers(0, 5), strategies.integers(1, 3000))
 def test_every_prompt_lies_by_itself(texts, shared, step_tokens):
     prompts = arranged(texts, shared)
-    assert rebuilt(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
+    assert random_prompts.tokens_of(prompts) == [[*DEMONSTRATIONS, *text] for text in texts]
     for group in prompts.groups:
         shape = packing.shape_alone(group, step_tokens)
         assert group.prefix_P.tolist() == list(DEMONSTRATIONS)

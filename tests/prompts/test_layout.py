@@ -3,7 +3,6 @@
 import re
 
 import hypothesis
-import numpy as np
 import pytest
 import tokenizers
 from hypothesis import strategies
@@ -11,6 +10,7 @@ from hypothesis import strategies
 from knnprompt_jax import errors
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
+from tests import random_prompts
 
 TASK = Task("mood", ("sentence",), "Text: {sentence}\nMood:", ("0", "1"), ("bad", "good"))
 DEMONSTRATIONS = [
@@ -59,18 +59,6 @@ def whole_prompts(task, demonstrations, queries, tokenize):
     return tokenize([head + task.render(query) for query in queries])
 
 
-def rebuilt(prompts):
-    """Prompts as token lists, in query order."""
-    tokens = {}
-    for group in prompts.groups:
-        assert group.prefix_P.dtype == np.int32
-        for place, suffix in zip(group.index, group.suffixes, strict=True):
-            assert suffix.dtype == np.int32 and suffix.size
-            tokens[int(place)] = [*group.prefix_P.tolist(), *suffix.tolist()]
-    assert sorted(tokens) == list(range(prompts.num_prompts))
-    return [tokens[place] for place in range(prompts.num_prompts)]
-
-
 def assert_longest_prefix(group):
     """The prefix cannot grow: some suffix has one token left, or the suffixes begin differently."""
     assert min(map(len, group.suffixes)) == 1 or len({int(suffix[0]) for suffix in group.suffixes}) > 1
@@ -81,7 +69,7 @@ def assert_longest_prefix(group):
 def test_prompts_are_tokenized_whole(tokenize, num_demonstrations):
     demonstrations = DEMONSTRATIONS[:num_demonstrations]
     prompts = layout.lay_out(TASK, demonstrations, QUERIES, tokenize, context=1000)
-    assert rebuilt(prompts) == whole_prompts(TASK, demonstrations, QUERIES, tokenize)
+    assert random_prompts.tokens_of(prompts) == whole_prompts(TASK, demonstrations, QUERIES, tokenize)
     (group,) = prompts.groups
     assert_longest_prefix(group)
     assert (prompts.num_prompts, prompts.num_truncated) == (3, 0)
@@ -111,7 +99,7 @@ def test_byte_level_bpe_gives_the_tokens_of_whole_prompts(byte_level, demonstrat
     demonstrations = [Example({"sentence": text}, "1") for text in demonstrations]
     queries = [Example({"sentence": text}, "0") for text in queries]
     prompts = layout.lay_out(TASK, demonstrations, queries, byte_level, context=1000)
-    assert rebuilt(prompts) == whole_prompts(TASK, demonstrations, queries, byte_level)
+    assert random_prompts.tokens_of(prompts) == whole_prompts(TASK, demonstrations, queries, byte_level)
 
 
 @pytest.mark.parametrize("tokenize", [with_start, joining])
@@ -119,7 +107,7 @@ def test_left_truncation_keeps_the_last_tokens_in_a_group_without_prefix(tokeniz
     whole = whole_prompts(TASK, DEMONSTRATIONS, QUERIES, tokenize)
     context = len(whole[0])
     prompts = layout.lay_out(TASK, DEMONSTRATIONS, QUERIES, tokenize, context)
-    assert rebuilt(prompts) == [tokens[-context:] for tokens in whole]
+    assert random_prompts.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
     kept, truncated = prompts.groups
     assert kept.index.tolist() == [0, 2] and kept.prefix_P.size
     assert truncated.index.tolist() == [1] and not truncated.prefix_P.size
@@ -143,7 +131,7 @@ def test_each_query_after_its_own_demonstrations():
     shorter = len(whole[1]) - 1
     for context, num_truncated in ((1000, 0), (shorter, 1)):
         prompts = layout.lay_out_each(TASK, shown, QUERIES, characters, context)
-        assert rebuilt(prompts) == [tokens[-context:] for tokens in whole]
+        assert random_prompts.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
         (group,) = prompts.groups
         assert not group.prefix_P.size and prompts.num_truncated == num_truncated
     assert layout.lay_out_each(TASK, [], [], characters, 73).groups == ()
