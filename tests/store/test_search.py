@@ -31,12 +31,9 @@ def test_little_memory_changes_no_result(world, store, on_host, direction):
     worlds.check_ranks(nearest.indices_Qk, world.distances(direction))
 
 
-@pytest.mark.parametrize("k", [1, 211])
-def test_more_neighbours_than_a_transfer_has_anchors(world, k):
-    store = world.build("dense")
-    nearest = world.search(with_memory(store, 6), k)
-    assert nearest.indices_Qk.shape == (len(world.queries), k)
-    np.testing.assert_allclose(nearest.distances_Qk, world.search(store, k).distances_Qk, atol=1e-4)
+def test_more_neighbours_than_a_transfer_has_anchors(world):
+    distances_QN = world.all_distances(with_memory(world.build("dense"), 6), "forward")
+    np.testing.assert_allclose(distances_QN, world.distances("forward"), atol=1e-4)
 
 
 def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
@@ -58,7 +55,7 @@ def test_streaming_holds_two_transfers_at_a_time(world, monkeypatch):
         *(("factored", "forward", "bfloat16"), ("factored", "hidden", "float32")),
     ],
 )
-@pytest.mark.parametrize("num_queries, memory_mb", [(1, 16), (300, 16), (300, 48)])
+@pytest.mark.parametrize("num_queries, memory_mb", [(1, 16), (300, 16)])
 def test_compiled_programs_take_the_planned_memory(world, kind, distance, key_dtype, num_queries, memory_mb):
     """The memory beside anchors, head and result, by XLA's analysis, exceeds neither the plan nor `memory_mb` by a tenth."""
     store, distance_of = world.build(kind, distance, rows=slice(0, 8), key_dtype=key_dtype), distances.get(distance)
