@@ -1,4 +1,4 @@
-"""Peers in other processes: PyTorch computes our distributions; a missing or failing library is one line."""
+"""Peers compute our distributions, PyTorch in a process of its own; a missing or failing library is one line."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def make_group(prefix, vocabulary=101):
 
 
 @pytest.mark.parametrize(("shape", "kv_heads", "prefix"), [("google/gemma-3-270m", 1, 37), ("google/gemma-2-2b", 2, 0)])
-def test_pytorch_has_the_same_model(small, monkeypatch, shape, kv_heads, prefix):
+def test_peers_compute_our_distributions(small, monkeypatch, shape, kv_heads, prefix):
     """Large weights, so that all of a small model matters. Windows are in every other or in most layers, some with caps."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     monkeypatch.setattr(
@@ -36,6 +36,10 @@ def test_pytorch_has_the_same_model(small, monkeypatch, shape, kv_heads, prefix)
     sampled = peers.sample(make_group(prefix), own)
     with peers.start_all(weights, subject, sampled, own) as (running, absent):
         found = construction.compare(model, sampled, running)
+        _, in_torch = running["torch_one"].ask("torch_one", is_wanted=True)
+    for size, every_token in ((1, True), (3, False)):
+        in_jax = peers.read_without_prefix(weights, sampled.prompts, size, every_token)
+        np.testing.assert_allclose(np.concatenate(in_jax), np.concatenate(in_torch), atol=1e-4)
     assert not absent and list(found) == ["torch_one", "torch_cached"]
     assert max(each["largest_difference"] for each in found.values()) < 1e-4
 

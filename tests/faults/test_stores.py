@@ -52,19 +52,16 @@ def content(folder):
     ]
 
 
-def test_saving(fitted, folder):
-    tally = injection.every_fault(folder, lambda folder: fitted.save(folder / "store", overwrite=True), content)
-    assert tally.survived == tally.tried > 30
+@pytest.fixture(scope="module")
+def other(fitted):
+    return kp.KNNPrompting(fitted.model, TASK, k=1, demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
 
 
-def test_saving_over_another(fitted, folder):
-    other = kp.KNNPrompting(fitted.model, TASK, k=1, demo_shots=0).fit(TEXTS[:3], [0, 1, 1])
-    tally = injection.every_fault(
-        folder,
-        lambda folder: other.save(folder / "store", overwrite=True),
-        content,
-        lambda folder: fitted.save(folder / "store"),
-    )
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "over another"])
+def test_saving(fitted, other, folder, is_new):
+    prepare = lambda folder: is_new or fitted.save(folder / "store")  # noqa: E731
+    writer = lambda folder: other.save(folder / "store", overwrite=True)  # noqa: E731
+    tally = injection.every_fault(folder, writer, content, prepare)
     assert tally.survived == tally.tried > 30
 
 

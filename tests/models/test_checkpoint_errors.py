@@ -138,7 +138,7 @@ def test_bin_without_torch(pair, tmp_path, monkeypatch):
     [
         ("{", "not readable as JSON"),
         ("[]", "holds no JSON object"),
-        ('{"model_type": "gemma3"}', "model_type='gemma3' is not supported; choices: gpt2, opt, llama, mistral, "),
+        ('{"model_type": "bert"}', "model_type='bert' is not supported; choices: gpt2, opt, llama, mistral, "),
         ('{"model_type": "gpt2", "n_layer": 1000000}', "n_layer=1000000 is no size of a model; at most 1,000"),
     ],
 )

@@ -165,11 +165,6 @@ def test_other_folders_are_refused(folder, files, message):
         encoders.SentenceEncoder(str(folder))
 
 
-def test_an_encoder_is_no_language_model(bare):
-    with pytest.raises(errors.UserError, match="model_type='bert' is not supported; choices: gpt2, opt"):
-        registry.describe(str(bare))
-
-
 @pytest.mark.long
 def test_real_weights():
     """Embeddings of real sentences by all-MiniLM-L6-v2 are PyTorch's, and similar sentences are close."""
