@@ -507,8 +507,7 @@ def main() -> None:
     scale, matched = load("scale"), load("matched")
     for path, text in render(scale, matched).items():
         path.write_text(text, encoding="utf-8")
-    if len(scale.models) > 1 and scale.complete(scale.models):
-        draw_by_size(scale, FIGURES["by_size"])
+    draw_by_size(matched, FIGURES["by_size"])
     draw_by_rows(scale, FIGURES["by_rows"])
 
 
