@@ -1,8 +1,10 @@
 """The report on a folder of records: the paper's page as HTML, or its tables as text or Markdown."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from absl import logging
 
 from knnprompt_jax import errors
 from knnprompt_jax.paper import experiments
@@ -19,7 +21,7 @@ _TEXT = (
 
 
 def run(settings: grids.ReportSettings) -> str:
-    """Write the page and return its path, or return the tables; with text or Markdown the records may be of any runs.
+    """Write the page and return its path, or return the tables, which also show records of other runs than the paper's.
 
     Raises:
       UserError: there are no records of this version, or a library for pages is missing.
@@ -27,8 +29,10 @@ def run(settings: grids.ReportSettings) -> str:
     folder = pathlib.Path(settings.records)
     if settings.format == "html":
         return f"page: {write(folder, page.folder(settings.output))}"
-    of_paper = _has_experiments(folder)
-    found = sections(folder) if of_paper else [overview.section(records_lib.read_all(folder))]
+    results, others = _read(folder)
+    found = [overview.section(others)] if others else []
+    if any(results.values()) or not others:
+        found += _draw(results, folder)
     return "\n".join(page.to_text(section, settings.format == "markdown") for section in found if section.tables)
 
 
@@ -37,34 +41,41 @@ def write(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
     return page.write(output, _TITLE, _TEXT, sections(folder))
 
 
-def _has_experiments(folder: pathlib.Path) -> bool:
-    if folder.is_file():
-        return all(record.experiment in experiments.EXPERIMENTS for record in records_lib.read_all(folder))
-    return not any(folder.glob("*.json")) and any((folder / name).is_dir() for name in experiments.EXPERIMENTS)
-
-
 def sections(folder: pathlib.Path) -> list[page.Section]:
-    """Return the sections of the experiments with records in their sub-folders, then of those with the paper's numbers alone.
+    """Return the sections of the experiments that have records, then of those with the paper's numbers alone.
 
     Args:
       folder: the results, or a packed file of them.
 
     Raises:
-      UserError: there is no folder, it has no records, or a file is of another version.
+      UserError: there is no folder, it has no records of experiments, or a file is of another version.
     """
-    results: dict[str, Sequence[Any]]
-    if folder.is_file():
-        packed = records_lib.read_all(folder)
-        results = {name: [record for record in packed if record.experiment == name] for name in experiments.EXPERIMENTS}
-    elif folder.is_dir():
-        results = {name: experiment.read(folder / name) for name, experiment in experiments.EXPERIMENTS.items()}
-    else:
+    results, others = _read(folder)
+    drawn = _draw(results, folder, "; for records of other runs use --format=text" if others else "")
+    if others:
+        logging.warning("%s: records of other runs are left out (%d); --format=text shows them", folder, len(others))
+    return drawn
+
+
+def _read(folder: pathlib.Path) -> tuple[dict[str, Sequence[Any]], list[records_lib.Record]]:
+    """Return the records of each experiment, from the folder and its sub-folders, and the folder's records of other runs."""
+    if not folder.exists():
         raise errors.UserError(f"{folder}: no such folder of results")
+    own = records_lib.read_all(folder) if folder.is_file() or any(folder.glob("*.json")) else []
+    results = {
+        name: [*(record for record in own if record.experiment == name), *experiment.read(folder / name)]
+        for name, experiment in experiments.EXPERIMENTS.items()
+    }
+    return results, [record for record in own if record.experiment not in experiments.EXPERIMENTS]
+
+
+def _draw(results: Mapping[str, Sequence[Any]], folder: pathlib.Path, hint: str = "") -> list[page.Section]:
     if not any(results.values()):
         listed = ", ".join(list(results)[:3])
-        hint = "; for records of other runs use --format=text" if any(folder.glob("*.json")) else ""
         raise errors.UserError(f"{folder}: no results: records are expected in a folder of it named {listed} …{hint}")
     with drawing.style():
-        order = sorted(experiments.EXPERIMENTS, key=lambda name: not results[name])
-        drawn = [experiments.EXPERIMENTS[name].section(results[name], folder / name) for name in order]
+        drawn = [
+            experiments.EXPERIMENTS[name].section(results[name], folder / name if (folder / name).is_dir() else folder)
+            for name in sorted(experiments.EXPERIMENTS, key=lambda name: not results[name])
+        ]
     return [section for section in drawn if section.tables or section.figures or section.maps]

@@ -1,5 +1,6 @@
 """A folder of results → the page and its tables."""
 
+import dataclasses
 import html
 import pathlib
 
@@ -83,16 +84,34 @@ def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
 
 
 @pytest.mark.parametrize(
-    ("folder", "form", "text"),
-    [("grid", "markdown", "(paper 63.7 ± 5.5)"), ("any", "text", "8 shots per class, 1 seed")],
+    ("records_at", "form", "texts"),
+    [
+        ("", "markdown", ["(paper 63.7 ± 5.5)", "| ---: |"]),
+        ("few_shot", "text", ["paper 63.7 ± 5.5"]),  # `paper.py` prints this folder.
+        ("any", "text", ["8 shots per class, 1 seed"]),
+        ("both", "text", ["8 shots per class, 1 seed", "paper 63.7 ± 5.5"]),
+    ],
 )
-def test_tables_of_experiments_and_of_any_records_are_printed(make_record, tmp_path, folder, form, text):
+def test_tables_of_experiments_and_of_other_records_are_printed(make_record, tmp_path, records_at, form, texts):
     made = make_record("few_shot", "trec", "knn", 8, 1, model="tiny", cell={"regime": "few-shot"})
-    records.write(tmp_path / ("grid/few_shot" if folder == "grid" else folder), made)
-    printed = page.run(grids.ReportSettings(records=str(tmp_path / folder), format=form))
-    assert "Model: the tiny model" in printed and "Test rows: 47 per task" in printed
-    assert "KL direction: KL(anchor ‖ test)" in printed
-    assert text in printed and ("| ---: |" in printed) == (form == "markdown")
+    if records_at != "any":
+        records.write(tmp_path / "few_shot", made)
+    if records_at in ("any", "both"):
+        records.write(tmp_path, dataclasses.replace(made, experiment=""))
+    folder = tmp_path / "few_shot" if records_at == "few_shot" else tmp_path
+    printed = page.run(grids.ReportSettings(records=str(folder), format=form))
+    for text in ("Model: the tiny model", "Test rows: 47 per task", "KL direction: KL(anchor ‖ test)", *texts):
+        assert text in printed
+
+
+def test_the_page_names_the_number_of_records_that_it_leaves_out(make_record, tmp_path, caplog):
+    made = make_record("few_shot", "trec", "knn", 8, 1)
+    records.write(tmp_path, dataclasses.replace(made, experiment=""))
+    with pytest.raises(errors.UserError, match="for records of other runs use --format=text"):
+        page.sections(tmp_path)
+    records.write(tmp_path / "few_shot", made)
+    assert page.sections(tmp_path)[0].name == "few_shot"
+    assert "records of other runs are left out (1); --format=text" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -102,7 +121,7 @@ def test_tables_of_experiments_and_of_any_records_are_printed(make_record, tmp_p
         ("results/notes.txt", "", "no results: records are expected in a folder of it named data_scaling"),
         ("results/few_shot/a.json", '{"a": 1}', "a.json: not a record"),
         ("results/max_shots/max_shots.json", '{"rows": [{"task": "mr"}]}', "max_shots.json: no task statistics: rows"),
-        ("results/any.json", "", "use --format=text"),
+        ("results/any.json", "", "any.json: not a record"),
         ("results/distance/a.json", "few_shot", "a record of 'few_shot'"),
     ],
 )
