@@ -178,6 +178,12 @@ class Scale:
                 found[task] = sorted(seeds)
         return found
 
+    def shared(self, model: str, m: int, task: str = "") -> dict[str, list[int]]:
+        """Return the tasks that all models with cells at m have, each with this model's seeds; or one task alone."""
+        own = self.cells([model], m)
+        others = [found for other in self.models if (found := self.cells([other], m))]
+        return {name: own[name] for name in own if name == task or (not task and all(name in each for each in others))}
+
     def common(self, models: Iterable[str], shots: Sequence[int]) -> dict[str, list[int]]:
         """Return the tasks, each with its seeds, that these models have at all of these m."""
         first, *further = (self.cells(models, m) for m in shots)
@@ -225,20 +231,22 @@ class Scale:
             [self.right(*ours, task, seeds) - self.right(*theirs, task, seeds) for task, seeds in cells.items()]
         )
 
-    def between(self, model: str, ours: str, theirs: str, m: int) -> Difference:
-        """Return the difference between two methods of a model over its cells at m; several tables show it."""
-        place = model, ours, theirs, m
-        if place not in self._between:
-            self._between[place] = self.difference((model, ours, m), (model, theirs, m), self.cells([model], m))
-        return self._between[place]
+    def between(self, model: str, ours: str, theirs: str, m: int, task: str = "") -> Difference | None:
+        """Return the difference between two methods of a model over `shared`, if it has any; several tables show it."""
+        place = model, ours, theirs, m, task
+        if place not in self._between and (cells := self.shared(model, m, task)):
+            self._between[place] = self.difference((model, ours, m), (model, theirs, m), cells)
+        return self._between.get(place)
 
     def growth(self, model: str, method: str) -> str:
-        """Describe the differences between each m and the next, over the tasks that both have."""
+        """Describe the differences between each m and the next, over the tasks that all models have at both."""
         texts, shots = [], self.complete([model])
         for low, high in itertools.pairwise(shots):
-            if shared := self.common([model], (low, high)):
+            tasks = self.shared(model, low).keys() & self.shared(model, high).keys()
+            cells = self.common([model], (low, high)).items()
+            if shared := {task: seeds for task, seeds in cells if task in tasks}:
                 grown = self.difference((model, method, high), (model, method, low), shared)
-                texts.append(f"{grown} from m = {low} to {high}, {names.counted(len(shared))}")
+                texts.append(f"{grown} from m = {low} to {high}")
         return "; ".join(texts) or "not measured"
 
     def name(self, method: str) -> str:
@@ -299,11 +307,11 @@ class Scale:
         return tables.render_markdown(header, rows)
 
     def difference_table(self, model: str, ours: str, others: Sequence[str]) -> str:
-        """Return the differences between a method and others, for each m; the means are over the tasks of that m."""
+        """Return the differences between a method and others, for each m; the means are over `shared`."""
         shots = self.complete([model])
         header = [
             f"{self.name(ours)} minus",
-            *(f"m = {m}, {names.counted(len(self.cells([model], m)))}" for m in shots),
+            *(f"m = {m}, {names.counted(len(self.shared(model, m)))}" for m in shots),
         ]
         known = {m: self.methods(model, m) for m in shots}
         rows = [
@@ -324,13 +332,22 @@ class Scale:
         """Describe the spreads of two methods over seeds at each m."""
         texts = []
         for m in self.complete([model]):
-            cells = self.cells([model], m).items()
+            cells = self.shared(model, m).items()
             pairs = [
                 [self.accuracy(model, method, m, *cell).std or 0.0 for method in (first, second)] for cell in cells
             ]
             means, fewer = np.mean(pairs, axis=0), sum(ours < theirs for ours, theirs in pairs)
-            texts.append(f"{means[0]:.1f} against {means[1]:.1f} at m = {m}, {fewer} of {names.counted(len(pairs))}")
+            texts.append(f"{means[0]:.1f}, {means[1]:.1f}, {fewer} of {len(pairs)} at m = {m}")
         return "; ".join(texts)
+
+    def tasks(self) -> str:
+        """List the tasks that all models share at their largest common m, with the numbers of seeds."""
+        cells = {model: self.shared(model, self.complete(self.models)[-1]) for model in self.models}
+        counts = {model: min(map(len, found.values())) for model, found in cells.items()}
+        most = max(counts.values())
+        fewer = ", ".join(f"{MODELS[model].short}: {count}" for model, count in counts.items() if count < most)
+        listed = ", ".join(map(names.task, cells[self.models[0]]))
+        return f"{listed}, with {most} seeds{f' ({fewer})' if fewer else ''}"
 
     def test_rows(self) -> str:
         """Describe the numbers of test rows."""
@@ -351,11 +368,12 @@ class Scale:
     def truncated(self) -> str:
         """Describe how many prompts were truncated."""
         cut, prompts = (sum(getattr(each, name) for each in self.records) for name in ("truncated_prompts", "prompts"))
-        return f"{cut:,} of {prompts:,} prompts were truncated"
+        return f"{cut:,} of {prompts:,} prompts were truncated, counted for each method"
 
     def verdict(self, model: str, ours: str, theirs: str) -> str:
         """Say at which m the first method is ahead of the second."""
-        return verdict({m: self.between(model, ours, theirs, m) for m in self.complete([model])})
+        found = {m: self.between(model, ours, theirs, m) for m in self.complete([model])}
+        return verdict({m: difference for m, difference in found.items() if difference})
 
 
 def _most(text: str, counts: Mapping[str, int]) -> str:

@@ -89,7 +89,17 @@ def test_cells_are_those_that_every_method_has():
     cells = scale.cells(["smollm2"], 8)
     assert scale.mean("smollm2", "knn", 8, cells) == pytest.approx(100 * (4 + 3.5) / 2 / 7)
     assert scale.between("smollm2", "knn", "icl", 8).mean == pytest.approx(200 / 7)
-    assert scale.growth("smollm2", "knn") == "+0.00 [0.00, 0.00] from m = 8 to 32, 2 tasks"
+    assert scale.growth("smollm2", "knn") == "+0.00 [0.00, 0.00] from m = 8 to 32"
+
+
+def test_models_are_compared_on_the_tasks_that_all_have():
+    less = [made(method, "mr", m, seed, 5, model=MODELS[1]) for method, m in (("icl", 2), ("knn", 8)) for seed in (1, 2)]
+    scale = render_docs.Scale([*grid(), *less])
+    assert scale.models == [*MODELS] and scale.shared("smollm2", 8) == {"mr": [1, 2, 3]}
+    assert scale.between("smollm2", "knn", "icl", 8, "cr").mean == pytest.approx(200 / 7)
+    assert scale.between(MODELS[1], "knn", "icl", 8, "cr") is None
+    assert scale.shared("smollm2", 32) == {"cr": [1, 2], "mr": [1, 2, 3]}
+    assert scale.tasks() == "MR, with 3 seeds (Gemma 3 270M: 2)"
 
 
 def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
