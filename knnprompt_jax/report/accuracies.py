@@ -125,7 +125,7 @@ def seeds(paper: pd.DataFrame) -> Iterator[str]:
 def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
     """Return kNN Prompting's accuracy minus each other method's on the same rows with the same seeds.
 
-    A method that uses only demonstrations is compared at every m.
+    A method that uses only demonstrations is compared at every m. The average is over `_averaged` tasks.
     """
     places = [axis for axis in axes if axis not in ("method", "m")]
     is_knn, tasks = ours.method == "knn", names.ordered("task", ours.task)
@@ -136,8 +136,8 @@ def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
     pairs = pairs.assign(difference=pairs.accuracy - pairs.accuracy_other)
     cells = {}
     for place, rows in results.groups(pairs, [*places, "m", "method_other"]).items():
-        ran = set(ours.task[is_knn & (ours.model == rows.model.iloc[0])])
-        by_seed = rows.pivot_table("difference", "seed", "task", aggfunc="last").reindex(columns=list(ran)).dropna()
+        ran = _averaged(ours[is_knn & (ours.model == rows.model.iloc[0])])
+        by_seed = rows.pivot_table("difference", "seed", "task", aggfunc="last").reindex(columns=ran).dropna()
         differences = {task: (pair.difference, pair) for task, pair in rows.groupby("task")}
         differences |= {published.AVERAGE: (by_seed.mean(axis=1), None)} if len(by_seed) else {}
         for task, (values, pair) in differences.items():
@@ -171,11 +171,18 @@ def findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
     for title, (m, kinds) in last.items():
         runs = ours[(ours.method == "knn") & (ours.model.map(names.model) == title)]
         runs = runs[[names.text("m", each) == m for each in runs.m]]
-        tasks = names.task(runs.task.iloc[0]) if runs.task.nunique() == 1 else names.counted(runs.task.nunique())
+        ran = _averaged(runs)
+        tasks = names.task(ran[0]) if len(ran) == 1 else names.counted(len(ran))
         demonstrations = f"{names.span(runs.demo_shots)} demonstrations per class"
         texts = [title, f"m = {m}", demonstrations, *names.directions(runs.record), tasks]
         rows.append((", ".join(texts), *("; ".join(methods) or "–" for methods in kinds)))
     return rows
+
+
+def _averaged(runs: pd.DataFrame) -> list[str]:
+    """Return the tasks with several seeds, or all: a task with one seed would leave a single seed to compare."""
+    num_seeds = runs.groupby("task").seed.nunique()
+    return list(num_seeds[num_seeds > 1].index) or list(num_seeds.index)
 
 
 def p_value(differences: Sequence[float] | pd.Series, pairs: pd.DataFrame | None = None) -> float:

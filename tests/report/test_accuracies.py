@@ -142,3 +142,11 @@ def test_findings_are_at_the_largest_m_and_averages_over_a_models_own_tasks(make
         (f"the tiny model, {run}, MR", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
     ]
     assert [row.cells[-1].shown for row in table.rows][-1] == "−10.0 ± 7.1 (1 task)"
+
+
+def test_a_task_with_one_seed_is_not_averaged(make_record):
+    records = [made(make_record, method, seed, right) for method, right in (("knn", 15), ("icl", 4)) for seed in (1, 2)]
+    records += [made(make_record, method, 1, 4, task="cr") for method in ("knn", "icl")]
+    (row,) = (table := paired(records)).rows
+    assert row.cells[-1].ours == Score(pytest.approx(55), 0, 2, "1 task")
+    assert accuracies.findings(table, results.frame(records))[0][0].endswith(", MR")
