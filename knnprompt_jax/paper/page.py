@@ -57,7 +57,7 @@ def sections(folder: pathlib.Path) -> list[page.Section]:
     return drawn
 
 
-def _read(folder: pathlib.Path) -> tuple[dict[str, Sequence[Any]], list[records_lib.Record]]:
+def _read(folder: pathlib.Path) -> tuple[dict[str, list[Any]], list[records_lib.Record]]:
     """Return the records of each experiment, from the folder and its sub-folders, and the folder's records of other runs."""
     if not folder.exists():
         raise errors.UserError(f"{folder}: no such folder of results")

@@ -115,7 +115,7 @@ class Pass:
     def title(self) -> str:
         """The model, the task, the seed and the number of demonstrations, for the progress bar."""
         task, seed = self.runs[0].problem.task.name, self.runs[0].problem.split.seed
-        return f"{self.model.short_name} {task} seed {seed}, {len(self.demonstrations)} demonstrations"
+        return f"{self.model.short_name} {task} seed {seed}, {len(self.demonstrations)} demonstrations in all"
 
     @property
     def packing_key(self) -> tuple[str, int, bool]:

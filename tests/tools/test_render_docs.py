@@ -93,7 +93,9 @@ def test_cells_are_those_that_every_method_has():
 
 
 def test_models_are_compared_on_the_tasks_that_all_have():
-    less = [made(method, "mr", m, seed, 5, model=MODELS[1]) for method, m in (("icl", 2), ("knn", 8)) for seed in (1, 2)]
+    less = [
+        made(method, "mr", m, seed, 5, model=MODELS[1]) for method, m in (("icl", 2), ("knn", 8)) for seed in (1, 2)
+    ]
     scale = render_docs.Scale([*grid(), *less])
     assert scale.models == [*MODELS] and scale.shared("smollm2", 8) == {"mr": [1, 2, 3]}
     assert scale.between("smollm2", "knn", "icl", 8, "cr").mean == pytest.approx(200 / 7)
