@@ -16,6 +16,10 @@ ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
 _LISTED = 50
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Not within the name of a field.
+_DATE_WORD = re.compile(
+    r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|"
+    r"aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?|am|pm|(?-i:[A-Z]{3,4}))\b|(?<=\d)(st|nd|rd|th)\b"
+)  # Upper case: time zones.
 _ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 
 
@@ -318,10 +322,11 @@ def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates.
 
-    These are single words, each with a digit or in a column named like an id, and texts of digits without letters.
+    These are single words, each with a digit or in a column named like an id, and texts of digits without letters except
+    English words of dates.
     """
     pattern = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
-    texts = (value.strip() for value in values if not is_empty(value))
+    texts = (_DATE_WORD.sub("", value).strip() for value in values if not is_empty(value))
     return all(re.fullmatch(rf"{pattern}|(?=.*\d)[\W\d_]+", text) for text in texts)
 
 
