@@ -166,8 +166,10 @@ def one_line_errors() -> Iterator[None]:
     except OSError as error:
         _fail(files.refusal(error))
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        print("interrupted", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            print(end="", flush=True)
+        os._exit(130)  # Threads of XLA still compute, and may crash while Python ends.
 
 
 def _fail(message: str) -> NoReturn:

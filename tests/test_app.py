@@ -112,10 +112,12 @@ def test_mistakes_are_one_line_and_status_2(parse, arguments, message):
     [
         (errors.UserError("two\nlines"), "error: two lines\n"),
         (OSError(2, "No such file or directory", "nowhere/file"), "error: nowhere/file: No such file or directory\n"),
+        (KeyboardInterrupt(), "interrupted\n"),
     ],
 )
-def test_mistakes_in_the_work_are_one_line_too(parse, mistake, message):
+def test_mistakes_and_interrupts_in_the_work_are_one_line_too(parse, mistake, message, monkeypatch):
     def fail(main, flags_parser):
         raise mistake
 
-    assert parse(run=fail) == (2, message)
+    monkeypatch.setattr(app.os, "_exit", sys.exit)
+    assert parse(run=fail) == (130 if message == "interrupted\n" else 2, message)
