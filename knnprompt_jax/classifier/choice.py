@@ -73,12 +73,12 @@ class Choice:
     def line(self) -> str:
         """The choice in one line."""
         if self.is_earlier:
-            return f"chosen by earlier anchors: {self.rule.words}; tune chooses anew"
+            return f"kept from the first fit: {self.rule.words}; `knnprompt tune --store= --apply` chooses again"
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (
-            f"chosen: {self.rule.words}; expect {self.estimate.words} on new texts "
-            f"(leave-one-out on {self.num_anchors} anchors, best of {len(self.candidates)} candidates)"
+            f"chosen among {len(self.candidates)}: {self.rule.words}; expect {self.estimate.words} on new texts whose classes "
+            f"are as common as in these rows (cross-validation)"
         )
 
     def table(self, baselines: Mapping[str, Score] | None = None) -> str:

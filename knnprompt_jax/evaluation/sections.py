@@ -90,7 +90,8 @@ def _coverage(measured: Measures) -> Listing:
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    return Listing("Rows with the same probability are answered together.", headers, rows)
+    caption = "Accuracy if only the rows with the highest probabilities are answered, equal probabilities together."
+    return Listing(caption, headers, rows)
 
 
 def _risk(measured: Measures) -> drawing.Figure:

@@ -48,7 +48,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
         started, count, earlier = time.monotonic(), 0, output.num_rows
         waiting = rows.ahead(rows.batches(remaining, classifier, settings.characters))
         while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
-            title = f"rows from {batch.examples[0].row:,}"
+            title = f"rows {batch.examples[0].row:,} to {batch.examples[-1].row:,}"
             read = states.read(classifier.model, batch.prompts, title=title, repeated=True, layers=classifier.layers)
             predictions = classifier.answer_states(read).abstaining(settings.abstain)
             parallel.call_in_main(functools.partial(_write, output, form, batch.examples, predictions))

@@ -116,6 +116,8 @@ def read(folder: pathlib.Path) -> Manifest:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (NotADirectoryError, FileNotFoundError):
+        if not folder.exists():
+            raise errors.UserError(f"{folder}: no such folder of a saved classifier") from None
         raise errors.UserError(f"{folder}: not a saved classifier, which is a folder with a {MANIFEST}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise errors.UserError(f"{path}: damaged: {error}") from None

@@ -108,7 +108,7 @@ def edit_manifest(change, fitting=False):
         (lambda folder: (folder / files.MANIFEST).write_text("[1]"), "not the manifest of a classifier"),
         (lambda folder: (folder / "arrays" / "more").write_text("x"), "more: unexpected file in a saved classifier"),
         (lambda folder: (folder / "rows.jsonl").unlink(), "rows.jsonl: missing"),
-        (shutil.rmtree, "not a saved classifier"),
+        (shutil.rmtree, "no such folder of a saved classifier"),
     ],
 )
 def test_altered_manifests_and_files_that_nobody_listed_are_refused(fitted, folder, edit, message):

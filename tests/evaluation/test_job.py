@@ -64,7 +64,7 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
         ({}, "no label column 'label', only id, text, mood: name the column of the labels"),
         ({"label_column": "id"}, "rows.jsonl:1: unknown label '0'; choose from 7, 3, x"),
         ({"input": "none.csv"}, "cannot read the file"),
-        ({"store": "none"}, "not a saved classifier"),
+        ({"store": "none"}, "no such folder of a saved classifier"),
         ({"input": ""}, "input is required"),
         ({"output": "mine/out"}, "mine/out: lies inside the saved classifier "),
     ],

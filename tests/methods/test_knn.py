@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -82,4 +83,6 @@ def test_chosen_rule_finds_the_classes_and_is_in_the_note(synthetic, name):
     prediction = declared.run(context, declared.settings())
     assert np.mean(prediction.classes_Q == np.arange(13) % 5) > 0.9
     np.testing.assert_array_equal(prediction.probabilities_QC.argmax(-1), prediction.classes_Q)
-    assert prediction.note.startswith("chosen: rule=") and (name == "chosen" or "rule=votes" in prediction.note)
+    assert re.match(r"chosen among \d+: rule=", prediction.note) and (
+        name == "chosen" or "rule=votes" in prediction.note
+    )

@@ -60,7 +60,7 @@ def test_a_small_map_shows_some_anchors(classifier, monkeypatch):
 @pytest.mark.parametrize(
     ("folder", "output", "message"),
     [
-        ("none", "page", "not a saved classifier"),
+        ("none", "page", "no such folder of a saved"),
         ("mine", "mine/look/page", "page: lies inside the saved classifier .*mine; choose a place outside it"),
     ],
 )

@@ -133,7 +133,10 @@ def test_a_smaller_context_holds_fewer_demonstrations(job):
         ({"split": "test"}, "test"),
         ({"train_file": "only.csv"}, "go together"),
         ({"train_file": "a.csv", "eval_file": "b.csv", "split": "test"}, "--split: has no effect with --eval_file"),
-        ({"store": "nowhere", "shots": None, "seeds": None, "demo_shots": -1}, "nowhere: not a saved classifier"),
+        (
+            {"store": "nowhere", "shots": None, "seeds": None, "demo_shots": -1},
+            "nowhere: no such folder of a saved classifier",
+        ),
         ({"store": "nowhere", "shots": None}, "--seeds: has no effect with --store"),
     ],
 )
