@@ -241,11 +241,11 @@ class Scale:
             self._between[place] = self.difference((model, ours, m), (model, theirs, m), cells)
         return self._between.get(place)
 
-    def growth(self, model: str, method: str) -> str:
-        """Describe the differences between each m and the next, over the tasks that all models have at both."""
+    def growth(self, model: str, method: str, task: str = "") -> str:
+        """Describe the differences between each m and the next, over the tasks of `shared` at both."""
         texts, shots = [], self.complete([model])
         for low, high in itertools.pairwise(shots):
-            tasks = self.shared(model, low).keys() & self.shared(model, high).keys()
+            tasks = self.shared(model, low, task).keys() & self.shared(model, high, task).keys()
             cells = self.common([model], (low, high)).items()
             if shared := {task: seeds for task, seeds in cells if task in tasks}:
                 grown = self.difference((model, method, high), (model, method, low), shared)
@@ -340,7 +340,7 @@ class Scale:
                 [self.accuracy(model, method, m, *cell).std or 0.0 for method in (first, second)] for cell in cells
             ]
             means, fewer = np.mean(pairs, axis=0), sum(ours < theirs for ours, theirs in pairs)
-            texts.append(f"{means[0]:.1f}, {means[1]:.1f}, {fewer} of {len(pairs)} at m = {m}")
+            texts.append(f"{means[0]:.1f}, {means[1]:.1f}; smaller on {fewer} of {len(pairs)} at m = {m}")
         return "; ".join(texts)
 
     def tasks(self, task: str = "") -> str:
@@ -416,6 +416,7 @@ def render(scale: Scale, matched: Scale) -> dict[pathlib.Path, str]:
         "scale": scale,
         "matched": matched,
         "models": MODELS,
+        "names": names,
         "figure": FIGURES["by_size"].name,
         "summary": (MOST_COMMON, *ORDER, "chosen"),
         "few": FEW,
