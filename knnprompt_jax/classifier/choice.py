@@ -73,11 +73,11 @@ class Choice:
     def line(self) -> str:
         """The choice in one line."""
         if self.is_earlier:
-            return f"kept from the first fit: {self.rule.words}; `knnprompt tune --store= --apply` chooses again"
+            return f"kept from the first fit: {self.rule.words}; `tune --apply` chooses again"
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (
-            f"chosen among {len(self.candidates)}: {self.rule.words}; expect {self.estimate.words} on new texts whose classes "
+            f"best of {len(self.candidates)} candidates: {self.rule.words}; expect {self.estimate.words} on new texts whose classes "
             f"are as common as in these rows (cross-validation)"
         )
 
@@ -93,7 +93,7 @@ class Choice:
         rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
         heading = (
             f"each of {self.num_anchors} anchors classified by the others, ± standard errors; the best candidate of each kind "
-            f"by {self.metric}, best first (of many scores, the best is too high)"
+            f"by {self.metric}, best first (the best of many scores is optimistic)"
         )
         return f"{heading}\n\n{tables.render(['', *COLUMNS], rows)}"
 

@@ -90,7 +90,7 @@ def _coverage(measured: Measures) -> Listing:
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    caption = "Accuracy if only the rows with the highest probabilities are answered, equal probabilities together."
+    caption = "Accuracy if only the most probable rows are answered; rows of equal probability stay together."
     return Listing(caption, headers, rows)
 
 

@@ -62,11 +62,12 @@ def _opened(
     settings: commands.PredictionSettings, saved: saving.Saved
 ) -> Iterator[tuple[Iterable[rows.Row], outputs.Output]]:
     """Lock the output and read the first row; yield the remaining rows and the output."""
-    encoding = settings.source(saved.content.source)["encoding"]
     task = saved.content.task
-    read = functools.partial(rows.read, task, settings.input, settings.format, encoding, settings.on_bad)
     if settings.text:
         read = functools.partial(iter, [Example(rows.of_text(task, settings.text), label="", row=0)])
+    else:
+        encoding = settings.source(saved.content.source)["encoding"]
+        read = functools.partial(rows.read, task, settings.input, settings.format, encoding, settings.on_bad)
     plan = {"store": saved.digest, "output_format": settings.kind}
     plan |= {name: getattr(settings, name) for name in ("probabilities", "abstain", "keep")}
     with outputs.opened(settings.output, plan, settings.overwrite) as output:

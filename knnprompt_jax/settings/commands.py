@@ -61,7 +61,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     demo_shots: int | None = options.option(
         None,
         "Demonstrations per class, drawn from these train rows; -1: as many as the context holds. By default -1 with "
-        "--rule=knn; without it, fit chooses between -1 (at most a quarter of the largest class), 2 and 0.",
+        "--rule=knn; otherwise fit chooses: as many as the context holds (at most a quarter of the largest class), 2 or 0.",
         least=-1,
         words={classifiers.AUTO: None},
     )

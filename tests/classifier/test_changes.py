@@ -131,8 +131,5 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     rule = chosen.rule_
     chosen.relabel([7], ["yes"]).save(tmp_path / "saved")
     for each in (chosen, kp.load(tmp_path / "saved", model)):
-        assert (
-            str(each.choice_)
-            == f"kept from the first fit: {rule.words}; `knnprompt tune --store= --apply` chooses again"
-        )
+        assert str(each.choice_) == f"kept from the first fit: {rule.words}; `tune --apply` chooses again"
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line
