@@ -325,9 +325,11 @@ def is_identifier(column: str, values: Iterable[Any]) -> bool:
     These are single words, each with a digit or in a column named like an id, and texts of digits without letters except
     English words of dates.
     """
-    pattern = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
-    texts = (_DATE_WORD.sub("", value).strip() for value in values if not is_empty(value))
-    return all(re.fullmatch(rf"{pattern}|(?=.*\d)[\W\d_]+", text) for text in texts)
+    word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
+    texts = (value.strip() for value in values if not is_empty(value))
+    return all(
+        re.fullmatch(word, text) or re.fullmatch(r"(?=.*\d)[\W\d_]+", _DATE_WORD.sub("", text)) for text in texts
+    )
 
 
 def is_named_as_identifier(column: str) -> bool:

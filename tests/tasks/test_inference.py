@@ -52,12 +52,13 @@ def test_columns_and_template_can_be_chosen():
 @pytest.mark.parametrize(
     ("column", "values", "is_text"),
     [
-        ("id", ["a", "b"], False),
+        ("id", ["a", "MAY"], False),
         ("ticket", ["T-1", "T-2"], False),
         ("date", ["2026-01-02", "2026-01-02"], False),
         ("created", ["07.05.2024 14:30", "8.5.2024 9:05"], False),
         ("received", ["Mon, 9 Sep 2002 09:55:55 -0400 (EDT)", "Thursday, 3rd June 2021, 9 pm UT"], False),
         ("note", ["we met on May 5", "2 May 2024"], True),
+        ("shift", ["Monday team2", "Friday team3"], True),
         ("room", ["5 - 7", "number 8"], True),
         ("empty", ["", " "], False),
         ("paid", ["a", "b"], True),
