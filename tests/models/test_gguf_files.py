@@ -108,7 +108,7 @@ def test_dequantised_tensors_are_cached_by_content(tmp_path, monkeypatch):
     for place in (0, 9, len(whole) // 2, len(whole) - 1):  # In the size and text of the head, and in the numbers.
         cached.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert same() and cached.read_bytes() == whole, "a damaged file is replaced"
-    for damaged in (whole[:-4], whole + b"0", b""):
+    for damaged in (whole[:-4], whole + b"0", b"", bytes(4)):
         cached.write_bytes(damaged)
         assert same() and cached.read_bytes() == whole
 
