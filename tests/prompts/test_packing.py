@@ -71,6 +71,16 @@ def test_what_suffixes_begin_with_is_packed_once():
         assert packed.num_tokens == 5 + 3 + 2 and packed.shape.rows == 1
 
 
+def test_a_part_that_is_denser_than_its_group_has_room_for_its_reads():
+    """The rest of a partly cached set is packed in the set's shape: short suffixes alone fill a step with more ends."""
+    group = make_group([97] * 24 + [3] * 211, prefix_length=5)
+    shape = packing.choose_shape([group], 512)
+    part = layout.PromptGroup(group.prefix_P, group.suffixes[24:], np.arange(211))
+    packed = packing.pack(part, shape)
+    assert packed.shape.reads > shape.reads and packed.num_steps > 1
+    assert_packs(part, packed)
+
+
 LENGTHS = strategies.lists(strategies.integers(1, 300), min_size=1, max_size=40)
 
 
