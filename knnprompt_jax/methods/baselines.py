@@ -97,12 +97,13 @@ def check_options(problem: method.Problem, settings: methods.EncoderOptions) -> 
 
 _declare = functools.partial(
     method.Method,
+    rows_used="texts",
     check_options=check_options,
     excluded_because="it needs a sentence encoder: name the method to download or load one",
     model_name=lambda settings: settings.encoder,
 )
 METHODS = (
-    method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, check=check_words),
+    method.Method("tfidf", "TF-IDF, logistic regression", run_tfidf, check=check_words, rows_used="texts"),
     _declare("encoder_probe", "Sentence encoder, logistic regression", run_regression),
     _declare("encoder_knn", "Sentence encoder, kNN", run_votes),
 )

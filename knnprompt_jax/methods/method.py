@@ -265,7 +265,8 @@ class Method:
       cost: estimates the cost of its own passes before weights are loaded.
       excluded_because: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
       rows_used: its use of a split's m shots per class. "demonstrations": it reads only these, so that m is M_T; "draws":
-        each of its prompts contains M_T of them; "shots": it reads demonstrations and anchors; "train": it trains on all rows.
+        each of its prompts contains M_T of them; "shots": it reads demonstrations and anchors; "texts": it learns from the texts of
+        both, so it needs no anchors; "train": it trains on all rows.
       own_model: whether it trains a model of its own and needs no language model.
       model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a run.
       neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run leaves them out.

@@ -58,7 +58,8 @@ class GridCell:
     @property
     def reuses_icl(self) -> bool:
         """Whether all shots are demonstrations and none is left for the method, as in the paper's footnote."""
-        return self.draw.demo_shots == self.draw.shots and registry.get(self.method).rows_used != "demonstrations"
+        no_anchors = self.draw.demo_shots == self.draw.shots
+        return no_anchors and registry.get(self.method).rows_used not in ("demonstrations", "texts")
 
     @property
     def declared(self) -> method_lib.Method:
