@@ -5,7 +5,7 @@ python experiments/compare.py --methods=icl,knn,linear_probe --options.knn.k=5
 python experiments/compare.py --model=gpt2-xl --task=trec --data_dir=data --shots=128
 
 Each record is written when its run ends; --resume continues after an interruption.
-`experiments/report.py --format=text` prints tables of the records of several commands.
+`report --format=text` prints tables of the records of several commands.
 """
 
 from knnprompt_jax import app

@@ -1,7 +1,7 @@
-"""Draws the records of experiments/paper.py: one page with every table and figure beside the paper's numbers.
+"""Draws the records of `paper`: one page with every table and figure beside the paper's numbers.
 
-python experiments/report.py --records=results --output=report         # records of experiments/paper.py
-python experiments/report.py --records=results --format=text           # records of experiments/compare.py
+python experiments/report.py --records=results --output=report         # records of `paper`
+python experiments/report.py --records=results --format=text           # records of `compare`
 python experiments/report.py --records=results --format=markdown
 """
 

@@ -2,9 +2,9 @@
 
 python experiments/tune.py
 python experiments/tune.py --task=my_task.yaml --train_file=train.csv --demo_shots=0,1,4
-python experiments/tune.py --store=my_classifier --metric=accuracy --apply    # a saved classifier, without a pass
+python experiments/tune.py --store=my_classifier --metric=accuracy --apply    # a saved classifier; the model does not run
 
-Each train row that is no demonstration is classified by all others.
+Each train row that is not a demonstration is classified by all others.
 """
 
 from knnprompt_jax import app

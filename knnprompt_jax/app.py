@@ -138,7 +138,7 @@ def _print_help(binary: str, kind: type) -> None:
     wrapper = textwrap.TextWrapper(width, indent, indent, break_long_words=False, break_on_hyphens=False)
     print(described)
     for flag in flags.FLAGS.get_key_flags_for_module(binary):
-        if heading != (heading := headings.get(flag.name, "")):
+        if heading != (heading := headings.get(flag.name, "What to run")):
             print(f"\n{heading}\n")
         value = "" if flag.value is None else flag.value
         value = ",".join(map(str, value)) if isinstance(value, tuple) else value

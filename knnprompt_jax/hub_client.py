@@ -23,8 +23,6 @@ def reason(error: BaseException) -> str:
     if isinstance(error, hub_errors.RevisionNotFoundError):
         return "the Hub has no such revision of it: give a branch, tag or commit that it lists"
     if isinstance(error, hub_errors.RepositoryNotFoundError) or status == 401:
-        return (
-            "nothing public on the Hub is called so: check the name, or set HF_TOKEN to a valid token if it is private"
-        )
+        return "nothing public on the Hub has that name: check it, or set HF_TOKEN to a valid token if it is private"
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"the Hub cannot be read ({type(error).__name__}: {first_line}): {_ADVICE}"

@@ -143,11 +143,10 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     divisors = [size for size in range(1, len(devices) + 1) if len(devices) % size == 0]
     if data < 0 or model < 1 or data * model > len(devices) or (not data and model not in divisors):
         owner = "this machine has" if jax.process_count() == 1 else "the processes of this run have"
-        raise errors.UserError(
-            f"--mesh.data={data}, --mesh.model={model}: {owner} {len(devices)} device{'s' * (len(devices) > 1)}; choose "
-            f"--mesh.model from {listed(divisors)} with --mesh.data=0 (all devices), or sizes whose product is at most "
-            f"{len(devices)}"
-        )
+        sizes, advice = f"mesh model={model}", f"choose from {listed(divisors)}"
+        if data:
+            sizes, advice = f"mesh data={data}, {sizes}", f"their product can be at most {len(devices)}"
+        raise errors.UserError(f"{sizes}: {owner} {len(devices)} device{'s' * (len(devices) > 1)}; {advice}")
     data = data or len(devices) // model
     if jax.process_count() > 1 and data * model < len(devices):
         raise errors.UserError(

@@ -75,7 +75,7 @@ def _joined(name: str, packages: _Packages, parts: list[pathlib.Path]) -> pathli
     cache = files.user_cache()
     if cache is None:
         raise errors.UserError(
-            f"model {name!r} is joined from {len(parts)} packages in the cache folder, and there is none: set KNNPROMPT_CACHE"
+            f"model {name!r} is joined from {len(parts)} packages in a cache folder: set KNNPROMPT_CACHE to a writable folder"
         )
     path = cache / "models" / f"{name}-{packages.sha256[:16]}.gguf"
     if path.is_file() and path.stat().st_size == packages.num_bytes:

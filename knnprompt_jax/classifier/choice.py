@@ -73,12 +73,12 @@ class Choice:
     def line(self) -> str:
         """The choice in one line."""
         if self.is_earlier:
-            return f"kept from the first fit: {self.rule.words}; `tune --apply` chooses again"
+            return f"kept from the first fit: {self.rule.words}; `tune --store=FOLDER --apply` chooses again"
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (
-            f"best of {len(self.candidates)} candidates: {self.rule.words}; expect {self.estimate.words} on new texts whose classes "
-            f"are as common as in these rows (cross-validation)"
+            f"best of {len(self.candidates)} candidates: {self.rule.words}; expect {self.estimate.words} on new texts with the "
+            "same class balance (cross-validated)"
         )
 
     def table(self, baselines: Mapping[str, Score] | None = None) -> str:

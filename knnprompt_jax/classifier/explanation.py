@@ -66,7 +66,7 @@ class Reason:
 
     def __str__(self) -> str:
         here, there = (f"{100 * share:.2g} %" for share in (self.after_text, self.after_anchor))
-        return f"{self.text!r} {self.nats:z.4f} ({here} here, {there} there)"
+        return f"{self.text!r} {self.nats:z.4f} ({here} text, {there} anchor)"
 
 
 @dataclasses.dataclass(frozen=True)

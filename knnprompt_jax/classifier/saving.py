@@ -91,7 +91,7 @@ class Saved:
                 provenance.model, dtype=provenance.dtype, mesh=mesh, deterministic=provenance.deterministic
             )
         except errors.UserError as error:
-            raise errors.UserError(f"{self.folder}: cannot load its model; give it as model=: {error}") from None
+            raise errors.UserError(f"{self.folder}: cannot load its model (in Python, give model=): {error}") from None
 
     def load(self, model: lm_lib.LanguageModel, options: stores.StoreOptions | None = None) -> store_lib.Store:
         """Load the store to the model's devices; `options` replace its placement and memory.

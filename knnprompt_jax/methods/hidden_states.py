@@ -117,7 +117,7 @@ def check_linear(problem: method.Problem, representation: str = "log_probabiliti
     if representation == "log_probabilities" and problem.logit_cap is not None:
         raise errors.UserError(
             f"representation={representation!r}: this model caps its logits at {problem.logit_cap:g}, so "
-            "log-probabilities are no linear function of states; choose representation='hidden'"
+            "log-probabilities are not a linear function of states; choose representation='hidden'"
         )
 
 

@@ -106,7 +106,7 @@ class Fields:
         """Return an object; None if the key is absent."""
         value = self.value(key)
         if value is not None and not isinstance(value, dict):
-            raise self._refused(key, value, "is no object")
+            raise self._refused(key, value, "is not an object")
         return value
 
     def refuse_unread(self) -> None:

@@ -60,7 +60,7 @@ def resolve(
             return cached / file
         known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
         raise errors.UserError(
-            f"{what}{known} is no local folder and not in the cache, and {hub_client.reason(error)}"
+            f"{what}{known} is not a local folder or in the cache, and {hub_client.reason(error)}"
         ) from None
 
 
@@ -108,7 +108,7 @@ def _find_local(name: str) -> pathlib.Path | None:
         looks_like_path = owner.startswith((".", "~", os.sep)) or owner.count("/") > 1 or owner.endswith("/")
         looks_like_path |= pathlib.Path(owner).exists()
     except (OSError, RuntimeError, ValueError) as error:  # A name too long, no home folder, a NUL character.
-        reason = f"model {name[:80]!r} is no path that can be read: {error}"
+        reason = f"model {name[:80]!r} is not a readable path: {error}"
         raise errors.UserError(reason.splitlines()[0][:300]) from None
     if is_folder:
         names = sorted(file.name for file in path.iterdir())

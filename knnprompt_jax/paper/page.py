@@ -72,7 +72,7 @@ def _read(folder: pathlib.Path) -> tuple[dict[str, list[Any]], list[records_lib.
 def _draw(results: Mapping[str, Sequence[Any]], folder: pathlib.Path, hint: str = "") -> list[page.Section]:
     if not any(results.values()):
         listed = ", ".join(list(results)[:3])
-        raise errors.UserError(f"{folder}: no results: records are expected in a folder of it named {listed} …{hint}")
+        raise errors.UserError(f"{folder}: no results: records are expected in its subfolders {listed} …{hint}")
     with drawing.style():
         drawn = [
             experiments.EXPERIMENTS[name].section(results[name], folder / name if (folder / name).is_dir() else folder)

@@ -74,7 +74,7 @@ class FileOutput(Output):
             if not self._draft.exists():  # The process died when everything was finished.
                 self._progress.unlink(missing_ok=True)
             if path.exists() and not overwrite:
-                raise errors.UserError(f"{path}: exists already; choose another file, or --overwrite it")
+                raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
             if self._progress.exists():
                 self._resume()
             else:
@@ -99,9 +99,11 @@ class FileOutput(Output):
         if self._digest.hexdigest() == self._checksum:
             return remaining
         if source == commands.STANDARD or not self._overwrite:
+            name, advice = source, "add --overwrite"
+            if source == commands.STANDARD:  # Its first rows are gone, so that they cannot be labelled again.
+                name, advice = "standard input", f"remove {self._draft}"
             raise errors.UserError(
-                f"{source}: its first {self.num_rows} rows are not those that were labelled already: "
-                "choose another output, or --overwrite it"
+                f"{name}: its first {self.num_rows} rows are not those labelled already: choose another output, or {advice}"
             )
         self._begin()
         return read()
@@ -146,7 +148,7 @@ class FileOutput(Output):
             self._begin()
         else:
             raise errors.UserError(
-                f"{self.path}: an unfinished run differs in {', '.join(differing)}: choose another file, or --overwrite it"
+                f"{self.path}: an unfinished run had another {', '.join(differing)}: choose another file, or add --overwrite"
             )
 
     def _begin(self) -> None:

@@ -94,10 +94,10 @@ def remove(classifier: Any, ids: Sequence[int]) -> list[str]:
     demonstrations = {example.row for example in classifier.demonstrations_}
     for number in ids:
         if number in demonstrations:
-            raise errors.UserError(f"--remove_ids: id {number} is no anchor: is a demonstration")
+            raise errors.UserError(f"--remove_ids: id {number} is a demonstration: fit without its row")
         if not 0 <= number < classifier.num_rows_:
             raise errors.UserError(
-                f"--remove_ids: id {number} is no anchor: choose from 0 to {classifier.num_rows_ - 1}"
+                f"--remove_ids: id {number} is not an anchor: choose from 0 to {classifier.num_rows_ - 1}"
             )
     missing = [number for number in dict.fromkeys(ids) if number not in classifier.anchors_]
     if left := [number for number in dict.fromkeys(ids) if number in classifier.anchors_]:
@@ -120,7 +120,7 @@ def _warn(rows: Sequence[Example], content: Content) -> None:
     matches = defects.matches(rows, (*content.demonstrations, *content.anchors))
     if found := [(row.source, row.label, known.row, known.label) for row, known in matches if row.label != known.label]:
         message = (
-            "%d of %d rows to append contradict a row of the classifier with the same text: %s is %r, row %d is %r"
+            "%d of %d rows to append have another label than an earlier row with the same text: %s is %r, id %d is %r"
         )
         logging.warning(message, len(found), len(rows), *found[0])
 
@@ -159,7 +159,7 @@ def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[i
                 f"{place}: id {number} is a demonstration, whose label is part of every prompt: correct its row and fit again"
             )
         if number >= content.num_rows:
-            raise errors.UserError(f"{place}: id {number} is no anchor: choose from 0 to {content.num_rows - 1}")
+            raise errors.UserError(f"{place}: id {number} is not an anchor: choose from 0 to {content.num_rows - 1}")
         # A spreadsheet's guard against formulas is no part of a label.
         labels = {
             name: text if text in task.classes else tables.from_cell(text.strip()) for name, text in cells.items()

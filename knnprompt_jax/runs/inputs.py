@@ -195,7 +195,7 @@ def demo_shots(requested: int, shots: int | None, rows: Rows, model: model_lib.M
     if per_class < 2:
         place = f"--shots={shots}" if shots else "1 row per class"
         raise errors.UserError(
-            f"{place}: choose at least 2 rows per class, one demonstration and one anchor, or --demo_shots=0"
+            f"{place}: give at least 2 rows per class (a demonstration and an anchor), or --demo_shots=0"
         )
     most = max_demo_shots(rows, model)
     return most if most < per_class else max(shot for shot in statistics.DEMO_SHOTS if shot < per_class)

@@ -16,7 +16,7 @@ _DISTANCE_HELP = (
     "words only; hidden is Euclidean between states."
 )
 _RECALL = options.option(
-    0.0, "Recall that TPUs aim at in approximate search; 0: exact search, as on other devices.", least=0, most=1
+    0.0, "Target recall of approximate search on TPUs; 0: exact search, as on other devices.", least=0, most=1
 )
 
 
@@ -25,7 +25,9 @@ class VoteOptions(options.Options):
 
     k: int = options.option(3, "Neighbours that vote.", least=1)
     tie_break: str = options.option(
-        "lowest", "Of equal votes, the lowest class index or the class of the nearest neighbour.", choices=TIE_BREAKS
+        "lowest",
+        "On a tie: lowest, the lowest class index, or nearest, the class of the nearest neighbour.",
+        choices=TIE_BREAKS,
     )
     approximate_recall: float = _RECALL
 
@@ -101,7 +103,7 @@ class AutoOptions(_ClassifierOptions, RuleOptions):
 
     layer: int = options.option(
         AUTO,
-        "Block whose output the probe reads beside the state, from 1; 0: none; auto: the block at three quarters of the depth.",
+        "Block whose output the probe reads as well as the state, from 1; 0: none; auto: the block at three quarters of the depth.",
         least=0,
         words={AUTO: AUTO},
     )

@@ -51,8 +51,8 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     store: str = options.option("", "Folder of the classifier.", needed=True)
     rule: str | None = options.option(
         None,
-        "knn: the paper's classifier (KNNPrompting). probe, blend, votes: this rule, its other settings chosen by leave-one-out "
-        "(AutoClassifier). By default the rule is chosen too.",
+        "knn: the paper's classifier (KNNPrompting). Otherwise AutoClassifier with probe (logistic regression on states), votes "
+        "(of the nearest anchors) or blend (both); leave-one-out chooses the settings, and by default the rule too.",
         choices=(KNN, *classifiers.RULES),
     )
     model: str = options.option(None, f"{MODEL_HELP} By default {shipped.DEFAULT}.", needed=True)
@@ -73,7 +73,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     )
     relabel: str = options.option(
         "",
-        "Change the saved classifier: give anchors the labels of this file: suggestions.csv of look, or id and label.",
+        "Change the saved classifier: replace labels of anchors by those of this file: look's suggestions.csv, or columns id and label.",
     )
     remove_ids: tuple[int, ...] = options.option(
         (), "Change the saved classifier: remove the anchors of these ids, which are rows of the train file from 0."
@@ -88,7 +88,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
             self.refuse((name for name in vars(self) if name not in _OF_CHANGES), f"with {changes}")
         elif not self.train_file and self.task in (None, shared.OWN):
             raise errors.UserError(
-                "--train_file: give a table of rows, or a task that has rows (--task=trec), or a change of a saved classifier "
+                "--train_file: give a table, or a task with rows (--task=demo), or change a saved classifier "
                 "(--append, --relabel, --remove_ids)"
             )
         else:
@@ -116,7 +116,7 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
     """The candidates, and the rows that they are compared on."""
 
     store: str = options.option(
-        "", "Folder of a saved classifier, whose model, anchors and demonstrations are used: no prompt is read."
+        "", "Folder of a saved classifier, whose model, anchors and demonstrations are used; the model does not run."
     )
     apply: bool = options.option(False, "Save the best candidate in that folder.")
     metric: str = options.option(
@@ -124,7 +124,8 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
     )
     demo_shots: tuple[int, ...] | None = options.option(
         None,
-        f"Demonstrations per class to try, a pass each; -1: as many as the context holds. By default {','.join(map(str, TUNED_SHOTS))}.",
+        "Demonstrations per class to try; each reads all rows again. -1: as many as the context holds. By default "
+        f"{','.join(map(str, TUNED_SHOTS))}.",
         least=-1,
         needed=True,
     )
@@ -154,7 +155,7 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     )
     probabilities: bool = options.option(False, "Write the probability of every class too.")
     abstain: float = options.option(
-        0.0, "Leave the label empty where its probability is lower; 0: never.", least=0, most=1
+        0.0, "Leave the label empty if its probability is below this; 0: never.", least=0, most=1
     )
     keep: str = options.option(
         IDS,

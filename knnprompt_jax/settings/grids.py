@@ -25,7 +25,7 @@ class GridSettings(shared.SharedSettings):
     """
 
     experiment: str = options.option(
-        "", "The table or figure, which is also its folder of records in the output folder.", needed=True
+        "", "Table or figure; its records go to a folder of this name in the output folder.", needed=True
     )
     tasks: tuple[str, ...] = options.option(catalogue.PAPER_TASKS, "Comma-separated names.", needed=True)
     models: tuple[str, ...] = options.option(
@@ -33,10 +33,12 @@ class GridSettings(shared.SharedSettings):
     )
     methods: tuple[str, ...] = options.option(("icl", "knn"), "Comma-separated names.")
     shots: tuple[int, ...] = options.option(SHOTS, "Train rows per class, m.", least=1)
-    few_shots: tuple[int, ...] = options.option((), "More numbers of train rows, for the few-shot regime.", least=1)
+    few_shots: tuple[int, ...] = options.option((), "Further numbers m, run in the few-shot regime.", least=1)
     seeds: tuple[int, ...] = options.option(shared.SEEDS, "Seeds of the draws of train rows.", least=0, needed=True)
     regime: str = options.option(
-        FULL, "full: |D| = M_T. few-shot: |D| = 1 for methods with anchors, |D| = m for all others.", choices=REGIMES
+        FULL,
+        "Demonstrations per class. full: M_T; few-shot: 1 for methods with anchors, m for all others.",
+        choices=REGIMES,
     )
     direction: str = options.option(
         "released",

@@ -12,17 +12,17 @@ class MeshOptions(options.Options):
 
     data: int = options.option(0, "Devices that rows of prompts are split over; 0: all devices / mesh.model.", least=0)
     model: int = options.option(
-        1, "Devices that each copy of the weights is split over; 0: the fewest that hold them and a pass.", least=0
+        1, "Devices that each copy of the weights is split over; 0: the fewest with enough memory.", least=0
     )
 
 
 class DistributedOptions(options.Options):
     """The processes of a run on several hosts."""
 
-    auto: bool = options.option(False, "Let Slurm, Open MPI or the TPU environment name the processes.")
+    auto: bool = options.option(False, "Get the processes from Slurm, Open MPI or the TPU environment.")
     address: str = options.option("", "host:port of process 0, where there is no such environment.")
-    num_processes: int = options.option(0, "The number of processes, with an address.", least=0)
-    process_id: int = options.option(0, "The index of this process, from 0, with an address.", least=0)
+    num_processes: int = options.option(0, "Number of processes; needs address.", least=0)
+    process_id: int = options.option(0, "Index of this process, from 0; needs address.", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,7 +25,7 @@ class PlannedMesh(MeshOptions):
 
 
 class WorkloadOptions(shared.DrawOptions, shared.RowOptions, ModelOptions):
-    """A model, a task's anchors as its prompts, and a search of them."""
+    """The tokenizer, the draw of train rows and the search."""
 
     tokenizer: str = options.option(
         "", "Folder of the tokenizer that counts tokens; empty: the model's own, or smollm2's if that is not available."
@@ -40,7 +40,7 @@ class WorkloadOptions(shared.DrawOptions, shared.RowOptions, ModelOptions):
 
 
 class PlanSettings(WorkloadOptions):
-    """Reading a task's anchors and searching them, on devices that need not exist."""
+    """The model and devices to plan for; the devices need not exist."""
 
     model: str = options.option(shipped.DEFAULT, MODEL_HELP, needed=True)
     dtype: str = options.option("float32", "The dtype of weights and activations.", choices=DTYPES)

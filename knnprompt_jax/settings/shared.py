@@ -18,10 +18,8 @@ from knnprompt_jax.tasks import catalogue, sources
 from knnprompt_jax.tasks.task import EMPTY
 
 OWN = "own"
-TASK_HELP = (
-    f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: the columns of train_file."
-)
-METHODS_HELP = "Comma-separated names (docs/methods.md), or all that apply."
+TASK_HELP = f"{', '.join(catalogue.names())}; a file that declares a task: my_task.yaml; or {OWN}: made from the columns of train_file."
+METHODS_HELP = "Comma-separated names (docs/methods.md), or all (those that apply)."
 SPLIT = "dev_subsample"
 SEEDS = (1, 2, 3, 4, 5)
 SHOTS = 32
@@ -35,7 +33,7 @@ class SavedOptions(options_lib.Options):
 
 
 class ReadingOptions(PromptOptions, ModelOptions):
-    """The prompts of a language model, and how it reads them."""
+    """Reproducibility, and the cache of states."""
 
     deterministic: bool = options_lib.option(
         None,
@@ -115,7 +113,7 @@ class RowOptions(LabelledFileOptions):
     )
     hub: bool = options_lib.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
     restore_dropped: bool = options_lib.option(
-        False, "Put the rows of train_dropped.jsonl back into the train file, as published."
+        False, "Read the rows of train_dropped.jsonl too, for the train rows as published."
     )
 
     def check_rows(self, task: str, train_file: str = "") -> None:
@@ -147,16 +145,16 @@ class SharedSettings(ReadingOptions, RowOptions):
 
 
 class ComparisonSettings(DrawOptions, SharedSettings):
-    """Any set of methods on one task with one model."""
+    """The rows, seeds or saved classifier to compare methods on."""
 
-    eval_file: str = options_lib.option("", "Rows to classify from a file; train_file is needed too.")
+    eval_file: str = options_lib.option("", "File of rows to classify; needs train_file.")
     methods: str = options_lib.option(ALL, METHODS_HELP)
     seeds: tuple[int, ...] | None = options_lib.option(
         None, f"Seeds of the draws of train rows; by default {','.join(map(str, SEEDS))}.", least=0, needed=True
     )
     store: str = options_lib.option(
         "",
-        "Folder of a saved classifier. Its model, demonstrations and anchors are used; seeds, shots and demo_shots cannot be given.",
+        "Folder of a saved classifier, whose model, demonstrations and anchors are used; not with seeds, shots, demo_shots or context.",
     )
     resume: bool = options_lib.option(False, "Skip runs whose records are in the output folder.")
 
@@ -176,6 +174,6 @@ class ComparisonSettings(DrawOptions, SharedSettings):
 
 
 class MainSettings(ComparisonSettings):
-    """The options of a comparison, with two methods by default."""
+    """The methods to compare."""
 
     methods: str = options_lib.option("icl,knn", METHODS_HELP)

@@ -15,13 +15,13 @@ class StoreOptions(options.Options):
 
     kind: str = options.option(
         "auto",
-        "factored: E + 1 numbers per anchor for the same KL; dense: V log-probabilities per anchor, as in the paper; "
-        "auto: factored, or dense if the model caps its logits or the distance is not an inner product.",
+        "dense: an anchor is a log-probability per token of the vocabulary, as in the paper; factored: its hidden state and one "
+        "more number, for the same KL; auto: factored, or dense where the model or the distance requires it.",
         choices=("auto", *KINDS),
     )
     key_dtype: str = options.option(
         "float32",
-        "Dtype of anchors; float16 and bfloat16 halve the memory, and 3 % or 11 % of the 3 nearest may change.",
+        "Dtype of anchors; float16 and bfloat16 halve the memory, and may change 3 % and 11 % of the 3 nearest.",
         choices=KEY_DTYPES,
     )
     placement: str = options.option(
@@ -29,9 +29,7 @@ class StoreOptions(options.Options):
         "Place of anchors: on the device, or in host memory, from which a search streams them.",
         choices=("device", "host"),
     )
-    memory_mb: float = options.option(
-        512.0, "Memory of a search on each device beside the anchors, in MB of 2**20 bytes.", least=1
-    )
+    memory_mb: float = options.option(512.0, "MiB on each device for a search, in addition to the anchors.", least=1)
 
     @property
     def on_host(self) -> bool:

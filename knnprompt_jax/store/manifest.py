@@ -17,7 +17,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.files import MANIFEST
 
 FORMAT = 7
-REBUILD = "build it again, with knnprompt fit or KNNPrompting.fit and save"
+REBUILD = "fit it again, with knnprompt fit --overwrite or in Python"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
 
 
@@ -60,7 +60,7 @@ class Provenance:
                     advice = f"; {advice}, or fit again"
                     made, wanted = (f"{each.model} ({each.fingerprint[:8]})" for each in (self, expected))
                 made, wanted = (text if len(text) <= 60 else f"{text[:57]}..." for text in map(repr, (made, wanted)))
-                raise errors.UserError(f"{place}: made with {words}: {made} there, {wanted} here{advice}")
+                raise errors.UserError(f"{place}: made with {words}: {made}, not {wanted}{advice}")
 
 
 @functools.cache
@@ -128,10 +128,10 @@ def read(folder: pathlib.Path) -> Manifest:
             f"{path}: format {version} is newer than this version reads ({FORMAT}): update knnprompt_jax"
         )
     if version < FORMAT:
-        raise errors.UserError(f"{path}: format {version}, of an earlier version: {REBUILD}")
+        raise errors.UserError(f"{path}: from an earlier version (format {version}): {REBUILD}")
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content) or set(content) != {field.name for field in dataclasses.fields(Manifest)}:
-        raise errors.UserError(f"{path}: altered since it was written (its checksum does not fit)")
+        raise errors.UserError(f"{path}: changed since it was saved (checksum): {REBUILD}")
     try:
         values = {name: _tuples(value) for name, value in content.items()}
         values["arrays"] = jax.tree.map(
@@ -161,11 +161,11 @@ def check_files(folder: pathlib.Path, manifest: Manifest) -> None:
     for name, (num_bytes, checksum) in manifest.files.items():
         path = folder / name
         if not path.is_file():
-            raise errors.UserError(f"{path}: missing from the classifier")
+            raise errors.UserError(f"{path}: missing from the classifier: {REBUILD}")
         if (size := path.stat().st_size) != num_bytes:
-            raise errors.UserError(f"{path}: {size} bytes, but {num_bytes} were written: truncated or altered")
+            raise errors.UserError(f"{path}: {size} bytes, but {num_bytes} were saved: {REBUILD}")
         if file_hash(path) != checksum:
-            raise errors.UserError(f"{path}: altered since it was written (its checksum does not fit)")
+            raise errors.UserError(f"{path}: changed since it was saved (checksum): {REBUILD}")
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -149,7 +149,7 @@ def _load(path: Traversable) -> tuple[dict[str, Any], Callable[[str, str], error
     lines |= {key.value: key.start_mark.line + 1 for key, _ in node.value}
     for key, value in values.items():
         if key not in _SHAPES:
-            raise error(key, f"is no key of a task declaration; choose from {listed(_SHAPES)}")
+            raise error(key, f"is not a key of a task declaration; choose from {listed(_SHAPES)}")
         kind, shape = _SHAPES[key]
         if not (isinstance(value, dict) if key == "hub" else _is(kind, value)):
             raise error(key, f"should be {shape}")

@@ -102,8 +102,8 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
                 raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {listed(cells)}")
             header = cells
         elif len(cells) != len(header):
-            message = f"{place}: the number of cells differs from the header's {len(header)}: {len(cells)}"
-            yield place, errors.UserError(message)
+            counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
+            yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}")
         else:
             yield place, dict(zip(header, cells, strict=True))
 

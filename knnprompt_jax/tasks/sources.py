@@ -49,7 +49,7 @@ def load_rows(
         or a missing or unknown label.
     """
     if sum(place is not None for place in (data_dir, path, hub_source)) > 1:
-        raise errors.UserError("choose one place for the rows: --data_dir, --train_file with --eval_file, or --hub")
+        raise errors.UserError("choose one place for the rows: --data_dir, --hub, or --train_file with its --eval_file")
     rows: Iterable[formats.Parsed]
     if hub_source is not None:
         where, rows = hub_source.dataset, hub.read(hub_source, split)
@@ -130,10 +130,10 @@ def _task_folder(task: Task, data_dir: str | None) -> Traversable:
     folder = pathlib.Path(data_dir or "") / task.name
     if data_dir is not None and folder.is_dir():
         return folder
-    missing = f"task {task.name!r}: its rows are not here" if data_dir is None else f"{folder}: no such folder"
+    missing = f"task {task.name!r}: its rows are not included" if data_dir is None else f"{folder}: no such folder"
     raise errors.UserError(
-        f"{missing}; choose --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), "
-        "--train_file and --eval_file (tables, docs/own_data.md), or --hub (the Hugging Face Hub)"
+        f"{missing}; give --data_dir=DIR (rows in DIR/{task.name}/train.jsonl and dev_subsample.jsonl), --hub (the "
+        "Hugging Face Hub), or, except in paper, --train_file (a table; run and compare need --eval_file too)"
     )
 
 

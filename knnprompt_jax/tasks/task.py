@@ -188,7 +188,7 @@ class Task:
         if conflicts := sorted(set(new) & set(self.label_words)):
             label = self.labels[self.label_words.index(conflicts[0])]
             raise self._error(
-                f"{conflicts[0]!r} is no label but the word of {label!r}: choose from {listed(self.labels)}"
+                f"{conflicts[0]!r} is not a label but the word of {label!r}: choose from {listed(self.labels)}"
             )
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))

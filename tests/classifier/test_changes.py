@@ -81,7 +81,7 @@ def test_a_new_label_word_is_another_than_those_there_are(words, new, expected):
 
 
 def test_a_label_word_in_the_place_of_its_label_is_told(changed):
-    with pytest.raises(errors.UserError, match="'good' is no label but the word of 'yes': choose from no, yes"):
+    with pytest.raises(errors.UserError, match="'good' is not a label but the word of 'yes': choose from no, yes"):
         changed.partial_fit(["left"], ["good"])
 
 
@@ -131,5 +131,7 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     rule = chosen.rule_
     chosen.relabel([7], ["yes"]).save(tmp_path / "saved")
     for each in (chosen, kp.load(tmp_path / "saved", model)):
-        assert str(each.choice_) == f"kept from the first fit: {rule.words}; `tune --apply` chooses again"
+        assert (
+            str(each.choice_) == f"kept from the first fit: {rule.words}; `tune --store=FOLDER --apply` chooses again"
+        )
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line

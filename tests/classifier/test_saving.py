@@ -74,7 +74,7 @@ def test_the_model_must_be_the_anchors_own(fitted, folder, monkeypatch):
     monkeypatch.setattr(fitted.model, "fingerprint", "0" * 64)
     with pytest.raises(
         kp.UserError,
-        match=r"made with another model: .*tiny \(\w{8}\).* there, .*other.* here; give the model 'tiny', or fit again",
+        match=r"made with another model: .*tiny \(\w{8}\).*, not .*other.*; give the model 'tiny', or fit again",
     ):
         kp.load(folder, fitted.model)
 
@@ -82,7 +82,9 @@ def test_the_model_must_be_the_anchors_own(fitted, folder, monkeypatch):
 def test_a_model_that_is_not_there_is_told_with_the_way_out(fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(fitted.model, "name", "./nowhere")
     fitted.save(tmp_path / "saved")
-    with pytest.raises(kp.UserError, match=r"cannot load its model; give it as model=: no such folder: ./nowhere"):
+    with pytest.raises(
+        kp.UserError, match=r"cannot load its model .in Python, give model=.: no such folder: ./nowhere"
+    ):
         kp.load(tmp_path / "saved")
 
 
@@ -104,7 +106,7 @@ def edit_manifest(change, fitting=False):
         (edit_manifest(lambda content: content["provenance"].update(more=1), True), "not the manifest .* 'more'"),
         (edit_manifest(lambda content: content.update(files=[]), True), "not the manifest of a classifier"),
         (edit_manifest(lambda content: content.update(format=99)), "newer than this version reads"),
-        (edit_manifest(lambda content: content.update(format=2)), "of an earlier version"),
+        (edit_manifest(lambda content: content.update(format=2)), "from an earlier version"),
         (lambda folder: (folder / files.MANIFEST).write_text("[1]"), "not the manifest of a classifier"),
         (lambda folder: (folder / "arrays" / "more").write_text("x"), "more: unexpected file in a saved classifier"),
         (lambda folder: (folder / "rows.jsonl").unlink(), "rows.jsonl: missing"),
@@ -131,7 +133,7 @@ def test_what_something_else_made_is_refused(folder):
     made.check(dataclasses.replace(made, model="elsewhere", num_demonstrations=99), folder)
     compared = [field for field in dataclasses.fields(made) if field.name not in ("model", "num_demonstrations")]
     for field in compared:
-        with pytest.raises(kp.UserError, match=f"made with {field.metadata['words']}.* there, .*'other'.* here"):
+        with pytest.raises(kp.UserError, match=f"made with {field.metadata['words']}: .*, not .*other"):
             made.check(dataclasses.replace(made, **{field.name: ("other",)}), folder)
 
 

@@ -79,7 +79,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Llama-3.1-8B", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_type='yarn' is not supported"),
         ("Llama-3.1-8B", {"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ("Llama-3.1-8B", {"rope_scaling": {"type": "linear", "factor": -2.0}}, "factor=-2.0 is not a positive number"),
-        ("Llama-3.1-8B", {"rope_scaling": "linear"}, "rope_scaling='linear' is no object"),
+        ("Llama-3.1-8B", {"rope_scaling": "linear"}, "rope_scaling='linear' is not an object"),
         ("Llama-3.1-8B", {"num_key_value_heads": 5}, "num_key_value_heads=5 does not divide 32"),
         ("Llama-3.1-8B", {"head_dim": 129}, "of a head of 129 cannot be turned in pairs"),
         ("Mistral-7B-v0.1", {"layer_types": ["full_attention"] * 32}, "layer_types=['full_attention'"),

@@ -119,18 +119,18 @@ def test_offline_mode_serves_the_cache_and_asks_nothing(server, monkeypatch):
     assert hub.resolve(f"owner/name:{GGUF[1]}") == file and hub.resolve("owner/name") == folder
     (folder / "model.safetensors").unlink()
     for name in ("owner/name", "owner/other", f"owner/name:{GGUF[0]}"):
-        assert "not in the cache, and HF_HUB_OFFLINE is set: give a local folder, " in message(name)
+        assert "or in the cache, and HF_HUB_OFFLINE is set: give a local folder, " in message(name)
     assert not server.requests
 
 
-NOT_FOUND = "is no local folder and not in the cache, and "
+NOT_FOUND = "is not a local folder or in the cache, and "
 
 
 @pytest.mark.parametrize(
     ("arguments", "access", "expected"),
     [
         (("owner/name", "v7"), "public", f"model 'owner/name', revision 'v7', {NOT_FOUND}the"),
-        (("owner/name",), "private", "check the name, or set HF_TOKEN to a valid token if it is private"),
+        (("owner/name",), "private", "has that name: check it, or set HF_TOKEN to a valid token if it is private"),
         (("owner/name",), "gated", "on the Hub it is gated: accept its terms there and set HF_TOKEN"),
         (("naïve/one",), "public", "'naïve/one' is neither a folder nor a possible Hub name (owner/name, or"),
     ],
@@ -144,7 +144,7 @@ def test_refusals_say_what_to_do(server, arguments, access, expected):
 def test_a_hub_that_stays_busy_is_reported(server, request_, failure):
     server.fail(request_, times=1000, **failure)
     error = message("owner/name", "main")
-    assert "model 'owner/name', revision 'main', is no local folder and not in the cache, and the Hub cannot" in error
+    assert "model 'owner/name', revision 'main', is not a local folder or in the cache, and the Hub cannot" in error
     assert error.endswith("fill the cache on a connected machine, or check the network")
 
 
@@ -169,7 +169,7 @@ def test_cache_serves_where_the_hub_does_not(server, status, monkeypatch):
     assert hub.resolve("owner/name") == folder
     (folder / "model.safetensors").unlink()
     assert hub.resolve("owner/name", config_only=True) == folder
-    assert "not in the cache, and " in message("owner/name")
+    assert "or in the cache, and " in message("owner/name")
 
 
 def test_weights_of_unsupported_models_are_not_fetched(server):

@@ -118,7 +118,7 @@ def test_the_page_names_the_number_of_records_that_it_leaves_out(make_record, tm
     ("place", "content", "message"),
     [
         ("", "", "no such folder of results"),
-        ("results/notes.txt", "", "no results: records are expected in a folder of it named data_scaling"),
+        ("results/notes.txt", "", "no results: records are expected in its subfolders data_scaling"),
         ("results/few_shot/a.json", '{"a": 1}', "a.json: not a record"),
         ("results/max_shots/max_shots.json", '{"rows": [{"task": "mr"}]}', "max_shots.json: no task statistics: rows"),
         ("results/any.json", "", "any.json: not a record"),

@@ -27,12 +27,12 @@ def unfinished(output, examples=ROWS, source="rows.csv"):
 def test_other_rows_are_refused_or_begin_anew(path, bad):
     """A row that was bad, and so left out, counts as another row where it is good."""
     outputs.FileOutput(path, PLAN).write(b"one\n", [row for row in ROWS[:3] if row.row != bad])
-    begins = "rows.csv: its first 3 rows are not those that were labelled already: choose another output"
+    begins = "rows.csv: its first 3 rows are not those labelled already: choose another output"
     others = [ROWS[1:], ROWS[:2], [ROWS[0], Example({"text": "x"}, "", 1), *ROWS[2:]], [] if bad is None else ROWS]
     for examples in others:
         assert failure(unfinished, outputs.FileOutput(path, PLAN), examples).startswith(begins)
     piped = outputs.FileOutput(path, PLAN, overwrite=True)
-    assert failure(unfinished, piped, ROWS[1:], "-").startswith("-: its first 3 rows")
+    assert failure(unfinished, piped, ROWS[1:], "-").startswith("standard input: its first 3 rows")
     assert unfinished(outputs.FileOutput(path, PLAN, overwrite=True), ROWS[1:]) == ROWS[1:]
     assert not list(path.parent.iterdir())
 
@@ -43,7 +43,7 @@ def test_a_run_with_another_plan_is_refused_or_dropped(path):
     outputs.FileOutput(path, other, overwrite=True).write(b"one\n", ROWS[:3])
     assert outputs.FileOutput(path, other, overwrite=True).num_rows == 3 and path.read_bytes() == b"old\n"
     path.unlink()
-    assert "an unfinished run differs in store, probabilities: choose another file" in failure(
+    assert "an unfinished run had another store, probabilities: choose another file" in failure(
         outputs.FileOutput, path, PLAN
     )
     assert outputs.FileOutput(path, PLAN, overwrite=True).num_rows == 0 and not list(path.parent.iterdir())

@@ -53,7 +53,7 @@ def test_what_would_make_every_row_bad_is_an_error(tmp_path, kind, task, content
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
-        ("csv", "sentence,x\na,1\nb\nc,2\n", "3: the number of cells differs from the header's 2: 1"),
+        ("csv", "sentence,x\na,1\nb\nc,2\n", "3: 1 cell, but the header has 2"),
         ("csv", "sentence,x\na,1\n  ,1\nc,2\n", "3: field 'sentence' is empty"),
         ("jsonl", '{"sentence": "a"}\n{"sentence": \n{"sentence": "c"}\n', "2: not JSON:"),
         ("jsonl", '{"sentence": "a"}\n{"sentence": "b\\ud800"}\n{"sentence": "c"}\n', "2: field 'sentence' holds half"),
@@ -73,7 +73,7 @@ def test_bad_rows_are_named_and_passed(tmp_path, caplog, kind, content, message)
     [
         (("nowhere.csv",), "nowhere.csv: cannot read the file: No such file"),
         (("/",), "/: Is a directory"),
-        (("rows.doc",), "rows.doc: --format=doc: choose from csv, tsv, jsonl, txt, parquet"),
+        (("rows.doc",), "rows.doc: set --format= to one of csv, tsv, jsonl, txt, parquet"),
         (("-",), "--format=: for standard input, choose from csv, tsv, jsonl, txt$"),
         (("-", "txt"), "standard input, after row 1: not UTF-8"),
         (("-", "txt", "klingon"), "encoding='klingon': unknown"),

@@ -81,8 +81,12 @@ def test_removing_again_says_what_is_gone(job):
 
 def test_ids_that_no_anchor_had_are_refused(job):
     shown = kp.load(job.store).demonstrations_[0].row
-    for number, reason in ((10**6, "choose from 0 to"), (-1, "choose from 0 to"), (shown, "is a demonstration")):
-        with pytest.raises(errors.UserError, match=f"id {number} is no anchor: {reason}"):
+    for number, reason in (
+        (10**6, "is not an anchor: choose from 0 to"),
+        (-1, "is not an anchor"),
+        (shown, "is a demonstration"),
+    ):
+        with pytest.raises(errors.UserError, match=f"id {number} {reason}"):
             change(job, remove_ids=(number,))
     with pytest.raises(errors.UserError, match="no anchor would be left"):
         change(job, remove_ids=tuple(ids(job)))

@@ -46,7 +46,7 @@ def test_ids_and_labels_may_be_numbers(tmp_path):
         ("id\n3\n", "csv:2: lacks the column 'label'; it has id"),
         ("id,label\n3.5,bad\n", "csv:2: id '3.5': an integer is required"),
         ("id,label\n0,bad\n2,bad\n", "csv:3: id 2 is a demonstration"),
-        ("id,label\n11,bad\n", "csv:2: id 11 is no anchor: choose from 0 to 10"),
+        ("id,label\n11,bad\n", "csv:2: id 11 is not an anchor: choose from 0 to 10"),
         ("id,label\n3,bad\n0,bad\n3,so so\n", "csv:4: id 3 has two labels in this file, 'bad' and 'so so'"),
         ("id,label\n3, \n", "csv:2: the label is empty"),
         ("id,label,suggested\n0,so so,=good\n", "csv:2: label 'so so' is not that of anchor 0, 'bad': write the"),

@@ -153,8 +153,8 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     for message in (
         "train.csv: 1 of 13 rows are left out, the first: ",
         "different classes (rows): 'pay' (6), 'Pay ' (6)",
-        "3 of 3 rows have the text of a row of the classifier, which flatters it; the first: test.csv:2",
-        "1 of 1 rows to append contradict a row of the classifier with the same text: more.csv:2 is 'PAY', row 1 is 'Pay '",
+        "3 of 3 rows repeat a text that the classifier was fitted to, so scores are too high; first: test.csv:2",
+        "1 of 1 rows to append have another label than an earlier row with the same text: more.csv:2 is 'PAY', id 1 is 'Pay '",
         "different classes (rows): 'Pay ' (6), 'pay' (6), 'PAY' (1)",
         "reading files as latin-1, the train file's encoding",
     ):
@@ -168,7 +168,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_file": ""}, "--train_file: give a table of rows, or a task"),
+        ({"train_file": ""}, "--train_file: give a table, or a task"),
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
         ({"label_column": "kind"}, "train.csv:2: no label column 'kind', only ticket_id, message, day, team: name the"),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),

@@ -39,7 +39,10 @@ def test_values_are_read_as_they_are_written(tmp_path, words):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ({"colour": "red"}, r"support.yaml:9: 'colour' is no key of a task declaration; choose from fields, template"),
+        (
+            {"colour": "red"},
+            r"support.yaml:9: 'colour' is not a key of a task declaration; choose from fields, template",
+        ),
         ({"labels": None}, r"support.yaml: the task declaration lacks 'labels'"),
         ({"label_words": "[a, b, c]\nlabels: [x]"}, r"support.yaml:9: .*'labels' is given twice"),
         ({"label_words": "{no: a, 01: b, 01: c}"}, r"support.yaml:8: .*'01' is given twice"),

@@ -101,7 +101,7 @@ def test_rows_are_read_one_at_a_time(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', "rows.csv:4: the number of cells differs from the header's 2: 3"),
+        ("rows.csv", 'text,label\n"a\nb",x\nc,x,y\n', "rows.csv:4: 3 cells, but the header has 2"),
         ("rows.csv", 'text,label\nd,x\n"a\n\n\n', "rows.csv:3: not CSV: unexpected end of data"),
         ("rows.csv", "", "rows.csv: it is empty; a header with the columns' names is needed"),
         ("rows.csv", "text,label,text\n", "rows.csv:1: the header has 'text' more than once: text, label, text"),

@@ -57,8 +57,8 @@ def test_bad_rows_are_refused_with_file_and_line(tmp_path, line, message):
     [
         ({"data_dir": "{}"}, r"train\.jsonl: no such file; the folder holds dev\.jsonl"),
         ({"data_dir": "{}", "split": "dev"}, r"dev\.jsonl: no rows"),
-        ({"data_dir": "{}/nowhere"}, "nowhere/mood: no such folder; choose --data_dir=DIR .*, or --hub"),
-        ({}, "task 'mood': its rows are not here; choose --data_dir="),
+        ({"data_dir": "{}/nowhere"}, "nowhere/mood: no such folder; give --data_dir=DIR .*, --hub"),
+        ({}, "task 'mood': its rows are not included; give --data_dir="),
         ({"path": "{}/rows.csv"}, "cannot read the file: No such file"),
         ({"path": "{}/rows.csv", "data_dir": "{}"}, "choose one place"),
     ],
@@ -150,7 +150,7 @@ def test_every_published_evaluation_row_loads(shared, name):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "rows.csv: no rows"), ("a|b, c\n", "rows.csv:2: the number of cells differs from the h")],
+    [("", "rows.csv: no rows"), ("a|b, c\n", "rows.csv:2: 2 cells, but the header has 1")],
 )
 def test_a_table_without_usable_rows_says_why(tmp_path, content, message):
     (tmp_path / "rows.csv").write_text("text|label\n" + content)
