@@ -77,7 +77,7 @@ class Choice:
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (
-            f"best of {len(self.candidates)} candidates: {self.rule.words}; expect {self.estimate.words} on new texts with the "
+            f"chosen from {len(self.candidates)} candidates: {self.rule.words}; expect {self.estimate.words} on new texts with the "
             "same class balance (cross-validated)"
         )
 

@@ -138,7 +138,7 @@ class Tuning:
     baselines: Mapping[str, Score] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
-        warnings = (f"warning: {text}" for text in self.warnings)
+        warnings = (f"WARNING: {text}" for text in self.warnings)
         return "\n".join([self.choice.table(self.baselines), "", *warnings, self.choice.line])
 
 

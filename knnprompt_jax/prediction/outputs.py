@@ -148,7 +148,7 @@ class FileOutput(Output):
             self._begin()
         else:
             raise errors.UserError(
-                f"{self.path}: an unfinished run had another {', '.join(differing)}: choose another file, or add --overwrite"
+                f"{self.path}: an unfinished run had another --{', --'.join(differing)}: choose another file, or add --overwrite"
             )
 
     def _begin(self) -> None:

@@ -57,11 +57,14 @@ def of_text(task: Task, text: str) -> dict[str, str]:
     if len(task.fields) == 1:
         return task.fields_of("--text", {task.fields[0]: text})
     try:
-        row = {**dict.fromkeys(task.fields, ""), **json.loads(text)}
+        given = {**json.loads(text)}
     except (ValueError, TypeError, RecursionError):
         example = json.dumps(dict.fromkeys(task.fields, "…"), ensure_ascii=False)
         raise errors.UserError(f"--text: give the fields {listed(task.fields)} as JSON: --text='{example}'") from None
-    return task.fields_of("--text", row)
+    # A field may be left out, but not misspelt.
+    if not given.keys() >= {*task.fields} and (unknown := [name for name in given if name not in task.fields]):
+        raise errors.UserError(f"--text: no field {unknown[0]!r}; choose from {listed(task.fields)}")
+    return task.fields_of("--text", {**dict.fromkeys(task.fields, ""), **given})
 
 
 def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:

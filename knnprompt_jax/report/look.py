@@ -1,5 +1,6 @@
 """The page of a saved classifier's anchors: each anchor is classified by the others, so that no further text is needed."""
 
+import itertools
 import pathlib
 
 import numpy as np
@@ -35,10 +36,19 @@ def run(settings: commands.LookSettings) -> str:
         f"{len(classifier.demonstrations_)} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(output, f"Anchors of {pathlib.Path(settings.store).name}", text, sections)
-    with files.new_file(output / commands.SUGGESTIONS) as unfinished:
-        unfinished.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8", errors="backslashreplace")
+    suggestions = anchors_lib.suggestions_csv(anchors).encode("utf-8", "backslashreplace")
+    path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
+    with files.new_file(path) as unfinished:
+        unfinished.write_bytes(suggestions)
     found = f"{len(anchors_lib.suspects(anchors)):,} of {len(anchors.texts):,} anchors are probably mislabelled"
-    return f"{found}: {output / commands.SUGGESTIONS}\npage: {written}"
+    return f"{found}: {path}\npage: {written}"
+
+
+def _kept_apart(path: pathlib.Path, content: bytes) -> pathlib.Path:
+    """Return the path, with a number if its file has other content, which a person may have edited."""
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
+    free = (each for each in itertools.chain([path], numbered) if not each.exists() or each.read_bytes() == content)
+    return next(free)
 
 
 def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
@@ -114,9 +124,11 @@ def _map(anchors: ClassifiedAnchors) -> maps.Map:
 
 def _suspects(anchors: ClassifiedAnchors) -> Listing:
     """Return the anchors for which the others predict another label."""
+    suspects = anchors_lib.suspects(anchors)
     caption = (
         f"Lead: the suggested label's share of the {anchors.near_Nk.shape[1]} nearest anchors minus the given label's"
-        f"{', or that of their probabilities if larger' * anchors.has_probabilities}. Above 50 %, an anchor is listed."
+        f"{', or the difference of their probabilities if that is larger' * anchors.has_probabilities}. Listed above 50 %"
+        f"{f': the first {_MOST} of {len(suspects):,}' * (len(suspects) > _MOST)}."
     )
     rows = tuple(
         (
@@ -126,6 +138,6 @@ def _suspects(anchors: ClassifiedAnchors) -> Listing:
             anchors.labels[suspect.other],
             f"{100 * suspect.lead:.0f} %",
         )
-        for suspect in anchors_lib.suspects(anchors).head(_MOST).itertuples()
+        for suspect in suspects.head(_MOST).itertuples()
     )
     return Listing(caption, ("Id", "Text", "Label", "Suggested", "Lead"), rows)

@@ -114,10 +114,14 @@ def _relabel(classifier: Any, labels: Mapping[int, str], missing: Sequence[int])
 
 
 def _warn(rows: Sequence[Example], content: Content) -> None:
-    """Log rows to append that contradict a row of the classifier, and new labels that resemble others."""
+    """Log rows to append that repeat or contradict a row of the classifier, and new labels that resemble others."""
     if not content.task.classes.keys() >= {row.label for row in rows}:
         inputs.log_warnings(defects.alike(row.label for row in (*content.anchors, *rows)))
     matches = defects.matches(rows, (*content.demonstrations, *content.anchors))
+    fitted = [row.source for row, known in matches if row.label == known.label and not known.content]
+    if fitted:
+        message = "%d of %d rows to append repeat rows of the classifier, which now count twice; first: %s"
+        logging.warning(message, len(fitted), len(rows), fitted[0])
     if found := [(row.source, row.label, known.row, known.label) for row, known in matches if row.label != known.label]:
         message = (
             "%d of %d rows to append have another label than an earlier row with the same text: %s is %r, id %d is %r"

@@ -100,7 +100,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Means per seed. Seconds exclude the shared pass; LM tokens are those of the method run alone.",
+            "Means per seed. Seconds exclude the shared pass; LM tokens include it.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,

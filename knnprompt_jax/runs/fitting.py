@@ -155,7 +155,7 @@ def _finished(
             saved.check(model)
             return saved
         raise errors.UserError(
-            f"{folder}: holds a classifier of other anchors or options; choose another folder, or add --overwrite"
+            f"{folder}: holds another classifier (other rows or options); choose another folder, or add --overwrite"
         )
     except errors.UserError:
         if not overwrite:

@@ -10,6 +10,8 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 from knnprompt_jax import errors
 
 ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
@@ -152,9 +154,11 @@ class Task:
                 column for column in fields if all(isinstance(cell, str) or is_empty(cell) for cell in cells[column])
             ]
             texts = [column for column in fields if not is_identifier(str(column), cells[column])]
-            fields = texts or fields
             if not fields:
                 raise errors.UserError(f"task {name!r}: no column holds texts, only {listed(rows[0])}")
+            if not texts:
+                logging.warning("task %r: all columns are ids, numbers or dates, so all are in the prompt", name)
+            fields = texts or fields
         if awkward := [field for field in fields if not isinstance(field, str)]:
             raise errors.UserError(f"task {name!r}: column {awkward[0]!r} has no text as its name; rename it")
         if y is None:
@@ -228,7 +232,7 @@ class Task:
                 raise errors.UserError(f"{place}: lacks the field {field!r}; it has {listed(row)}")
             text = "" if is_empty(row[field]) else row[field]
             if not isinstance(text, str):
-                raise errors.UserError(f"{place}: field {field!r} is a {type(text).__name__}, not a string")
+                raise errors.UserError(f"{place}: field {field!r} is not a text ({type(text).__name__})")
             if not text and (self.empty != ALLOW or len(self.fields) == 1):
                 raise errors.EmptyCell(f"{place}: field {field!r} is empty")
             texts[field] = str(text)

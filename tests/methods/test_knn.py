@@ -83,6 +83,6 @@ def test_chosen_rule_finds_the_classes_and_is_in_the_note(synthetic, name):
     prediction = declared.run(context, declared.settings())
     assert np.mean(prediction.classes_Q == np.arange(13) % 5) > 0.9
     np.testing.assert_array_equal(prediction.probabilities_QC.argmax(-1), prediction.classes_Q)
-    assert re.match(r"best of \d+ candidates: rule=", prediction.note) and (
+    assert re.match(r"chosen from \d+ candidates: rule=", prediction.note) and (
         name == "chosen" or "rule=votes" in prediction.note
     )

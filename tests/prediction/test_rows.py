@@ -95,6 +95,7 @@ def test_unreadable_inputs(monkeypatch, arguments, message):
         (TWO, '{"first": "a", "second": "b", "x": 1}', {"first": "a", "second": "b"}),
         (TWO, '{"first": "a"}', "--text: field 'second' is empty"),
         (dataclasses.replace(TWO, empty="allow"), '{"first": "a"}', {"first": "a", "second": ""}),
+        (TWO, '{"First": "a", "second": "b"}', "--text: no field 'First'; choose from first, second"),
         (TWO, "a", "--text: give the fields first, second as JSON: --text="),
     ],
 )

@@ -3,6 +3,7 @@
 import csv
 import types
 
+import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
@@ -46,6 +47,25 @@ def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
     assert "57 anchors of task demo" in text and (tmp_path / "page" / commands.SUGGESTIONS).is_file()
     assert SCRIPT not in text
     assert text.count("<script") == 2
+
+
+def test_edited_suggestions_are_kept(store, tmp_path):
+    settings, edited = commands.LookSettings(store=str(store), output=str(tmp_path)), tmp_path / commands.SUGGESTIONS
+    look.run(settings)
+    first = edited.read_bytes()
+    edited.write_text("id,label\n3,billing\n")
+    assert all(look.run(settings).count(f"{tmp_path / 'suggestions-2.csv'}\npage") for _ in range(2))
+    assert edited.read_text() == "id,label\n3,billing\n" and (tmp_path / "suggestions-2.csv").read_bytes() == first
+
+
+def test_a_cut_listing_says_so(classifier, monkeypatch):
+    anchors = look.read(classifier)
+    every = pd.DataFrame({"other": [0, 1, 0], "lead": [0.9, 0.8, 0.7]}, index=[5, 3, 11])
+    monkeypatch.setattr(anchors_lib, "suspects", lambda anchors: every)
+    monkeypatch.setattr(look, "_MOST", len(every) - 1)
+    with drawing.style():
+        listing = next(section.listings[0] for section in look.build(anchors) if section.name == "suspects")
+    assert f"the first {len(every) - 1} of {len(every)}" in listing.caption and len(listing.rows) == len(every) - 1
 
 
 def test_a_small_map_shows_some_anchors(classifier, monkeypatch):

@@ -57,7 +57,7 @@ def test_an_append_that_is_repeated_adds_each_row_once(job, tmp_path):
     assert fitting.run(append).notes == ("4 of the 5 rows to append were added already",)
 
 
-def test_rows_of_the_train_file_and_of_python_do_not_count_as_appended(job, tmp_path):
+def test_rows_of_the_train_file_and_of_python_do_not_count_as_appended(job, tmp_path, caplog):
     classifier = kp.load(job.store)
     anchor = next(iter(classifier.anchors_.values()))
     classifier.partial_fit(["day 2 was grey"], ["0"]).save(job.store, overwrite=True)
@@ -67,6 +67,7 @@ def test_rows_of_the_train_file_and_of_python_do_not_count_as_appended(job, tmp_
     )
     result = change(job, append=str(tmp_path / "more.csv"))
     assert not result.notes and len(ids(job)) == len(before) + 2
+    assert "2 of 2 rows to append repeat rows of the classifier, which now count twice; first: " in caplog.text
 
 
 def test_removing_again_says_what_is_gone(job):

@@ -65,11 +65,12 @@ def test_columns_and_template_can_be_chosen():
         ("id", ["a", "b c"], True),
     ],
 )
-def test_ids_numbers_and_dates_are_no_fields(column, values, is_text):
+def test_ids_numbers_and_dates_are_no_fields(column, values, is_text, caplog):
     rows = [{column: value, "body": "x y", "label": label} for value, label in zip(values, "pq", strict=True)]
     assert Task.infer(rows).fields == ((column, "body") if is_text else ("body",))
     alone = [{column: value, "label": label} for value, label in zip(values, "pq", strict=True)]
     assert Task.infer(alone).fields == (column,)
+    assert is_text == ("all columns are ids, numbers or dates" not in caplog.text)
 
 
 @pytest.mark.parametrize(
