@@ -1,409 +1,49 @@
 """Render docs/accuracy.md, docs/findings.md and the README's accuracy from docs/sources and docs/records.
 
-python tools/render_docs.py
+python -m tools.render_docs
 """
 
-import collections
+import dataclasses
 import functools
-import itertools
+import math
 import pathlib
 import re
 import statistics
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jinja2
-import numpy as np
 
-from knnprompt_jax import errors, tables
-from knnprompt_jax.report import drawing, names, published, results
+from knnprompt_jax.report import drawing, names, published
 from knnprompt_jax.runs import records as records_lib
+from tools import scales
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 FIGURES = {"by_size": DOCS / "accuracy_by_size.png", "by_rows": DOCS / "accuracy_by_rows.png"}
 PAGES = ("accuracy.md", "findings.md")
+ANALYSES = "analyses"
+SCALES = ("matched", "few_shot", "scale")
 HEAD = "<!-- Made by tools/render_docs.py from docs/sources and docs/records. -->\n"
 BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
-
-MOST_COMMON = "most_common"  # A pseudo-method: the most common class of the test rows.
-CALIBRATIONS = (
-    "contextual_calibration",
-    "domain_context_calibration",
-    "batch_calibration",
-    "proca",
-    "linc",
-    "supervised_calibration",
-)
-NO_MODEL = (MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
-BY_TASK = (
-    *(MOST_COMMON, "tfidf", "encoder_probe", "icl", "contextual_calibration", "batch_calibration"),
-    *("knn", "knn_released", "hidden_centroids", "linear_probe", "chosen"),
-)
-IN_README = (MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
-FEW = ("linear_probe", "encoder_probe")
-ORDER = (
-    *(*NO_MODEL[1:], "icl", *CALIBRATIONS),
-    *("knn", "knn_released", "knn_partial", "knn_partial_raw", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
-    *("hidden_centroids", "linear_probe", "linear_probe_log_p"),
-)
-APART = "trec"  # Six classes of unequal size: most differences are several times those of binary tasks.
-_REPLICATES = 5_000
-_FEWEST_SEEDS, _USUAL_SEEDS = 2, 5
+IN_README = (scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
+LINES = ("icl", "knn", "chosen")  # In the figure of accuracy against train rows.
+AT_LARGEST_M = ("icl", "knn", "knn_partial")
+GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
 
 
-class Model(NamedTuple):
-    """A language model's title, what it was trained for, the quantisation of its file and its size."""
-
-    title: str
-    kind: str
-    quantisation: str
-    parameters: int
-
-    @property
-    def short(self) -> str:
-        """The title for the heads of tables."""
-        return self.title.removesuffix("-Instruct")
+def load() -> dict[str, Any]:
+    """Return the arguments of `render`, from the shipped records."""
+    read = {
+        name: records_lib.read_all(DOCS / "records" / f"{name}{records_lib.PACKED}") for name in (*SCALES, ANALYSES)
+    }
+    return {name: records if name == ANALYSES else scales.Scale(records) for name, records in read.items()}
 
 
-MODELS = {
-    "smollm2": Model("SmolLM2-135M-Instruct", "instruction-tuned", "Q4_1", 134_515_008),
-    "gemma-3-270m": Model("Gemma 3 270M", "pretrained", "Q4_K_M", 268_098_176),
-    "qwen2.5-coder-0.5b": Model("Qwen2.5-Coder-0.5B-Instruct", "instruction-tuned", "Q4_K_M", 494_032_768),
-    "qwen2.5-coder-1.5b": Model("Qwen2.5-Coder-1.5B-Instruct", "instruction-tuned", "Q4_K_M", 1_543_714_304),
-}
-
-
-class Difference(NamedTuple):
-    """A mean paired difference in points and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        digits = 1 if min(abs(self.low), abs(self.high)) >= 0.05 else 2  # An end near zero shows its sign.
-        mean, low, high = (round(value, digits) + 0.0 for value in self)  # No negative zero.
-        return f"{mean:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]".replace("-", "−")
-
-    @property
-    def sign(self) -> int:
-        """1 or −1 if the interval lies above or below zero; otherwise 0."""
-        return (self.low > 0) - (self.high < 0)
-
-
-def model_of(record: records_lib.Record) -> str:
-    """Return the key of a record's model in MODELS."""
-    return published.model_of(record.model).removesuffix(".gguf")
-
-
-def bootstrap(differences: Sequence[np.ndarray]) -> Difference:
-    """Return the mean over tasks of paired differences, with an interval by a bootstrap over rows and seeds together.
-
-    A replicate draws seeds and, independently, rows with replacement, for each task by itself.
-
-    Args:
-      differences: for each task [seeds, rows]: 1 where only our prediction is right, −1 where only theirs is, else 0.
-    """
-    means = np.zeros(_REPLICATES)
-    for place, task_SQ in enumerate(differences):
-        seeds_BS, rows_BQ = _draws(place, *task_SQ.shape)
-        # Sums of small whole numbers, which float32 holds exactly: the same on every machine.
-        sums_B = ((rows_BQ @ task_SQ.T.astype(np.float32)) * seeds_BS).sum(1)
-        means += sums_B.astype(np.float64) / task_SQ.size
-    low, high = map(float, np.quantile(100 * means / len(differences), (0.025, 0.975)))
-    return Difference(100 * statistics.fmean(float(task_SQ.mean()) for task_SQ in differences), low, high)
-
-
-@functools.cache
-def _draws(place: int, num_seeds: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each replicate draws each seed [B, S] and each row [B, Q] of the task at this place."""
-    rng = np.random.default_rng([place, num_seeds, num_rows])
-    drawn = []
-    for count in (num_seeds, num_rows):
-        indices_BN = rng.integers(count, size=(_REPLICATES, count)) + count * np.arange(_REPLICATES)[:, None]
-        counts = np.bincount(indices_BN.ravel(), minlength=_REPLICATES * count)
-        drawn.append(counts.reshape(_REPLICATES, count).astype(np.float32))
-    return drawn[0], drawn[1]
-
-
-class Scale:
-    """Records of several models, tasks and m: tables over the cells that all compared rows have.
-
-    Attributes:
-      rows: the methods of each model that every shown cell has, in the order of tables.
-      models: the models with at least half of the tasks that any has, small ones first; others are not shown.
-      shots: the numbers m of train rows per class for which a model has cells.
-    """
-
-    def __init__(self, records: Sequence[records_lib.Record]):
-        self.records = records
-        self._right: dict[tuple, dict[int, np.ndarray]] = collections.defaultdict(dict)
-        self._between: dict[tuple, Difference] = {}
-        true: dict[str, np.ndarray] = {}
-        shots, methods = set(), collections.defaultdict(set)
-        for record in records:
-            model, true_Q = model_of(record), np.array(record.true)
-            if not np.array_equal(true_Q, true.setdefault(record.task, true_Q)):
-                raise errors.UserError(f"{record.file_name}: other test rows than in earlier records of {record.task}")
-            by_seed = self._right[self._place(model, record.method, record.shots, record.task)]
-            if record.seed in by_seed:
-                raise errors.UserError(f"{record.file_name}: an earlier record has the same place")
-            by_seed[record.seed] = (np.array(record.predicted) == true_Q).astype(np.int8)
-            shots.add(record.shots)
-            methods[model].add(record.method)
-        self._most_common = {
-            task: (true_Q == collections.Counter(true_Q.tolist()).most_common(1)[0][0]).astype(np.int8)
-            for task, true_Q in true.items()
-        }
-        self.rows = {model: [MOST_COMMON, *(name for name in ORDER if name in own)] for model, own in methods.items()}
-        self._others = {model: sorted(own - {*ORDER}) for model, own in methods.items()}
-        self.shots = [m for m in sorted(shots) if any(self.cells([model], m) for model in methods)]
-        models = sorted(methods, key=lambda name: MODELS[name].parameters)
-        tasks = {model: max((len(self.cells([model], m)) for m in self.shots), default=0) for model in models}
-        self.models = [model for model in models if tasks[model] and 2 * tasks[model] >= max(tasks.values())]
-
-    @staticmethod
-    def _place(model: str, method: str, m: int, task: str) -> tuple:
-        """Return the key of a place; methods that see only demonstrations have the same at every m."""
-        return model, method, 0 if results.rows_used(method) == "demonstrations" else m, task
-
-    def cells(self, models: Iterable[str], m: int) -> dict[str, list[int]]:
-        """Return the tasks, each with its seeds, that every method of all these models has at m."""
-        found = {}
-        compared = [(model, method) for model in models for method in self.rows[model][1:]]
-        for task in names.ordered("task", self._most_common):
-            seeds = set.intersection(*(set(self._right.get(self._place(*each, m, task), ())) for each in compared))
-            if len(seeds) >= _FEWEST_SEEDS:
-                found[task] = sorted(seeds)
-        return found
-
-    def shared(self, model: str, m: int, task: str = "") -> dict[str, list[int]]:
-        """Return the tasks but APART that all models with cells at m have, each with this model's seeds; or one task alone."""
-        own = self.cells([model], m)
-        if task:
-            return {name: seeds for name, seeds in own.items() if name == task}
-        others = [found for other in self.models if (found := self.cells([other], m))]
-        return {name: own[name] for name in own if name != APART and all(name in each for each in others)}
-
-    def common(self, models: Iterable[str], shots: Sequence[int]) -> dict[str, list[int]]:
-        """Return the tasks, each with its seeds, that these models have at all of these m."""
-        first, *further = (self.cells(models, m) for m in shots)
-        shared = {
-            task: {*seeds}.intersection(*(each.get(task, ()) for each in further)) for task, seeds in first.items()
-        }
-        return {task: sorted(seeds) for task, seeds in shared.items() if len(seeds) >= _FEWEST_SEEDS}
-
-    def methods(self, model: str, m: int) -> list[str]:
-        """Return the rows of the model and its other methods that have all of its cells at m."""
-        cells = self.cells([model], m)
-        return [*self.rows[model], *(name for name in self._others[model] if self.has(model, name, m, cells))]
-
-    def has(self, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> bool:
-        """Return whether the method has all of these tasks and seeds."""
-        return method == MOST_COMMON or all(
-            {*seeds} <= {*self._right.get(self._place(model, method, m, task), ())} for task, seeds in cells.items()
-        )
-
-    def complete(self, models: Iterable[str]) -> list[int]:
-        """Return the numbers m at which these models share a cell."""
-        models = list(models)
-        return [m for m in self.shots if self.cells(models, m)]
-
-    def right(self, model: str, method: str, m: int, task: str, seeds: Collection[int]) -> np.ndarray:
-        """Return which predictions are right, [seeds, rows] in 0 and 1."""
-        if method == MOST_COMMON:
-            return np.stack([self._most_common[task]] * len(seeds))
-        found = self._right[self._place(model, method, m, task)]
-        return np.stack([found[seed] for seed in seeds])
-
-    def accuracy(self, model: str, method: str, m: int, task: str, seeds: Collection[int]) -> results.Score:
-        """Return the accuracy in %, over seeds."""
-        return results.Score.of(100 * self.right(model, method, m, task, seeds).mean(1))
-
-    def mean(self, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> float:
-        """Return the mean over tasks of the accuracies in %."""
-        return statistics.fmean(self.accuracy(model, method, m, task, seeds).mean for task, seeds in cells.items())
-
-    def difference(
-        self, ours: tuple[str, str, int], theirs: tuple[str, str, int], cells: Mapping[str, list[int]]
-    ) -> Difference:
-        """Return the difference between two (model, method, m) over the cells, paired by seed and row."""
-        return bootstrap(
-            [self.right(*ours, task, seeds) - self.right(*theirs, task, seeds) for task, seeds in cells.items()]
-        )
-
-    def between(self, model: str, ours: str, theirs: str, m: int, task: str = "") -> Difference | None:
-        """Return the difference between two methods of a model over `shared`, if it has any; several tables show it."""
-        place = model, ours, theirs, m, task
-        if place not in self._between and (cells := self.shared(model, m, task)):
-            self._between[place] = self.difference((model, ours, m), (model, theirs, m), cells)
-        return self._between.get(place)
-
-    def growth(self, model: str, method: str, task: str = "") -> str:
-        """Describe the differences between each m and the next, over the tasks of `shared` at both."""
-        texts, shots = [], self.complete([model])
-        for low, high in itertools.pairwise(shots):
-            tasks = self.shared(model, low, task).keys() & self.shared(model, high, task).keys()
-            cells = self.common([model], (low, high)).items()
-            if shared := {task: seeds for task, seeds in cells if task in tasks}:
-                grown = self.difference((model, method, high), (model, method, low), shared)
-                texts.append(f"{grown} from m = {low} to {high}")
-        return "; ".join(texts) or "not measured"
-
-    def name(self, method: str) -> str:
-        """Return a method's name with its direction of KL."""
-        if method == MOST_COMMON:
-            return names.MOST_COMMON
-        first = next(each for each in self.records if each.method == method)
-        return ", ".join([names.method(method), *names.directions([first])])
-
-    def best_calibration(self, model: str, m: int, cells: Mapping[str, list[int]]) -> str:
-        """Return the calibration with the highest mean on these test rows."""
-        own = [name for name in CALIBRATIONS if name in self.rows[model]]
-        return max(own, key=lambda name: self.mean(model, name, m, cells))
-
-    def model_table(self) -> str:
-        """Return what the models are, with the SHA-256 of their files."""
-        rows = []
-        for model in self.models:
-            about = MODELS[model]
-            (digest,) = {record.settings["model"] for record in self.records if model_of(record) == model}
-            size = f"{about.parameters / 1e6:,.0f} million"
-            rows.append([about.title, about.kind, size, about.quantisation, f"`{digest}`"])
-        header = ["model", "training", "parameters", "quantisation", "SHA-256 of the GGUF file"]
-        return tables.render_markdown(header, rows, left=5)
-
-    def accuracy_table(self, model: str, m: int) -> str:
-        """Return methods against tasks: mean ± standard deviation over seeds, and the mean over tasks.
-
-        The first model's table has the baselines without a model.
-        """
-        cells, rows = self.cells([model], m), []
-        shown = [name for name in BY_TASK if model == self.models[0] or name not in NO_MODEL]
-        for method in (name for name in self.methods(model, m) if name in shown):
-            scores = [self.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
-            texts = [
-                f"{score.mean:.1f}" if method == MOST_COMMON else f"{score.mean:.1f} ± {score.std:.1f}"
-                for score in scores
-            ]
-            rows.append([self.name(method), *texts, f"{self.mean(model, method, m, cells):.1f}"])
-        if any(len(seeds) != _USUAL_SEEDS for seeds in cells.values()):
-            rows.append(["seeds", *(str(len(seeds)) for seeds in cells.values()), ""])
-        return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
-
-    def summary_table(self, methods: Sequence[str]) -> str:
-        """Return the means of some methods for each model and m, over the tasks that all models have at that m."""
-        places = [(model, m) for model in self.models for m in self.complete(self.models)]
-        header = ["mean over tasks", *(f"{MODELS[model].short}, m = {m}" for model, m in places)]
-        rows = []
-        cells = {m: self.cells(self.models, m) for _, m in places}
-        for method in methods:
-            texts = [
-                f"{self.mean(model, method, m, cells[m]):.1f}" if self.has(model, method, m, cells[m]) else "–"
-                for model, m in places
-            ]
-            if {*texts} != {"–"}:
-                rows.append([self.name(method), *texts])
-        rows.append(["tasks", *(str(len(cells[m])) for _, m in places)])
-        return tables.render_markdown(header, rows)
-
-    def difference_table(self, model: str, ours: str, others: Sequence[str]) -> str:
-        """Return the differences between a method and others, for each m; the means are over `shared`."""
-        shots = self.complete([model])
-        header = [
-            f"{self.name(ours)} minus",
-            *(f"m = {m}, {names.counted(len(self.shared(model, m)))}" for m in shots),
-        ]
-        known = {m: self.methods(model, m) for m in shots}
-        rows = [
-            [
-                self.name(method),
-                *(str(self.between(model, ours, method, m)) if {ours, method} <= {*known[m]} else "–" for m in shots),
-            ]
-            for method in others
-        ]
-        return tables.render_markdown(header, rows)
-
-    def others(self, model: str, method: str, choices: Collection[str] = ()) -> list[str]:
-        """Return the other methods of the model, or those of the choices."""
-        known = dict.fromkeys(name for m in self.complete([model]) for name in self.methods(model, m))
-        return [name for name in known if name != method and (name in choices or not choices)]
-
-    def spreads(self, model: str, first: str, second: str) -> str:
-        """Describe the spreads of two methods over seeds at each m."""
-        texts = []
-        for m in self.complete([model]):
-            cells = self.shared(model, m).items()
-            pairs = [
-                [self.accuracy(model, method, m, *cell).std or 0.0 for method in (first, second)] for cell in cells
-            ]
-            means, fewer = np.mean(pairs, axis=0), sum(ours < theirs for ours, theirs in pairs)
-            texts.append(f"{means[0]:.1f}, {means[1]:.1f}; smaller on {fewer} of {len(pairs)} at m = {m}")
-        return "; ".join(texts)
-
-    def tasks(self, task: str = "") -> str:
-        """List the tasks of `shared` at the largest m that all models have, with the numbers of seeds."""
-        cells = {model: self.shared(model, self.complete(self.models)[-1], task) for model in self.models}
-        counts = {model: min(map(len, found.values())) for model, found in cells.items()}
-        most = max(counts.values())
-        fewer = ", ".join(f"{MODELS[model].short}: {count}" for model, count in counts.items() if count < most)
-        listed = ", ".join(map(names.task, cells[self.models[0]]))
-        return f"{listed}, with {most} seeds{f' ({fewer})' if fewer else ''}"
-
-    def test_rows(self) -> str:
-        """Describe the numbers of test rows."""
-        return _most("{} test rows each", {record.task: len(record.true) for record in self.records})
-
-    def demonstrations(self) -> str:
-        """Describe the numbers of demonstrations per class."""
-        return _most("{} are demonstrations", {record.task: record.demo_shots for record in self.records})
-
-    def m_t(self) -> str:
-        """List the tasks, each with the demonstrations per class of every model."""
-        found = collections.defaultdict(set)
-        for record in self.records:
-            found[record.task].add(record.demo_shots)
-        ordered = names.ordered("task", found)
-        return ", ".join(f"{names.task(task)} {' or '.join(map(str, sorted(found[task])))}" for task in ordered)
-
-    def truncated(self) -> str:
-        """Describe how many prompts were truncated."""
-        cut, prompts = (sum(getattr(each, name) for each in self.records) for name in ("truncated_prompts", "prompts"))
-        return f"{cut:,} of {prompts:,} prompts were truncated, counted for each method"
-
-    def verdict(self, model: str, ours: str, theirs: str) -> str:
-        """Say at which m the first method is ahead of the second."""
-        found = {m: self.between(model, ours, theirs, m) for m in self.complete([model])}
-        return verdict({m: difference for m, difference in found.items() if difference})
-
-
-def _most(text: str, counts: Mapping[str, int]) -> str:
-    """Return the text with the largest count, and the tasks with other counts in brackets."""
-    most = max(counts.values())
-    fewer = ", ".join(f"{names.task(task)}: {counts[task]}" for task in sorted(counts) if counts[task] < most)
-    return text.format(most) + (f" ({fewer})" if fewer else "")
-
-
-def verdict(differences: Mapping[int, Difference]) -> str:
-    """Say at which m differences are above zero."""
-    kinds = {sign: [m for m, each in differences.items() if each.sign == sign] for sign in (1, -1)}
-    words = {1: "holds", -1: "does not hold"}
-    texts = [
-        words[sign] + ("" if len(shots) == len(differences) else f" at m = {', '.join(map(str, shots))}")
-        for sign, shots in kinds.items()
-        if shots
-    ]
-    return "; ".join(texts) or "inconclusive"
-
-
-def load(name: str) -> Scale:
-    """Return the shipped records of this name."""
-    return Scale(records_lib.read_all(DOCS / "records" / f"{name}{records_lib.PACKED}"))
-
-
-def render(scale: Scale, matched: Scale) -> dict[pathlib.Path, str]:
+def render(
+    matched: scales.Scale, few_shot: scales.Scale, scale: scales.Scale, analyses: Sequence[records_lib.Record]
+) -> dict[pathlib.Path, str]:
     """Return the text of every page by its path."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(DOCS / "sources"),
@@ -415,12 +55,20 @@ def render(scale: Scale, matched: Scale) -> dict[pathlib.Path, str]:
     values = {
         "scale": scale,
         "matched": matched,
-        "models": MODELS,
+        "grown": matched.of(GROWN),
+        "one_demonstration": functools.partial(one_demonstration, analyses, matched.of(GROWN)),
+        "printed_leads": printed_leads,
+        "largest": matched.of(AT_LARGEST_M),
+        "few_shot": few_shot,
+        "k_table": scales.axis_table([each for each in analyses if "k" in each.cell], "k"),
+        "imbalance_table": scales.axis_table([each for each in analyses if each.experiment == "imbalance"], "ratio"),
+        "prior_table": scales.axis_table(_skewed(analyses), "rows", shows_spread=True),
+        "models": scales.MODELS,
         "names": names,
+        "verdict": scales.verdict,
         "figure": FIGURES["by_size"].name,
-        "summary": (MOST_COMMON, *ORDER, "chosen"),
-        "few": FEW,
         "in_readme": IN_README,
+        "others": [name for name in scales.ORDER if name in ("icl", "knn") or name not in matched.methods],
     }
 
     def text(name: str) -> str:
@@ -432,6 +80,45 @@ def render(scale: Scale, matched: Scale) -> dict[pathlib.Path, str]:
         **{DOCS / name: HEAD + text(name) for name in PAGES},
         ROOT / "README.md": BLOCK.sub(lambda _: block, readme),
     }
+
+
+def one_demonstration(analyses: Sequence[records_lib.Record], grown: scales.Scale, m: int) -> scales.Difference:
+    """Return SmolLM2's kNN Prompting with one demonstration and m = 32, minus that with M_T demonstrations at another m."""
+    records = [record for record in analyses if record.cell.get("k") == 3]
+    few = scales.Scale([dataclasses.replace(record, cell={}) for record in records])
+    differences = []
+    for task, seeds in grown.shared("smollm2", m).items():
+        ours, theirs = few.right("smollm2", "knn", 32, task, seeds), grown.right("smollm2", "knn", m, task, seeds)
+        differences.append(ours - theirs)
+    return scales.bootstrap(differences)
+
+
+def printed_leads(tasks: Sequence[str], m: int) -> str:
+    """List the paper's leads of kNN Prompting over in-context learning on these tasks, by the size of its models."""
+    found = published.of("data_scaling")
+    leads = []
+    for size, model in published.SIZES.items():
+        means = [
+            statistics.fmean(each.mean for each in rows.score[rows.task.isin(tasks)])
+            for rows in (
+                found[(found.model == model) & (found.method == method) & (found.m == at)]
+                for method, at in (("knn", m), ("icl", 0))
+            )
+        ]
+        leads.append(f"{means[0] - means[1]:+.1f} ({size})")
+    return ", ".join(leads).replace("-", "−")
+
+
+def _skewed(records: Sequence[records_lib.Record]) -> list[records_lib.Record]:
+    """Return the records of prior reliance with the strongest skew of train rows, test rows or both, and without any."""
+    own = [record for record in records if record.experiment == "prior_reliance"]
+    names_by_setting = {"A": "train skewed", "B": "test skewed", "C": "train and test skewed"}
+    places = {min(record.cell["ratio"] for record in own): names_by_setting, 0.5: {"A": "balanced"}}
+    return [
+        dataclasses.replace(record, cell={"rows": name})
+        for record in own
+        if (name := places.get(record.cell["ratio"], {}).get(record.cell["setting"]))
+    ]
 
 
 def wrap(text: str) -> str:
@@ -458,7 +145,7 @@ def _label(method: str) -> str:
     return names.method(method).replace(", ", ",\n")
 
 
-def draw_by_size(scale: Scale, path: pathlib.Path) -> None:
+def draw_by_size(scale: scales.Scale, path: pathlib.Path) -> None:
     """Draw the mean accuracy against the size of the model, a panel per m, over the cells that all models have."""
     lines = {"icl": _label("icl"), "": "Best calibration"} | {name: _label(name) for name in ("knn", "linear_probe")}
     panels, baselines = {}, []
@@ -466,7 +153,7 @@ def draw_by_size(scale: Scale, path: pathlib.Path) -> None:
         cells = scale.cells(scale.models, m)
         panels[f"m = {m}, {names.counted(len(cells))}"] = {
             label: {
-                MODELS[model].parameters / 1e6: scale.mean(
+                scales.MODELS[model].parameters / 1e6: scale.mean(
                     model, method or scale.best_calibration(model, m, cells), m, cells
                 )
                 for model in scale.models
@@ -477,24 +164,17 @@ def draw_by_size(scale: Scale, path: pathlib.Path) -> None:
     _draw(panels, "parameters, million", path, baselines)
 
 
-def draw_by_rows(scale: Scale, path: pathlib.Path) -> None:
-    """Draw the mean accuracy against m, a panel per model, over the tasks and seeds that all models have at every m."""
-    demonstrations = max(record.demo_shots for record in scale.records)
-    lines = {"icl": f"{_label('icl')},\n{demonstrations} rows per class"} | {
-        name: _label(name) for name in ("knn", "chosen")
-    }
-    shots = scale.complete(scale.models)
-    cells = scale.common(scale.models, shots)
-    places = [(model, m) for model in scale.models for m in shots]
-    panels = {
-        f"{MODELS[model].title}, {names.counted(len(cells))}": {
-            label: {m: scale.mean(model, method, m, cells) for m in shots}
-            for method, label in lines.items()
-            if all(scale.has(each, method, m, cells) for each, m in places)
+def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Path) -> None:
+    """Draw the mean accuracy against m, a panel per model with few-shot records, over the binary tasks of every m."""
+    parts, panels = (few_shot, matched.of(LINES)), {}
+    for model in few_shot.models:
+        tasks = set.intersection(*(set(part.shared(model, m)) for part in parts for m in part.complete([model])))
+        panels[f"{scales.MODELS[model].title}, {names.counted(len(tasks))}"] = {
+            # A gap, where the number of demonstrations changes.
+            _label(name): parts[0].means(model, name, tasks) | {16: math.nan} | parts[1].means(model, name, tasks)
+            for name in LINES
         }
-        for model in scale.models
-    }
-    _draw(panels, "train rows per class", path)
+    _draw(panels, "train rows per class (right of the gap: full prompts)", path)
 
 
 def _draw(
@@ -507,13 +187,14 @@ def _draw(
     from matplotlib import figure
 
     with drawing.style():
-        drawn = figure.Figure(figsize=(3 * len(panels) + 1.8, 3), layout="constrained", facecolor="white")
+        drawn = figure.Figure(figsize=(3.6 * len(panels) + 1.8, 3), layout="constrained", facecolor="white")
         axes = drawn.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for place, (title, lines) in enumerate(panels.items()):
             for index, (label, means) in enumerate(lines.items()):
                 axes[place].plot(list(means), list(means.values()), **drawing.look(index), label=label)
-                axes[place].set_xscale("log")
-                axes[place].set_xticks(list(means), [f"{value:.0f}" for value in means])
+            ticks = sorted({x for means in lines.values() for x, mean in means.items() if not math.isnan(mean)})
+            axes[place].set_xscale("log")
+            axes[place].set_xticks(ticks, [f"{value:.0f}" for value in ticks])
             for baseline in baselines[place : place + 1]:
                 label = _label("encoder_probe")
                 axes[place].axhline(baseline, color=drawing.GREY, linestyle=":", label=label)
@@ -526,11 +207,11 @@ def _draw(
 
 
 def main() -> None:
-    scale, matched = load("scale"), load("matched")
-    for path, text in render(scale, matched).items():
+    loaded = load()
+    for path, text in render(**loaded).items():
         path.write_text(text, encoding="utf-8")
-    draw_by_size(matched, FIGURES["by_size"])
-    draw_by_rows(scale, FIGURES["by_rows"])
+    draw_by_size(loaded["matched"], FIGURES["by_size"])
+    draw_by_rows(loaded["few_shot"], loaded["matched"], FIGURES["by_rows"])
 
 
 if __name__ == "__main__":

@@ -1,51 +1,56 @@
 """The rendered pages are those that the records give; intervals, cells and verdicts are right."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 
 from knnprompt_jax import errors
+from knnprompt_jax.paper import cells
+from knnprompt_jax.report import published
 from tests.runs import conftest
-from tools import render_docs
+from tools import render_docs, scales
 
 MODELS = ("smollm2", "gemma-3-270m")
 
 
 def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
-    shipped = render_docs.load("scale")
-    rendered = render_docs.render(shipped, render_docs.load("matched"))
+    shipped = render_docs.load()
+    rendered = render_docs.render(**shipped)
     assert {path.name for path in rendered} == {"accuracy.md", "findings.md", "README.md"}
     for path, text in rendered.items():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python tools/render_docs.py"
-    render_docs.draw_by_size(shipped, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG") and render_docs.FIGURES["by_size"].exists()
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python -m tools.render_docs"
+    render_docs.draw_by_size(shipped["scale"], tmp_path / "by_size.png")
+    render_docs.draw_by_rows(shipped["few_shot"], shipped["matched"], tmp_path / "by_rows.png")
+    for name, shown in render_docs.FIGURES.items():
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") and shown.exists()
 
 
 def test_an_interval_is_that_of_rows_where_seeds_agree():
     rng = np.random.default_rng(3)
     rows_Q = rng.choice([-1, 0, 1], p=[0.1, 0.5, 0.4], size=997)
-    mean, low, high = render_docs.bootstrap([rows_Q[None]])
+    mean, low, high = scales.bootstrap([rows_Q[None]])
     error = 100 * rows_Q.std() / np.sqrt(997)
     assert mean == pytest.approx(100 * rows_Q.mean())
     assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.05)
-    other = render_docs.bootstrap([-rows_Q[None]])
+    other = scales.bootstrap([-rows_Q[None]])
     assert (other.low, other.high) == pytest.approx((-high, -low))
 
 
 def test_an_interval_is_that_of_seeds_where_rows_agree():
     seeds_SQ = np.repeat(np.random.default_rng(3).choice([-1, 1], size=(41, 1)), 7, axis=1)
-    found = render_docs.bootstrap([seeds_SQ])
+    found = scales.bootstrap([seeds_SQ])
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * 100 * seeds_SQ.std() / np.sqrt(41), rel=0.1)
 
 
 def test_an_interval_over_tasks_is_that_of_their_mean():
     rng = np.random.default_rng(5)
     tasks = [rng.choice([0, 1], size=(5, rows)) for rows in (307, 211)]
-    alone, both = render_docs.bootstrap(tasks[:1]), render_docs.bootstrap(tasks)
+    alone, both = scales.bootstrap(tasks[:1]), scales.bootstrap(tasks)
     assert both.mean == pytest.approx(100 * np.mean([task.mean() for task in tasks]))
     assert both.high - both.low < 0.9 * (alone.high - alone.low)
-    assert render_docs.bootstrap([np.ones((2, 3)), np.zeros((4, 5))]) == (50, 50, 50)
+    assert scales.bootstrap([np.ones((2, 3)), np.zeros((4, 5))]) == (50, 50, 50)
 
 
 @pytest.mark.parametrize(
@@ -59,16 +64,16 @@ def test_an_interval_over_tasks_is_that_of_their_mean():
     ],
 )
 def test_verdicts(intervals, expected):
-    assert render_docs.verdict({m: render_docs.Difference(0, *each) for m, each in intervals.items()}) == expected
+    assert scales.verdict({m: scales.Difference(0, *each) for m, each in intervals.items()}) == expected
 
 
-def made(method, task, m, seed, right, model="smollm2"):
+def made(method, task, m, seed, right, model="smollm2", **changes):
     """A record of seven rows, of which the first are right."""
     predicted = tuple("1" if row < right else "0" for row in range(7))
     fields = {"model": model, "method": method, "task": task, "shots": m, "seed": seed, "predicted": predicted}
     settings = {"options": {"distance": "forward"} if method == "knn" else {}}
     return conftest.make_record(
-        **fields, settings=settings, true=("1",) * 7, file_name=f"{task}-{method}-m{m}-{seed}.json"
+        **fields, settings=settings, true=("1",) * 7, file_name=f"{task}-{method}-m{m}-{seed}.json", **changes
     )
 
 
@@ -81,7 +86,7 @@ def grid(**changes):
 
 
 def test_cells_are_those_that_every_method_has():
-    scale = render_docs.Scale([*grid(), made("knn", "sst2", 8, 1, 7)])
+    scale = scales.Scale([*grid(), made("knn", "sst2", 8, 1, 7)])
     assert scale.models == ["smollm2"] and scale.shots == [8, 32] and scale.rows["smollm2"][1:] == ["icl", "knn"]
     assert scale.cells(["smollm2"], 8) == {"cr": [1, 2], "mr": [1, 2, 3]}
     assert scale.accuracy("smollm2", "icl", 32, "mr", [1, 2, 3]).mean == pytest.approx(100 * 2 / 7)
@@ -96,7 +101,7 @@ def test_models_are_compared_on_the_tasks_that_all_have():
     less = [
         made(method, "mr", m, seed, 5, model=MODELS[1]) for method, m in (("icl", 2), ("knn", 8)) for seed in (1, 2)
     ]
-    scale = render_docs.Scale([*grid(), *less])
+    scale = scales.Scale([*grid(), *less])
     assert scale.models == [*MODELS] and scale.shared("smollm2", 8) == {"mr": [1, 2, 3]}
     assert scale.between("smollm2", "knn", "icl", 8, "cr").mean == pytest.approx(200 / 7)
     assert scale.between(MODELS[1], "knn", "icl", 8, "cr") is None
@@ -106,25 +111,104 @@ def test_models_are_compared_on_the_tasks_that_all_have():
 
 def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
     records = [*grid(), *(made("chosen", "mr", m, seed, 7) for m in (8, 32) for seed in (1, 2, 3))]
-    scale = render_docs.Scale([*records, *(made("chosen", "cr", 8, seed, 7) for seed in (1, 2))])
-    assert [scale.methods("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "chosen"], ["icl", "knn"]]
+    scale = scales.Scale([*records, *(made("chosen", "cr", 8, seed, 7) for seed in (1, 2))])
+    assert [scale.shown("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "chosen"], ["icl", "knn"]]
     assert scale.cells(["smollm2"], 32).keys() == {"cr", "mr"}
-    assert scale.others("smollm2", "knn") == ["most_common", "icl", "chosen"]
-    lines = scale.difference_table("smollm2", "chosen", ["knn"]), scale.summary_table(["chosen", "knn"])
-    assert "| 100.0 | – |" in lines[1] and "| – |" in lines[0]
+    assert "| 100.0 | – |" in scale.summary_table(["chosen", "knn"])
+    assert "| 100.0 |" in scale.shared_table(["chosen", "knn"], 8) and "chosen" not in scale.shared_table(
+        ["chosen"], 32
+    )
+
+
+def test_more_rows_of_some_methods_are_shown_without_the_others():
+    more = [
+        *grid(),
+        *(
+            made("knn", task, m, seed, 7, model="smollm2")
+            for task in ("mr", "cr")
+            for m in (64, 128)
+            for seed in (1, 2)
+        ),
+        *(made("linear_probe", task, 8, seed, 7) for task in ("mr", "cr") for seed in (1, 2)),
+    ]
+    scale = scales.Scale(more)
+    assert scale.shots == [8] and scale.of(("icl", "knn")).shots == [8, 32, 64, 128]
+    assert scale.between("smollm2", "linear_probe", "knn", 8).mean == pytest.approx(100 * 3.5 / 7)
+    grown = scale.of(("icl", "knn"))
+    assert (
+        grown.between("smollm2", "linear_probe", "knn", 8) is None and grown.differences("smollm2", "knn", "no") == {}
+    )
+    assert grown.means("smollm2", "knn")[128] == 100
+
+
+def test_spreads_are_those_of_the_tasks_at_every_m():
+    records = [*grid(), *(made("knn", "sst2", 32, seed, seed) for seed in (1, 2, 3))]
+    records += [made("icl", "sst2", 2, seed, seed) for seed in (1, 2, 3)]
+    *_, row = scales.Scale(records).spread_table("knn", "icl").splitlines()
+    cr, mr = np.std([1, 2], ddof=1), np.std([1, 2, 3], ddof=1)
+    spread = f"{100 * (cr + mr) / 2 / 7:.1f}"
+    assert row == f"| SmolLM2-135M | {spread} | {spread} (0 of 2) | {spread} (0 of 2) |"
+
+
+def test_few_shot_methods_have_their_own_demonstrations_at_each_m():
+    few = [
+        made(method, "mr", m, seed, m + more, cell={"regime": "few-shot"})
+        for m in (2, 4)
+        for seed in (1, 2)
+        for method, more in (("icl", 0), ("knn", 1))
+    ]
+    scale = scales.Scale(few)
+    assert scale.shots == [2, 4] and scale.means("smollm2", "icl") == pytest.approx({2: 200 / 7, 4: 400 / 7})
+    with pytest.raises(ValueError, match="too many values"):
+        scales.Scale([*few, *grid()])
+
+
+def test_copies_of_in_context_learning_are_left_out():
+    copies = [made("knn", "sst2", 8, seed, 1, note=cells.REUSED) for seed in (1, 2, 3)]
+    others = [made("icl", "sst2", 2, seed, 1) for seed in (1, 2, 3)]
+    assert scales.Scale([*grid(), *others, *copies]).cells(["smollm2"], 8).keys() == {"cr", "mr"}
+
+
+def test_an_axis_has_a_column_for_each_value():
+    places = itertools.product(("mr", "cr"), (3, 1), (1, 2))
+    records = [made("knn", task, 8, seed, 7, accuracy=(k + seed) / 7, cell={"k": k}) for task, k, seed in places]
+    header, _, *rows = scales.axis_table(records, "k", shows_spread=True).splitlines()
+    assert header == "|  | k = 1 | k = 3 |" and rows[0] == "| CR | 35.7 ± 10.1 | 64.3 ± 10.1 |" and len(rows) == 2
+    assert scales.axis_table(records, "k").splitlines()[2] == "| CR | 35.7 | 64.3 |"
+
+
+def test_the_papers_leads_are_those_of_its_table():
+    scores = {
+        (row["method"], row["m"]): row["scores"]["TREC"]["mean"]
+        for row in published.tables()["data_scaling"]["rows"]
+        if row["model"] == "6B"
+    }
+    lead = scores["kNN Prompting", 128] - scores["ICL", "M_T"]
+    assert f", {lead:+.1f} (6B), " in render_docs.printed_leads(["trec"], 128)
+
+
+def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
+    grown = scales.Scale(grid())
+    analyses = [
+        made("knn", task, 32, seed, 7 if k == 3 else 0, cell={"k": k, "regime": "few-shot"})
+        for task in ("mr", "cr")
+        for k in (1, 3)
+        for seed in (1, 2, 3)
+    ]
+    assert render_docs.one_demonstration(analyses, grown, 8).mean == pytest.approx(100 * (3 + 3.5) / 2 / 7)
 
 
 def test_a_model_without_cells_is_left_out():
     less = [made("icl", "mr", 2, 1, 3, model=MODELS[1]), made("knn", "mr", 8, 1, 3, model=MODELS[1])]
-    scale = render_docs.Scale([*grid(), *less])
+    scale = scales.Scale([*grid(), *less])
     assert scale.models == ["smollm2"] and scale.complete(MODELS) == []
 
 
 def test_records_with_one_place_or_other_rows_are_refused():
     with pytest.raises(errors.UserError, match="an earlier record has the same place"):
-        render_docs.Scale([*grid(), made("knn", "mr", 8, 1, 5)])
+        scales.Scale([*grid(), made("knn", "mr", 8, 1, 5)])
     with pytest.raises(errors.UserError, match="other test rows than in earlier records of mr"):
-        render_docs.Scale([*grid(), dataclasses.replace(made("knn", "mr", 64, 1, 5), true=("0",) * 7)])
+        scales.Scale([*grid(), dataclasses.replace(made("knn", "mr", 64, 1, 5), true=("0",) * 7)])
 
 
 def test_paragraphs_are_wrapped_and_tables_are_not():
