@@ -37,7 +37,7 @@ def test_published_layout(tmp_path):
     "line, message",
     [
         ('{"label": "0"}', "lacks the field 'sentence'; it has label"),
-        ('{"sentence": 3, "label": "0"}', "field 'sentence' is not a text (int)"),
+        ('{"sentence": 3, "label": "0"}', "field 'sentence' is not a text .int."),
         ('{"sentence": " \\t", "label": "0"}', "field 'sentence' is empty"),
         ('{"sentence": "a"}', "no label column 'label', only sentence"),
         ('{"sentence": "a", "label": "2"}', "unknown label '2'; choose from 0, 1"),
