@@ -161,7 +161,7 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
         if token in words:
             raise errors.UserError(
                 f"task {task.name!r}: the label words {words[token]!r} and {word!r} {_SHARED[which]} the same token ({token}), "
-                "so their classes cannot be told apart: use label_token={'first' if which == 'last' else 'last'!r}, the method "
+                f"so their classes cannot be told apart: use label_token={'first' if which == 'last' else 'last'!r}, the method "
                 "icl_multi_token or other words"
             )
         words[token] = word

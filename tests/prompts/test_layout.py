@@ -141,8 +141,11 @@ def test_label_ids_are_the_last_sub_tokens_in_class_order_and_differ():
     task = Task("mood", ("sentence",), "{sentence}:", ("0", "1", "2"), ("good", "bad!", "odd?"))
     assert layout.label_ids(task, with_start) == [ord("d"), ord("!"), ord("?")]
     for which, message in [
-        ("last", "the label words 'bad' and 'good' end in the same token"),
-        ("first", "begin with the same token"),  # Every word begins with the blank, a token of its own here.
+        ("last", "the label words 'bad' and 'good' end in the same token .*: use label_token='first', "),
+        (
+            "first",
+            "begin with the same token .*: use label_token='last', ",
+        ),  # Every word begins with the blank, a token of its own here.
     ]:
         with pytest.raises(errors.UserError, match=message):
             layout.label_ids(TASK, with_start, which)

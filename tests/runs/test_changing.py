@@ -40,7 +40,7 @@ def ids(job):
     return kp.load(job.store).store_.ids_N.tolist()
 
 
-def test_an_append_that_is_repeated_adds_each_row_once(job, tmp_path):
+def test_an_append_that_is_repeated_adds_each_row_once(job, tmp_path, caplog):
     """Deaths in between are tested in `tests.faults.test_stores`."""
     before, append = ids(job), commands.FitSettings(store=job.store, append=str(tmp_path / "more.csv"))
     fitting.run(append)
@@ -55,6 +55,7 @@ def test_an_append_that_is_repeated_adds_each_row_once(job, tmp_path):
     change(job, remove_ids=(after[-1],))
     # The removed row is added again.
     assert fitting.run(append).notes == ("4 of the 5 rows to append were added already",)
+    assert "count twice" not in caplog.text
 
 
 def test_rows_of_the_train_file_and_of_python_do_not_count_as_appended(job, tmp_path, caplog):
