@@ -17,7 +17,7 @@ import jinja2
 
 from knnprompt_jax.report import drawing, names, published
 from knnprompt_jax.runs import records as records_lib
-from tools import scales
+from tools import intervals, scale_tables, scales
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -60,12 +60,15 @@ def render(
         "printed_leads": printed_leads,
         "largest": matched.of(AT_LARGEST_M),
         "few_shot": few_shot,
-        "k_table": scales.axis_table([each for each in analyses if "k" in each.cell], "k"),
-        "imbalance_table": scales.axis_table([each for each in analyses if each.experiment == "imbalance"], "ratio"),
-        "prior_table": scales.axis_table(_skewed(analyses), "rows", shows_spread=True),
+        "k_table": scale_tables.axis_table([each for each in analyses if "k" in each.cell], "k"),
+        "imbalance_table": scale_tables.axis_table(
+            [each for each in analyses if each.experiment == "imbalance"], "ratio"
+        ),
+        "prior_table": scale_tables.axis_table(_skewed(analyses), "rows", shows_spread=True),
         "models": scales.MODELS,
+        "tables": scale_tables,
         "names": names,
-        "verdict": scales.verdict,
+        "verdict": intervals.verdict,
         "figure": FIGURES["by_size"].name,
         "in_readme": IN_README,
         "others": [name for name in scales.ORDER if name in ("icl", "knn") or name not in matched.methods],
@@ -82,7 +85,7 @@ def render(
     }
 
 
-def one_demonstration(analyses: Sequence[records_lib.Record], grown: scales.Scale, m: int) -> scales.Difference:
+def one_demonstration(analyses: Sequence[records_lib.Record], grown: scales.Scale, m: int) -> intervals.Difference:
     """Return SmolLM2's kNN Prompting with one demonstration and m = 32, minus that with M_T demonstrations at another m."""
     records = [record for record in analyses if record.cell.get("k") == 3]
     few = scales.Scale([dataclasses.replace(record, cell={}) for record in records])
@@ -90,7 +93,7 @@ def one_demonstration(analyses: Sequence[records_lib.Record], grown: scales.Scal
     for task, seeds in grown.shared("smollm2", m).items():
         ours, theirs = few.right("smollm2", "knn", 32, task, seeds), grown.right("smollm2", "knn", m, task, seeds)
         differences.append(ours - theirs)
-    return scales.bootstrap(differences)
+    return intervals.bootstrap(differences)
 
 
 def printed_leads(tasks: Sequence[str], m: int) -> str:

@@ -1,7 +1,6 @@
-"""Records of several models, tasks and m as tables, differences with intervals, and verdicts."""
+"""Records of several models, tasks and m: the cells that all compared methods have, their accuracies and differences."""
 
 import collections
-import functools
 import itertools
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from knnprompt_jax import errors, tables
+from knnprompt_jax import errors
 from knnprompt_jax.paper import cells as paper_cells
 from knnprompt_jax.report import names, published, results
 from knnprompt_jax.runs import records as records_lib
+from tools import intervals
 
 MOST_COMMON = "most_common"  # A pseudo-method: the most common class of the test rows.
 CALIBRATIONS = (
@@ -23,19 +23,13 @@ CALIBRATIONS = (
     "linc",
     "supervised_calibration",
 )
-NO_MODEL = (MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
-BY_TASK = (
-    *(MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration"),
-    *("knn", "hidden_centroids", "linear_probe", "chosen"),
-)
 ORDER = (
-    *(*NO_MODEL[1:], "icl", *CALIBRATIONS),
+    *("tfidf", "encoder_probe", "encoder_knn", "icl", *CALIBRATIONS),
     *("knn", "knn_released", "knn_partial", "knn_partial_raw", "knn_l2", "knn_centroid", "knn_centroid_geometric"),
     *("hidden_centroids", "linear_probe", "linear_probe_log_p"),
 )
 APART = "trec"  # Six classes of unequal size: most differences are several times those of binary tasks.
-_REPLICATES = 5_000
-_FEWEST_SEEDS, _USUAL_SEEDS = 2, 5
+_FEWEST_SEEDS = 2
 
 
 class Model(NamedTuple):
@@ -60,61 +54,13 @@ MODELS = {
 }
 
 
-class Difference(NamedTuple):
-    """A mean paired difference in points and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        digits = 1 if min(abs(self.low), abs(self.high)) >= 0.05 else 2  # An end near zero shows its sign.
-        mean, low, high = (round(value, digits) + 0.0 for value in self)  # No negative zero.
-        return f"{mean:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]".replace("-", "−")
-
-    @property
-    def sign(self) -> int:
-        """1 or −1 if the interval lies above or below zero; otherwise 0."""
-        return (self.low > 0) - (self.high < 0)
-
-
 def model_of(record: records_lib.Record) -> str:
     """Return the key of a record's model in MODELS."""
     return published.model_of(record.model).removesuffix(".gguf")
 
 
-def bootstrap(differences: Sequence[np.ndarray]) -> Difference:
-    """Return the mean over tasks of paired differences, with an interval by a bootstrap over rows and seeds together.
-
-    A replicate draws seeds and, independently, rows with replacement, for each task by itself.
-
-    Args:
-      differences: for each task [seeds, rows]: 1 where only our prediction is right, −1 where only theirs is, else 0.
-    """
-    means = np.zeros(_REPLICATES)
-    for place, task_SQ in enumerate(differences):
-        seeds_BS, rows_BQ = _draws(place, *task_SQ.shape)
-        # Sums of small whole numbers, which float32 holds exactly: the same on every machine.
-        sums_B = ((rows_BQ @ task_SQ.T.astype(np.float32)) * seeds_BS).sum(1)
-        means += sums_B.astype(np.float64) / task_SQ.size
-    low, high = map(float, np.quantile(100 * means / len(differences), (0.025, 0.975)))
-    return Difference(100 * statistics.fmean(float(task_SQ.mean()) for task_SQ in differences), low, high)
-
-
-@functools.cache
-def _draws(place: int, num_seeds: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each replicate draws each seed [B, S] and each row [B, Q] of the task at this place."""
-    rng = np.random.default_rng([place, num_seeds, num_rows])
-    drawn = []
-    for count in (num_seeds, num_rows):
-        indices_BN = rng.integers(count, size=(_REPLICATES, count)) + count * np.arange(_REPLICATES)[:, None]
-        counts = np.bincount(indices_BN.ravel(), minlength=_REPLICATES * count)
-        drawn.append(counts.reshape(_REPLICATES, count).astype(np.float32))
-    return drawn[0], drawn[1]
-
-
 class Scale:
-    """Records of several models, tasks and m: tables over the cells that all compared rows have.
+    """Records of several models, tasks and m, compared over the cells that all compared methods have.
 
     Records that re-use the result of in-context learning, for lack of anchors, are left out.
 
@@ -130,7 +76,7 @@ class Scale:
         (regime,) = {record.cell.get("regime", results.FULL) for record in records}
         self._is_few_shot = regime == results.FEW_SHOT
         self._right: dict[tuple, dict[int, np.ndarray]] = collections.defaultdict(dict)
-        self._between: dict[tuple, Difference] = {}
+        self._between: dict[tuple, intervals.Difference] = {}
         true: dict[str, np.ndarray] = {}
         self.methods = {record.method for record in records}
         shots, methods = set(), collections.defaultdict(set)
@@ -228,13 +174,13 @@ class Scale:
 
     def difference(
         self, ours: tuple[str, str, int], theirs: tuple[str, str, int], cells: Mapping[str, list[int]]
-    ) -> Difference:
+    ) -> intervals.Difference:
         """Return the difference between two (model, method, m) over the cells, paired by seed and row."""
-        return bootstrap(
+        return intervals.bootstrap(
             [self.right(*ours, task, seeds) - self.right(*theirs, task, seeds) for task, seeds in cells.items()]
         )
 
-    def between(self, model: str, ours: str, theirs: str, m: int, task: str = "") -> Difference | None:
+    def between(self, model: str, ours: str, theirs: str, m: int, task: str = "") -> intervals.Difference | None:
         """Return the difference between two methods of a model over `shared`, if both have it; several tables show it."""
         place, cells = (model, ours, theirs, m, task), self.shared(model, m, task)
         if place not in self._between and cells and all(self.has(model, name, m, cells) for name in (ours, theirs)):
@@ -264,84 +210,7 @@ class Scale:
         own = [name for name in CALIBRATIONS if name in self.rows[model]]
         return max(own, key=lambda name: self.mean(model, name, m, cells))
 
-    def model_table(self) -> str:
-        """Return what the models are, with the SHA-256 of their files."""
-        rows = []
-        for model in self.models:
-            about = MODELS[model]
-            (digest,) = {record.settings["model"] for record in self.records if model_of(record) == model}
-            size = f"{about.parameters / 1e6:,.0f} million"
-            rows.append([about.title, about.kind, size, about.quantisation, f"`{digest}`"])
-        header = ["model", "training", "parameters", "quantisation", "SHA-256 of the GGUF file"]
-        return tables.render_markdown(header, rows, left=5)
-
-    def accuracy_table(self, model: str, m: int) -> str:
-        """Return methods against tasks: mean ± standard deviation over seeds, and the mean over tasks.
-
-        The first model's table has the baselines without a model.
-        """
-        cells, rows = self.cells([model], m), []
-        shown = [name for name in BY_TASK if model == self.models[0] or name not in NO_MODEL]
-        for method in (name for name in self.shown(model, m) if name in shown):
-            scores = [self.accuracy(model, method, m, task, seeds) for task, seeds in cells.items()]
-            texts = [
-                f"{score.mean:.1f}" if method == MOST_COMMON else f"{score.mean:.1f} ± {score.std:.1f}"
-                for score in scores
-            ]
-            rows.append([self.name(method), *texts, f"{self.mean(model, method, m, cells):.1f}"])
-        if any(len(seeds) != _USUAL_SEEDS for seeds in cells.values()):
-            rows.append(["seeds", *(str(len(seeds)) for seeds in cells.values()), ""])
-        return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
-
-    def summary_table(self, methods: Sequence[str]) -> str:
-        """Return the means of some methods for each model and m, over the tasks that all models have at that m."""
-        places = [(model, m) for model in self.models for m in self.complete(self.models)]
-        header = ["mean over tasks", *(f"{MODELS[model].short}, m = {m}" for model, m in places)]
-        rows = []
-        cells = {m: self.cells(self.models, m) for _, m in places}
-        for method in methods:
-            texts = [
-                f"{self.mean(model, method, m, cells[m]):.1f}" if self.has(model, method, m, cells[m]) else "–"
-                for model, m in places
-            ]
-            if {*texts} != {"–"}:
-                rows.append([self.name(method), *texts])
-        rows.append(["tasks", *(str(len(cells[m])) for _, m in places)])
-        return tables.render_markdown(header, rows)
-
-    def shared_table(self, methods: Sequence[str], m: int) -> str:
-        """Return the means of some methods for each model at m, over `shared`."""
-        found = {name: {model: self.means(model, name).get(m) for model in self.models} for name in methods}
-        rows = [
-            [self.name(name), *("–" if mean is None else f"{mean:.1f}" for mean in means.values())]
-            for name, means in found.items()
-            if any(means.values())
-        ]
-        return tables.render_markdown([f"m = {m}", *(MODELS[model].short for model in self.models)], rows)
-
-    def spread_table(self, method: str, other: str) -> str:
-        """Return the standard deviations over seeds of a method at each m and of another one, means over `shared`.
-
-        The tasks are those of every m of a model. In brackets: on how many of them the first method has the smaller one.
-        """
-        shots = sorted({m for model in self.models for m in self.complete([model])})
-        rows = []
-        for model in self.models:
-            cells = self._at_every_m(model)
-            theirs = self._spreads(model, other, min(cells), cells[min(cells)])
-            texts = dict.fromkeys(shots, "–")
-            for m, own in cells.items():
-                ours = self._spreads(model, method, m, own)
-                texts[m] = f"{statistics.fmean(ours):.1f} ({np.less(ours, theirs).sum()} of {len(ours)})"
-            rows.append([MODELS[model].short, f"{statistics.fmean(theirs):.1f}", *texts.values()])
-        header = ["model", names.method(other), *(f"m = {m}" for m in shots)]
-        return tables.render_markdown(header, rows)
-
-    def _spreads(self, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> list[float]:
-        """Return the sample standard deviation over seeds on each task."""
-        return [self.accuracy(model, method, m, task, seeds).std or 0.0 for task, seeds in cells.items()]
-
-    def _at_every_m(self, model: str) -> dict[int, dict[str, list[int]]]:
+    def at_every_m(self, model: str) -> dict[int, dict[str, list[int]]]:
         """Return the cells of `shared` for each m, with the tasks that every m has."""
         cells = {m: self.shared(model, m) for m in self.complete([model])}
         tasks = [task for task in min(cells.values(), key=len) if all(task in own for own in cells.values())]
@@ -373,7 +242,7 @@ class Scale:
         cut, prompts = (sum(getattr(each, name) for each in self.records) for name in ("truncated_prompts", "prompts"))
         return f"{cut:,} of {prompts:,} prompts were truncated (counted once per method)"
 
-    def differences(self, model: str, ours: str, theirs: str) -> dict[int, Difference]:
+    def differences(self, model: str, ours: str, theirs: str) -> dict[int, intervals.Difference]:
         """Return the differences between two methods at each m, as `between` does."""
         found = {m: self.between(model, ours, theirs, m) for m in self.complete([model])}
         return {m: difference for m, difference in found.items() if difference}
@@ -388,30 +257,3 @@ def _most(text: str, counts: Mapping[str, int]) -> str:
     most = max(counts.values())
     fewer = ", ".join(f"{names.task(task)}: {counts[task]}" for task in sorted(counts) if counts[task] < most)
     return text.format(most) + (f" ({fewer})" if fewer else "")
-
-
-def verdict(differences: Mapping[int, Difference]) -> str:
-    """Say at which m differences are above zero."""
-    kinds = {sign: [m for m, each in differences.items() if each.sign == sign] for sign in (1, -1)}
-    words = {1: "holds", -1: "does not hold"}
-    texts = [
-        words[sign] + ("" if len(shots) == len(differences) else f" at m = {', '.join(map(str, shots))}")
-        for sign, shots in kinds.items()
-        if shots
-    ]
-    return "; ".join(texts) or "inconclusive"
-
-
-def axis_table(records: Iterable[records_lib.Record], axis: str, shows_spread: bool = False) -> str:
-    """Return tasks and methods against values on an axis of the grid: mean accuracies in %, ± standard deviations."""
-    accuracies = collections.defaultdict(list)
-    for record in records:
-        accuracies[record.task, record.method, record.cell[axis]].append(100 * record.accuracy)
-    tasks, methods, values = map(set, zip(*accuracies, strict=True))
-    rows = []
-    for task, method in itertools.product(names.ordered("task", tasks), names.ordered("method", methods)):
-        scores = [results.Score.of(accuracies[task, method, value]) for value in sorted(values)]
-        label = names.task(task) + (f", {names.method(method)}" if len(methods) > 1 else "")
-        rows.append([label, *(f"{score.mean:.1f}" + f" ± {score.std:.1f}" * shows_spread for score in scores)])
-    heads = [value if isinstance(value, str) else f"{axis} = {value:.3g}" for value in sorted(values)]
-    return tables.render_markdown(["", *heads], rows)

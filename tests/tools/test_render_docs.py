@@ -10,7 +10,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.paper import cells
 from knnprompt_jax.report import published
 from tests.runs import conftest
-from tools import render_docs, scales
+from tools import intervals, render_docs, scale_tables, scales
 
 MODELS = ("smollm2", "gemma-3-270m")
 
@@ -30,31 +30,31 @@ def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
 def test_an_interval_is_that_of_rows_where_seeds_agree():
     rng = np.random.default_rng(3)
     rows_Q = rng.choice([-1, 0, 1], p=[0.1, 0.5, 0.4], size=997)
-    mean, low, high = scales.bootstrap([rows_Q[None]])
+    mean, low, high = intervals.bootstrap([rows_Q[None]])
     error = 100 * rows_Q.std() / np.sqrt(997)
     assert mean == pytest.approx(100 * rows_Q.mean())
     assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.05)
-    other = scales.bootstrap([-rows_Q[None]])
+    other = intervals.bootstrap([-rows_Q[None]])
     assert (other.low, other.high) == pytest.approx((-high, -low))
 
 
 def test_an_interval_is_that_of_seeds_where_rows_agree():
     seeds_SQ = np.repeat(np.random.default_rng(3).choice([-1, 1], size=(41, 1)), 7, axis=1)
-    found = scales.bootstrap([seeds_SQ])
+    found = intervals.bootstrap([seeds_SQ])
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * 100 * seeds_SQ.std() / np.sqrt(41), rel=0.1)
 
 
 def test_an_interval_over_tasks_is_that_of_their_mean():
     rng = np.random.default_rng(5)
     tasks = [rng.choice([0, 1], size=(5, rows)) for rows in (307, 211)]
-    alone, both = scales.bootstrap(tasks[:1]), scales.bootstrap(tasks)
+    alone, both = intervals.bootstrap(tasks[:1]), intervals.bootstrap(tasks)
     assert both.mean == pytest.approx(100 * np.mean([task.mean() for task in tasks]))
     assert both.high - both.low < 0.9 * (alone.high - alone.low)
-    assert scales.bootstrap([np.ones((2, 3)), np.zeros((4, 5))]) == (50, 50, 50)
+    assert intervals.bootstrap([np.ones((2, 3)), np.zeros((4, 5))]) == (50, 50, 50)
 
 
 @pytest.mark.parametrize(
-    ("intervals", "expected"),
+    ("ends", "expected"),
     [
         ({8: (0.1, 2), 32: (1, 2)}, "holds"),
         ({8: (-1, 2), 32: (1, 2)}, "holds at m = 32"),
@@ -63,8 +63,8 @@ def test_an_interval_over_tasks_is_that_of_their_mean():
         ({8: (-2, 0), 32: (0, 2)}, "inconclusive"),
     ],
 )
-def test_verdicts(intervals, expected):
-    assert scales.verdict({m: scales.Difference(0, *each) for m, each in intervals.items()}) == expected
+def test_verdicts(ends, expected):
+    assert intervals.verdict({m: intervals.Difference(0, *each) for m, each in ends.items()}) == expected
 
 
 def made(method, task, m, seed, right, model="smollm2", **changes):
@@ -114,10 +114,10 @@ def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
     scale = scales.Scale([*records, *(made("chosen", "cr", 8, seed, 7) for seed in (1, 2))])
     assert [scale.shown("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "chosen"], ["icl", "knn"]]
     assert scale.cells(["smollm2"], 32).keys() == {"cr", "mr"}
-    assert "| 100.0 | – |" in scale.summary_table(["chosen", "knn"])
-    assert "| 100.0 |" in scale.shared_table(["chosen", "knn"], 8) and "chosen" not in scale.shared_table(
-        ["chosen"], 32
-    )
+    assert "| 100.0 | – |" in scale_tables.summary_table(scale, ["chosen", "knn"])
+    assert "| 100.0 |" in scale_tables.shared_table(
+        scale, ["chosen", "knn"], 8
+    ) and "chosen" not in scale_tables.shared_table(scale, ["chosen"], 32)
 
 
 def test_more_rows_of_some_methods_are_shown_without_the_others():
@@ -144,7 +144,7 @@ def test_more_rows_of_some_methods_are_shown_without_the_others():
 def test_spreads_are_those_of_the_tasks_at_every_m():
     records = [*grid(), *(made("knn", "sst2", 32, seed, seed) for seed in (1, 2, 3))]
     records += [made("icl", "sst2", 2, seed, seed) for seed in (1, 2, 3)]
-    *_, row = scales.Scale(records).spread_table("knn", "icl").splitlines()
+    *_, row = scale_tables.spread_table(scales.Scale(records), "knn", "icl").splitlines()
     cr, mr = np.std([1, 2], ddof=1), np.std([1, 2, 3], ddof=1)
     spread = f"{100 * (cr + mr) / 2 / 7:.1f}"
     assert row == f"| SmolLM2-135M | {spread} | {spread} (0 of 2) | {spread} (0 of 2) |"
@@ -172,9 +172,9 @@ def test_copies_of_in_context_learning_are_left_out():
 def test_an_axis_has_a_column_for_each_value():
     places = itertools.product(("mr", "cr"), (3, 1), (1, 2))
     records = [made("knn", task, 8, seed, 7, accuracy=(k + seed) / 7, cell={"k": k}) for task, k, seed in places]
-    header, _, *rows = scales.axis_table(records, "k", shows_spread=True).splitlines()
+    header, _, *rows = scale_tables.axis_table(records, "k", shows_spread=True).splitlines()
     assert header == "|  | k = 1 | k = 3 |" and rows[0] == "| CR | 35.7 ± 10.1 | 64.3 ± 10.1 |" and len(rows) == 2
-    assert scales.axis_table(records, "k").splitlines()[2] == "| CR | 35.7 | 64.3 |"
+    assert scale_tables.axis_table(records, "k").splitlines()[2] == "| CR | 35.7 | 64.3 |"
 
 
 def test_the_papers_leads_are_those_of_its_table():
