@@ -80,11 +80,13 @@ class ChangeableClassifier(base.Classifier):
     ) -> Self:
         """Replace the anchors and the task, after `num_rows` rows in all if there are more, and fit the current rule to them.
 
-        A line on standard error names each new class, because a misspelt label becomes one.
+        A line on standard error names each new class, because a misspelt label becomes one. A class that no demonstration and no
+        anchor has any more is dropped.
         """
+        task = task.only({example.label for example in (*self.demonstrations_, *anchors)})
         store = self.build_store(parallel.put_rows(states, self.model.mesh), anchors, task)
-        for label, word in list(zip(task.labels, task.label_words, strict=True))[self.task.num_classes :]:
-            if parallel.is_main():
+        for label, word in zip(task.labels, task.label_words, strict=True):
+            if label not in self.task.labels and parallel.is_main():
                 print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
         labels_C = inputs.classes_like(task, self.labels_.tolist())
         self.task, choice = task, dataclasses.replace(self.choice_, is_earlier=True)

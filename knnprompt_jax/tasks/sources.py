@@ -108,8 +108,7 @@ def _examples(
             examples.append(Example(fields, label, index, place, other))
         except errors.UserError as error:
             if not is_skipped(error, task, on_bad):
-                advice = "; --on_bad=skip leaves such rows out" if isinstance(error, errors.EmptyCell) else ""
-                raise errors.UserError(f"{error}{advice}") from None
+                raise advised(error) from None
             bad.append(error)
     if not examples:
         raise bad[0] if bad else errors.UserError(f"{where}: no rows")
@@ -122,6 +121,15 @@ def _examples(
 def is_skipped(error: errors.UserError, task: Task, on_bad: str) -> bool:
     """Return whether the row with this error is left out."""
     return on_bad == SKIP or (task.empty == SKIP and isinstance(error, errors.EmptyCell))
+
+
+def advised(error: errors.UserError) -> errors.UserError:
+    """Return the error of a row; that of an empty cell says how to leave such rows out."""
+    return (
+        errors.UserError(f"{error}; --on_bad=skip leaves such rows out")
+        if isinstance(error, errors.EmptyCell)
+        else error
+    )
 
 
 def _task_folder(task: Task, data_dir: str | None) -> Traversable:

@@ -7,7 +7,7 @@ import json
 import numbers
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -196,6 +196,12 @@ class Task:
             )
         words = _words(new, self.label_words)
         return dataclasses.replace(self, labels=(*self.labels, *new), label_words=(*self.label_words, *words))
+
+    def only(self, names: Collection[str]) -> "Task":
+        """Return the task without the labels that are not among these names."""
+        kept = [each for each in zip(self.labels, self.label_words, strict=True) if each[0] in names]
+        labels, words = zip(*kept, strict=True)
+        return dataclasses.replace(self, labels=labels, label_words=words)
 
     def _error(self, message: str) -> errors.UserError:
         return errors.UserError(f"task {self.name!r}: {message}")

@@ -71,6 +71,17 @@ def test_relabelled_and_removed_anchors_are_as_if_fitted_so(model, kind, distanc
     np.testing.assert_allclose(changed.kneighbors(TEXTS)[0], expected.kneighbors(TEXTS)[0], atol=2e-5)
 
 
+def test_a_class_without_anchors_is_dropped(model, changed, capsys):
+    changed.relabel([0, 2], ["on", "on"])
+    assert changed.classes_.tolist() == ["no", "on", "yes"] and "new class 'on'" in capsys.readouterr().err
+    changed.relabel([0], ["no"]).remove([2])
+    assert changed.classes_.tolist() == ["no", "yes"] and not capsys.readouterr().err
+    kept = [0, 1, 3, 4, 5, 6]
+    expected = made(model, ("no", "yes"), ("bad", "good"))
+    expected.fit([TEXTS[row] for row in kept], [LABELS[row] for row in kept])
+    np.testing.assert_array_equal(changed.predict_proba(TEXTS), expected.predict_proba(TEXTS))
+
+
 @pytest.mark.parametrize(
     ("words", "new", "expected"),
     [(("bad", "good"), "so_so", "so so"), (("bad", "so so"), "so_so", "so_so"), (("bad", "so_so"), "so_so ", "so so ")],

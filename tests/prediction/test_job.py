@@ -79,7 +79,8 @@ def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path):
     output, skipped, whole = (tmp_path / f"{name}.jsonl" for name in ("out", "skipped", "whole"))
     job.run(settings(store, table, whole))
     table.write_bytes(b"".join([*lines[:150], b"149,  \r\n", *lines[151:]]))
-    assert failure(job.run, settings(store, table, output)) == f"{table}:151: field 'sentence' is empty"
+    message = f"{table}:151: field 'sentence' is empty; --on_bad=skip leaves such rows out"
+    assert failure(job.run, settings(store, table, output)) == message
     assert not output.exists()
     assert job.run(settings(store, table, skipped, on_bad="skip")).rows == 179
     assert list(labels(skipped)) == [row for row in range(180) if row != 149]
