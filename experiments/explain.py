@@ -18,7 +18,7 @@ def main() -> None:
     from knnprompt_jax.prediction import rows
 
     saved = saving.read(pathlib.Path(FLAGS.value.store))
-    row = rows.of_text(saved.content.task, FLAGS.value.text)
+    row = rows.parse_text(saved.content.task, FLAGS.value.text)
     classifier = estimator.restore(saved, saved.load_model(parallel.make_mesh(0, FLAGS.value.mesh_model)))
     print(classifier.explain(row))
 

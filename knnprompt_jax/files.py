@@ -27,18 +27,18 @@ def lock(path: pathlib.Path, named: pathlib.Path | None = None) -> Iterator[None
     Args:
         named: the path that errors name instead of `path`.
     """
-    shown, name = named or path, _sibling(path, "lock")
+    display, name = named or path, _sibling(path, "lock")
     holder = filelock.FileLock(name, timeout=0)
     try:
         name.parent.mkdir(parents=True, exist_ok=True)
         holder.acquire()
     except filelock.Timeout:
         check_writable(name.parent, folder=True)  # filelock raises Timeout, too, where no file can be made.
-        raise errors.UserError(f"{shown}: another process is writing to it") from None
+        raise errors.UserError(f"{display}: another process is writing to it") from None
     except FileExistsError as error:  # From mkdir.
-        raise errors.UserError(f"{shown}: {name.parent} is a file, not a folder") from error
+        raise errors.UserError(f"{display}: {name.parent} is a file, not a folder") from error
     except OSError as error:
-        raise errors.UserError(f"{shown}: {refusal(error)}") from error
+        raise errors.UserError(f"{display}: {refusal(error)}") from error
     try:
         yield
     finally:

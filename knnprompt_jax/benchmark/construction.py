@@ -31,7 +31,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     first = dataclasses.replace(model.statistics)
     peak_bytes, peak_of = timing.peak_bytes()
     weights, sampled = model.execution.decoder, peers.sample(work.largest, settings)
-    product, operations_of_product = timing.matrix_products(config_lib.DTYPES[settings.dtype])
+    product, product_operations = timing.matrix_products(config_lib.DTYPES[settings.dtype])
     turns = {OURS: timing.stopwatch(lambda: states.read(model, work.prompts))}
     turns |= peers.jax_turns(weights, sampled, settings)
     with peers.start_all(weights, subject, sampled, settings) as (running, absent):
@@ -42,7 +42,7 @@ def run(settings: settings_lib.BenchmarkSettings, subject: workload.Subject) -> 
     rates = {name: count / seconds[name] for name, count in prompts.items()}
     suffix_tokens = sum(len(suffix) for group in work.prompts.groups for suffix in group.suffixes)
     needed = operations.needed(model.config, work.prompts.groups) / seconds[OURS]
-    peak = operations_of_product / seconds["product"] * model.mesh.size
+    peak = product_operations / seconds["product"] * model.mesh.size
     return {
         "anchors": work.prompts.num_prompts,
         "prefix_tokens": len(work.largest.prefix_P),

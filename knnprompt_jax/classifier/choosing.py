@@ -215,10 +215,10 @@ def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: in
     """Return probabilities [n, C] of the anchors of these ids, by the rule fitted to all others."""
     order_N = np.argsort(evidence.ids_N)
     places_n = order_N[np.searchsorted(evidence.ids_N, ids_n, sorter=order_N)]
-    others_M = np.setdiff1d(np.arange(len(evidence)), places_n)
+    rest_M = np.setdiff1d(np.arange(len(evidence)), places_n)
     inputs_NF = evidence.inputs_NF
-    fitted = rules.Fitted.to(rule, inputs_NF[others_M], evidence.y_N[others_M], num_classes)
-    distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, others_M)]
+    fitted = rules.Fitted.to(rule, inputs_NF[rest_M], evidence.y_N[rest_M], num_classes)
+    distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, rest_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]
-    near = evidence.y_N[others_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)
+    near = evidence.y_N[rest_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)
     return fitted.probabilities(*near, inputs_NF[places_n])

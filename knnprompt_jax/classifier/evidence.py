@@ -59,8 +59,8 @@ class Evidence:
         generator, left_out_NN = np.random.default_rng(0), np.eye(len(self), dtype=bool)
         for label, count in zip(*np.unique(self.y_N, return_counts=True), strict=True):
             if count > 1:
-                others, members = np.flatnonzero(self.y_N != label), np.flatnonzero(self.y_N == label)
-                left_out_NN[others, generator.choice(members, len(others))] = True
+                rest, members = np.flatnonzero(self.y_N != label), np.flatnonzero(self.y_N == label)
+                left_out_NN[rest, generator.choice(members, len(rest))] = True
         nearest = {}
         for name, distances_NN in self.distances_NN.items():
             distances_NN = np.where(left_out_NN, np.inf, distances_NN)

@@ -65,8 +65,8 @@ class Reason:
     after_anchor: float
 
     def __str__(self) -> str:
-        here, there = (f"{100 * share:.2g} %" for share in (self.after_text, self.after_anchor))
-        return f"{self.text!r} {self.nats:z.4f} ({here} text, {there} anchor)"
+        in_text, in_anchor = (f"{100 * share:.2g} %" for share in (self.after_text, self.after_anchor))
+        return f"{self.text!r} {self.nats:z.4f} ({in_text} text, {in_anchor} anchor)"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -178,7 +178,7 @@ class Execution:
         is_stable = self._deterministic or attention.is_in_kernel(packing.ROW_WIDTH, self.platform)
 
         def start(stable_softmax: bool) -> tuple[Any, Array]:
-            output = self._call(name, programs.each_step, *arguments, function=function, stable_softmax=stable_softmax)
+            output = self._call(name, programs.map_steps, *arguments, function=function, stable_softmax=stable_softmax)
             return output, programs.all_finite(output)
 
         enqueued = start(is_stable)

@@ -65,7 +65,7 @@ def score_suffixes(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), static_argnames=("function", "stable_softmax"))
-def each_step(
+def map_steps(
     graph: nnx.GraphDef,
     mesh: jax.sharding.Mesh,
     params: nnx.State,

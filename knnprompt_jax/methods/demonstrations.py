@@ -67,7 +67,7 @@ def run_selection(context: method.Context, settings: methods.RetrievalOptions) -
     """Select demonstrations and predict by in-context learning."""
     problem = context.problem
     demonstrations = select(problem, settings)
-    prompts = layout.lay_out_each(
+    prompts = layout.lay_out_sets(
         *(problem.task, demonstrations, problem.evaluation, problem.tokenize),
         *(context.model.context, problem.truncation),
     )
@@ -133,9 +133,9 @@ def combine(log_p_UQC: np.ndarray, combination: str) -> np.ndarray:
 
 def run_ensemble(context: method.Context, settings: methods.EnsembleOptions) -> method.Prediction:
     """Predict after each set and combine; the shared pass has read the queries after the split's demonstrations."""
-    first, *others = ensemble_sets(context.problem.split)
-    sets = [context.problem.lay_out(demonstrations, context.model.context) for demonstrations in others]
-    read = [context.states[method.queries], *context.read_each(sets, "ICL ensemble")]
+    first, *later = ensemble_sets(context.problem.split)
+    sets = [context.problem.lay_out(demonstrations, context.model.context) for demonstrations in later]
+    read = [context.states[method.queries], *context.read_sets(sets, "ICL ensemble")]
     log_p_UQC = [representations.label_log_probabilities(context.head, states, context.label_ids) for states in read]
     probabilities_QC = combine(special.log_softmax(np.asarray(log_p_UQC, np.float64), axis=-1), settings.combination)
     return method.Prediction.most_probable(probabilities_QC, f"{len(read)} sets of {len(first)} demonstrations", sets)
@@ -211,7 +211,7 @@ def run_upper_bound(context: method.Context, settings: methods.UpperBoundOptions
     sets = [problem.lay_out(rows, context.model.context) for rows in random_sets(problem, settings.num_prompts)]
     accuracies: list[float] = []
     best_QC = np.zeros((len(true_Q), context.num_classes))
-    for states in context.read_each(sets, "upper bound"):
+    for states in context.read_sets(sets, "upper bound"):
         probabilities_QC = context.label_probabilities(states)
         accuracies.append(float(np.mean(probabilities_QC.argmax(-1) == true_Q)))
         if accuracies[-1] > max(accuracies[:-1], default=-1.0):

@@ -143,9 +143,9 @@ class Context:
         """Return the states and layers of the prompts, in order and replicated over the devices."""
         return states_lib.read(self.model, prompts, self.cache, title=self._title(title), layers=layers)[:]
 
-    def read_each(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
+    def read_sets(self, sets: Sequence[layout.Prompts], title: str) -> Iterator[lm.States]:
         """Yield the states of each set of prompts, as `read`; all sets share their compiled programs."""
-        for states in states_lib.read_each(self.model, sets, self.cache, [self._title(title)] * len(sets)):
+        for states in states_lib.read_sets(self.model, sets, self.cache, [self._title(title)] * len(sets)):
             yield states[:]
 
     def score(self, texts: continuations.Continuations, title: str) -> list[np.ndarray]:

@@ -45,7 +45,7 @@ class DecoderConfig:
         attention_scale: the factor of attention's logits.
         position_table: whether positions are learned vectors; position 0 is at row `position_offset`. Otherwise see `rotary`.
         rotary: one or more tables of rotary frequencies.
-        rotary_of_layer: the number of each layer's table; empty if all layers use the first.
+        layer_rotary: the number of each layer's table; empty if all layers use the first.
         windows: for each layer, how many tokens back it attends, itself included; 0, or an empty tuple, for all of them.
         norm: "layer", "rms" (scaled by its weight) or "rms_plus_one" (scaled by 1 + its weight, as in Gemma).
         norm_places: where a block normalises: `BEFORE`, `BEFORE_BOTH`, `OUTPUT`, `AFTER`.
@@ -69,7 +69,7 @@ class DecoderConfig:
     position_table: bool = True
     position_offset: int = 0
     rotary: tuple[Frequencies, ...] = ()
-    rotary_of_layer: tuple[int, ...] = ()
+    layer_rotary: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
     activation: str = "gelu_new"
     gated_mlp: bool = False

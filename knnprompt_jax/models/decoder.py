@@ -208,7 +208,7 @@ class Decoder(nnx.Module):
         """Return the rotation of a layer, for all tokens or for those at flat indices `tokens_J`."""
         if rotations is None:
             return layers.unrotated
-        tables_L = np.array(self.config.rotary_of_layer or (0,) * self.config.num_layers)
+        tables_L = np.array(self.config.layer_rotary or (0,) * self.config.num_layers)
         table = jnp.asarray(tables_L)[layer] if len(self.config.rotary) > 1 else 0
         rotation = jax.tree.map(lambda tables: tables[table], rotations)
         return rotation if tokens_J is None else rotation.at(tokens_J)

@@ -166,7 +166,7 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
     )
     bias = pl.BlockSpec((tile, tiling.width), lambda head, query, key: (query, jnp.minimum(key, query % parts)))
     position = pl.BlockSpec((tile, 1), lambda head, query, key: (query, 0))
-    of_heads = [pltpu.VMEM((tiling.heads, tile, _LANES), jnp.float32)] * 2
+    per_head = [pltpu.VMEM((tiling.heads, tile, _LANES), jnp.float32)] * 2
     return pl.pallas_call(
         functools.partial(_tpu_kernel, heads=heads, tiling=tiling, cap=cap),
         grid=(pl.cdiv(heads, tiling.heads), pl.cdiv(len(q_TF), tile), blocks),
@@ -176,7 +176,7 @@ def _on_tpu(limits: Array, *arrays: Array, heads: int, tiling: Tiling, cap: floa
         ],
         out_specs=by_query,
         out_shape=jax.ShapeDtypeStruct(q_TF.shape, q_TF.dtype),
-        scratch_shapes=[*of_heads, pltpu.VMEM((tile, lanes), jnp.float32)],
+        scratch_shapes=[*per_head, pltpu.VMEM((tile, lanes), jnp.float32)],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         cost_estimate=_cost(heads, tiling, *arrays[:4]),
         interpret=interpret,
@@ -308,7 +308,7 @@ def _absorb(
 def _products(left: Array, right: Array, axis: int, rows: int) -> Array:
     """Return `_product` of each row's part of `left` and `right`."""
     parts = zip(jnp.split(left, rows), jnp.split(right, rows), strict=True) if rows > 1 else [(left, right)]
-    products = [_product(*each, axis) for each in parts]
+    products = [_product(*pair, axis) for pair in parts]
     return jnp.concatenate(products) if rows > 1 else products[0]
 
 

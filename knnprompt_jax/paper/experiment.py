@@ -90,8 +90,8 @@ class Experiment:
         drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper))
         findings = [row for table in drawn for row in accuracies.findings(table, ours)]
         facts = overview.facts(ours)
-        of_records = (text for record in ours.record for text in _of_record(record, self.shipped))
-        if len(ours) and (differences := [*_missing(ours, self.shipped), *of_records]):
+        found = (text for record in ours.record for text in _record_differences(record, self.shipped))
+        if len(ours) and (differences := [*_missing(ours, self.shipped), *found]):
             facts["Differences from the shipped config"] = "; ".join(dict.fromkeys(differences))
         return page.Section(
             self.name, self.title, self.text, facts, findings, tables=tuple(drawn), figures=tuple(drawings)
@@ -128,7 +128,7 @@ def by_shots(figure: str, table: str = SPREAD) -> Callable[[Data], Drawn]:
     return drawn(("m", "method"), figures.curves, figure, table, plot=figures.Plot("m", figures.SHOTS))
 
 
-def _of_record(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
+def _record_differences(record: Record, shipped: grids.GridSettings) -> Iterator[str]:
     """Yield the settings and options of a record whose shipped values are different."""
     execution = inputs.read_execution(shipped)
     expected = {**shipped.to_dict(), **dataclasses.asdict(execution), **inputs.source_of(shipped)}

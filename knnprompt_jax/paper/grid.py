@@ -66,19 +66,19 @@ class Plan:
       passes: the passes that are left, with each distinct run once.
       copies: the other runs that are left, each with the file name of the record whose outcome it shares.
       finished: finished records by file name.
-      num_other: the number of records of other shards.
+      num_elsewhere: the number of records of other shards.
     """
 
     all_passes: Sequence[run_lib.Pass]
     passes: Sequence[run_lib.Pass]
     copies: Sequence[tuple[str, run_lib.Run]]
     finished: Mapping[str, records.Record]
-    num_other: int
+    num_elsewhere: int
 
     def describe(self) -> str:
         """Return a table of costs with a line for each model and one for all that is left."""
         total = sum(len(planned.runs) for planned in self.all_passes)
-        others = f"; {self.num_other} belong to other shards" if self.num_other else ""
+        elsewhere = f"; {self.num_elsewhere} belong to other shards" if self.num_elsewhere else ""
         by_model = collections.defaultdict(list)
         for planned in self.all_passes:
             by_model[planned.model.short_name].append(planned)
@@ -86,7 +86,7 @@ class Plan:
         if self.passes:
             rows.append(self._row("left to run", self.passes))
         copied = f" and {len(self.copies)} copy the result of an equal run" if self.copies else ""
-        heading = f"{total} records, of which {len(self.finished)} are finished{copied}{others}"
+        heading = f"{total} records, of which {len(self.finished)} are finished{copied}{elsewhere}"
         return "\n".join([heading, "", tables.render(list(_COLUMNS), rows)])
 
     def _row(self, name: str, passes: Sequence[run_lib.Pass]) -> list[str]:
@@ -136,7 +136,7 @@ def plan(settings: grids.GridSettings, weights: bool = True) -> Plan:
 
 def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.Model, list[run_lib.Run]]]:
     """Return the runs of each model and task, then those of each model that a method trains."""
-    rows_of_tasks = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
+    task_rows = [inputs.load_rows(settings, name, count=settings.rows) for name in settings.tasks]
     trained = [name for name in settings.methods if registry.get(name).own_model]
     experiment, prepared = experiments.EXPERIMENTS[settings.experiment], set()
     found: list[tuple[model_lib.Model, list[run_lib.Run]]] = []
@@ -173,7 +173,7 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.M
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:
             model = model_lib.describe(name, execution, settings.revision, settings.context, weights=weights)
-            for rows in rows_of_tasks:
+            for rows in task_rows:
                 found.append((model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))))
     for name in trained:
         trained_model = getattr(settings.options, name).model
@@ -183,11 +183,11 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.M
         except errors.UserError as error:
             advice = f"--options.{name}.model takes a folder; or leave {name} out of --methods"
             raise errors.UserError(f"{error}; {advice}") from None
-        found += [(model, list(runs_of([name], model, rows, 0))) for rows in rows_of_tasks]
+        found += [(model, list(runs_of([name], model, rows, 0))) for rows in task_rows]
     if obstacles:
         reasons = "; ".join(f"method {name!r} does not apply: {reason}" for name, reason in obstacles.items())
-        others = ",".join(name for name in settings.methods if name not in obstacles)
-        raise errors.UserError(reasons + (f"; all others apply: --methods={others}" if others else ""))
+        applicable = ",".join(name for name in settings.methods if name not in obstacles)
+        raise errors.UserError(reasons + (f"; all others apply: --methods={applicable}" if applicable else ""))
     return found
 
 

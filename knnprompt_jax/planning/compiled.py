@@ -34,7 +34,7 @@ def abstract(config: config_lib.DecoderConfig, dtype: str, mesh: Mesh) -> tuple[
     return graph, params
 
 
-def of_pass(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackShape, mesh: Mesh) -> dict[str, Any]:
+def pass_memory(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackShape, mesh: Mesh) -> dict[str, Any]:
     """Compile the programs "prefix" and "suffixes" of a packing and return XLA's analysis of their memory per device.
 
     Raises:
@@ -53,7 +53,7 @@ def of_pass(config: config_lib.DecoderConfig, dtype: str, shape: packing.PackSha
     with jax.default_matmul_precision("highest"):
         lowered = {
             "prefix": programs.read_prefix.lower(graph, mesh, params, array((shape.prefix,)), array(())),
-            "suffixes": programs.each_step.lower(
+            "suffixes": programs.map_steps.lower(
                 *(graph, mesh, params, attention.Prefix(kv, kv, array(())), array((steps,), jnp.bool_)),
                 *(tokens, tokens, tokens, reads),
                 function=programs.reader(False, ()),

@@ -96,7 +96,7 @@ def _plan_mesh(
     if settings.compile and device.platform == "tpu":
         mesh, margin = compiled.mesh_of(target.devices(), data, model), 1.0
         try:
-            analyses = compiled.of_pass(config, settings.dtype, shape, mesh)
+            analyses = compiled.pass_memory(config, settings.dtype, shape, mesh)
             reading = max(analysis.peak_memory_in_bytes for analysis in analyses.values())
         except JaxRuntimeError as failure:
             error = " ".join(str(failure).split())
@@ -123,9 +123,9 @@ def _plan_mesh(
         "peak": peak / targets.GIB,
     }
     if device.peak:
-        prefix_operations = operations.of_prefix(config, shape.prefix) / model
+        prefix_operations = operations.prefix_program(config, shape.prefix) / model
         prefix_sent = sent_per_token * shape.prefix
-        step_operations, step_bytes = operations.of_step(config, shape) / model, need.weights + need.prefix
+        step_operations, step_bytes = operations.packed_step(config, shape) / model, need.weights + need.prefix
         numbers = anchor_bytes // jnp.dtype(settings.datastore.key_dtype).itemsize
         search_operations = 2 * settings.queries * anchors_per_device * numbers
         step_s = roofline(device, settings.dtype, step_operations, step_bytes, sent_per_step)

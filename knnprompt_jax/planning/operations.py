@@ -12,13 +12,13 @@ from knnprompt_jax.models import config as config_lib
 from knnprompt_jax.prompts import layout, packing
 
 
-def of_prefix(config: config_lib.DecoderConfig, tokens: int) -> int:
+def prefix_program(config: config_lib.DecoderConfig, tokens: int) -> int:
     """Return the operations of the prefix program, whose last block computes keys and values alone but reads everything else too."""
     pairs = config.num_layers * tokens * tokens
     return tokens * (config.num_layers * _block(config) + _projection(config)) + _attention(config, pairs)
 
 
-def of_step(config: config_lib.DecoderConfig, shape: packing.PackShape) -> int:
+def packed_step(config: config_lib.DecoderConfig, shape: packing.PackShape) -> int:
     """Return the operations of one packed step of suffixes, padding and masked pairs included."""
     tokens, full = shape.rows * shape.width, config.num_layers - 1
     pairs = full * tokens * (shape.prefix + shape.width) + shape.reads * (shape.prefix + tokens)

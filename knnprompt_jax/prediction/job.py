@@ -64,7 +64,7 @@ def _opened(
     """Lock the output and read the first row; yield the remaining rows and the output."""
     task = saved.content.task
     if settings.text:
-        read = functools.partial(iter, [Example(rows.of_text(task, settings.text), label="", row=0)])
+        read = functools.partial(iter, [Example(rows.parse_text(task, settings.text), label="", row=0)])
     else:
         encoding = settings.source(saved.content.source)["encoding"]
         read = functools.partial(rows.read, task, settings.input, settings.format, encoding, settings.on_bad)

@@ -52,7 +52,7 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
             yield row
 
 
-def of_text(task: Task, text: str) -> dict[str, str]:
+def parse_text(task: Task, text: str) -> dict[str, str]:
     """Return the fields in a text: all of it, or a JSON object if there are several fields; raise UserError if it is none."""
     if len(task.fields) == 1:
         return task.fields_of("--text", {task.fields[0]: text})

@@ -120,7 +120,7 @@ def lay_out(
     )
 
 
-def lay_out_each(
+def lay_out_sets(
     task: Task,
     demonstrations: Sequence[Sequence[Example]],
     queries: Sequence[Example],

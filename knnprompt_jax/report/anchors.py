@@ -54,20 +54,20 @@ def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
     """Return the anchors whose label another class leads by more than half, the largest lead first; the index is the anchor.
 
     The lead is a difference of shares of the nearest anchors or, if the classifier gives probabilities and they lead by
-    more, of probabilities. The columns are the leading class `other`, its `lead` and the reason, `why`.
+    more, of probabilities. The columns are the leading class `suggested`, its `lead` and the reason, `why`.
     """
     near_labels_Nk, classes = anchors.y_N[anchors.near_Nk], range(len(anchors.labels))
     votes_NC = np.stack([(near_labels_Nk == label).sum(1) for label in classes], axis=1)
     rows = []
     for label, votes_C, shares_C in zip(anchors.y_N, votes_NC, anchors.shares_NC, strict=True):
         count = votes_C.sum()
-        other, lead = int(votes_C.argmax()), float(votes_C.max() / count - votes_C[label] / count)
-        why = f"{votes_C[other]} of the {count} nearest anchors have the suggested label"
+        suggestion, lead = int(votes_C.argmax()), float(votes_C.max() / count - votes_C[label] / count)
+        why = f"{votes_C[suggestion]} of the {count} nearest anchors have the suggested label"
         if anchors.has_probabilities and shares_C.max() - shares_C[label] > lead:
-            other, lead = int(shares_C.argmax()), float(shares_C.max() - shares_C[label])
-            why = f"the other anchors give the suggested label a probability of {100 * shares_C[other]:.0f} %"
-        rows.append((other, lead, why))
-    found = pd.DataFrame(rows, columns=["other", "lead", "why"])
+            suggestion, lead = int(shares_C.argmax()), float(shares_C.max() - shares_C[label])
+            why = f"the other anchors give the suggested label a probability of {100 * shares_C[suggestion]:.0f} %"
+        rows.append((suggestion, lead, why))
+    found = pd.DataFrame(rows, columns=["suggested", "lead", "why"])
     return found[found.lead > 0.5].sort_values("lead", ascending=False, kind="stable")
 
 
@@ -78,7 +78,7 @@ def suggestions_csv(anchors: ClassifiedAnchors) -> str:
     """
     suspected = suspects(anchors)
     reasons = collections.defaultdict(list, {at: [why] for at, why in suspected.why.items()})
-    suggested = {at: anchors.names[other] for at, other in suspected.other.items()}
+    suggested = {at: anchors.names[label] for at, label in suspected.suggested.items()}
     same_text = collections.defaultdict(list)
     for at, text in enumerate(anchors.texts):
         same_text[defects.plain(text)].append(at)

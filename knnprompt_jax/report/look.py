@@ -47,7 +47,11 @@ def run(settings: commands.LookSettings) -> str:
 def _kept_apart(path: pathlib.Path, content: bytes) -> pathlib.Path:
     """Return the path, with a number if its file has other content, which a person may have edited."""
     numbered = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
-    free = (each for each in itertools.chain([path], numbered) if not each.exists() or each.read_bytes() == content)
+    free = (
+        candidate
+        for candidate in itertools.chain([path], numbered)
+        if not candidate.exists() or candidate.read_bytes() == content
+    )
     return next(free)
 
 
@@ -135,7 +139,7 @@ def _suspects(anchors: ClassifiedAnchors) -> Listing:
             str(anchors.ids[suspect.Index]),
             anchors.texts[suspect.Index],
             anchors.labels[anchors.y_N[suspect.Index]],
-            anchors.labels[suspect.other],
+            anchors.labels[suspect.suggested],
             f"{100 * suspect.lead:.0f} %",
         )
         for suspect in suspects.head(_MOST).itertuples()

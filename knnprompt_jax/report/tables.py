@@ -55,16 +55,16 @@ class Cell:
         return abs(self.difference) <= self.margin + 0.5 * 10**-self.digits
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         return "–" if self.ours is None else _show(self.ours, self.digits)
 
     @property
-    def paper_shown(self) -> str:
+    def paper_text(self) -> str:
         """The paper's number as printed; empty if there is none."""
         return "" if self.paper is None else _show(self.paper, self.paper_digits or self.digits)
 
     @property
-    def difference_shown(self) -> str:
+    def difference_text(self) -> str:
         """The signed difference and its verdict; empty if there is no difference."""
         if self.difference is None:
             return ""
@@ -192,9 +192,9 @@ def _lines(table: Table) -> list[list[str]]:
 
 def _in_words(table: Table, cell: Cell) -> str:
     if not table.is_ours:
-        return " ".join(filter(None, (cell.paper_shown or "–", table.signs(cell))))
-    ours = " ".join(filter(None, (cell.shown, table.signs(cell))))
-    paper = ", ".join(filter(None, (cell.paper_shown, cell.difference_shown)))
+        return " ".join(filter(None, (cell.paper_text or "–", table.signs(cell))))
+    ours = " ".join(filter(None, (cell.text, table.signs(cell))))
+    paper = ", ".join(filter(None, (cell.paper_text, cell.difference_text)))
     return f"{ours} (paper {paper})" if paper else ours
 
 

@@ -49,11 +49,11 @@ def run(
     cache = states.user_cache(cache_gb)
     numbers, started, finished_work = itertools.count(1), time.monotonic(), 0.0
     total_work = sum(planned.work for planned in passes)
-    for model, passes_of_model in itertools.groupby(passes, lambda planned: planned.model):
+    for model, model_passes in itertools.groupby(passes, lambda planned: planned.model):
         loaded: lm.LanguageModel | None = None
         store: store_lib.Store | None = None
         # Passes of a task with as many demonstrations share one packing, and so their compiled programs.
-        for (_, _, reads_prompts), group in itertools.groupby(passes_of_model, lambda planned: planned.packing_key):
+        for (_, _, reads_prompts), group in itertools.groupby(model_passes, lambda planned: planned.packing_key):
             planned_passes = list(group)
             laid_out = [planned.lay_out() for planned in planned_passes]
             inputs.log_warnings(planned_passes[0].runs[0].problem.split.warnings)
@@ -70,7 +70,7 @@ def run(
             titles = [f"{next(numbers)}/{len(passes)} {planned.title}" for planned in planned_passes]
             states_by_pass: Iterator[lm.States | None] = itertools.repeat(None)
             if loaded and reads_prompts:
-                states_by_pass = states.read_each(loaded, laid_out, cache, titles=titles)
+                states_by_pass = states.read_sets(loaded, laid_out, cache, titles=titles)
             for planned, prompts, title in zip(planned_passes, laid_out, titles, strict=True):
                 with parallel.by_main(_lock_records(folder, planned)):
                     for record, context in _records(planned, prompts, states_by_pass, loaded, store, cache):

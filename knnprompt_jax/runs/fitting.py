@@ -115,7 +115,7 @@ def _fit(
     layers, choice, shots = classifier.candidate_layers, None, next(iter(draws))
     if len(draws) > 1:
         titles = [f"demonstrations per class: {number}" for number in draws]
-        read = states.read_each(classifier.model, prompts, cache, titles, layers=layers)
+        read = states.read_sets(classifier.model, prompts, cache, titles, layers=layers)
         choice = classifier.choose(samples, dict(zip(draws, read, strict=True)))
         shots = choice.rule.demo_shots
     demonstrations, anchors = draws[shots]
@@ -136,7 +136,7 @@ def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:
         logging.warning("--drop_duplicates: %d of %d train rows are left out", left_out, len(train))
     elif found := defects.describe(train, ()):
         logging.warning("%s (see --drop_duplicates)", found)
-    inputs.log_warnings(defects.of_labels(rows))
+    inputs.log_warnings(defects.label_warnings(rows))
 
 
 def _finished(

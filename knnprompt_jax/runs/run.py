@@ -68,13 +68,13 @@ class Run:
             **self.model.execution.content,
             "runs": self.method.name,
             "options": {name: value for name, value in options.items() if name not in self.method.neutral_options},
-            "model_of_method": self._model_of_method,
+            "model_of_method": self._method_model,
             "datastore": self.datastore.to_dict(),
             "saved": self.saved,
         }
 
     @property
-    def _model_of_method(self) -> str:
+    def _method_model(self) -> str:
         """SHA-256 of the model that the method's options name; "" without one, or if a dry run lacks its weights."""
         name, needs_weights = self.method.model_name(self.options), self.model.needs_weights
         return model_lib.fingerprint(model_lib.find(name, needs_weights), needs_weights) if name else ""

@@ -45,11 +45,11 @@ def read(
     Raises:
       UserError: a distribution is not finite, because weights are damaged or overflow.
     """
-    [states] = read_each(model, [prompts], cache, [title], repeated, layers)
+    [states] = read_sets(model, [prompts], cache, [title], repeated, layers)
     return states
 
 
-def read_each(
+def read_sets(
     model: lm.LanguageModel,
     sets: Sequence[layout.Prompts],
     cache: cache_lib.AnyCache | None = None,

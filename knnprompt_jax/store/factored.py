@@ -122,7 +122,7 @@ class Codec(codec.Codec):
         if distance.representation == "hidden":
             return keys.hidden_NE
         logk_NC = placement.map_rows(_label_log_probabilities, self.frame, keys, self.label_ids)
-        return representations.of_label_words(logk_NC, distance.representation)
+        return representations.label_word_log_p(logk_NC, distance.representation)
 
     def measured_by(self, distance: distances.Distance) -> distances.Distance:
         return distances.AFFINE if distance.mean_row else distance

@@ -32,7 +32,7 @@ def represent(
     return placement.map_rows(_represent, head, states, *options, tile=placement.ROWS_OF_LOGITS)
 
 
-def of_label_words(logp_NC: Array, representation: str) -> Array:
+def label_word_log_p(logp_NC: Array, representation: str) -> Array:
     """Return "partial" or "partial_raw", given log-probabilities of the label words that are not renormalised."""
     return jax.nn.log_softmax(logp_NC) if representation == "partial" else logp_NC
 
@@ -54,7 +54,7 @@ def _represent(
         return then(_log_probabilities(head, state))
     if representation == "hidden":
         return then(state.hidden_NE)
-    return then(of_label_words(_label_log_probabilities(head, state, label_ids), representation))
+    return then(label_word_log_p(_label_log_probabilities(head, state, label_ids), representation))
 
 
 def _log_probabilities(head: head_lib.Head, state: lm.States) -> Array:

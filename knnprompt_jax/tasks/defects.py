@@ -37,7 +37,7 @@ def drop(train: Sequence[Example], evaluation: Iterable[Example]) -> list[Exampl
     return kept
 
 
-def of_labels(rows: Sequence[Example]) -> Iterator[str]:
+def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
     """Yield warnings about the labels of train rows: a single class, classes with one row, labels that are probably the same."""
     counts = collections.Counter(row.label for row in rows)
     if len(counts) == 1:

@@ -64,8 +64,8 @@ def draw(train: Sequence[Example], task: Task, *, shots: int | None, demo_shots:
         if not rows[label]:
             raise errors.UserError(f"task {task.name!r}: no train row has the label {label!r} ({word})")
     most, share = (max(rows.values()), 0.5) if shots is None else (shots - demo_shots, 1.0)
-    demonstrations, others = _remove(train, sample(train, demo_shots, seed, share))
-    anchors = sample(others, most, seed)
+    demonstrations, rest = _remove(train, sample(train, demo_shots, seed, share))
+    anchors = sample(rest, most, seed)
     demo_counts = collections.Counter(example.label for example in demonstrations)
     anchor_counts = collections.Counter(example.label for example in anchors)
     counts = {label: ClassCounts(rows[label], demo_counts[label], anchor_counts[label]) for label in task.labels}
@@ -124,12 +124,12 @@ def sample(rows: Iterable[Example], per_class: int, seed: int, share: float = 1.
 
 def _remove(rows: Iterable[Example], drawn: Iterable[Example]) -> tuple[list[Example], list[Example]]:
     """Return the drawn rows, each as its first equal copy, and the other rows: `list.remove` for each, in one pass."""
-    drawn, copies, others = list(drawn), collections.defaultdict(list), []
+    drawn, copies, rest = list(drawn), collections.defaultdict(list), []
     wanted = collections.Counter(drawn)
     for example in rows:
         if wanted.get(example):
             wanted[example] -= 1
             copies[example].append(example)
         else:
-            others.append(example)
-    return [copies[example].pop(0) for example in drawn], others
+            rest.append(example)
+    return [copies[example].pop(0) for example in drawn], rest

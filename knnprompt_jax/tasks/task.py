@@ -199,9 +199,8 @@ class Task:
 
     def only(self, names: Collection[str]) -> "Task":
         """Return the task without the labels that are not among these names."""
-        kept = [each for each in zip(self.labels, self.label_words, strict=True) if each[0] in names]
-        labels, words = zip(*kept, strict=True)
-        return dataclasses.replace(self, labels=labels, label_words=words)
+        words = {label: word for label, word in zip(self.labels, self.label_words, strict=True) if label in names}
+        return dataclasses.replace(self, labels=tuple(words), label_words=tuple(words.values()))
 
     def _error(self, message: str) -> errors.UserError:
         return errors.UserError(f"task {self.name!r}: {message}")

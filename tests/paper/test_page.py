@@ -31,7 +31,7 @@ def test_every_experiment_has_a_section_with_its_figures_and_tables(found, page_
     assert {path.name for path in (page_path.parent / "tables").iterdir()} == {
         f"{table.name}.{kind}" for table in tables for kind in ("csv", "md")
     }
-    assert all(shown in text for table in tables for cell in table.cells for shown in (cell.shown, cell.paper_shown))
+    assert all(shown in text for table in tables for cell in table.cells for shown in (cell.text, cell.paper_text))
     rows = {row.headers[0]: row.cells for row in found["max_shots"].tables[0].rows}
     sst2, *_, trec = rows["shots that 2,048 tokens hold"]
     assert [(cell.ours.mean, cell.paper.mean, cell.difference) for cell in (sst2, trec)] == [(44, 44, 0), (44, 17, 27)]

@@ -32,7 +32,7 @@ def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
     shape = packing.PackShape(prefix=64, width=128, rows=3, reads=8)
     need = memory.estimate(config, "float32", shape, parallel.make_mesh(1, 1), "cpu")
-    found = compiled.of_pass(config, "float32", shape, compiled.mesh_of(jax.devices(), 1, 1))
+    found = compiled.pass_memory(config, "float32", shape, compiled.mesh_of(jax.devices(), 1, 1))
     tokens = 4 * programs.STEPS_PER_CALL * (3 * shape.rows * shape.width + shape.reads)
     flags = 4 + programs.STEPS_PER_CALL  # The length of the prefix, and which steps are active.
     assert found["suffixes"].argument_size_in_bytes == need.weights + need.prefix + tokens + flags
@@ -48,7 +48,7 @@ def test_memory_on_a_tpu_is_what_the_arithmetic_says(name, monkeypatch):
     target, data, model, published, dtype = CASES[name]
     config, devices = registry.config_from_hf(registry.PUBLISHED[published]), targets.get(target).devices()
     need = memory.estimate(config, dtype, SHAPE, AbstractMesh((data, model), parallel.AXES), "tpu")
-    found = compiled.of_pass(config, dtype, SHAPE, compiled.mesh_of(devices, data, model))
+    found = compiled.pass_memory(config, dtype, SHAPE, compiled.mesh_of(devices, data, model))
     # Exact but for tokens (under 10 MB) and the padding of whole registers. A copy of a weight would not fit in the tenth.
     assert found["suffixes"].argument_size_in_bytes == pytest.approx(need.weights + need.prefix + 5e6, rel=0.08)
     assert found["suffixes"].peak_memory_in_bytes == pytest.approx(need.total, rel=0.1)

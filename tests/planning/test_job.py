@@ -68,7 +68,7 @@ def test_a_time_is_the_longest_of_operations_bytes_and_collectives():
     ],
 )
 def test_what_the_compiler_says_is_a_row(monkeypatch, peak, error, fits):
-    def of_pass(*_):
+    def pass_memory(*_):
         if error:
             raise JaxRuntimeError(error)
         return {"suffixes": types.SimpleNamespace(peak_memory_in_bytes=peak)}
@@ -77,7 +77,7 @@ def test_what_the_compiler_says_is_a_row(monkeypatch, peak, error, fits):
     monkeypatch.setattr(targets, "get", lambda *_, **__: target)
     monkeypatch.setattr(targets.Target, "devices", lambda _: [])
     monkeypatch.setattr(compiled, "mesh_of", lambda *_: None)
-    monkeypatch.setattr(compiled, "of_pass", of_pass)
+    monkeypatch.setattr(compiled, "pass_memory", pass_memory)
     planned = job.run(settings.PlanSettings(**{**OPTIONS, "topology": "v5e:2x2", "compile": True}))
     assert {row["fits"] for row in planned["meshes"]} == {fits}
     assert ("needs more memory than v5e:2x2" in planned["recommended"]) == (fits != "yes")

@@ -77,4 +77,4 @@ def test_a_step_costs_what_xla_counts(shape):
         return model_of_state.head.logits(hidden)
 
     analysis = jax.jit(step).lower(nnx.state(model), prefix, tokens, reads).cost_analysis()
-    assert operations.of_step(config, packed) == pytest.approx(analysis["flops"], rel=0.03)
+    assert operations.packed_step(config, packed) == pytest.approx(analysis["flops"], rel=0.03)

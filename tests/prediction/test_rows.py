@@ -101,7 +101,7 @@ def test_unreadable_inputs(monkeypatch, arguments, message):
 )
 def test_a_single_text(task, text, expected):
     if isinstance(expected, dict):
-        assert rows.of_text(task, text) == expected
+        assert rows.parse_text(task, text) == expected
     else:
         with pytest.raises(errors.UserError, match=expected):
-            rows.of_text(task, text)
+            rows.parse_text(task, text)

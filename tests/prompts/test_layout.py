@@ -130,11 +130,11 @@ def test_each_query_after_its_own_demonstrations():
     whole = [whole_prompts(TASK, own, [query], characters)[0] for own, query in pairs]
     shorter = len(whole[1]) - 1
     for context, num_truncated in ((1000, 0), (shorter, 1)):
-        prompts = layout.lay_out_each(TASK, shown, QUERIES, characters, context)
+        prompts = layout.lay_out_sets(TASK, shown, QUERIES, characters, context)
         assert random_prompts.tokens_of(prompts) == [tokens[-context:] for tokens in whole]
         (group,) = prompts.groups
         assert not group.prefix_P.size and prompts.num_truncated == num_truncated
-    assert layout.lay_out_each(TASK, [], [], characters, 73).groups == ()
+    assert layout.lay_out_sets(TASK, [], [], characters, 73).groups == ()
 
 
 def test_label_ids_are_the_last_sub_tokens_in_class_order_and_differ():

@@ -32,7 +32,7 @@ def test_a_cell_is_the_mean_over_seeds_beside_the_papers(make_record):
     assert (cell.paper, cell.comparable) == (Score(63.7, 5.5, 10), True)
     unrun = row(table, "32", "Noisy channel")
     assert table.columns[:6] == ("SST2", "SUBJ", "MPQA", "CR", "MR", "TREC") and len(table.rows) == 25
-    assert unrun["MR"].ours is None and unrun["average"].paper_shown
+    assert unrun["MR"].ours is None and unrun["average"].paper_text
     assert any("10 seeds" in note for note in table.notes)
 
 
@@ -60,8 +60,8 @@ def test_truncated_and_reused_cells_are_marked_and_explained(make_record, fields
 
 def test_the_papers_marks_of_truncated_prompts_are_shown():
     table = build([])
-    marked = [cell.paper_shown for cell in table.cells if cell.paper_shown.endswith("(†)")]
-    assert len(marked) == 27 and row(table, "16", "In-context learning")["SUBJ"].paper_shown == "75.5 ± 11.4 (†)"
+    marked = [cell.paper_text for cell in table.cells if cell.paper_text.endswith("(†)")]
+    assert len(marked) == 27 and row(table, "16", "In-context learning")["SUBJ"].paper_text == "75.5 ± 11.4 (†)"
     assert any(note.startswith("(†)") for note in table.notes)
     assert not any(note.startswith("(†)") for note in build([], "distance", ("method",)).notes)
 
@@ -141,7 +141,7 @@ def test_findings_are_at_the_largest_m_and_averages_over_a_models_own_tasks(make
         (f"gpt2-xl (1.5B), {run}, 2 tasks", "In-context learning +52.5", "–", "–"),
         (f"the tiny model, {run}, MR", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
     ]
-    assert [row.cells[-1].shown for row in table.rows][-1] == "−10.0 ± 7.1 (1 task)"
+    assert [row.cells[-1].text for row in table.rows][-1] == "−10.0 ± 7.1 (1 task)"
 
 
 def test_a_task_with_one_seed_is_not_averaged(make_record):

@@ -47,7 +47,7 @@ def test_suspects_are_led_by_another_class(anchors, has_probabilities):
         chosen_C = max(kinds, key=lambda share_C: max(share_C) - share_C[label])
         if (lead := max(chosen_C) - chosen_C[label]) > 0.5:
             expected[anchor] = (int(np.argmax(chosen_C)), pytest.approx(lead), chosen_C is shares)
-    assert {row.Index: (row.other, row.lead, "nearest" in row.why) for row in found.itertuples()} == expected
+    assert {row.Index: (row.suggested, row.lead, "nearest" in row.why) for row in found.itertuples()} == expected
     assert len({is_vote for *_, is_vote in expected.values()}) == 1 + has_probabilities
     assert found.lead.is_monotonic_decreasing
 

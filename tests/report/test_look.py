@@ -60,7 +60,7 @@ def test_edited_suggestions_are_kept(store, tmp_path):
 
 def test_a_cut_listing_says_so(classifier, monkeypatch):
     anchors = look.read(classifier)
-    every = pd.DataFrame({"other": [0, 1, 0], "lead": [0.9, 0.8, 0.7]}, index=[5, 3, 11])
+    every = pd.DataFrame({"suggested": [0, 1, 0], "lead": [0.9, 0.8, 0.7]}, index=[5, 3, 11])
     monkeypatch.setattr(anchors_lib, "suspects", lambda anchors: every)
     monkeypatch.setattr(look, "_MOST", len(every) - 1)
     with drawing.style():

@@ -11,7 +11,7 @@ from knnprompt_jax.report import names, overview
 
 def rows(table):
     """Return the texts of each row by its header."""
-    return {row.headers[0]: [cell.shown for cell in row.cells] for row in table.rows}
+    return {row.headers[0]: [cell.text for cell in row.cells] for row in table.rows}
 
 
 @pytest.fixture

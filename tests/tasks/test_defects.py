@@ -32,7 +32,7 @@ def test_defects_are_counted_over_exact_texts_and_removed():
     ],
 )
 def test_labels_that_are_probably_mistakes(kinds, expected):
-    found = list(defects.of_labels([Example({"text": "a"}, kind) for kind in kinds]))
+    found = list(defects.label_warnings([Example({"text": "a"}, kind) for kind in kinds]))
     assert len(found) == len(expected) and all(map(re.search, expected, found)), found
 
 

@@ -23,7 +23,7 @@ def _config(hf: hf_config.Fields, default_types: list[str], **different: Any) ->
         "activation": hf.choice("hidden_activation", "gelu_pytorch_tanh", layers.ACTIVATIONS),
         "tied_head": hf.switch("tie_word_embeddings", True),
         "windows": tuple(hf.size("sliding_window") if kind == _SLIDING else 0 for kind in kinds),
-        "rotary_of_layer": tuple(map(_LAYER_TYPES.index, kinds)),
+        "layer_rotary": tuple(map(_LAYER_TYPES.index, kinds)),
         "norm": "rms_plus_one",
         "norm_places": (config_lib.BEFORE, config_lib.OUTPUT),
         "attention_scale": hf.number("query_pre_attn_scalar", 256) ** -0.5,
@@ -39,7 +39,7 @@ def _gemma2(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 
     default = [_LAYER_TYPES[layer % 2] for layer in range(hf.size("num_hidden_layers"))]
     caps = {"attention_cap": cap("attn_logit_softcapping", 50.0), "logit_cap": cap("final_logit_softcapping", 30.0)}
-    return _config(hf, default, rotary_of_layer=(), **caps)
+    return _config(hf, default, layer_rotary=(), **caps)
 
 
 def _gemma3(hf: hf_config.Fields) -> config_lib.DecoderConfig:

@@ -152,7 +152,7 @@ def _smollm3(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     (table,), context = rotations_of(hf, 2e6)
     different: dict[str, Any] = {
         "rotations": ((table, config_lib.Frequencies((0.0,) * len(table.radians))), context),
-        "rotary_of_layer": tuple(0 if positions else 1 for positions in has_positions),
+        "layer_rotary": tuple(0 if positions else 1 for positions in has_positions),
         "mlp_bias": hf.switch("mlp_bias", False),
         "tied_head": hf.switch("tie_word_embeddings", True),
         **attention_biases(hf),

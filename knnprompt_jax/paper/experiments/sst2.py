@@ -54,7 +54,7 @@ def check(records: Sequence[Record]) -> str:
                 differences.append(difference := round(_ROWS * cell.difference))
                 rows = f" ({difference:+d} row{'s' if abs(difference) > 1 else ''})" if difference else ""
                 rows = rows.replace("-", "−")
-                lines.append(f"{row.headers[1]} {column}: {cell.shown}, expected {cell.paper_shown}{rows}")
+                lines.append(f"{row.headers[1]} {column}: {cell.text}, expected {cell.paper_text}{rows}")
     worst = max(map(abs, differences), default=0)
     verdict = f"pass: at most {worst} of {_ROWS} rows differ" if worst else "pass: every accuracy is the released one"
     if worst > _TOLERANCE:
