@@ -23,8 +23,8 @@ class Score:
     @property
     def words(self) -> str:
         """Accuracy and macro F1, in percent."""
-        accuracy, macro_f1, _ = self.cells
-        return f"accuracy {accuracy} %, macro F1 {macro_f1} %"
+        accuracy, error, macro_f1 = (100 * each for each in (self.accuracy, self.standard_error, self.macro_f1))
+        return f"accuracy {accuracy:.1f} % (standard error {error:.1f}), macro F1 {macro_f1:.1f} %"
 
     @property
     def cells(self) -> list[str]:

@@ -66,7 +66,7 @@ class Reason:
 
     def __str__(self) -> str:
         in_text, in_anchor = (f"{100 * share:.2g} %" for share in (self.after_text, self.after_anchor))
-        return f"{self.text!r} {self.nats:z.4f} ({in_text} text, {in_anchor} anchor)"
+        return f"{self.text!r} {self.nats:z.4f} ({in_text}, {in_anchor})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +243,9 @@ def _lines(
     shares = ", ".join(f"{label} {share:.2f}" for label, share in classes if share >= _LEAST)
     aside = "" if explanation.has_votes else "; the linear probe decides without them"
     lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
-    lines.append(f"nearest anchors ({explanation.measure}{aside}):")
+    terms = "; below each, tokens with their terms (probability after your text, after the anchor)"
+    has_terms = any(near.reasons for near in explanation.neighbours)
+    lines.append(f"nearest anchors ({explanation.measure}{aside}){terms * has_terms}:")
     for near in explanation.neighbours[:_MOST]:
         text = _cut(" | ".join(_plain(value[: 2 * _WIDTH]) for value in near.fields.values()), _WIDTH)
         lines.append(f"  anchor {near.id}, label {near.label}, distance {near.distance:z.4f}: {text}")

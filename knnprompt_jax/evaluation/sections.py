@@ -43,7 +43,7 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
     words = dict(zip(task.labels, task.label_words, strict=True))
     labels = tuple(words[label] for label in measured.labels)
     coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
-    mistakes = "Most probable first: a label may be wrong, or a class may lack anchors."
+    mistakes = "Those with the highest probability come first. Either the row's label is wrong, or its class needs more anchors."
     wrong, by_share = _mistakes(measured, examples, task, labels), _coverage(measured)
     with drawing.style():
         return [
@@ -78,7 +78,11 @@ def _summary(measured: Measures) -> Listing:
         ("Most common class", percent(overall["commonest_class"]), "The accuracy of always predicting it."),
         ("Macro F1", percent(overall["macro_f1"]), "Mean F1 of all classes that occur, as label or as prediction."),
         ("Log loss", f"{overall['log_loss']:.3f}", loss),
-        ("Brier score", f"{overall['brier_score']:.3f}", "Mean squared error of the probabilities: 0 to 2."),
+        (
+            "Brier score",
+            f"{overall['brier_score']:.3f}",
+            "Mean squared error of the probabilities, from 0 (best) to 2.",
+        ),
         ("Expected calibration error", error, "Mean difference between probability and accuracy, in ten bins."),
     )
     return Listing(f"Measured on {overall['rows']:,} rows.", ("Measure", "Value", "Meaning"), rows)
@@ -90,7 +94,7 @@ def _coverage(measured: Measures) -> Listing:
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    caption = "Accuracy if only the most probable rows are answered; rows of equal probability stay together."
+    caption = "Accuracy of the predictions with the highest probabilities; of equal ones, all are kept or none."
     return Listing(caption, headers, rows)
 
 
@@ -116,4 +120,4 @@ def _mistakes(measured: Measures, examples: Sequence[Example], task: Task, label
     )
     count = int(wrong_Q.sum())
     number = f"{len(rows)} of {count:,} mistakes" if count > len(rows) else f"{count:,} mistakes"
-    return Listing(f"{number}, most probable first.", ("Row", "Text", "Label", "Prediction", "Probability"), rows)
+    return Listing(f"{number}.", ("Row", "Text", "Label", "Prediction", "Probability"), rows)

@@ -14,9 +14,9 @@ from knnprompt_jax.settings import grids
 
 _TITLE = "kNN Prompting: results beside the paper's"
 _TEXT = (
-    "Every table and figure of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
-    "(Xu et al., ICLR 2023). A table shows our number above the paper's number and their difference; ✓ means that it lies within two "
-    "standard errors of the difference of both means, ✗ that it does not. Tables without a run of ours have the paper's numbers alone."
+    "Tables and figures of “kNN Prompting: Beyond-Context Learning with Calibration-Free Nearest Neighbor Inference” "
+    "(Xu et al., ICLR 2023). A table shows our number above the paper's number and their difference; ✓: our number and the "
+    "paper's differ by at most two standard errors; ✗: by more. Tables without a run of ours have the paper's numbers alone."
 )
 
 
@@ -53,7 +53,11 @@ def sections(folder: pathlib.Path) -> list[page.Section]:
     results, others = _read(folder)
     drawn = _draw(results, folder, "; for records of other runs use --format=text" if others else "")
     if others:
-        logging.warning("%s: records of other runs are left out (%d); --format=text shows them", folder, len(others))
+        logging.warning(
+            "%s: records of runs that are in none of the paper's tables are left out (%d); --format=text shows them",
+            folder,
+            len(others),
+        )
     return drawn
 
 

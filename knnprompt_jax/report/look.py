@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+import shlex
 
 import numpy as np
 
@@ -40,8 +41,12 @@ def run(settings: commands.LookSettings) -> str:
     path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
     with files.new_file(path) as unfinished:
         unfinished.write_bytes(suggestions)
-    found = f"{len(anchors_lib.suspects(anchors)):,} of {len(anchors.texts):,} anchors are probably mislabelled"
-    return f"{found}: {path}\npage: {written}"
+    count = len(anchors_lib.suspects(anchors))
+    lines = [f"{count:,} of {len(anchors.texts):,} anchors may be mislabelled: {path}", f"page: {written}"]
+    if count:
+        relabel = f"knnprompt fit --store={shlex.quote(settings.store)} --relabel={shlex.quote(str(path))}"
+        lines.append(f"next: in that table, clear `suggested` where `label` is right; then {relabel}")
+    return "\n".join(lines)
 
 
 def _kept_apart(path: pathlib.Path, content: bytes) -> pathlib.Path:
@@ -93,8 +98,11 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
 
 def build(anchors: ClassifiedAnchors) -> list[Section]:
     """Return the page's sections."""
-    suspects = f"Anchors whose label the others contradict. Review {commands.SUGGESTIONS} beside this page, then use fit --relabel=."
-    places = "Anchors with similar next-token distributions lie together. Read those among another label's anchors."
+    suspects = (
+        f"Anchors whose label the others contradict. In {commands.SUGGESTIONS}, clear the column “suggested” where the label is right, "
+        "then run knnprompt fit --relabel=."
+    )
+    places = "Similar anchors lie together. Check those that lie among anchors of another label: theirs may be wrong."
     return [
         Section("suspects", "Probably mislabelled", suspects, listings=(_suspects(anchors),)),
         Section("map", "Map", places, maps=(_map(anchors),)),
@@ -130,9 +138,9 @@ def _suspects(anchors: ClassifiedAnchors) -> Listing:
     """Return the anchors for which the others predict another label."""
     suspects = anchors_lib.suspects(anchors)
     caption = (
-        f"Lead: the suggested label's share of the {anchors.near_Nk.shape[1]} nearest anchors minus the given label's"
-        f"{', or the difference of their probabilities if that is larger' * anchors.has_probabilities}. Listed above 50 %"
-        f"{f': the first {_MOST} of {len(suspects):,}' * (len(suspects) > _MOST)}."
+        f"Lead: how far the suggested label is ahead of the present one, in share of the {anchors.near_Nk.shape[1]} nearest anchors"
+        f"{' or, if that is larger, in probability' * anchors.has_probabilities}. "
+        f"{f'The first {_MOST} of {len(suspects):,}' if len(suspects) > _MOST else 'All'} leads above 50 %."
     )
     rows = tuple(
         (

@@ -116,7 +116,10 @@ def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") 
         )
         for label, row, num_predictions in zip(labels, measured.per_class.itertuples(), predictions_C, strict=True)
     )
-    caption = f"Recall: share of the class's {rows}; precision: share of its predictions; F1: their harmonic mean."
+    caption = (
+        f"Recall: share of the class's {rows} that are predicted correctly; precision: share of its predictions that are right; "
+        "F1: their harmonic mean."
+    )
     return Listing(caption, ("Label", rows.capitalize(), "Precision", "Recall", "F1"), listed)
 
 

@@ -94,13 +94,13 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
     seeds = "1 seed" if num_seeds == 1 else f"{num_seeds} seeds"
     return "\n".join(
         [
-            f"task {first.task}, model {first.model}, {len(first.true)} test rows, {seeds}; "
-            f"{100 * first.most_common:.1f} % of the rows have the most common class",
+            f"task {first.task}, model {first.model}, {len(first.true)} test rows "
+            f"(most common class: {100 * first.most_common:.1f} %), {seeds}",
             f"{first.shots} train rows per class: {_sizes(first)}",
             "",
             tables.render(header, rows),
             "",
-            "Means per seed. Seconds exclude the shared pass; LM tokens include it.",
+            "Mean ± standard deviation over seeds. LM tokens include the shared reading of the prompts; seconds do not.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,
@@ -114,8 +114,8 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     seconds = np.mean([record.seconds["language_model"] for record in by_seed])
     if not seconds:
         is_needed = any(needs for record in done for needs in registry.get(record.method).needs)
-        return f"Shared pass: none; {'its states were in the cache' if is_needed else 'no method needs it'}."
-    return f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in by_seed]):.1f} prompts/s."
+        return f"Shared reading: none; {'its states were in the cache' if is_needed else 'no method needs it'}."
+    return f"Shared reading: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in by_seed]):.1f} prompts/s."
 
 
 def _sizes(record: records.Record) -> str:

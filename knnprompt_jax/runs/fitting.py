@@ -183,7 +183,7 @@ def summarize(result: changing.Result) -> str:
     rows = (
         f"{num_anchors + num_demonstrations:,} rows of {task.num_classes} class{'es' * (task.num_classes > 1)}, "
         f"read by {classifier.model.name}: "
-        f"{num_anchors:,} anchors ({per_class} per class), {num_demonstrations} demonstrations in every prompt"
+        f"{num_anchors:,} anchors ({per_class} per class), {num_demonstrations or 'no'} demonstrations in every prompt"
     )
     rule = f"{type(classifier).__name__}: {classifier.rule_.words}"
     if classifier.choice_.candidates:

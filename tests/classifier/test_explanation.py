@@ -96,7 +96,7 @@ def test_terminals_get_plain_lines_or_colours():
     assert "  label &: & 0.75, <b> 0.25" in lines
     assert "'<script>bad</script>' +0.50, '\ufffdnot' -0.25" in lines[2]
     assert "  anchor 7, label <b>, distance 0.1250: x <i> y" in lines[4]
-    assert lines[5] == "    '<u>' 0.1000 (50 % text, 25 % anchor)" and lines[-1] == "  and 2 more"
+    assert lines[5] == "    '<u>' 0.1000 (50 %, 25 %)" and lines[-1] == "  and 2 more"
     coloured = explanation.to_terminal(plain, coloured=True).splitlines()
     assert coloured[1:] == lines[1:] and coloured[0].count("\x1b[0m") == 2
     assert coloured[0].replace("\x1b[1;32m", "").replace("\x1b[4;31m", "").replace("\x1b[0m", "") == lines[0]

@@ -35,7 +35,7 @@ def test_every_experiment_has_a_section_with_its_figures_and_tables(found, page_
     rows = {row.headers[0]: row.cells for row in found["max_shots"].tables[0].rows}
     sst2, *_, trec = rows["shots that 2,048 tokens hold"]
     assert [(cell.ours.mean, cell.paper.mean, cell.difference) for cell in (sst2, trec)] == [(44, 44, 0), (44, 17, 27)]
-    assert rows["TP for 1,024 tokens: prompts cut at so many, %"][0].ours.mean == 3
+    assert rows["TP for 1,024 tokens: truncated prompts, %"][0].ours.mean == 3
 
 
 def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
@@ -44,7 +44,7 @@ def test_facts_describe_the_runs_and_what_the_paper_has_more_of(found):
     assert (facts["Model"], facts["Seeds"]) == ("gpt2-xl (1.5B)", "1–3")
     assert facts["KL direction"] == "KL(anchor ‖ test)"
     assert facts["Differences from the shipped config"] == (
-        "without Task SUBJ, MPQA, CR, MR; without m 2; 3 of 10 seeds"
+        "without tasks SUBJ, MPQA, CR, MR; without m 2; 3 of 10 seeds"
     )
 
 
@@ -55,8 +55,8 @@ def test_differences_from_the_shipped_config_are_listed_once(make_record):
     with drawing.style():
         facts = experiments.EXPERIMENTS["few_shot"].section(made, pathlib.Path()).facts
     assert facts["Differences from the shipped config"].split("; ") == [
-        "without Task SST2, SUBJ, MPQA, CR, TREC",
-        "without Method In-context learning, Contextual calibration, kNN Prompting, kNN, label words",
+        "without tasks SST2, SUBJ, MPQA, CR, TREC",
+        "without methods In-context learning, Contextual calibration, kNN Prompting, kNN, label words",
         "without m 2, 4, 16, 32",
         "2 of 10 seeds",
         "rows = 100 instead of 0",
@@ -111,7 +111,7 @@ def test_the_page_names_the_number_of_records_that_it_leaves_out(make_record, tm
         page.sections(tmp_path)
     records.write(tmp_path / "few_shot", made)
     assert page.sections(tmp_path)[0].name == "few_shot"
-    assert "records of other runs are left out (1); --format=text" in caplog.text
+    assert "records of runs that are in none of the paper's tables are left out (1); --format=text" in caplog.text
 
 
 @pytest.mark.parametrize(

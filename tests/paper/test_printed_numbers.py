@@ -88,7 +88,7 @@ def test_task_statistics(shown, paper):
     for context, quantities in printed["context"].items():
         tokens = f"{int(context):,}"
         lines[f"shots that {tokens} tokens hold"] = quantities["max_shots"]
-        lines[f"TP for {tokens} tokens: prompts cut at so many, %"] = quantities["truncation_percent"]
+        lines[f"TP for {tokens} tokens: truncated prompts, %"] = quantities["truncation_percent"]
         lines[f"M_T for {tokens} tokens"] = quantities["M_T"]
     for line, numbers in lines.items():
         for task, number in zip(printed["tasks"], numbers, strict=True):

@@ -23,14 +23,14 @@ def test_of_a_comparison():
     ]
     text = " ".join(comparison.describe_comparison(done).split())
     for expected in (
-        "4 test rows, 2 seeds; 50.0 %",
+        "4 test rows (most common class: 50.0 %), 2 seeds",
         "7 train rows per class: ",
         "In-context learning 25.0 ± 0.0 0.75 1,500",
         "Noisy channel 75.0 ± 0.0 0.75 1,500",
         "· mean of its 2 56.2 ± 8.8",
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
-        "Shared pass: 3.0 s per seed",
+        "Shared reading: 3.0 s per seed",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
@@ -42,4 +42,4 @@ def test_of_a_comparison():
 )
 def test_no_shared_pass(method, expected):
     done = [dataclasses.replace(record(method, 1, 0.5), seconds={"language_model": 0, "method": 1})]
-    assert f"Shared pass: none; {expected}." in comparison.describe_comparison(done)
+    assert f"Shared reading: none; {expected}." in comparison.describe_comparison(done)

@@ -87,7 +87,7 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     columns: dict[Any, str] = {ratio: f"λ = {ratio:g}" for ratio in ratios} | {name: name for name in _SUMMARIES}
     caption = (
         "Accuracy in % averaged over tasks by the share λ of the positive class. A: train skewed; B: test skewed; C: both. "
-        "Drop: the lowest of the skewed minus the balanced; the paper's averages and drops are of its unrounded numbers."
+        "Drop: the lowest skewed accuracy minus the balanced one; the paper's averages and drops are of its unrounded numbers."
     )
     note = f"The paper's numbers are {names.model(published.MODEL)}'s over five tasks."
     return [tables.build(_PRIOR, caption, axes, columns, cells_of, notes=[note, *accuracies.seeds(paper)])], []

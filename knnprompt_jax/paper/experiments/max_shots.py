@@ -25,7 +25,7 @@ _FIELDS = {"task", "num_classes", "average_template_tokens", "context", "max_sho
 _OF_TASK = {"num_classes": "classes", "average_template_tokens": "tokens of a template, mean"}
 _OF_CONTEXT = {
     "max_shots": "shots that {:,} tokens hold",
-    "truncation_percent": "TP for {:,} tokens: prompts cut at so many, %",
+    "truncation_percent": "TP for {:,} tokens: truncated prompts, %",
     "M_T": "M_T for {:,} tokens",
 }
 
