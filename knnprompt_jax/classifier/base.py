@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -15,7 +15,7 @@ from knnprompt_jax import states as states_lib
 from knnprompt_jax.classifier import choosing, evidence, explanation, inputs, saving, trials
 from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.classifier.rules import Rule
-from knnprompt_jax.prompts import layout
+from knnprompt_jax.prompts import layout, packing
 from knnprompt_jax.settings import classifiers, stores
 from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import distances, kernel, placement
@@ -65,7 +65,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
 
     @property
     def candidate_layers(self) -> tuple[int, ...]:
-        """The blocks whose outputs a rule may read; a choice is made by states with these layers."""
+        """The blocks whose outputs a rule may read; the states to choose by must include them."""
         return ()
 
     @property
@@ -114,7 +114,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """
         if sample_weight is not None:
             raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
-        y = list(y)
+        X, y = list(X) if isinstance(X, Iterator) else X, list(y)
         if self.infers_task:
             self.task = self.inferred_task_ = Task.infer(X, y)
         examples = inputs.labelled(self.task, X, y)
@@ -221,7 +221,8 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
             near = evidence.neighbours(self.store_, SearchOptions(k, self.rule_.distance), self.device_states())
         else:
             near = self.search(parallel.replicate(self.read(inputs.queries(self.task, X))), k)
-        ids_Qk = self.searched_.ids_N[np.asarray(near.indices_Qk)]
+        ids_N = (self.store_ if X is None else self.searched_).ids_N
+        ids_Qk = ids_N[np.asarray(near.indices_Qk)]
         return (np.asarray(near.distances_Qk), ids_Qk) if return_distance else ids_Qk
 
     def explain(self, text: Any, num_tokens: int = 5) -> explanation.Explanation:
@@ -280,7 +281,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     def search(self, states: lm_lib.States, k: int) -> kernel.Neighbours:
         """Return the k nearest anchors of each state, or the nearest class mean; indices are places in the store."""
         # Pad to a power of two, so that calls of about the same size share a compiled program.
-        padded = placement.pad(states.with_layers(()), 1 << (max(1, len(states)) - 1).bit_length())
+        padded = placement.pad(states.with_layers(()), packing.next_power(max(1, len(states))))
         number = k if self.centroid == "none" else 1
         options = SearchOptions(number, self.rule_.distance, self.approximate_recall or None)
         return placement.take(self.searched_.search(padded, options), slice(0, len(states)))

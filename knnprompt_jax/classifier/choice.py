@@ -32,7 +32,7 @@ class Score:
         accuracy = f"{100 * self.accuracy:.1f} ± {100 * self.standard_error:.1f}"
         return [accuracy, f"{100 * self.macro_f1:.1f}", f"{self.log_loss:.3f}"]
 
-    def is_worse(self, score: "Score") -> bool:
+    def is_dominated_by(self, score: "Score") -> bool:
         """Return whether `score` is better by every metric."""
         return all(self.loss(metric) > score.loss(metric) for metric in METRICS)
 

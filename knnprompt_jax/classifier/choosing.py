@@ -143,7 +143,7 @@ def _best(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndarray)
         group = [trial for trial in trials if (trial.rule.rule, trial.rule.demo_shots) == (name, evidence.demo_shots)]
         leader = _least_loss(group, metric)
         if leader.outcome.is_as_good(best.outcome, metric):
-            better = [trial for trial in trials if leader.outcome.score.is_worse(trial.outcome.score)]
+            better = [trial for trial in trials if leader.outcome.score.is_dominated_by(trial.outcome.score)]
             return _least_loss([leader, *better], metric), trials
     raise AssertionError("the best is as good as itself")
 
@@ -152,7 +152,7 @@ def _try_all(evidence: Evidence, grid: Grid, metric: str, common: np.ndarray) ->
     """Try all candidates on a set. The blend joins the best votes and the best probe."""
     votes = [_try(evidence, common, rule, scores) for rule, scores in _votes(evidence, grid)]
     probes = []
-    scores_JNP = rules.left_out_scores(evidence.inputs_NF, evidence.places_N, grid.penalties)
+    scores_JNP = rules.left_out_scores(evidence.inputs_NF, evidence.compact_y_N, grid.penalties)
     for penalty, scores_NP in zip(grid.penalties, scores_JNP, strict=True):
         rule = Rule("probe", evidence.demo_shots, penalty=penalty, layer=evidence.layer)
         probes.append(_try(evidence, common, rule, (scores_NP,)))
@@ -173,7 +173,7 @@ def _least_loss(trials: Sequence[_Trial], metric: str) -> _Trial:
 
 
 def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndarray, ...]]]:
-    places_N, shares_P = evidence.places_N, evidence.shares_P
+    compact_y_N, shares_P = evidence.compact_y_N, evidence.shares_P
     most = np.isfinite(evidence.nearest_left_out[grid.distances[0]][1]).sum(-1).min()
     ks = [k for k in grid.ks if k <= most] or [max(1, min(grid.ks))]
     for distance, k, weights in itertools.product(grid.distances, ks, grid.weights):
@@ -183,23 +183,22 @@ def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndar
         if weights == "distance" and len(grid.weights) > 1 and not bandwidth > 0:
             continue  # All votes would count the same.
         rule = Rule("votes", evidence.demo_shots, k, distance, weights, bandwidth)
-        yield rule, (rules.vote_scores(places_N[near_Nk], distances_Nk, shares_P, bandwidth),)
+        yield rule, (rules.vote_scores(compact_y_N[near_Nk], distances_Nk, shares_P, bandwidth),)
 
 
 def _try(evidence: Evidence, common: np.ndarray, rule: Rule, scores: tuple[np.ndarray, ...]) -> _Trial:
     """Fit the counts of a rule's scores to all anchors of the set, and classify the common ones."""
-    places_N, shares_P = evidence.places_N, evidence.shares_P
-    counts = rules.fit_counts(scores, places_N, shares_P)
+    compact_y_N, shares_P = evidence.compact_y_N, evidence.shares_P
+    counts = rules.fit_counts(scores, compact_y_N, shares_P)
     vote_count, probe_count = {"votes": (*counts, 0.0), "probe": (0.0, *counts)}.get(rule.rule, counts)
-    p_NP = rules.probabilities(scores, counts, shares_P)
-    is_common_N = np.isin(evidence.ids_N, common)
+    p_NP, common_n = rules.probabilities(scores, counts, shares_P), evidence.places(common)
     rule = dataclasses.replace(rule, vote_count=vote_count, probe_count=probe_count)
-    return _Trial(rule, Outcome.of(p_NP[is_common_N], places_N[is_common_N]), scores)
+    return _Trial(rule, Outcome.of(p_NP[common_n], compact_y_N[common_n]), scores)
 
 
 def _held_out(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities of each common anchor, by the choice without its fold, and the true classes."""
-    first = sets[0].take(np.flatnonzero(np.isin(sets[0].ids_N, common)))
+    first = sets[0].take(sets[0].places(common))
     folds_n, num_classes = folds(first.y_N), int(max(evidence.y_N.max() for evidence in sets)) + 1
     p_nC = np.zeros((len(folds_n), num_classes))
     for fold in range(_FOLDS):
@@ -213,11 +212,10 @@ def _held_out(sets: Sequence[Evidence], grid: Grid, metric: str, common: np.ndar
 
 def _classify(evidence: Evidence, rule: Rule, ids_n: np.ndarray, num_classes: int) -> np.ndarray:
     """Return probabilities [n, C] of the anchors of these ids, by the rule fitted to all others."""
-    order_N = np.argsort(evidence.ids_N)
-    places_n = order_N[np.searchsorted(evidence.ids_N, ids_n, sorter=order_N)]
+    places_n = evidence.places(ids_n)
     rest_M = np.setdiff1d(np.arange(len(evidence)), places_n)
     inputs_NF = evidence.inputs_NF
-    fitted = rules.Fitted.to(rule, inputs_NF[rest_M], evidence.y_N[rest_M], num_classes)
+    fitted = rules.Fitted.fit(rule, inputs_NF[rest_M], evidence.y_N[rest_M], num_classes)
     distances_nM = evidence.distances_NN[rule.distance][np.ix_(places_n, rest_M)]
     near_nk = np.argsort(distances_nM, -1, kind="stable")[:, : rule.k]
     near = evidence.y_N[rest_M][near_nk], np.take_along_axis(distances_nM, near_nk, -1)

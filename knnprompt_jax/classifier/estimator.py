@@ -78,7 +78,7 @@ class ChangeableClassifier(base.Classifier):
     def _change(
         self, anchors: Sequence[Example], states: lm_lib.States, task: Task, num_rows: int | None = None
     ) -> Self:
-        """Replace the anchors and the task, after `num_rows` rows in all if there are more, and fit the current rule to them.
+        """Replace the anchors and the task, and fit the current rule to them; `num_rows` is the number of rows given so far.
 
         A line on standard error names each new class, because a misspelt label becomes one. A class that no demonstration and no
         anchor has any more is dropped.
@@ -146,7 +146,7 @@ class AutoClassifier(ChangeableClassifier):
         super().use_store(store, *arguments, **options)
         rule = self.choice_.rule
         inputs_NF = None if self.states_ is None else rules.probe_inputs(self.states_, rule.layer)
-        self.fitted_ = rules.Fitted.to(rule, inputs_NF, store.labels_N, self.task.num_classes)
+        self.fitted_ = rules.Fitted.fit(rule, inputs_NF, store.labels_N, self.task.num_classes)
         return self
 
     def decide(self, near: kernel.Neighbours, states: lm_lib.States | None = None) -> tuple[np.ndarray, np.ndarray]:

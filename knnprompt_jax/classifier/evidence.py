@@ -50,11 +50,17 @@ class Evidence:
             distances_NN={name: table[np.ix_(places_n, places_n)] for name, table in self.distances_NN.items()},
         )
 
+    def places(self, ids_n: np.ndarray) -> np.ndarray:
+        """Return the places [n] of the anchors with these ids."""
+        order_N = np.argsort(self.ids_N)
+        return order_N[np.searchsorted(self.ids_N, ids_n, sorter=order_N)]
+
     @functools.cached_property
     def nearest_left_out(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-        """The other anchors of each [N, N], nearest first, and their distances, infinite for those left out, by distance.
+        """By the name of each distance, the anchors nearest to each [N, N], nearest first, and their distances.
 
-        Each anchor leaves out itself and one of every other class, or else its own class would be rarer for it alone.
+        Each anchor leaves out itself and one of every other class, because its own class would be rarer otherwise. Those left
+        out come last, at infinity.
         """
         generator, left_out_NN = np.random.default_rng(0), np.eye(len(self), dtype=bool)
         for label, count in zip(*np.unique(self.y_N, return_counts=True), strict=True):
@@ -69,14 +75,14 @@ class Evidence:
         return nearest
 
     @functools.cached_property
-    def places_N(self) -> np.ndarray:
+    def compact_y_N(self) -> np.ndarray:
         """The anchors' classes, numbered from 0 to P − 1 among those that occur."""
         return np.unique(self.y_N, return_inverse=True)[1]
 
     @property
     def shares_P(self) -> np.ndarray:
         """The share of each class that occurs."""
-        return np.bincount(self.places_N) / len(self)
+        return np.bincount(self.compact_y_N) / len(self)
 
 
 def all_pairs(distance: str, states: lm.States, head: head_lib.Head, label_ids: Sequence[int]) -> np.ndarray:

@@ -240,7 +240,7 @@ def _lines(
     if largest:
         contributions = f"contributions to the probability of {explanation.label}: {', '.join(largest)}"
     classes = sorted(explanation.shares.items(), key=lambda item: -item[1])[:_MOST]
-    shares = ", ".join(f"{label} {share:.2f}" for label, share in classes if share >= _LEAST)
+    shares = ", ".join(f"{label} {share:.3f}" for label, share in classes if share >= _LEAST)
     aside = "" if explanation.has_votes else "; the linear probe decides without them"
     lines = [f"  label {explanation.label}: {shares}", f"  {contributions}"]
     terms = "; below each, tokens with their terms (probability after your text, after the anchor)"

@@ -1,8 +1,8 @@
 """Rules: votes of the nearest anchors, a linear probe of their states, or a blend of both, with calibrated probabilities.
 
-The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each dimension of the
-states is standardised over the anchors and divided by √E. Rows x then have a mean square norm of 1, and a penalty means
-the same for every model.
+The probe is ridge regression of the classes, whose leave-one-out predictions are exact and cheap. Each of the F inputs is
+standardised over the anchors and divided by √F. Rows x then have a mean square norm of 1, and a penalty means the same
+for every model.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ class Fitted:
     probe: pipeline.Pipeline | None
 
     @classmethod
-    def to(cls, rule: Rule, inputs_NF: np.ndarray | None, y_N: np.ndarray, num_classes: int) -> Self:
+    def fit(cls, rule: Rule, inputs_NF: np.ndarray | None, y_N: np.ndarray, num_classes: int) -> Self:
         """Fit the rule to N anchors of classes `y_N`; `inputs_NF`, from `probe_inputs`, are not needed for votes."""
         present_P, y_N, counts_P = np.unique(y_N, return_inverse=True, return_counts=True)
         probe = None

@@ -19,7 +19,7 @@ from knnprompt_jax.models import attention, decoder, sharding
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
-_CALLS_AHEAD = {"cpu": 0}  # Calls queued before the first is waited for, elsewhere one; a CPU would run them together.
+_CALLS_AHEAD = {"cpu": 0}  # Calls queued while one runs, elsewhere one; a CPU would run them at the same time.
 
 
 @dataclasses.dataclass

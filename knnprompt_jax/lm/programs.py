@@ -48,7 +48,7 @@ def read_suffixes(model: decoder.Decoder, mesh: jax.sharding.Mesh, *step: Array,
 def reader(deterministic: bool, layers: tuple[int, ...]) -> Callable[..., tuple[Any, ...]]:
     """Return `read_suffixes` with the outputs of these blocks.
 
-    The last block of a deterministic model, too, sums over the tokens of each row alone.
+    A deterministic model runs its last block on whole rows, like the others, and not on the positions to read alone.
     """
     return functools.partial(read_suffixes, whole_last_block=deterministic, layers=layers)
 

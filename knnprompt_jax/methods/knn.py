@@ -53,7 +53,7 @@ def _declare(name: str, title: str, printed_as: tuple[str, ...] = (), **override
         title,
         functools.partial(run, **overrides),
         needs=(method.queries, method.anchors),
-        check=method.check_label_words_differ if distance.reads_label_words else method.refuse_nothing,
+        check=method.check_label_words_differ if distance.reads_label_words else method.accept_all,
         searches=True,
         printed_as=printed_as,
     )

@@ -228,7 +228,7 @@ class TokenCounter:
         return Cost(num_sets * len(problem.evaluation), num_sets * (prefix + suffixes))
 
 
-def refuse_nothing(*_: Any) -> None:
+def accept_all(*_: Any) -> None:
     """Accept every problem and all options."""
 
 
@@ -264,9 +264,9 @@ class Method:
       check_options: raises UserError if it cannot run on a problem with the given options; called before weights are loaded.
       cost: estimates the cost of its own passes before weights are loaded.
       excluded_because: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
-      rows_used: its use of a split's m shots per class. "demonstrations": it reads only these, so that m is M_T; "draws":
-        each of its prompts contains M_T of them; "shots": it reads demonstrations and anchors; "texts": it learns from the texts of
-        both, so it needs no anchors; "train": it trains on all rows.
+      rows_used: which of a split's train rows it uses. "demonstrations": these alone; "draws": prompts with other draws of as many
+        demonstrations; "shots": demonstrations and anchors; "texts": the texts of both, so that it needs no anchors; "train": it
+        trains on all rows.
       own_model: whether it trains a model of its own and needs no language model.
       model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a run.
       neutral_options: its options that change no result, such as a folder for checkpoints; the key of a run leaves them out.
@@ -278,8 +278,8 @@ class Method:
     title: str
     run: Callable[[Context, Any], Prediction]
     needs: tuple[PromptSet, ...] = ()
-    check: Callable[[Problem], object] = refuse_nothing
-    check_options: Callable[[Problem, Any], None] = refuse_nothing
+    check: Callable[[Problem], object] = accept_all
+    check_options: Callable[[Problem, Any], None] = accept_all
     cost: Callable[[Problem, TokenCounter, Any], Cost] = lambda problem, counter, settings: Cost(0, 0)
     excluded_because: str = ""
     rows_used: str = "shots"

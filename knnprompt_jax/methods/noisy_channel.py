@@ -235,8 +235,8 @@ def _contexts(settings: methods.NoisyChannelOptions, problem: method.Problem) ->
 _declare = functools.partial(method.Method, run=run, cost=cost, rows_used="demonstrations")
 METHODS = (
     _declare("noisy_channel", "Noisy channel", printed_as=("Noisy Channel", "NoisyChannel")),
-    _declare("noisy_channel_direct", "Noisy channel's direct"),
-    _declare("noisy_channel_direct_plus", "Noisy channel's direct++"),
+    _declare("noisy_channel_direct", "Direct, noisy channel's templates"),
+    _declare("noisy_channel_direct_plus", "Direct++, noisy channel's templates"),
     _declare(
         "noisy_channel_ensemble",
         "Noisy channel, ensembled",

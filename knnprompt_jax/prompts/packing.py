@@ -51,8 +51,8 @@ class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
 
     Attributes:
-      stops_TBS: the tokens that may attend to this one are itself and the later tokens of its row before column `stops`, which
-        continue it in some suffix; 0 for padding.
+      stops_TBS: for each token, the end of the columns whose tokens may attend to it: itself and those that follow it in some
+        suffix; 0 for padding.
       positions_TBS: the place of a token in its prompt, the prefix included.
       read_positions_TJ: the tokens after which the model predicts the next one, as flat indices into a step's [B, S].
       slot_N: the slot of prompt i of the group in the flattened [T, J]; if several of its tokens are read, this is the last one's,

@@ -71,6 +71,8 @@ def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
 def read(classifier: base.Classifier) -> ClassifiedAnchors:
     """Return a fitted classifier's anchors and their neighbours; raise UserError if it has a single anchor."""
     store, task, rule = classifier.store_, classifier.task, classifier.rule_
+    if classifier.centroid != "none":
+        raise errors.UserError(f"centroid={classifier.centroid!r}: look needs neighbours, and class means have none")
     if len(store) < 2:
         raise errors.UserError(
             "a single anchor: look classifies each anchor by the others; add rows with fit --append="

@@ -29,6 +29,7 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     inputs.join_processes(settings.distributed)
     store_lib.check_processes(settings.datastore)
     read = inputs.read_comparison(settings)
+    _log_left_out(settings.method_names, read.problems)
     saved = read.saved.digest if read.saved else ""
     runs = [
         run_lib.Run(method.name, method, options, problem, read.model, settings.datastore, saved, source=read.source)
@@ -45,17 +46,21 @@ def run(settings: shared.ComparisonSettings) -> list[records.Record]:
     return [done[run.file_name] for run in runs]
 
 
+def _log_left_out(names: Sequence[str], problems: Sequence[method_lib.Problem]) -> None:
+    """Log each reason for which methods do not apply, once for all problems."""
+    left_out: dict[str, dict[str, None]] = collections.defaultdict(dict)
+    for problem in problems:
+        for name, reason in registry.select(names, problem)[1].items():
+            left_out[reason][name] = None
+    for reason, excluded in left_out.items():
+        logging.warning("left out: %s: %s", ", ".join(excluded), reason)
+
+
 def _methods(
     names: Sequence[str], options: options_lib.Options, problem: method_lib.Problem
 ) -> Iterator[tuple[method_lib.Method, options_lib.Options]]:
-    """Yield each method that applies to a problem with its options; log why the others do not apply."""
-    methods, left_out = registry.select(names, problem)
-    names_by_reason = collections.defaultdict(list)
-    for name, reason in left_out.items():
-        names_by_reason[reason].append(name)
-    for reason, excluded in names_by_reason.items():
-        logging.log_first_n(logging.WARNING, "left out: %s: %s", 100, ", ".join(excluded), reason)
-    for method in methods:
+    """Yield each method that applies to a problem with its options."""
+    for method in registry.select(names, problem)[0]:
         own_options = getattr(options, method.name)
         method.check_options(problem, own_options)
         yield method, own_options
@@ -100,7 +105,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens include the shared reading of the prompts; seconds do not.",
+            "Mean ± standard deviation over seeds. LM tokens include the shared pass over all prompts; seconds do not.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,
@@ -114,8 +119,8 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     seconds = np.mean([record.seconds["language_model"] for record in by_seed])
     if not seconds:
         is_needed = any(needs for record in done for needs in registry.get(record.method).needs)
-        return f"Shared reading: none; {'its states were in the cache' if is_needed else 'no method needs it'}."
-    return f"Shared reading: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in by_seed]):.1f} prompts/s."
+        return f"Shared pass: none; {'its states were in the cache' if is_needed else 'no method needs it'}."
+    return f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in by_seed]):.1f} prompts/s."
 
 
 def _sizes(record: records.Record) -> str:

@@ -56,7 +56,8 @@ def run(
         for (_, _, reads_prompts), group in itertools.groupby(model_passes, lambda planned: planned.packing_key):
             planned_passes = list(group)
             laid_out = [planned.lay_out() for planned in planned_passes]
-            inputs.log_warnings(planned_passes[0].runs[0].problem.split.warnings)
+            warnings = (text for run in planned_passes[0].runs for text in run.problem.split.warnings)
+            inputs.log_warnings(dict.fromkeys(warnings))  # Once, although runs share splits.
             if laid_out[0].num_oversized:
                 logging.warning(
                     "%d queries exceed the context of %d tokens even without demonstrations; their first tokens are cut "

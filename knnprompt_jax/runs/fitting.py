@@ -86,7 +86,7 @@ def _draw(
         inputs.log_warnings(split.warnings)
         draws[number] = split.demonstrations, split.anchors
         count = len(split.demonstrations)
-        if demo_shots and demo_shots > 0 and count < number * rows.task.num_classes:
+        if not shots and demo_shots and demo_shots > 0 and count < number * rows.task.num_classes:
             logging.warning(
                 "--demo_shots=%d: only %d demonstrations were drawn in all, because at most half of a class becomes "
                 "demonstrations",
@@ -179,11 +179,14 @@ def summarize(result: changing.Result) -> str:
     classifier, task = result.classifier, result.classifier.task
     num_anchors, num_demonstrations = len(classifier.anchors_), len(classifier.demonstrations_)
     counts = np.bincount(classifier.store_.labels_N, minlength=task.num_classes)
+    demonstrations = (
+        f"{num_demonstrations} demonstrations in every prompt" if num_demonstrations else "no demonstrations"
+    )
     per_class = " to ".join(f"{count:,}" for count in sorted({counts.min(), counts.max()}))
     rows = (
         f"{num_anchors + num_demonstrations:,} rows of {task.num_classes} class{'es' * (task.num_classes > 1)}, "
         f"read by {classifier.model.name}: "
-        f"{num_anchors:,} anchors ({per_class} per class), {num_demonstrations or 'no'} demonstrations in every prompt"
+        f"{num_anchors:,} anchors ({per_class} per class), {demonstrations}"
     )
     rule = f"{type(classifier).__name__}: {classifier.rule_.words}"
     if classifier.choice_.candidates:

@@ -112,7 +112,9 @@ class LincOptions(options.Options):
 class SupervisedOptions(options.Options):
     """Options of vector scaling (after Supervised Calibration)."""
 
-    penalty: float = options.option(1.0, "Strength of the pull of slopes to 1 and shifts to 0.", least=1e-6)
+    penalty: float = options.option(
+        1.0, "Strength of the regularisation towards slopes of 1 and shifts of 0.", least=1e-6
+    )
 
 
 class ProbeOptions(options.Options):
@@ -142,7 +144,7 @@ class EnsembleOptions(options.Options):
 class ManyShotOptions(options.Options):
     """Options of many-shot in-context learning."""
 
-    most: int = options.option(0, "Maximum number of demonstrations, all classes together; 0: as many as fit.", least=0)
+    most: int = options.option(0, "Maximum number of demonstrations, all classes together; 0: all that fit.", least=0)
 
 
 class UpperBoundOptions(options.Options):

@@ -52,7 +52,7 @@ class Codec:
 
     @staticmethod
     def serves(built_for: str) -> tuple[str, ...]:
-        """Return the names of the distances that a store built for this one can search by."""
+        """Return the names of the distances that a store built for the distance `built_for` can search by."""
         kept = _kept(built_for)
         return tuple(
             name
@@ -80,7 +80,7 @@ class Codec:
 
     @property
     def tile(self) -> int:
-        """The number of anchors of which each device holds a multiple."""
+        """Each device holds a multiple of this number of anchors."""
         return placement.TILE if self.deterministic else 1
 
     def encode(self, states: lm.States) -> Any:

@@ -164,8 +164,8 @@ def _moments(frame: Frame, key: Keys) -> tuple[Array, Array]:
         p_t = jnp.where(start + jnp.arange(tile) < first, 0, p_t)
         return (sums[0] + p_t.sum(), sums[1] + p_t @ rows_tE), None
 
-    none = jnp.zeros_like(key.log_z_N), jnp.zeros_like(key.hidden_NE)
-    (total, sum_E), _ = jax.lax.scan(visit, none, jnp.arange(0, vocabulary, tile))
+    initial = jnp.zeros_like(key.log_z_N), jnp.zeros_like(key.hidden_NE)
+    (total, sum_E), _ = jax.lax.scan(visit, initial, jnp.arange(0, vocabulary, tile))
     return key.log_z_N + jnp.log(total), sum_E / total
 
 

@@ -40,7 +40,7 @@ class Options:
     """The options of a search.
 
     Attributes:
-        k: the number of neighbours; all anchors if there are fewer.
+        k: the number of neighbours.
         queries_per_tile: the most queries whose distances exist at a time.
         anchors_per_tile: the most anchors whose distances exist at a time; 0: all of them. A search in several tiles copies
             the keys of each.
@@ -145,8 +145,8 @@ def _search(queries: Any, keys: Any, labels_N: Array | np.ndarray, options: Opti
 
     with jax.named_scope("search"), jax.default_matmul_precision("highest"):
         shape = (num_queries, k)
-        none = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
-        return jax.lax.scan(visit, none, jnp.arange(0, num_anchors, anchors_per_tile))[0] if num_queries else none
+        initial = Neighbours(jnp.full(shape, jnp.inf), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, labels_N.dtype))
+        return jax.lax.scan(visit, initial, jnp.arange(0, num_anchors, anchors_per_tile))[0] if num_queries else initial
 
 
 def _tile(tree: Any, first: Array, num_rows: int, size: int) -> tuple[Array, Any]:

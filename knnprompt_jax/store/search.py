@@ -62,7 +62,7 @@ def make_plan(
     anchor = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), anchors.keys)
     query = jax.eval_shape(lambda state: codec.queries(state, distance), state)
     key = jax.eval_shape(lambda anchor: codec.references(anchor, distance), anchor)
-    query_bytes, stored, transferred = map(placement.row_bytes, (query, key, anchors))
+    query_bytes, key_bytes, transfer_row_bytes = map(placement.row_bytes, (query, key, anchors))
     left = memory - codec.working_bytes(num_queries)
     block = max(1, min(num_queries, left // 4 // (2 * query_bytes)))
     if codec.deterministic:  # Whole tiles of queries, and whole tiles of rows on each device.
@@ -70,8 +70,8 @@ def make_plan(
     left -= 2 * block * query_bytes  # The search copies them into its tiles.
     searched, transfer = placement.num_rows(anchors) // shards, 0
     if anchors.on_host:
-        searched = transfer = max(codec.tile, min(searched, left // 4 // transferred) // codec.tile * codec.tile)
-        left -= 2 * transfer * transferred
+        searched = transfer = max(codec.tile, min(searched, left // 4 // transfer_row_bytes) // codec.tile * codec.tile)
+        left -= 2 * transfer * transfer_row_bytes
 
     measured_by = codec.measured_by(distance)
     widened = sum(4 * math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(key))  # Bytes of a key in float32.
@@ -79,26 +79,26 @@ def make_plan(
     if not codec.deterministic:
         queries = max(1, min(queries, block, left // (2 * widened)))
     left -= queries * widened
-    anchor_bytes = widened * (measured_by.copies + (stored < widened)) + queries * _DISTANCE_COPIES * 4
+    tile_bytes_per_anchor = widened * (measured_by.copies + (key_bytes < widened)) + queries * _DISTANCE_COPIES * 4
     room, most, tile = left, searched, placement.TILE
     platform = mesh.devices.flat[0].platform if mesh else jax.default_backend()
-    if platform == "cpu" and stored <= 2 * anchor_bytes:  # Wider keys cost more to copy than fresh pages.
+    if platform == "cpu" and key_bytes <= 2 * tile_bytes_per_anchor:  # Wider keys cost more to copy than fresh pages.
         room = min(room, CPU_CACHED_BYTES)
     elif platform == "tpu":
         most = min(searched, TPU_DISTANCE_BYTES // (4 * queries))
-    if codec.deterministic or most < searched or searched * anchor_bytes > room:
-        anchor_bytes += stored
+    if codec.deterministic or most < searched or searched * tile_bytes_per_anchor > room:
+        tile_bytes_per_anchor += key_bytes
     if not codec.deterministic:
-        tile = max(1, min(most, room // anchor_bytes))
+        tile = max(1, min(most, room // tile_bytes_per_anchor))
         if kernel.GROUP < tile < searched:
             tile -= tile % kernel.GROUP
-    left -= tile * anchor_bytes
+    left -= tile * tile_bytes_per_anchor
     if left < 0:
         raise errors.UserError(
             f"memory_mb={memory / 2**20:g}: this search needs more than that, about {(memory - left) / 2**20:.1f} MB"
         )
-    how = kernel.Options(options.k, measured_by, queries, tile, options.approximate_recall)
-    return SearchPlan(block, transfer, how, memory - left)
+    kernel_options = kernel.Options(options.k, measured_by, queries, tile, options.approximate_recall)
+    return SearchPlan(block, transfer, kernel_options, memory - left)
 
 
 def run(

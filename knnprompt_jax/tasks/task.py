@@ -141,7 +141,8 @@ class Task:
           template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:
-          UserError: a column or label is missing, no column holds texts, or a label is neither a text nor a whole number.
+          UserError: a column or label is missing, no column holds texts or one holds the labels, or a label is neither a text nor
+            a whole number.
         """
         rows = rows_of(X, fields or ("text",))
         if not rows:
@@ -168,8 +169,12 @@ class Task:
                         f"row {index}: no label column {label!r}, only {listed(row)}: name the column of the labels"
                     )
             y = [row[label] for row in rows]
-        names = {label_string(f"row {index}", value) for index, value in enumerate(y)}
-        labels = sorted(names, key=_label_order)
+        names = [label_string(f"row {index}", value) for index, value in enumerate(y)]
+        for field in fields:
+            answers = zip((row.get(field) for row in rows), names, strict=False)
+            if all(isinstance(cell, str) and cell == answer for cell, answer in answers):
+                raise errors.UserError(f"task {name!r}: column {field!r} holds the labels: leave it out of X")
+        labels = sorted(set(names), key=_label_order)
         lines = [f"{field[:1].upper()}{field[1:]}: {{{field}}}\n" for field in fields]
         return cls(
             name=name,
@@ -319,7 +324,8 @@ def is_empty(value: Any) -> bool:
 
 def _label_order(label: str) -> tuple[bool, int, str]:
     """Return a sort key: numbers by size, before all other labels."""
-    return not label.isdecimal(), int(label) if label.isdecimal() else 0, label
+    is_number = label.removeprefix("-").isdecimal()
+    return not is_number, int(label) if is_number else 0, label
 
 
 def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
@@ -331,8 +337,8 @@ def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates.
 
-    These are single words, each with a digit or in a column named like an id, and texts of digits without letters except
-    English words of dates.
+    Every cell is a single word with a digit (in a column named like an id, any word), or has digits and no letters but those
+    of English words of dates.
     """
     word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
     texts = (value.strip() for value in values if not is_empty(value))

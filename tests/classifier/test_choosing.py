@@ -32,6 +32,16 @@ def test_the_number_of_demonstrations_and_the_distance_that_tell_most_are_chosen
     assert {each.rule.demo_shots for each in choice.candidates} == {0, 2}
 
 
+def test_anchors_are_paired_by_id_in_any_order():
+    """A little noise makes the preferred set worse, within its errors but beyond those of paired differences."""
+    told = evidence(count=211, shift=0.6, seed=1)
+    noise_NE = np.random.default_rng(4).normal(size=told.inputs_NF.shape)
+    noisy = dataclasses.replace(told, inputs_NF=told.inputs_NF + 0.6 * noise_NE, demo_shots=2)
+    shuffled = noisy.take(np.random.default_rng(3).permutation(211))
+    for sets in ([noisy, told], [shuffled, told]):
+        assert choosing.choose(sets, choosing.Grid(rules=("probe",))).rule.demo_shots == 0
+
+
 def test_of_rules_as_good_the_preferred_is_taken_and_a_better_one_is_not_passed_over():
     as_good = choosing.choose([evidence(shift=1.0, seed=2)], choosing.Grid())
     assert as_good.rule.rule == "probe"
@@ -52,7 +62,7 @@ def test_no_choice_is_worse_than_another_candidate_by_every_metric(metric):
         y_N = np.where(np.arange(71) % 6 < 3, told.y_N, 0)
         choice = choosing.choose([dataclasses.replace(told, y_N=y_N)], choosing.Grid(), metric)
         [own] = [each.score for each in choice.candidates if each.rule == choice.rule]
-        assert not any(own.is_worse(each.score) for each in choice.candidates)
+        assert not any(own.is_dominated_by(each.score) for each in choice.candidates)
         assert f"macro F1 {100 * choice.estimate.macro_f1:.1f} %" in choice.line
 
 
@@ -103,7 +113,7 @@ def test_a_class_without_anchors_is_never_predicted():
     told = evidence(shift=2.0)
     y_N = np.where(told.y_N == 1, 4, told.y_N)
     rule = rules.Rule("blend", 0, 3, "hidden", vote_count=1.0, probe_count=2.0)
-    fitted = rules.Fitted.to(rule, told.inputs_NF, y_N, 6)
+    fitted = rules.Fitted.fit(rule, told.inputs_NF, y_N, 6)
     texts = y_N[:, None].repeat(3, 1), np.ones((71, 3)), told.inputs_NF
     p_NC = fitted.probabilities(*texts)
     assert p_NC.shape == (71, 6) and (p_NC[:, [1, 3, 5]] == 0).all()

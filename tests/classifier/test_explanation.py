@@ -7,6 +7,7 @@ import pytest
 
 import knnprompt_jax as kp
 from knnprompt_jax.classifier import explanation
+from knnprompt_jax.report import look
 from knnprompt_jax.settings.stores import StoreOptions
 from knnprompt_jax.tasks.task import Example
 
@@ -84,7 +85,7 @@ def test_html_is_escaped_marked_and_short():
     page = explained()._repr_html_()
     assert re.findall(r"<(\w+)", page) == ["pre", "mark", "mark", *["br"] * 24]
     assert "\x1b" not in page and "\u202e" not in page
-    assert 'title="+0.50">&lt;script' in page and "label &amp;: &amp; 0.75, &lt;b&gt; 0.25" in page
+    assert 'title="+0.50">&lt;script' in page and "label &amp;: &amp; 0.750, &lt;b&gt; 0.250" in page
     assert "text-decoration:underline" in page and 'title="-0.25"' in page, "colour alone tells nothing"
     assert len(page) < 6000 and "and 2 more" in page
 
@@ -93,7 +94,7 @@ def test_terminals_get_plain_lines_or_colours():
     plain = explained()
     lines = str(plain).splitlines()
     assert max(map(len, lines)) < 250 and "\x1b" not in str(plain) and "\u202e" not in str(plain)
-    assert "  label &: & 0.75, <b> 0.25" in lines
+    assert "  label &: & 0.750, <b> 0.250" in lines
     assert "'<script>bad</script>' +0.50, '\ufffdnot' -0.25" in lines[2]
     assert "  anchor 7, label <b>, distance 0.1250: x <i> y" in lines[4]
     assert lines[5] == "    '<u>' 0.1000 (50 %, 25 %)" and lines[-1] == "  and 2 more"
@@ -107,3 +108,8 @@ def test_class_means_have_no_texts(model, task, rows):
     classifier = kp.KNNPrompting(model, task, **options).fit(rows[0][:31], rows[1][:31])
     with pytest.raises(kp.UserError, match="class means have no texts"):
         classifier.explain("a text")
+    with pytest.raises(kp.UserError, match="class means have none"):
+        look.read(classifier)
+    distances, ids = classifier.kneighbors(n_neighbors=2)
+    plain = kp.KNNPrompting(model, task, **options | {"centroid": "none"}).fit(rows[0][:31], rows[1][:31])
+    np.testing.assert_array_equal(ids, plain.kneighbors(n_neighbors=2)[1])

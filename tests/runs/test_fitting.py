@@ -228,3 +228,7 @@ def test_fewer_demonstrations_than_requested_are_reported_before_weights_load(ta
         "--demo_shots=100: only 3 demonstrations were drawn in all, because at most half of a class becomes "
         in caplog.text
     )
+    caplog.clear()
+    with pytest.raises(TypeError):
+        fitting.run(settings(table, rule="knn", demo_shots=4, shots=101, k=1))
+    assert "at most half" not in caplog.text and "train rows of the 101 asked for" in caplog.text

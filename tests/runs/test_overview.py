@@ -30,7 +30,7 @@ def test_of_a_comparison():
         "· mean of its 2 56.2 ± 8.8",
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
-        "Shared reading: 3.0 s per seed",
+        "Shared pass: 3.0 s per seed",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
@@ -42,4 +42,4 @@ def test_of_a_comparison():
 )
 def test_no_shared_pass(method, expected):
     done = [dataclasses.replace(record(method, 1, 0.5), seconds={"language_model": 0, "method": 1})]
-    assert f"Shared reading: none; {expected}." in comparison.describe_comparison(done)
+    assert f"Shared pass: none; {expected}." in comparison.describe_comparison(done)

@@ -33,6 +33,7 @@ def test_columns_of_texts_are_fields(given):
     ("texts", "y", "labels"),
     [
         (["a", "b"], [10, 9], ("9", "10")),
+        (["a", "b", "c"], [1, -1, 0], ("-1", "0", "1")),
         (np.array(["a", "b"]), np.array([1, 0]), ("0", "1")),
         (pd.Series(["a", "b"]), np.array([True, False]), ("False", "True")),
         (["a", "b"], ["10", "x"], ("10", "x")),
@@ -105,6 +106,11 @@ def test_labels_that_would_become_one_word_stay_as_they_are():
         (([{"n": 1, "label": "x"}],), {}, "no column holds texts, only n, label"),
         ((pd.DataFrame([["a", "b"]]), ["x"]), {}, "column 0 has no text as its name; rename it"),
         ((["a", "b"], pd.Series(["x", None])), {}, "row 1: the label is missing"),
+        (
+            (pd.DataFrame({"t": ["a", "b"], "team": ["x", "y"]}), ["x", "y"]),
+            {},
+            "column 'team' holds the labels: leave",
+        ),
         ((["a"], ["x"]), {"empty": "none"}, "empty='none': choose from allow, skip, error"),
     ],
 )
