@@ -210,7 +210,7 @@ class LanguageModel:
             )
             for index, places in zip(group.index, continuations_lib.slots(targets, packed), strict=True):
                 scores.log_p[index], scores.is_greatest[index] = log_p[places], is_greatest[places]
-            self.statistics.requested_tokens += packed.num_tokens + packed.prefix_length
+            self.statistics.requested_tokens += group.num_tokens
         self.execution.free_prefix()
         self.statistics.seconds += time.monotonic() - started
         return scores

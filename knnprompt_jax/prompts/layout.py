@@ -34,6 +34,11 @@ class PromptGroup:
     index: np.ndarray
     reads_N: np.ndarray | None = None
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all prompts; the prefix counts once."""
+        return len(self.prefix_P) + sum(map(len, self.suffixes))
+
     def take(self, members_n: np.ndarray) -> "PromptGroup":
         """Return some of the prompts, in this order."""
         reads_n = None if self.reads_N is None else self.reads_N[members_n]
@@ -59,7 +64,7 @@ class Prompts:
     @property
     def num_tokens(self) -> int:
         """Tokens of all prompts. The prefix of a group counts once."""
-        return sum(len(group.prefix_P) + sum(map(len, group.suffixes)) for group in self.groups)
+        return sum(group.num_tokens for group in self.groups)
 
 
 def tokenize_with(tokenizer: Any) -> Tokenize:
