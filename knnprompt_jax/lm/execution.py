@@ -105,7 +105,6 @@ class Execution:
         self,
         packed: packing.PackedPrompts,
         progress: progress_lib.Progress | None,
-        name: str,
         function: Callable[..., Any],
         *extra_TJ: np.ndarray,
     ) -> list[Any]:
@@ -114,7 +113,6 @@ class Execution:
         The prefix stays in device memory for the next call that has the same, until `free_prefix`.
 
         Args:
-          name: the key of the compiled program.
           extra_TJ: further arguments of the function for each step.
 
         Returns:
@@ -140,7 +138,7 @@ class Execution:
             steps = slice(start, start + programs.STEPS_PER_CALL * data)
             batch = [self._put(programs.deal(array[steps], data), None, parallel.DATA) for array in arrays]
             active_T = np.arange(programs.STEPS_PER_CALL) * data < packed.num_steps - start
-            calls.append((steps, self._enqueue(name, function, prefix, self._put(active_T), *batch)))
+            calls.append((steps, self._enqueue(function, prefix, self._put(active_T), *batch)))
             if len(calls) > _CALLS_AHEAD.get(self.platform, 1):
                 finish()
         while calls:
@@ -155,7 +153,7 @@ class Execution:
         if self._prefix_in_memory and self._prefix_in_memory[0] == key:
             return self._prefix_in_memory[1]
         arrays = self._put(packed.prefix_P), self._put(np.int32(packed.prefix_length))
-        prefix = self._call("prefix", programs.read_prefix, *arrays)
+        prefix = self._call(programs.read_prefix, *arrays)
         if packed.prefix_length:
             self._prefix_in_memory = (key, prefix)
         self.statistics.prefix_tokens += packed.prefix_length
@@ -165,7 +163,7 @@ class Execution:
         """Put an array on the mesh, split over these axes."""
         return parallel.put(np.asarray(array), self.mesh, P(*axes))
 
-    def _enqueue(self, name: str, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    def _enqueue(self, function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
         """Hand a call to the devices; the returned function waits for its output.
 
         Each call starts with the quick softmax, even if an earlier call overflowed, so that a resumed job ends with the same
@@ -178,7 +176,7 @@ class Execution:
         is_stable = self._deterministic or attention.is_in_kernel(packing.ROW_WIDTH, self.platform)
 
         def start(stable_softmax: bool) -> tuple[Any, Array]:
-            output = self._call(name, programs.map_steps, *arguments, function=function, stable_softmax=stable_softmax)
+            output = self._call(programs.map_steps, *arguments, function=function, stable_softmax=stable_softmax)
             return output, programs.all_finite(output)
 
         enqueued = start(is_stable)
@@ -196,9 +194,9 @@ class Execution:
 
         return finish
 
-    def _call(self, name: str, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
+    def _call(self, program: jax.stages.Wrapped, *arguments: Any, **static: Any) -> Any:
         """Call a jitted program. It is compiled ahead of time, once per shape, so that compile time is counted apart."""
-        key = (name, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
+        key = (program, *static.values(), *(jnp.shape(leaf) for leaf in jax.tree.leaves(arguments)))
         if key not in self._compiled:
             started = time.monotonic()
             # Full float32 products: accelerators would otherwise round the operands of the reference mode.

@@ -173,7 +173,7 @@ class LanguageModel:
             packed = self.execution.pack(group, shape_of(group))
             slots.append(packed.slot_N + num_slots)
             indices.append(group.index)
-            calls = self.execution.run(packed, progress, "states", function)
+            calls = self.execution.run(packed, progress, function)
             num_slots += sum(int(np.prod(jax.tree.leaves(call)[0].shape[:2])) for call in calls)
             outputs += calls
         slot_N = np.concatenate(slots)[np.argsort(np.concatenate(indices))]
@@ -202,9 +202,7 @@ class LanguageModel:
         for group, targets in zip(continuations.groups, continuations.targets, strict=True):
             packed = self.execution.pack(group, shape_of(group))
             tokens_TJ = continuations_lib.place(targets, packed)
-            calls = parallel.replicate(
-                self.execution.run(packed, progress, "score", programs.score_suffixes, tokens_TJ)
-            )
+            calls = parallel.replicate(self.execution.run(packed, progress, programs.score_suffixes, tokens_TJ))
             log_p, is_greatest = (
                 np.concatenate([np.asarray(part).ravel() for part in parts]) for parts in zip(*calls, strict=True)
             )

@@ -14,6 +14,7 @@ from flax import nnx
 
 from knnprompt_jax import errors, lm, parallel
 from knnprompt_jax import states as states_lib
+from knnprompt_jax.lm import programs
 from knnprompt_jax.models import attention, decoder, registry, sharding
 from knnprompt_jax.prompts import continuations
 from knnprompt_jax.settings import stores
@@ -81,16 +82,17 @@ def check_states(states: lm.States, mesh: jax.sharding.Mesh) -> None:
 
 def check_collectives(model: lm.LanguageModel) -> None:
     """Check that a data shard never waits for another. Over `model` the pass sums, and gathers if the vocabulary is not split."""
-    programs = [program.as_text() for (name, *_), program in model.execution._compiled.items() if name == "states"]
+    compiled = model.execution._compiled.items()
+    texts = [program.as_text() for (jitted, *_), program in compiled if jitted is programs.map_steps]
     data, shards = model.mesh.devices.shape
     over_model = np.arange(data * shards).reshape(data, shards).tolist()
-    groups = set(re.findall(r"replica_groups=(\S+?), ", "".join(programs)))
+    groups = set(re.findall(r"replica_groups=(\S+?), ", "".join(texts)))
     assert groups <= {
         str(over_model).replace("[", "{").replace("]", "}").replace(" ", ""),
         f"[{data},{shards}]<=[{data * shards}]",
     }, groups
-    collectives = set(re.findall(r"(all-\w+|collective-\w+|reduce-scatter)\(", "".join(programs)))
-    assert len(programs) == 1
+    collectives = set(re.findall(r"(all-\w+|collective-\w+|reduce-scatter)\(", "".join(texts)))
+    assert len(texts) == 1
     whole = not sharding.splits_vocabulary(model.config, model.mesh)
     expected = {"all-reduce", "all-gather"} if whole else {"all-reduce"}
     assert collectives == (expected if model.mesh.shape["model"] > 1 else set())
