@@ -48,7 +48,7 @@ def run(
     parallel.call_in_main(lambda: files.check_writable(folder, folder=True))
     cache = states.user_cache(cache_gb)
     numbers, started, finished_work = itertools.count(1), time.monotonic(), 0.0
-    total_work = sum(planned.work for planned in passes)
+    total_work = sum(planned.work for planned in passes) if len(passes) > 1 else 0.0
     for model, model_passes in itertools.groupby(passes, lambda planned: planned.model):
         loaded: lm.LanguageModel | None = None
         store: store_lib.Store | None = None
@@ -79,8 +79,8 @@ def run(
                             parallel.call_in_main(functools.partial(before_writing, record, context))
                         parallel.call_in_main(functools.partial(records.write, folder / record.experiment, record))
                         yield record
-                finished_work += planned.work
                 if parallel.is_main() and len(passes) > 1:
+                    finished_work += planned.work
                     share = finished_work / total_work if finished_work else 1.0
                     left = datetime.timedelta(seconds=round((time.monotonic() - started) * (1 / share - 1)))
                     tqdm.tqdm.write(f"{title}: {len(planned.runs)} records; {left} left", file=sys.stderr)
