@@ -32,9 +32,10 @@ def run(settings: commands.LookSettings) -> str:
     anchors = read(classifier)
     with drawing.style():
         sections = build(anchors)
+    count = len(classifier.demonstrations_)
     text = (
-        f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} after "
-        f"{len(classifier.demonstrations_)} demonstrations. {_expectation(classifier.choice_, anchors)}"
+        f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} "
+        f"{f'after {count} demonstrations' if count else 'without demonstrations'}. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(output, f"Anchors of {pathlib.Path(settings.store).name}", text, sections)
     suggestions = anchors_lib.suggestions_csv(anchors).encode("utf-8", "backslashreplace")
@@ -69,7 +70,7 @@ def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
 
 
 def read(classifier: base.Classifier) -> ClassifiedAnchors:
-    """Return a fitted classifier's anchors and their neighbours; raise UserError if it has a single anchor."""
+    """Return a fitted classifier's anchors and their neighbours; raise UserError if it has a single anchor or class means."""
     store, task, rule = classifier.store_, classifier.task, classifier.rule_
     if classifier.centroid != "none":
         raise errors.UserError(f"centroid={classifier.centroid!r}: look needs neighbours, and class means have none")

@@ -98,7 +98,7 @@ def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, 
 
 def test_a_single_anchor_is_refused():
     with pytest.raises(errors.UserError, match="a single anchor"):
-        look.read(types.SimpleNamespace(store_=["anchor"], task=None, rule_=None))
+        look.read(types.SimpleNamespace(store_=["anchor"], task=None, rule_=None, centroid="none"))
 
 
 def test_suggestions_are_read_back(classifier, tmp_path):
