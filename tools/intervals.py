@@ -59,7 +59,7 @@ def _draws(place: int, num_seeds: int, num_rows: int) -> tuple[np.ndarray, np.nd
 
 
 def verdict(differences: Mapping[int, Difference]) -> str:
-    """Say at which m differences are above zero."""
+    """Say at which m differences are above zero; without any, return a dash."""
     kinds = {sign: [m for m, each in differences.items() if each.sign == sign] for sign in (1, -1)}
     words = {1: "holds", -1: "does not hold"}
     texts = [
@@ -67,4 +67,4 @@ def verdict(differences: Mapping[int, Difference]) -> str:
         for sign, shots in kinds.items()
         if shots
     ]
-    return "; ".join(texts) or "inconclusive"
+    return "; ".join(texts) or ("inconclusive" if differences else "–")

@@ -3,20 +3,19 @@
 python -m tools.render_docs
 """
 
-import dataclasses
 import functools
 import math
 import pathlib
 import re
-import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
 
-from knnprompt_jax.report import drawing, names, published
+from knnprompt_jax.report import drawing, names
 from knnprompt_jax.runs import records as records_lib
+from tools import analyses as analyses_lib
 from tools import intervals, scale_tables, scales
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -24,7 +23,7 @@ DOCS = ROOT / "docs"
 FIGURES = {"by_size": DOCS / "accuracy_by_size.png", "by_rows": DOCS / "accuracy_by_rows.png"}
 PAGES = ("accuracy.md", "findings.md")
 ANALYSES = "analyses"
-SCALES = ("matched", "few_shot", "scale")
+SCALES = ("matched", "few_shot", "precision", "scale")
 HEAD = "<!-- Made by tools/render_docs.py from docs/sources and docs/records. -->\n"
 BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 IN_README = (scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
@@ -42,7 +41,11 @@ def load() -> dict[str, Any]:
 
 
 def render(
-    matched: scales.Scale, few_shot: scales.Scale, scale: scales.Scale, analyses: Sequence[records_lib.Record]
+    matched: scales.Scale,
+    few_shot: scales.Scale,
+    precision: scales.Scale,
+    scale: scales.Scale,
+    analyses: Sequence[records_lib.Record],
 ) -> dict[pathlib.Path, str]:
     """Return the text of every page by its path."""
     environment = jinja2.Environment(
@@ -56,15 +59,17 @@ def render(
         "scale": scale,
         "matched": matched,
         "grown": matched.of(GROWN),
-        "one_demonstration": functools.partial(one_demonstration, analyses, matched.of(GROWN)),
-        "printed_leads": printed_leads,
+        "one_demonstration": functools.partial(analyses_lib.one_demonstration, analyses, matched.of(GROWN)),
+        "printed": analyses_lib.printed,
+        "binary": list(matched.shared(matched.models[0], 128)),
+        "on_tasks": analyses_lib.on_tasks,
         "largest": matched.of(AT_LARGEST_M),
         "few_shot": few_shot,
-        "k_table": scale_tables.axis_table([each for each in analyses if "k" in each.cell], "k"),
-        "imbalance_table": scale_tables.axis_table(
-            [each for each in analyses if each.experiment == "imbalance"], "ratio"
-        ),
-        "prior_table": scale_tables.axis_table(_skewed(analyses), "rows", shows_spread=True),
+        "precision": precision,
+        "k_table": scale_tables.axis_table(analyses_lib.of("choice_of_k", analyses), "k", (30, 3)),
+        "imbalance_table": scale_tables.axis_table(analyses_lib.of("imbalance", analyses), "ratio", (0.015625, 0.5)),
+        "prior_table": scale_tables.means_table(analyses_lib.skewed(analyses), analyses_lib.printed_skewed()),
+        "split_table": scale_tables.means_table(analyses_lib.splits(analyses)),
         "models": scales.MODELS,
         "tables": scale_tables,
         "names": names,
@@ -83,45 +88,6 @@ def render(
         **{DOCS / name: HEAD + text(name) for name in PAGES},
         ROOT / "README.md": BLOCK.sub(lambda _: block, readme),
     }
-
-
-def one_demonstration(analyses: Sequence[records_lib.Record], grown: scales.Scale, m: int) -> intervals.Difference:
-    """Return SmolLM2's kNN Prompting with one demonstration and m = 32, minus that with M_T demonstrations at another m."""
-    records = [record for record in analyses if record.cell.get("k") == 3]
-    few = scales.Scale([dataclasses.replace(record, cell={}) for record in records])
-    differences = []
-    for task, seeds in grown.shared("smollm2", m).items():
-        ours, theirs = few.right("smollm2", "knn", 32, task, seeds), grown.right("smollm2", "knn", m, task, seeds)
-        differences.append(ours - theirs)
-    return intervals.bootstrap(differences)
-
-
-def printed_leads(tasks: Sequence[str], m: int) -> str:
-    """List the paper's leads of kNN Prompting over in-context learning on these tasks, by the size of its models."""
-    found = published.of("data_scaling")
-    leads = []
-    for size, model in published.SIZES.items():
-        means = [
-            statistics.fmean(each.mean for each in rows.score[rows.task.isin(tasks)])
-            for rows in (
-                found[(found.model == model) & (found.method == method) & (found.m == at)]
-                for method, at in (("knn", m), ("icl", 0))
-            )
-        ]
-        leads.append(f"{means[0] - means[1]:+.1f} ({size})")
-    return ", ".join(leads).replace("-", "−")
-
-
-def _skewed(records: Sequence[records_lib.Record]) -> list[records_lib.Record]:
-    """Return the records of prior reliance with the strongest skew of train rows, test rows or both, and without any."""
-    own = [record for record in records if record.experiment == "prior_reliance"]
-    names_by_setting = {"A": "train skewed", "B": "test skewed", "C": "train and test skewed"}
-    places = {min(record.cell["ratio"] for record in own): names_by_setting, 0.5: {"A": "balanced"}}
-    return [
-        dataclasses.replace(record, cell={"rows": name})
-        for record in own
-        if (name := places.get(record.cell["ratio"], {}).get(record.cell["setting"]))
-    ]
 
 
 def wrap(text: str) -> str:
@@ -168,9 +134,9 @@ def draw_by_size(scale: scales.Scale, path: pathlib.Path) -> None:
 
 
 def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Path) -> None:
-    """Draw the mean accuracy against m, a panel per model with few-shot records, over the binary tasks of every m."""
+    """Draw the mean accuracy against m, a panel for each of the two smallest models, over the binary tasks of every m."""
     parts, panels = (few_shot, matched.of(LINES)), {}
-    for model in few_shot.models:
+    for model in few_shot.models[:2]:
         tasks = set.intersection(*(set(part.shared(model, m)) for part in parts for m in part.complete([model])))
         panels[f"{scales.MODELS[model].title}, {names.counted(len(tasks))}"] = {
             # A gap, where the number of demonstrations changes.

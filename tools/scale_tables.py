@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from knnprompt_jax import tables
-from knnprompt_jax.report import names, results
+from knnprompt_jax.report import names
 from knnprompt_jax.runs import records as records_lib
-from tools import scales
+from tools import intervals, scales
 
 NO_MODEL = (scales.MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
 BY_TASK = (
@@ -93,24 +93,43 @@ def spread_table(scale: scales.Scale, method: str, other: str) -> str:
         for m, own in cells.items():
             ours = _spreads(scale, model, method, m, own)
             texts[m] = f"{statistics.fmean(ours):.1f} ({np.less(ours, theirs).sum()} of {len(ours)})"
-        rows.append([scales.MODELS[model].short, f"{statistics.fmean(theirs):.1f}", *texts.values()])
+        rows.append([scales.MODELS[model].brief, f"{statistics.fmean(theirs):.1f}", *texts.values()])
     header = ["model", names.method(other), *(f"m = {m}" for m in shots)]
     return tables.render_markdown(header, rows)
 
 
-def axis_table(records: Iterable[records_lib.Record], axis: str, shows_spread: bool = False) -> str:
-    """Return tasks and methods against values on an axis of the grid: mean accuracies in %, ± standard deviations."""
-    accuracies = collections.defaultdict(list)
-    for record in records:
-        accuracies[record.task, record.method, record.cell[axis]].append(100 * record.accuracy)
-    tasks, methods, values = map(set, zip(*accuracies, strict=True))
+def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple[float, float] | None = None) -> str:
+    """Return tasks and methods against values on an axis of the grid: mean accuracies in %.
+
+    Args:
+      compared: two values, of which the last column has the difference, paired by seed and row.
+    """
+    found = collections.defaultdict(dict)
+    for record in sorted(records, key=lambda record: record.seed):
+        right_Q = np.array(record.predicted) == np.array(record.true)
+        found[record.task, record.method].setdefault(record.cell[axis], []).append(right_Q)
+    values = sorted({value for by_value in found.values() for value in by_value})
+    tasks, methods = map(set, zip(*found, strict=True))
     rows = []
-    for task, method in itertools.product(names.ordered("task", tasks), names.ordered("method", methods)):
-        scores = [results.Score.of(accuracies[task, method, value]) for value in sorted(values)]
-        label = names.task(task) + (f", {names.method(method)}" if len(methods) > 1 else "")
-        rows.append([label, *(f"{score.mean:.1f}" + f" ± {score.std:.1f}" * shows_spread for score in scores)])
-    heads = [value if isinstance(value, str) else f"{axis} = {value:.3g}" for value in sorted(values)]
+    for place in itertools.product(names.ordered("task", tasks), names.ordered("method", methods)):
+        right = {value: np.stack(each).astype(np.int8) for value, each in found[place].items()}
+        label = names.task(place[0]) + (f", {names.method(place[1])}" if len(methods) > 1 else "")
+        rows.append([label, *(f"{100 * right[value].mean():.1f}" for value in values)])
+        if compared:
+            rows[-1].append(str(intervals.bootstrap([right[compared[0]] - right[compared[1]]])))
+    heads = [f"{axis} = {value:.3g}" for value in values]
+    heads += [f"{compared[0]:.3g} − {compared[1]:.3g}"] if compared else []
     return tables.render_markdown(["", *heads], rows)
+
+
+def means_table(records: Iterable[records_lib.Record], printed: Sequence[Sequence[str]] = ()) -> str:
+    """Return mean accuracies in % over tasks and seeds by `row` and `column` of the records' cells; then the printed rows."""
+    found = collections.defaultdict(list)
+    for record in records:
+        found[record.cell["row"], record.cell["column"]].append(100 * record.accuracy)
+    names_of_rows, columns = (sorted({*each}) for each in zip(*found, strict=True))
+    rows = [[row, *(f"{statistics.fmean(found[row, column]):.1f}" for column in columns)] for row in names_of_rows]
+    return tables.render_markdown(["", *columns], [*rows, *printed])
 
 
 def _spreads(scale: scales.Scale, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> list[float]:

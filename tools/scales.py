@@ -45,6 +45,11 @@ class Model(NamedTuple):
         """The title for the heads of tables."""
         return self.title.removesuffix("-Instruct")
 
+    @property
+    def brief(self) -> str:
+        """A name for long tables: SmolLM2, Gemma, Qwen 0.5B, Qwen 1.5B."""
+        return self.short.replace("2.5-Coder-", " ").removesuffix("-135M").removesuffix(" 3 270M")
+
 
 MODELS = {
     "smollm2": Model("SmolLM2-135M-Instruct", "instruction-tuned", "Q4_1", 134_515_008),
@@ -225,15 +230,17 @@ class Scale:
         listed = ", ".join(map(names.task, cells[self.models[0]]))
         return f"{listed}, with {most} seeds{f' ({fewer})' if fewer else ''}"
 
-    def test_rows(self) -> str:
-        """Describe the numbers of test rows."""
-        return _most("{} test rows each", {record.task: len(record.true) for record in self.records})
+    def test_rows(self, tasks: Collection[str] = ()) -> str:
+        """Describe the numbers of test rows of these tasks, or of all."""
+        counts = {record.task: len(record.true) for record in self.records if record.task in tasks or not tasks}
+        return _most("{} test rows each", counts)
 
-    def m_t(self) -> str:
-        """List the tasks, each with the demonstrations per class of every model."""
+    def m_t(self, tasks: Collection[str] = ()) -> str:
+        """List these tasks, or all, each with the demonstrations per class of every model."""
         found = collections.defaultdict(set)
         for record in self.records:
-            found[record.task].add(record.demo_shots)
+            if record.task in tasks or not tasks:
+                found[record.task].add(record.demo_shots)
         ordered = names.ordered("task", found)
         return ", ".join(f"{names.task(task)} {' or '.join(map(str, sorted(found[task])))}" for task in ordered)
 
@@ -242,9 +249,11 @@ class Scale:
         cut, prompts = (sum(getattr(each, name) for each in self.records) for name in ("truncated_prompts", "prompts"))
         return f"{cut:,} of {prompts:,} prompts were truncated (counted once per method)"
 
-    def differences(self, model: str, ours: str, theirs: str) -> dict[int, intervals.Difference]:
-        """Return the differences between two methods at each m, as `between` does."""
-        found = {m: self.between(model, ours, theirs, m) for m in self.complete([model])}
+    def differences(
+        self, model: str, ours: str, theirs: str, shots: Collection[int] = ()
+    ) -> dict[int, intervals.Difference]:
+        """Return the differences between two methods at each m, or at some of them, as `between` does."""
+        found = {m: self.between(model, ours, theirs, m) for m in self.complete([model]) if m in shots or not shots}
         return {m: difference for m, difference in found.items() if difference}
 
     def of(self, methods: Collection[str]) -> "Scale":

@@ -10,7 +10,7 @@ from knnprompt_jax import errors
 from knnprompt_jax.paper import cells
 from knnprompt_jax.report import published
 from tests.runs import conftest
-from tools import intervals, render_docs, scale_tables, scales
+from tools import analyses, intervals, render_docs, scale_tables, scales
 
 MODELS = ("smollm2", "gemma-3-270m")
 
@@ -20,7 +20,9 @@ def test_the_pages_are_rendered_from_the_shipped_records(tmp_path):
     rendered = render_docs.render(**shipped)
     assert {path.name for path in rendered} == {"accuracy.md", "findings.md", "README.md"}
     for path, text in rendered.items():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python -m tools.render_docs"
+        assert "None" not in text and path.read_text(encoding="utf-8") == text, (
+            f"{path.name}: run python -m tools.render_docs"
+        )
     render_docs.draw_by_size(shipped["scale"], tmp_path / "by_size.png")
     render_docs.draw_by_rows(shipped["few_shot"], shipped["matched"], tmp_path / "by_rows.png")
     for name, shown in render_docs.FIGURES.items():
@@ -61,6 +63,7 @@ def test_an_interval_over_tasks_is_that_of_their_mean():
         ({8: (-2, -1), 32: (1, 2)}, "holds at m = 32; does not hold at m = 8"),
         ({8: (-2, -1)}, "does not hold"),
         ({8: (-2, 0), 32: (0, 2)}, "inconclusive"),
+        ({}, "–"),
     ],
 )
 def test_verdicts(ends, expected):
@@ -147,7 +150,7 @@ def test_spreads_are_those_of_the_tasks_at_every_m():
     *_, row = scale_tables.spread_table(scales.Scale(records), "knn", "icl").splitlines()
     cr, mr = np.std([1, 2], ddof=1), np.std([1, 2, 3], ddof=1)
     spread = f"{100 * (cr + mr) / 2 / 7:.1f}"
-    assert row == f"| SmolLM2-135M | {spread} | {spread} (0 of 2) | {spread} (0 of 2) |"
+    assert row == f"| SmolLM2 | {spread} | {spread} (0 of 2) | {spread} (0 of 2) |"
 
 
 def test_few_shot_methods_have_their_own_demonstrations_at_each_m():
@@ -169,12 +172,40 @@ def test_copies_of_in_context_learning_are_left_out():
     assert scales.Scale([*grid(), *others, *copies]).cells(["smollm2"], 8).keys() == {"cr", "mr"}
 
 
-def test_an_axis_has_a_column_for_each_value():
-    places = itertools.product(("mr", "cr"), (3, 1), (1, 2))
-    records = [made("knn", task, 8, seed, 7, accuracy=(k + seed) / 7, cell={"k": k}) for task, k, seed in places]
-    header, _, *rows = scale_tables.axis_table(records, "k", shows_spread=True).splitlines()
-    assert header == "|  | k = 1 | k = 3 |" and rows[0] == "| CR | 35.7 ± 10.1 | 64.3 ± 10.1 |" and len(rows) == 2
-    assert scale_tables.axis_table(records, "k").splitlines()[2] == "| CR | 35.7 | 64.3 |"
+def test_an_axis_has_a_column_for_each_value_and_a_paired_difference():
+    right = {3: {"cr": (6, 3), "mr": (5, 4)}, 1: {"cr": (2, 1), "mr": (5, 4)}}
+    records = [
+        made("knn", task, 8, seed, right[k][task][seed - 1], cell={"k": k})
+        for task, k, seed in itertools.product(("mr", "cr"), (3, 1), (2, 1))
+    ]
+    header, _, *rows = scale_tables.axis_table(records, "k", (3, 1)).splitlines()
+    assert header == "|  | k = 1 | k = 3 | 3 − 1 |" and rows[1] == "| MR | 64.3 | 64.3 | +0.00 [0.00, 0.00] |"
+    assert rows[0].startswith("| CR | 21.4 | 64.3 | +42.9 [")
+    assert scale_tables.axis_table(records, "k").splitlines()[2] == "| CR | 21.4 | 64.3 |"
+
+
+def test_means_are_over_tasks_and_seeds():
+    splits = [
+        made("knn", task, 8, seed, 7, accuracy=seed / 4, demo_shots=demos, cell={"anchor_shots": anchors})
+        for task, demos, anchors, seed in itertools.product(("mr", "cr"), (1, 2), (1, 2), (1, 2))
+        if (task, demos, anchors) != ("cr", 2, 2)
+    ]
+    splits = analyses.splits([dataclasses.replace(record, experiment="split_strategy") for record in splits])
+    assert len(splits) == 12
+    few = [record for record in splits if record.demo_shots == 1]
+    header, _, row, printed = scale_tables.means_table(few, [["Paper", "1.0", "2.0"]]).splitlines()
+    assert header == "|  | 1 anchor | 2 anchors |" and row == "| 1 demonstration | 37.5 | 37.5 |"
+    assert printed == "| Paper | 1.0 | 2.0 |"
+
+
+def test_the_strongest_skew_is_shown_beside_the_papers():
+    records = [
+        made("knn", "mr", 16, 1, 7, experiment="prior_reliance", cell={"setting": setting, "ratio": ratio})
+        for setting, ratio in itertools.product("ABC", (0.125, 0.25, 0.5))
+    ]
+    columns = [record.cell["column"] for record in analyses.skewed(records)]
+    assert sorted(columns) == ["balanced", "test skewed", "train and test skewed", "train skewed"]
+    assert analyses.printed_skewed()[2] == ["Paper, GPT-2 XL: kNN Prompting", "80.3", "77.1", "79.8", "79.0"]
 
 
 def test_the_papers_leads_are_those_of_its_table():
@@ -184,18 +215,18 @@ def test_the_papers_leads_are_those_of_its_table():
         if row["model"] == "6B"
     }
     lead = scores["kNN Prompting", 128] - scores["ICL", "M_T"]
-    assert f", {lead:+.1f} (6B), " in render_docs.printed_leads(["trec"], 128)
+    assert f", {lead:+.1f} (6B), " in analyses.printed(["trec"], ("knn", 128), ("icl", 0))
 
 
 def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
     grown = scales.Scale(grid())
-    analyses = [
+    records = [
         made("knn", task, 32, seed, 7 if k == 3 else 0, cell={"k": k, "regime": "few-shot"})
         for task in ("mr", "cr")
         for k in (1, 3)
         for seed in (1, 2, 3)
     ]
-    assert render_docs.one_demonstration(analyses, grown, 8).mean == pytest.approx(100 * (3 + 3.5) / 2 / 7)
+    assert analyses.one_demonstration(records, grown, 8).mean == pytest.approx(100 * (3 + 3.5) / 2 / 7)
 
 
 def test_a_model_without_cells_is_left_out():

@@ -1,0 +1,87 @@
+"""Analyses along other axes than m, the paper's own numbers, and comparisons of SmolLM2 with itself."""
+
+import collections
+import dataclasses
+import statistics
+from collections.abc import Sequence
+
+from knnprompt_jax.report import names, published
+from knnprompt_jax.runs import records as records_lib
+from tools import intervals, scales
+
+_SKEWED = {"A": "train skewed", "B": "test skewed", "C": "train and test skewed"}
+
+
+def one_demonstration(analyses: Sequence[records_lib.Record], grown: scales.Scale, m: int) -> intervals.Difference:
+    """Return SmolLM2's kNN Prompting with one demonstration and m = 32, minus that with M_T demonstrations at another m."""
+    records = [record for record in analyses if record.cell.get("k") == 3]
+    few = scales.Scale([dataclasses.replace(record, cell={}) for record in records])
+    differences = []
+    for task, seeds in grown.shared("smollm2", m).items():
+        ours, theirs = few.right("smollm2", "knn", 32, task, seeds), grown.right("smollm2", "knn", m, task, seeds)
+        differences.append(ours - theirs)
+    return intervals.bootstrap(differences)
+
+
+def on_tasks(scale: scales.Scale, method: str, m: int) -> str:
+    """List the differences between SmolLM2's kNN Prompting and another method on the tasks that it was run on."""
+    found = {task: scale.between("smollm2", "knn", method, m, task) for task in ("sst2", "mpqa")}
+    return " and ".join(f"{difference} on {names.task(task)}" for task, difference in found.items())
+
+
+def printed(tasks: Sequence[str], ours: tuple[str, int], theirs: tuple[str, int]) -> str:
+    """List the paper's differences between two (method, m) on these tasks, by the size of its models; M_T counts as 0."""
+    found = published.of("data_scaling")
+    differences = []
+    for size, model in published.SIZES.items():
+        means = [
+            statistics.fmean(each.mean for each in rows.score[rows.task.isin(tasks)])
+            for rows in (
+                found[(found.model == model) & (found.method == method) & (found.m == m)]
+                for method, m in (ours, theirs)
+            )
+        ]
+        differences.append(f"{means[0] - means[1]:+.1f} ({size})")
+    return ", ".join(differences).replace("-", "−")
+
+
+def of(experiment: str, analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
+    return [record for record in analyses if record.experiment == experiment]
+
+
+def splits(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
+    """Return the records of the split sizes that every task has."""
+    places = collections.defaultdict(list)
+    for record in of("split_strategy", analyses):
+        row, column = (
+            f"{count} {noun}{'s' * (count > 1)}"
+            for count, noun in ((record.demo_shots, "demonstration"), (int(record.cell["anchor_shots"]), "anchor"))
+        )
+        places[row, column].append(dataclasses.replace(record, cell={"row": row, "column": column}))
+    most = max(map(len, places.values()))
+    return [record for records in places.values() if len(records) == most for record in records]
+
+
+def skewed(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
+    """Return the records of prior reliance with the strongest skew of train rows, test rows or both, and without any."""
+    own = of("prior_reliance", analyses)
+    places = {min(record.cell["ratio"] for record in own): _SKEWED, 0.5: {"A": "balanced"}}
+    return [
+        dataclasses.replace(record, cell={"row": names.method(record.method), "column": column})
+        for record in own
+        if (column := places.get(record.cell["ratio"], {}).get(record.cell["setting"]))
+    ]
+
+
+def printed_skewed() -> list[list[str]]:
+    """Return the paper's rows for the table of skewed classes."""
+    table = published.tables()["prior_reliance"]
+    found = {(row["setting"], published.method_of(row["method"])): row["ratio"] for row in table["rows"]}
+    settings = [("A", "0.5"), ("B", "0.125"), ("C", "0.125"), ("A", "0.125")]  # As the columns, in alphabetical order.
+    return [
+        [
+            f"Paper, GPT-2 XL: {names.method(method)}",
+            *(f"{found[setting, method][ratio]:.1f}" for setting, ratio in settings),
+        ]
+        for method in ("contextual_calibration", "icl", "knn")
+    ]
