@@ -143,7 +143,7 @@ def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Pa
             _label(name): parts[0].means(model, name, tasks) | {16: math.nan} | parts[1].means(model, name, tasks)
             for name in LINES
         }
-    _draw(panels, "train rows per class (left of the gap,\nkNN has one demonstration; right, M_T)", path)
+    _draw(panels, "train rows per class (left of the gap, kNN\nhas one demonstration; right, full prompts)", path)
 
 
 def _draw(
