@@ -5,6 +5,8 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
+import numpy as np
+
 from knnprompt_jax.report import names, published
 from knnprompt_jax.runs import records as records_lib
 from tools import intervals, scales
@@ -12,14 +14,17 @@ from tools import intervals, scales
 _SKEWED = {"A": "train skewed", "B": "test skewed", "C": "train and test skewed"}
 
 
-def one_demonstration(analyses: Sequence[records_lib.Record], grown: scales.Scale, m: int) -> intervals.Difference:
+def one_demonstration(
+    analyses: Sequence[records_lib.Record], grown: scales.Scale, m: int, without: str = ""
+) -> intervals.Difference:
     """Return SmolLM2's kNN Prompting with one demonstration and m = 32, minus that with M_T demonstrations at another m."""
     records = [record for record in analyses if record.cell.get("k") == 3]
     few = scales.Scale([dataclasses.replace(record, cell={}) for record in records])
     differences = []
     for task, seeds in grown.shared("smollm2", m).items():
-        ours, theirs = few.right("smollm2", "knn", 32, task, seeds), grown.right("smollm2", "knn", m, task, seeds)
-        differences.append(ours - theirs)
+        if task != without:
+            ours, theirs = few.right("smollm2", "knn", 32, task, seeds), grown.right("smollm2", "knn", m, task, seeds)
+            differences.append(ours - theirs)
     return intervals.bootstrap(differences)
 
 
@@ -62,6 +67,37 @@ def splits(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
     return [record for records in places.values() if len(records) == most for record in records]
 
 
+def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals.Difference:
+    """Return the difference between four and one of a row's demonstrations, or a column's anchors, averaged over the other axis."""
+    sums: dict[str, np.ndarray] = {}
+    records = splits(analyses)
+    counts = {int(record.cell[axis].split()[0]) for record in records}
+    for record in records:
+        sign = {max(counts): 1, min(counts): -1}.get(int(record.cell[axis].split()[0]), 0)
+        task_SQ = sums.setdefault(
+            record.task, np.zeros((max(each.seed for each in records) + 1, len(record.true)), int)
+        )
+        task_SQ[record.seed] += sign * (np.array(record.predicted) == np.array(record.true))
+    seeds = sorted({record.seed for record in records})
+    difference = intervals.bootstrap([task_SQ[seeds] for task_SQ in sums.values()])
+    return intervals.Difference(*(value / len(counts) for value in difference))
+
+
+def skewed_train(analyses: Sequence[records_lib.Record]) -> intervals.Difference:
+    """Return kNN Prompting with skewed minus with balanced train rows, on the same test rows."""
+    right: dict[tuple[str, str], list[np.ndarray]] = collections.defaultdict(list)
+    for record in sorted(skewed(analyses), key=lambda record: record.seed):
+        if record.method == "knn":
+            right[record.task, record.cell["column"]].append(np.array(record.predicted) == np.array(record.true))
+    tasks = sorted({task for task, _ in right})
+    return intervals.bootstrap(
+        [
+            np.stack(right[task, "train skewed"]).astype(int) - np.stack(right[task, "balanced"]).astype(int)
+            for task in tasks
+        ]
+    )
+
+
 def skewed(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
     """Return the records of prior reliance with the strongest skew of train rows, test rows or both, and without any."""
     own = of("prior_reliance", analyses)
@@ -71,6 +107,14 @@ def skewed(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
         for record in own
         if (column := places.get(record.cell["ratio"], {}).get(record.cell["setting"]))
     ]
+
+
+def most_common(analyses: Sequence[records_lib.Record]) -> list[str]:
+    """Return a row for the table of skewed classes: the accuracy of always predicting the most common class of the test rows."""
+    shares = collections.defaultdict(list)
+    for record in skewed(analyses):
+        shares[record.cell["column"]].append(100 * max(collections.Counter(record.true).values()) / len(record.true))
+    return [names.MOST_COMMON, *(f"{statistics.fmean(shares[column]):.1f}" for column in sorted(shares))]
 
 
 def printed_skewed() -> list[list[str]]:

@@ -68,8 +68,12 @@ def render(
         "precision": precision,
         "k_table": scale_tables.axis_table(analyses_lib.of("choice_of_k", analyses), "k", (30, 3)),
         "imbalance_table": scale_tables.axis_table(analyses_lib.of("imbalance", analyses), "ratio", (0.015625, 0.5)),
-        "prior_table": scale_tables.means_table(analyses_lib.skewed(analyses), analyses_lib.printed_skewed()),
-        "split_table": scale_tables.means_table(analyses_lib.splits(analyses)),
+        "prior_table": scale_tables.means_table(
+            analyses_lib.skewed(analyses), [analyses_lib.most_common(analyses), *analyses_lib.printed_skewed()]
+        ),
+        "split_effect": functools.partial(analyses_lib.split_effect, analyses),
+        "skewed_train": analyses_lib.skewed_train(analyses),
+        "without": lambda cells, task: {name: seeds for name, seeds in cells.items() if name != task},
         "models": scales.MODELS,
         "tables": scale_tables,
         "names": names,

@@ -198,6 +198,26 @@ def test_means_are_over_tasks_and_seeds():
     assert printed == "| Paper | 1.0 | 2.0 |"
 
 
+def test_the_effect_of_a_split_is_that_of_its_ends_averaged_over_the_other_axis():
+    right = {(1, 1): 2, (1, 2): 7, (1, 4): 5, (2, 1): 1, (2, 2): 0, (2, 4): 2, (4, 1): 3, (4, 2): 7, (4, 4): 6}
+    records = [
+        made("knn", task, 8, seed, count, demo_shots=demos, cell={"anchor_shots": anchors}, experiment="split_strategy")
+        for ((demos, anchors), count), task, seed in itertools.product(right.items(), ("mr", "cr"), (3, 5))
+    ]
+    assert analyses.split_effect(records, "column").mean == pytest.approx(100 * (3 + 1 + 3) / 3 / 7)
+    assert analyses.split_effect(records, "row").mean == pytest.approx(100 * (1 + 0 + 1) / 3 / 7)
+
+
+def test_skewed_train_rows_are_compared_with_balanced_ones():
+    places = {("A", 0.125): 2, ("A", 0.5): 5, ("B", 0.125): 0, ("B", 0.5): 0}
+    records = [
+        made(method, "mr", 16, seed, count, experiment="prior_reliance", cell={"setting": setting, "ratio": ratio})
+        for ((setting, ratio), count), seed, method in itertools.product(places.items(), (1, 2), ("knn", "icl"))
+    ]
+    assert analyses.skewed_train(records).mean == pytest.approx(-300 / 7)
+    assert analyses.most_common(records) == ["Most common class of the test rows", "100.0", "100.0", "100.0"]
+
+
 def test_the_strongest_skew_is_shown_beside_the_papers():
     records = [
         made("knn", "mr", 16, 1, 7, experiment="prior_reliance", cell={"setting": setting, "ratio": ratio})
@@ -227,6 +247,7 @@ def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
         for seed in (1, 2, 3)
     ]
     assert analyses.one_demonstration(records, grown, 8).mean == pytest.approx(100 * (3 + 3.5) / 2 / 7)
+    assert analyses.one_demonstration(records, grown, 8, without="cr").mean == pytest.approx(300 / 7)
 
 
 def test_a_model_without_cells_is_left_out():
