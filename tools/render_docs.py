@@ -142,12 +142,16 @@ def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Pa
     parts, panels = (few_shot, matched.of(LINES)), {}
     for model in few_shot.models[:2]:
         tasks = set.intersection(*(set(part.shared(model, m)) for part in parts for m in part.complete([model])))
-        panels[f"{scales.MODELS[model].title}, {names.counted(len(tasks))}"] = {
+        panels[f"{scales.MODELS[model].short}: {', '.join(map(names.task, names.ordered('task', tasks)))}"] = {
             # A gap, where the number of demonstrations changes.
             _label(name): parts[0].means(model, name, tasks) | {16: math.nan} | parts[1].means(model, name, tasks)
             for name in LINES
         }
-    _draw(panels, "train rows per class (left of the gap, kNN\nhas one demonstration; right, full prompts)", path)
+    _draw(
+        panels,
+        "train rows per class (left of the gap: kNN with one\ndemonstration per class; right: full prompts)",
+        path,
+    )
 
 
 def _draw(

@@ -32,8 +32,9 @@ def run(settings: commands.EvaluationSettings) -> str:
     source = settings.source(saved.content.source)
     examples = sources.load_rows(task, "evaluation", path=settings.input, on_bad=settings.on_bad, **source)
     if found := defects.matches(examples, (*saved.content.demonstrations, *saved.content.anchors)):
-        message = "%d of %d rows repeat a text that the classifier was fitted to, so scores are too high; first: %s"
-        logging.warning(message, len(found), len(examples), found[0][0].source)
+        repeat = "repeats" if len(found) == 1 else "repeat"
+        message = "%d of %d rows %s a text that the classifier was fitted to, so scores are too high; first: %s"
+        logging.warning(message, len(found), len(examples), repeat, found[0][0].source)
     model = saved.load_model(parallel.make_mesh(0, settings.mesh_model))
     classifier = estimator.restore(saved, model)
     measured = measure(classifier, examples)

@@ -43,7 +43,7 @@ def build(measured: Measures, examples: Sequence[Example], task: Task) -> list[S
     words = dict(zip(task.labels, task.label_words, strict=True))
     labels = tuple(words[label] for label in measured.labels)
     coverage = "Accuracy if only the rows with the highest probabilities are answered, and people answer the others."
-    mistakes = "Those with the highest probability come first. Either the row's label is wrong, or its class needs more anchors."
+    mistakes = "The most probable predictions come first: check these labels, or add anchors like these texts."
     wrong, by_share = _mistakes(measured, examples, task, labels), _coverage(measured)
     with drawing.style():
         return [
@@ -94,7 +94,7 @@ def _coverage(measured: Measures) -> Listing:
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    caption = "Accuracy of the predictions with the highest probabilities; of equal ones, all are kept or none."
+    caption = "Accuracy if only the most confident predictions are kept; those with equal probabilities are kept or dropped together."
     return Listing(caption, headers, rows)
 
 

@@ -30,16 +30,16 @@ def run(settings: commands.LookSettings) -> str:
     output = page.folder(settings.output)
     classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
     anchors = read(classifier)
+    suggestions = anchors_lib.suggestions_csv(anchors).encode("utf-8", "backslashreplace")
+    path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
     with drawing.style():
-        sections = build(anchors)
+        sections = build(anchors, path.name)
     count = len(classifier.demonstrations_)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} "
         f"{f'after {count} demonstrations' if count else 'without demonstrations'}. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(output, f"Anchors of {pathlib.Path(settings.store).name}", text, sections)
-    suggestions = anchors_lib.suggestions_csv(anchors).encode("utf-8", "backslashreplace")
-    path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
     with files.new_file(path) as unfinished:
         unfinished.write_bytes(suggestions)
     count = len(anchors_lib.suspects(anchors))
@@ -64,9 +64,10 @@ def _kept_apart(path: pathlib.Path, content: bytes) -> pathlib.Path:
 def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
     """Return the estimate for new texts, which `fit` prints too, or else how many anchors the others classify correctly."""
     if choice.estimate and not choice.is_earlier:
-        return f"Expect {choice.estimate.words} on new texts. The sections below classify each anchor by the others."
-    flatters = ", which flatters a rule chosen by them" if choice.is_earlier and choice.candidates else ""
-    return f"Each anchor is classified by the others: {100 * np.mean(anchors.predicted_N == anchors.y_N):.1f} % are right{flatters}."
+        below = "The sections below classify each anchor by the others; they look better, because the rule was chosen on these anchors."
+        return f"Expect {choice.estimate.words} on new texts. {below}"
+    optimistic = " This is optimistic, because the rule was chosen on these anchors." if choice.candidates else ""
+    return f"Each anchor is classified by the others: {100 * np.mean(anchors.predicted_N == anchors.y_N):.1f} % are right.{optimistic}"
 
 
 def read(classifier: base.Classifier) -> ClassifiedAnchors:
@@ -99,10 +100,10 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
     )
 
 
-def build(anchors: ClassifiedAnchors) -> list[Section]:
-    """Return the page's sections."""
+def build(anchors: ClassifiedAnchors, suggestions: str) -> list[Section]:
+    """Return the page's sections; `suggestions` is the name of the table beside it."""
     suspects = (
-        f"Anchors whose label the others contradict. In {commands.SUGGESTIONS}, clear the column “suggested” where the label is right, "
+        f"Anchors whose label the others contradict. In {suggestions}, clear the column “suggested” where the label is right, "
         "then run knnprompt fit --relabel=."
     )
     places = "Similar anchors lie together. Check those that lie among anchors of another label: theirs may be wrong."
@@ -141,8 +142,8 @@ def _suspects(anchors: ClassifiedAnchors) -> Listing:
     """Return the anchors for which the others predict another label."""
     suspects = anchors_lib.suspects(anchors)
     caption = (
-        f"Lead: how far the suggested label is ahead of the present one, in share of the {anchors.near_Nk.shape[1]} nearest anchors"
-        f"{' or, if that is larger, in probability' * anchors.has_probabilities}. "
+        f"Lead: the suggested label's share of the {anchors.near_Nk.shape[1]} nearest anchors minus the present label's"
+        f"{', or the same difference in probability, whichever is larger' * anchors.has_probabilities}. "
         f"{f'The first {_MOST} of {len(suspects):,}' if len(suspects) > _MOST else 'All'} leads above 50 %."
     )
     rows = tuple(

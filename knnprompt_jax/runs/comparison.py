@@ -119,7 +119,9 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     seconds = np.mean([record.seconds["language_model"] for record in by_seed])
     if not seconds:
         is_needed = any(needs for record in done for needs in registry.get(record.method).needs)
-        return f"Shared pass: none; {'its states were in the cache' if is_needed else 'no method needs it'}."
+        return (
+            f"Shared pass: none; {'its states were cached by an earlier run' if is_needed else 'no method needs it'}."
+        )
     return f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in by_seed]):.1f} prompts/s."
 
 

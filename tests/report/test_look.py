@@ -56,6 +56,7 @@ def test_edited_suggestions_are_kept(store, tmp_path):
     first = edited.read_bytes()
     edited.write_text("id,label\n3,billing\n")
     assert all(look.run(settings).count(f"{tmp_path / 'suggestions-2.csv'}\npage") for _ in range(2))
+    assert "In suggestions-2.csv, clear" in (tmp_path / "index.html").read_text(encoding="utf-8")
     assert edited.read_text() == "id,label\n3,billing\n" and (tmp_path / "suggestions-2.csv").read_bytes() == first
 
 
@@ -65,7 +66,7 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
     monkeypatch.setattr(anchors_lib, "suspects", lambda anchors: every)
     monkeypatch.setattr(look, "_MOST", len(every) - 1)
     with drawing.style():
-        listing = next(section.listings[0] for section in look.build(anchors) if section.name == "suspects")
+        listing = next(section.listings[0] for section in look.build(anchors, "a.csv") if section.name == "suspects")
     assert (
         f"The first {len(every) - 1} of {len(every)} leads above 50 %" in listing.caption
         and len(listing.rows) == len(every) - 1
@@ -75,7 +76,7 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
 def test_a_small_map_shows_some_anchors(classifier, monkeypatch):
     monkeypatch.setattr(look, "_MOST_POINTS", 13)
     with drawing.style():
-        sections = {section.name: section for section in look.build(look.read(classifier))}
+        sections = {section.name: section for section in look.build(look.read(classifier), "a.csv")}
     (shown,) = sections["map"].maps
     assert len(shown.points) == 13 and "13 of 57 anchors" in shown.caption
     assert all(index < 13 for point in shown.points for index, _ in point.neighbours)

@@ -38,7 +38,7 @@ def test_of_a_comparison():
 
 
 @pytest.mark.parametrize(
-    ("method", "expected"), [("knn", "its states were in the cache"), ("tfidf", "no method needs it")]
+    ("method", "expected"), [("knn", "its states were cached by an earlier run"), ("tfidf", "no method needs it")]
 )
 def test_no_shared_pass(method, expected):
     done = [dataclasses.replace(record(method, 1, 0.5), seconds={"language_model": 0, "method": 1})]
