@@ -112,12 +112,22 @@ def _risk(measured: Measures) -> drawing.Figure:
 def _mistakes(measured: Measures, examples: Sequence[Example], task: Task, labels: Sequence[str]) -> Listing:
     wrong_Q, p_Q = measured.y_Q != measured.predicted_Q, measured.confidence_Q
     order = [at for at in np.argsort(-p_Q, kind="stable").tolist() if wrong_Q[at]][:_MOST]
+    ids = tuple(examples[0].ids) if examples else ()
     rows = tuple(
-        (row.source.rpartition(":")[2].strip(), task.retrieval_text(row), labels[true], labels[predicted], f"{p:.2f}")
+        (
+            *(str(row.ids.get(name, "")) for name in ids),
+            *(
+                row.source.rpartition(":")[2].strip(),
+                task.retrieval_text(row),
+                labels[true],
+                labels[predicted],
+                f"{p:.2f}",
+            ),
+        )
         for row, true, predicted, p in (
             (examples[at], measured.y_Q[at], measured.predicted_Q[at], p_Q[at]) for at in order
         )
     )
     count = int(wrong_Q.sum())
     number = f"{len(rows)} of {count:,} mistakes" if count > len(rows) else f"{count:,} mistakes"
-    return Listing(f"{number}.", ("Row", "Text", "Label", "Prediction", "Probability"), rows)
+    return Listing(f"{number}.", (*ids, "Line", "Text", "Label", "Prediction", "Probability"), rows)

@@ -55,6 +55,7 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
     for name in ("summary", "classes", "calibration", "coverage", "mistakes"):
         assert f'<section id="{name}">' in text
     assert SCRIPT not in text and text.count("<script") == 1
+    assert text.index(">id</th>") < text.index(">Line</th>") < text.index(">Prediction</th>")
     assert f"page: {tmp_path / 'out' / 'index.html'}" in printed and (tmp_path / "out" / "measures.csv").is_file()
 
 
