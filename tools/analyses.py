@@ -29,9 +29,13 @@ def one_demonstration(
 
 
 def on_tasks(scale: scales.Scale, method: str, m: int) -> str:
-    """List the differences between SmolLM2's kNN Prompting and another method on the tasks that it was run on."""
-    found = {task: scale.between("smollm2", "knn", method, m, task) for task in ("sst2", "mpqa")}
-    return " and ".join(f"{difference} on {names.task(task)}" for task, difference in found.items())
+    """List the differences between SmolLM2's kNN Prompting and another method on SST2 and MPQA, over the seeds that both have."""
+    texts = []
+    for task in ("sst2", "mpqa"):
+        ours, theirs = (("smollm2", name, m) for name in ("knn", method))
+        seeds = sorted({*scale.seeds(*ours, task)} & {*scale.seeds(*theirs, task)})
+        texts.append(f"{scale.difference(ours, theirs, {task: seeds})} on {names.task(task)}")
+    return " and ".join(texts)
 
 
 def printed(tasks: Sequence[str], ours: tuple[str, int], theirs: tuple[str, int]) -> str:
@@ -48,6 +52,20 @@ def printed(tasks: Sequence[str], ours: tuple[str, int], theirs: tuple[str, int]
         ]
         differences.append(f"{means[0] - means[1]:+.1f} ({size})")
     return ", ".join(differences).replace("-", "−")
+
+
+def printed_leads(table: str, tasks: Sequence[str], theirs: str, shots: Sequence[int]) -> str:
+    """List the leads of kNN Prompting over a method in a table of the paper with GPT-2 XL, averaged over tasks, for each m."""
+    found = published.of(table)
+    found = found[found.task.isin(tasks) & (found.model == published.MODEL)]
+    leads = []
+    for m in shots:
+        ours, other = (
+            statistics.fmean(score.mean for score in found.score[(found.method == method) & (found.m == m)])
+            for method in ("knn", theirs)
+        )
+        leads.append(f"{ours - other:+.1f}")
+    return ", ".join(leads).replace("-", "−")
 
 
 def of(experiment: str, analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
@@ -83,11 +101,11 @@ def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals
     return intervals.Difference(*(value / len(counts) for value in difference))
 
 
-def skewed_train(analyses: Sequence[records_lib.Record]) -> intervals.Difference:
-    """Return kNN Prompting with skewed minus with balanced train rows, on the same test rows."""
+def skewed_train(analyses: Sequence[records_lib.Record], method: str) -> intervals.Difference:
+    """Return a method's accuracy with skewed minus with balanced train rows, on the same test rows."""
     right: dict[tuple[str, str], list[np.ndarray]] = collections.defaultdict(list)
     for record in sorted(skewed(analyses), key=lambda record: record.seed):
-        if record.method == "knn":
+        if record.method == method:
             right[record.task, record.cell["column"]].append(np.array(record.predicted) == np.array(record.true))
     tasks = sorted({task for task, _ in right})
     return intervals.bootstrap(

@@ -72,7 +72,8 @@ def render(
             analyses_lib.skewed(analyses), [analyses_lib.most_common(analyses), *analyses_lib.printed_skewed()]
         ),
         "split_effect": functools.partial(analyses_lib.split_effect, analyses),
-        "skewed_train": analyses_lib.skewed_train(analyses),
+        "skewed_train": functools.partial(analyses_lib.skewed_train, analyses),
+        "printed_leads": analyses_lib.printed_leads,
         "without": lambda cells, task: {name: seeds for name, seeds in cells.items() if name != task},
         "models": scales.MODELS,
         "tables": scale_tables,

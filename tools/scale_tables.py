@@ -54,7 +54,7 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
 def summary_table(scale: scales.Scale, methods: Sequence[str]) -> str:
     """Return the means of some methods for each model and m, over the tasks that all models have at that m."""
     places = [(model, m) for model in scale.models for m in scale.complete(scale.models)]
-    header = ["mean over tasks", *(f"{scales.MODELS[model].short}, m = {m}" for model, m in places)]
+    header = ["mean over tasks", *(f"{scales.MODELS[model].brief}, m = {m}" for model, m in places)]
     rows = []
     cells = {m: scale.cells(scale.models, m) for _, m in places}
     for method in methods:
@@ -94,7 +94,7 @@ def spread_table(scale: scales.Scale, method: str, other: str) -> str:
             ours = _spreads(scale, model, method, m, own)
             texts[m] = f"{statistics.fmean(ours):.1f} ({np.less(ours, theirs).sum()} of {len(ours)})"
         rows.append([scales.MODELS[model].brief, f"{statistics.fmean(theirs):.1f}", *texts.values()])
-    header = ["model", names.method(other), *(f"m = {m}" for m in shots)]
+    header = ["model", names.method(other), *(f"kNN, m = {m}" for m in shots)]
     return tables.render_markdown(header, rows)
 
 

@@ -116,7 +116,7 @@ class Scale:
         found = {}
         compared = [(model, method) for model in models for method in self.rows[model][1:]]
         for task in names.ordered("task", self._most_common):
-            seeds = set.intersection(*(set(self._right.get(self._place(*each, m, task), ())) for each in compared))
+            seeds = set.intersection(*({*self.seeds(*each, m, task)} for each in compared))
             if len(seeds) >= _FEWEST_SEEDS:
                 found[task] = sorted(seeds)
         return found
@@ -145,13 +145,17 @@ class Scale:
     def has(self, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> bool:
         """Return whether the method has all of these tasks and seeds."""
         return method == MOST_COMMON or all(
-            {*seeds} <= {*self._right.get(self._place(model, method, m, task), ())} for task, seeds in cells.items()
+            {*seeds} <= {*self.seeds(model, method, m, task)} for task, seeds in cells.items()
         )
 
     def complete(self, models: Iterable[str]) -> list[int]:
         """Return the numbers m at which these models share a cell."""
         models = list(models)
         return [m for m in self.shots if self.cells(models, m)]
+
+    def seeds(self, model: str, method: str, m: int, task: str) -> list[int]:
+        """Return the seeds of a method's records at this place."""
+        return sorted(self._right.get(self._place(model, method, m, task), ()))
 
     def right(self, model: str, method: str, m: int, task: str, seeds: Collection[int]) -> np.ndarray:
         """Return which predictions are right, [seeds, rows] in 0 and 1."""

@@ -32,8 +32,9 @@ def run(settings: commands.LookSettings) -> str:
     anchors = read(classifier)
     suggestions = anchors_lib.suggestions_csv(anchors).encode("utf-8", "backslashreplace")
     path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
+    relabel = f"knnprompt fit --store={shlex.quote(settings.store)} --relabel={shlex.quote(str(path))}"
     with drawing.style():
-        sections = build(anchors, path.name)
+        sections = build(anchors, f"in {path.name}, clear “suggested” where “label” is right; then run {relabel}")
     count = len(classifier.demonstrations_)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} "
@@ -45,7 +46,6 @@ def run(settings: commands.LookSettings) -> str:
     count = len(anchors_lib.suspects(anchors))
     lines = [f"{count:,} of {len(anchors.texts):,} anchors may be mislabelled: {path}", f"page: {written}"]
     if count:
-        relabel = f"knnprompt fit --store={shlex.quote(settings.store)} --relabel={shlex.quote(str(path))}"
         lines.append(f"next: in that table, clear `suggested` where `label` is right; then {relabel}")
     return "\n".join(lines)
 
@@ -64,7 +64,7 @@ def _kept_apart(path: pathlib.Path, content: bytes) -> pathlib.Path:
 def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
     """Return the estimate for new texts, which `fit` prints too, or else how many anchors the others classify correctly."""
     if choice.estimate and not choice.is_earlier:
-        below = "The sections below classify each anchor by the others; they look better, because the rule was chosen on these anchors."
+        below = "Below, each anchor is classified by the others, which tends to be optimistic, because the rule was chosen on them."
         return f"Expect {choice.estimate.words} on new texts. {below}"
     optimistic = " This is optimistic, because the rule was chosen on these anchors." if choice.candidates else ""
     return f"Each anchor is classified by the others: {100 * np.mean(anchors.predicted_N == anchors.y_N):.1f} % are right.{optimistic}"
@@ -100,12 +100,9 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
     )
 
 
-def build(anchors: ClassifiedAnchors, suggestions: str) -> list[Section]:
-    """Return the page's sections; `suggestions` is the name of the table beside it."""
-    suspects = (
-        f"Anchors whose label the others contradict. In {suggestions}, clear the column “suggested” where the label is right, "
-        "then run knnprompt fit --relabel=."
-    )
+def build(anchors: ClassifiedAnchors, advice: str) -> list[Section]:
+    """Return the page's sections; `advice` says how to correct labels."""
+    suspects = f"Anchors whose label the others contradict. To correct them: {advice}"
     places = "Similar anchors lie together. Check those that lie among anchors of another label: theirs may be wrong."
     return [
         Section("suspects", "Probably mislabelled", suspects, listings=(_suspects(anchors),)),

@@ -105,7 +105,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens include the shared pass over all prompts; seconds do not.",
+            "Mean ± standard deviation over seeds. LM tokens: of the prompts that a method uses. Seconds exclude reading them.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,
@@ -119,10 +119,9 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     seconds = np.mean([record.seconds["language_model"] for record in by_seed])
     if not seconds:
         is_needed = any(needs for record in done for needs in registry.get(record.method).needs)
-        return (
-            f"Shared pass: none; {'its states were cached by an earlier run' if is_needed else 'no method needs it'}."
-        )
-    return f"Shared pass: {seconds:.1f} s per seed, {np.mean([record.prompts_per_second for record in by_seed]):.1f} prompts/s."
+        return f"Reading the prompts: {'an earlier run cached their states' if is_needed else 'no method needs it'}."
+    rate = np.mean([record.prompts_per_second for record in by_seed])
+    return f"Reading the prompts, once for all methods: {seconds:.1f} s per seed, {rate:.1f} prompts/s."
 
 
 def _sizes(record: records.Record) -> str:

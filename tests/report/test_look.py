@@ -56,7 +56,7 @@ def test_edited_suggestions_are_kept(store, tmp_path):
     first = edited.read_bytes()
     edited.write_text("id,label\n3,billing\n")
     assert all(look.run(settings).count(f"{tmp_path / 'suggestions-2.csv'}\npage") for _ in range(2))
-    assert "In suggestions-2.csv, clear" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "in suggestions-2.csv, clear" in (tmp_path / "index.html").read_text(encoding="utf-8")
     assert edited.read_text() == "id,label\n3,billing\n" and (tmp_path / "suggestions-2.csv").read_bytes() == first
 
 

@@ -30,7 +30,7 @@ def test_of_a_comparison():
         "· mean of its 2 56.2 ± 8.8",
         "· worst of its 2 37.5 ± 17.7",
         "Noisy channel, seed 1: best of 2, CHOSEN.",
-        "Shared pass: 3.0 s per seed",
+        "Reading the prompts, once for all methods: 3.0 s per seed",
         "6 of 60 prompts truncated (10.0 %): In-context learning, Noisy channel.",
     ):
         assert expected in text
@@ -38,8 +38,8 @@ def test_of_a_comparison():
 
 
 @pytest.mark.parametrize(
-    ("method", "expected"), [("knn", "its states were cached by an earlier run"), ("tfidf", "no method needs it")]
+    ("method", "expected"), [("knn", "an earlier run cached their states"), ("tfidf", "no method needs it")]
 )
 def test_no_shared_pass(method, expected):
     done = [dataclasses.replace(record(method, 1, 0.5), seconds={"language_model": 0, "method": 1})]
-    assert f"Shared pass: none; {expected}." in comparison.describe_comparison(done)
+    assert f"Reading the prompts: {expected}." in comparison.describe_comparison(done)

@@ -198,6 +198,13 @@ def test_means_are_over_tasks_and_seeds():
     assert printed == "| Paper | 1.0 | 2.0 |"
 
 
+def test_a_method_is_compared_on_the_seeds_that_it_has():
+    records = [made("knn", task, 8, seed, 5) for task in ("sst2", "mpqa") for seed in (1, 2, 3)]
+    records += [made("ensemble", task, 8, seed, 2 * seed) for task in ("sst2", "mpqa") for seed in (2, 3)]
+    text = analyses.on_tasks(scales.Scale(records), "ensemble", 8)
+    assert text.startswith("+0.0 [") and text.count("] on ") == 2 and text.endswith(" on MPQA")
+
+
 def test_the_effect_of_a_split_is_that_of_its_ends_averaged_over_the_other_axis():
     right = {(1, 1): 2, (1, 2): 7, (1, 4): 5, (2, 1): 1, (2, 2): 0, (2, 4): 2, (4, 1): 3, (4, 2): 7, (4, 4): 6}
     records = [
@@ -214,7 +221,7 @@ def test_skewed_train_rows_are_compared_with_balanced_ones():
         made(method, "mr", 16, seed, count, experiment="prior_reliance", cell={"setting": setting, "ratio": ratio})
         for ((setting, ratio), count), seed, method in itertools.product(places.items(), (1, 2), ("knn", "icl"))
     ]
-    assert analyses.skewed_train(records).mean == pytest.approx(-300 / 7)
+    assert analyses.skewed_train(records, "knn").mean == pytest.approx(-300 / 7)
     assert analyses.most_common(records) == ["Most common class of the test rows", "100.0", "100.0", "100.0"]
 
 
@@ -236,6 +243,13 @@ def test_the_papers_leads_are_those_of_its_table():
     }
     lead = scores["kNN Prompting", 128] - scores["ICL", "M_T"]
     assert f", {lead:+.1f} (6B), " in analyses.printed(["trec"], ("knn", 128), ("icl", 0))
+
+
+def test_the_papers_leads_over_a_method_are_those_of_its_table():
+    rows = {(row["method"], row["m"]): row["scores"] for row in published.tables()["few_shot"]["rows"]}
+    leads = [rows["kNN Prompting", m]["TREC"]["mean"] - rows["ICL", m]["TREC"]["mean"] for m in (4, 8)]
+    expected = ", ".join(f"{lead:+.1f}" for lead in leads).replace("-", "−")
+    assert analyses.printed_leads("few_shot", ["trec"], "icl", (4, 8)) == expected
 
 
 def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
