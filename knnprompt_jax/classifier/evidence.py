@@ -57,7 +57,7 @@ class Evidence:
 
     @functools.cached_property
     def nearest_left_out(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-        """By the name of each distance, the anchors nearest to each [N, N], nearest first, and their distances.
+        """The anchors nearest to each [N, N], nearest first, and their distances, by the name of each distance.
 
         Each anchor leaves out itself and one of every other class, because its own class would be rarer otherwise. Those left
         out come last, at infinity.

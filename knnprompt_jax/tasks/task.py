@@ -337,8 +337,8 @@ def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates.
 
-    Every cell is a single word with a digit (in a column named like an id, any word), or has digits and no letters but those
-    of English words of dates.
+    Such a cell is a single word with a digit (in a column named like an id, any word). Or it has digits, and no letters but
+    those of English words of dates.
     """
     word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
     texts = (value.strip() for value in values if not is_empty(value))
