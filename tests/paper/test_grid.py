@@ -67,6 +67,12 @@ def test_no_prompt_is_read_twice(grid, read):
         assert tokens < one.cost.tokens < 3 * tokens + 128 * shown
 
 
+def test_missing_rows_of_every_number_of_shots_are_reported_once(grid, caplog):
+    grid_lib.run(dataclasses.replace(grid, shots=(7, 1001, 2003)))
+    for shots in (1001, 2003):
+        assert caplog.text.count(f"of the {shots} asked for") == 2, "once for each class, of the first seed"
+
+
 def test_where_nothing_is_left_in_context_learning_is_used_again(grid):
     grid = dataclasses.replace(grid, methods=("icl", "knn", "tfidf"), shots=(1,), seeds=(1,), regime="few-shot")
     grid_lib.run(grid)
