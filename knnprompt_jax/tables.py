@@ -53,5 +53,6 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def render_markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Return a Markdown table; its first `left` columns are left-aligned."""
-    ruled = ["---"] * left + ["---:"] * (len(header) - left)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, ruled, *rows])
+    first, *others = (f"| {' | '.join(cells)} |" for cells in [header, *rows])
+    ruler = f"|{'|'.join(['---'] * left + ['---:'] * (len(header) - left))}|"
+    return "\n".join([first, ruler, *others])

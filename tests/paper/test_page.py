@@ -86,7 +86,7 @@ def test_case_study_draws_rows_that_knn_has_right_and_icl_wrong(found):
 @pytest.mark.parametrize(
     ("records_at", "form", "texts"),
     [
-        ("", "markdown", ["(paper 63.7 ± 5.5)", "| ---: |"]),
+        ("", "markdown", ["(paper 63.7 ± 5.5)", "|---:|"]),
         ("few_shot", "text", ["paper 63.7 ± 5.5"]),  # `paper.py` prints this folder.
         ("any", "text", ["8 shots per class, 1 seed"]),
         ("both", "text", ["8 shots per class, 1 seed", "paper 63.7 ± 5.5"]),
