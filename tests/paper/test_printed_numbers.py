@@ -21,7 +21,7 @@ class Shown:
 
     def check(self, expected, table, named, column, m=None):
         """Check the paper's text in the one line that has all these names; of several lines, in that of this m."""
-        header, _, *lines = self.tables[table]
+        header, *lines = self.tables[table]
         fitting = [line for line in lines if {*named} <= {*line}]
         (line,) = fitting if len(fitting) == 1 else [line for line in fitting if f"{m}" in line]
         assert re.search(rf"(^|\(paper ){re.escape(expected)}([,)]| [a-z]|$)", line[header.index(column)])
