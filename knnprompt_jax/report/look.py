@@ -31,18 +31,19 @@ def run(settings: commands.LookSettings) -> str:
     classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
     anchors = read(classifier)
     suggestions = anchors_lib.suggestions_csv(anchors).encode("utf-8", "backslashreplace")
+    output.mkdir(parents=True, exist_ok=True)
     path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
+    with files.new_file(path) as unfinished:  # Before the page is drawn: a person may edit the table meanwhile.
+        unfinished.write_bytes(suggestions)
     relabel = f"knnprompt fit --store={shlex.quote(settings.store)} --relabel={shlex.quote(str(path))}"
     with drawing.style():
         sections = build(anchors, f"in {path.name}, clear “suggested” where “label” is right; then run {relabel}")
-    count = len(classifier.demonstrations_)
+    num_demonstrations = len(classifier.demonstrations_)
     text = (
         f"{len(anchors.texts):,} anchors of task {classifier.task.name}, read by {classifier.model.name} "
-        f"{f'after {count} demonstrations' if count else 'without demonstrations'}. {_expectation(classifier.choice_, anchors)}"
+        f"{f'after {num_demonstrations}' if num_demonstrations else 'without'} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(output, f"Anchors of {pathlib.Path(settings.store).name}", text, sections)
-    with files.new_file(path) as unfinished:
-        unfinished.write_bytes(suggestions)
     count = len(anchors_lib.suspects(anchors))
     lines = [f"{count:,} of {len(anchors.texts):,} anchors may be mislabelled: {path}", f"page: {written}"]
     if count:

@@ -60,6 +60,20 @@ def test_edited_suggestions_are_kept(store, tmp_path):
     assert edited.read_text() == "id,label\n3,billing\n" and (tmp_path / "suggestions-2.csv").read_bytes() == first
 
 
+def test_an_edit_while_the_page_is_drawn_is_kept(store, tmp_path, monkeypatch):
+    settings, edited = commands.LookSettings(store=str(store), output=str(tmp_path)), tmp_path / commands.SUGGESTIONS
+    look.run(settings)
+    build = look.build
+
+    def slow(*arguments):
+        edited.write_text("edited")
+        return build(*arguments)
+
+    monkeypatch.setattr(look, "build", slow)
+    look.run(settings)
+    assert edited.read_text() == "edited"
+
+
 def test_a_cut_listing_says_so(classifier, monkeypatch):
     anchors = look.read(classifier)
     every = pd.DataFrame({"suggested": [0, 1, 0], "lead": [0.9, 0.8, 0.7]}, index=[5, 3, 11])
