@@ -12,7 +12,8 @@ from sklearn import base
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.tasks.task import SKIP, Example, Task, label_string, rows_of
+from knnprompt_jax.tasks.cells import label_string, rows_of
+from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 UNIFORM = "uniform"
 

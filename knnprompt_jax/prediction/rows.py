@@ -14,7 +14,8 @@ from knnprompt_jax.classifier.base import Classifier
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings.commands import INPUT_KINDS, STANDARD
 from knnprompt_jax.tasks import formats, sources
-from knnprompt_jax.tasks.task import Example, Task, listed
+from knnprompt_jax.tasks.cells import listed
+from knnprompt_jax.tasks.task import Example, Task
 
 Row = Example | errors.UserError
 """An example without a label, or the error of a bad row."""

@@ -14,7 +14,7 @@ import numpy as np
 from knnprompt_jax import errors, tables
 from knnprompt_jax.classifier.inputs import Predictions
 from knnprompt_jax.settings.commands import IDS
-from knnprompt_jax.tasks import task as task_lib
+from knnprompt_jax.tasks import cells
 from knnprompt_jax.tasks.task import Example
 
 ALL, NONE = "all", "none"
@@ -29,11 +29,11 @@ def kept(keep: str, columns: Iterable[str]) -> tuple[str, ...]:
     """
     columns = tuple(columns)
     if keep in (IDS, ALL, NONE):
-        return tuple(name for name in columns if keep == ALL or (keep == IDS and task_lib.is_named_as_identifier(name)))
+        return tuple(name for name in columns if keep == ALL or (keep == IDS and cells.is_named_as_identifier(name)))
     names = tuple(dict.fromkeys(name.strip() for name in keep.split(",") if name.strip()))
     if missing := [name for name in names if name not in columns]:
         raise errors.UserError(
-            f"--keep={keep}: the input has no column {missing[0]!r}; choose from {IDS}, {ALL}, {NONE}, {task_lib.listed(columns)}"
+            f"--keep={keep}: the input has no column {missing[0]!r}; choose from {IDS}, {ALL}, {NONE}, {cells.listed(columns)}"
         )
     return names
 

@@ -21,7 +21,8 @@ from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import commands
 from knnprompt_jax.store import store as store_lib
 from knnprompt_jax.tasks import defects, formats
-from knnprompt_jax.tasks.task import Example, is_empty, label_string, listed
+from knnprompt_jax.tasks.cells import is_empty, label_string, listed
+from knnprompt_jax.tasks.task import Example
 
 _READ = ID, LABEL, SUGGESTED = ("id", "label", "suggested")
 

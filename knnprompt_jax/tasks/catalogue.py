@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from knnprompt_jax import errors
+from knnprompt_jax.tasks.cells import listed
 from knnprompt_jax.tasks.hub import HubSource
-from knnprompt_jax.tasks.task import Task, listed
+from knnprompt_jax.tasks.task import Task
 
 DEMO = "demo"
 PAPER_TASKS = ("sst2", "subj", "mpqa", "agnews", "cb", "cr", "dbpedia", "mr", "rte", "trec")

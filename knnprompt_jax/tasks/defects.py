@@ -5,7 +5,8 @@ import contextlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
-from knnprompt_jax.tasks.task import Example, listed
+from knnprompt_jax.tasks.cells import listed
+from knnprompt_jax.tasks.task import Example
 
 
 def describe(train: Sequence[Example], evaluation: Sequence[Example]) -> str:

@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, TextIO
 
 from knnprompt_jax import errors
-from knnprompt_jax.tasks.task import listed
+from knnprompt_jax.tasks.cells import listed
 
 Row = tuple[str, dict[str, Any]]
 """A row: its place and its columns."""

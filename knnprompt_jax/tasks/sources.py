@@ -9,8 +9,9 @@ from absl import logging
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import catalogue, defects, formats, hub
+from knnprompt_jax.tasks.cells import label_string, listed
 from knnprompt_jax.tasks.hub import HubSource
-from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task, label_string, listed
+from knnprompt_jax.tasks.task import ALLOW, SKIP, Example, Task
 
 STOP = "stop"
 ON_BAD = (STOP, SKIP)

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import numbers
 import re
 import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,16 +12,12 @@ from typing import Any
 from absl import logging
 
 from knnprompt_jax import errors
+from knnprompt_jax.tasks import cells
+from knnprompt_jax.tasks.cells import listed
 
 ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
-_LISTED = 50
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Not within the name of a field.
-_DATE_WORD = re.compile(
-    r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|"
-    r"aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?|am|pm|(?-i:[A-Z]{2,4}))\b|(?<=\d)(st|nd|rd|th)\b"
-)  # Upper case: time zones.
-_ID = re.compile(r"(?i:(^|[\W_])(id|idx|index|uuid|guid))$|[a-z]I[dD]$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +45,8 @@ class Example:
 
     @property
     def ids(self) -> dict[str, Any]:
-        """The other columns that are named like ids (`is_named_as_identifier`)."""
-        return {column: value for column, value in self.other.items() if is_named_as_identifier(column)}
+        """The other columns that are named like ids (`cells.is_named_as_identifier`)."""
+        return {column: value for column, value in self.other.items() if cells.is_named_as_identifier(column)}
 
     def __hash__(self) -> int:
         return hash((tuple(sorted(self.fields.items())), self.label))
@@ -136,25 +131,27 @@ class Task:
           X: texts (their field is called "text"), rows as mappings, or a pandas table.
           y: the labels; by default the column `label` of X.
           label: the name of the label, in X and in the template.
-          fields: the columns to use; by default all columns of texts except the label and identifiers (`is_identifier`).
-            A column of texts may have empty cells.
+          fields: the columns to use; by default all columns of texts except the label and
+            identifiers (`cells.is_identifier`). A column of texts may have empty cells.
           template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:
           UserError: a column or label is missing, no column holds texts or one holds the labels, or a label is neither a text nor
             a whole number.
         """
-        rows = rows_of(X, fields or ("text",))
+        rows = cells.rows_of(X, fields or ("text",))
         if not rows:
             raise errors.UserError(f"task {name!r}: X is empty: at least one row is needed")
         if fields is None:
             fields = [column for column in rows[0] if column != label or y is not None]
             missing = object()  # No text, unlike an empty cell.
-            cells = {column: [row.get(column, missing) for row in rows] for column in fields}
+            values = {column: [row.get(column, missing) for row in rows] for column in fields}
             fields = [
-                column for column in fields if all(isinstance(cell, str) or is_empty(cell) for cell in cells[column])
+                column
+                for column in fields
+                if all(isinstance(value, str) or cells.is_empty(value) for value in values[column])
             ]
-            texts = [column for column in fields if not is_identifier(str(column), cells[column])]
+            texts = [column for column in fields if not cells.is_identifier(str(column), values[column])]
             if not fields:
                 raise errors.UserError(f"task {name!r}: no column holds texts, only {listed(rows[0])}")
             if not texts:
@@ -169,7 +166,7 @@ class Task:
                         f"row {index}: no label column {label!r}, only {listed(row)}: name the column of the labels"
                     )
             y = [row[label] for row in rows]
-        names = [label_string(f"row {index}", value) for index, value in enumerate(y)]
+        names = [cells.label_string(f"row {index}", value) for index, value in enumerate(y)]
         for field in fields:
             answers = zip((row.get(field) for row in rows), names, strict=False)
             if all(isinstance(cell, str) and cell == answer for cell, answer in answers):
@@ -240,7 +237,7 @@ class Task:
         for field in self.fields:
             if field not in row:
                 raise errors.UserError(f"{place}: lacks the field {field!r}; it has {listed(row)}")
-            text = "" if is_empty(row[field]) else row[field]
+            text = "" if cells.is_empty(row[field]) else row[field]
             if not isinstance(text, str):
                 raise errors.UserError(f"{place}: field {field!r} is not a text ({type(text).__name__})")
             if not text and (self.empty != ALLOW or len(self.fields) == 1):
@@ -254,7 +251,7 @@ class Task:
 
     def label_of(self, place: str, label: Any) -> str:
         """Return the task's label string for a row's label; raise UserError with the place if the task has no such label."""
-        name = label_string(place, label)
+        name = cells.label_string(place, label)
         if name not in self.classes:
             raise errors.UserError(f"{place}: unknown label {name!r}; choose from {listed(self.labels)}")
         return name
@@ -278,50 +275,6 @@ class Task:
         return self.retrieval_template.format_map(example.fields)
 
 
-def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return rows as mappings from column to value; a text becomes the only field.
-
-    Raises:
-      UserError: X is a single text or row, or holds something else.
-    """
-    if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
-        raise errors.UserError(f"X is a single {type(X).__name__}: give several texts or rows, as a list")
-    if hasattr(X, "columns") and hasattr(X, "to_dict"):
-        return X.to_dict("records")
-    rows = list(X)
-    for index, row in enumerate(rows):
-        if isinstance(row, str) or is_empty(row):
-            if len(fields) > 1:
-                raise errors.UserError(
-                    f"row {index}: a text alone, but the task has the fields {', '.join(fields)}: give rows"
-                )
-            rows[index] = {fields[0]: row}
-        elif not isinstance(row, Mapping):
-            raise errors.UserError(f"row {index}: a {type(row).__name__}, not a text or a row with named fields")
-    return rows
-
-
-def label_string(place: str, label: Any) -> str:
-    """Return a label as a string, given a string, whole number or truth value; raise UserError on anything else."""
-    if is_empty(label):
-        raise errors.EmptyCell(f"{place}: the label is missing")
-    if type(label).__name__ in ("bool", "bool_"):  # This covers NumPy's without importing it.
-        return str(bool(label))
-    if isinstance(label, numbers.Integral):
-        return str(int(label))
-    if not isinstance(label, str):
-        raise errors.UserError(f"{place}: label {label!r} is a {type(label).__name__}, not a text or a whole number")
-    return str(label)
-
-
-def is_empty(value: Any) -> bool:
-    """Whether a cell has no value: None, NaN, pandas's NA or NaT, or white space."""
-    if isinstance(value, str):
-        return not value.strip()
-    is_nan = isinstance(value, numbers.Real) and value != value
-    return value is None or bool(is_nan) or type(value).__name__ in ("NAType", "NaTType")
-
-
 def _label_order(label: str) -> tuple[bool, int, str]:
     """Return a sort key: numbers by size, before all other labels."""
     is_number = label.removeprefix("-").isdecimal()
@@ -332,28 +285,3 @@ def _words(labels: Sequence[str], used: Sequence[str] = ()) -> tuple[str, ...]:
     """Return a word per label: the label with blanks for underscores, or unchanged labels if two words would be equal."""
     words = [label.replace("_", " ").strip() for label in labels]
     return tuple(words if len({*words, *used}) == len(words) + len(used) else labels)
-
-
-def is_identifier(column: str, values: Iterable[Any]) -> bool:
-    """Whether a column holds ids, numbers or dates.
-
-    Such a cell is a single word with a digit (in a column named like an id, any word). Or it has digits, and no letters but
-    those of English words of dates.
-    """
-    word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
-    texts = (value.strip() for value in values if not is_empty(value))
-    return all(
-        re.fullmatch(word, text) or re.fullmatch(r"(?=.*\d)[\W\d_]+", _DATE_WORD.sub("", text)) for text in texts
-    )
-
-
-def is_named_as_identifier(column: str) -> bool:
-    """Whether a column's name is id, ticket_id, uuid, rowIndex or similar."""
-    return bool(_ID.search(column.strip()))
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Return names separated by commas, for a message; a long list is cut."""
-    names = list(map(str, names))
-    more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
-    return (", ".join(names[:_LISTED]) or "none") + more
