@@ -23,7 +23,7 @@ def run(settings: settings_lib.BenchmarkSettings) -> dict[str, Any]:
         UserError: impossible settings, or an output folder that cannot be written.
     """
     files.check_writable(pathlib.Path(settings.output), folder=True)
-    subject = workload.describe(settings.model, settings.revision)
+    subject = workload.describe(settings.model)
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     processor = next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())

@@ -77,7 +77,6 @@ class LanguageModel:
         cls,
         name_or_path: str | os.PathLike[str],
         dtype: str = "float32",
-        revision: str | None = None,
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
         deterministic: bool = False,
@@ -85,7 +84,8 @@ class LanguageModel:
         """Load a decoder of any family of `registry.LANGUAGE_MODELS`. Each process reads only the slices of its devices.
 
         Args:
-          name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, a Hub name, or "owner/name:file.gguf".
+          name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
+            "owner/name:file.gguf" or "owner/name@revision".
           dtype: float32 (the reference), bfloat16 (for accelerators) or int8 (8-bit kernels, the rest in bfloat16).
 
         Raises:
@@ -94,7 +94,7 @@ class LanguageModel:
         """
         if dtype not in config_lib.DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
-        config, path = registry.describe(str(name_or_path), revision)
+        config, path = registry.describe(str(name_or_path))
         tokenizer = tokenizers.load(path, vocab_size=config.vocab_size)
         identity = Identity(str(name_or_path), tensor_files.fingerprint(path), dtype, deterministic)
         return cls.from_files(path, config, tokenizer, identity, step_tokens, mesh)

@@ -16,22 +16,20 @@ _CONFIG = "config.json"
 _TIMEOUT_SECONDS = 10.0
 
 
-def resolve(
-    name_or_path: str, revision: str | None = None, config_only: bool = False, weights: bool = True
-) -> pathlib.Path:
+def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) -> pathlib.Path:
     """Return the folder of a model, or the `.gguf` file that holds all of it.
 
     The first that exists is used:
     - a folder, or the only `.gguf` file of a folder without other weights;
     - a `.gguf` file;
     - a shipped model;
-    - the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf".
+    - the Hub's snapshot of "owner/name", or the one file of "owner/name:file.gguf". "owner/name@revision" is a branch, tag
+      or commit of it.
 
     A download fetches the config, the tokenizer and the weights in one format, resumes partial files and verifies checksums.
     If the Hub does not answer, the cache is used.
 
     Args:
-        revision: branch, tag or commit on the Hub.
         config_only: download config.json alone; a `.gguf` file is always whole.
         weights: download the weights too.
 
@@ -41,10 +39,8 @@ def resolve(
     """
     local = _find_local(name_or_path)
     if local is not None:
-        if revision:
-            raise errors.UserError(f"--revision={revision}: has no effect with {name_or_path}, which is not on the Hub")
         return local
-    name, file = _split(name_or_path)
+    name, revision, file = _split(name_or_path)
     select = functools.partial(_select, file=file, config_only=config_only, weights=weights)
     what = f"model {name!r}" + (f", revision {revision!r}," if revision else "")
     try:
@@ -126,10 +122,12 @@ def _find_local(name: str) -> pathlib.Path | None:
     return None
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Split "owner/name:file.gguf" into the Hub name and the file, which is empty if none is named."""
+def _split(name: str) -> tuple[str, str | None, str]:
+    """Split "owner/name@revision:file.gguf" into the Hub name, the revision or None, and the file or ""."""
     head, colon, file = name.rpartition(":")
-    return (head, file) if colon and file.endswith(".gguf") else (name, "")
+    head, file = (head, file) if colon and file.endswith(".gguf") else (name, "")
+    head, _, revision = head.partition("@")
+    return head, revision or None, file
 
 
 def _download(name: str, revision: str | None, select: Callable[[list[str]], list[str]]) -> pathlib.Path:

@@ -74,7 +74,7 @@ def read_config(path: pathlib.Path) -> hf_config.Json:
 
 
 def describe(
-    name_or_folder: str, revision: str | None = None, families: Collection[str] = LANGUAGE_MODELS, weights: bool = True
+    name_or_folder: str, families: Collection[str] = LANGUAGE_MODELS, weights: bool = True
 ) -> tuple[config_lib.DecoderConfig, pathlib.Path]:
     """Return the model of a name, folder or file, which must be of one of these families, and the path of its weights.
 
@@ -83,10 +83,10 @@ def describe(
     Raises:
         UserError: as `hub.resolve`, or the model is not supported.
     """
-    path = hub.resolve(name_or_folder, revision, config_only=True)
+    path = hub.resolve(name_or_folder, config_only=True)
     try:
         config = config_from_hf(read_config(path), families)
     except errors.UserError as error:
         names_path = str(error).startswith(f"{path}: ")
         raise errors.UserError(str(error) if names_path else f"{name_or_folder}: {error}") from None
-    return config, hub.resolve(name_or_folder, revision, weights=weights)
+    return config, hub.resolve(name_or_folder, weights=weights)

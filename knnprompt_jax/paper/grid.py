@@ -172,7 +172,7 @@ def _runs(settings: grids.GridSettings, weights: bool) -> list[tuple[model_lib.M
 
     if prompted := [name for name in settings.methods if name not in trained]:
         for name in settings.models:
-            model = model_lib.describe(name, execution, settings.revision, settings.context, weights=weights)
+            model = model_lib.describe(name, execution, settings.context, weights=weights)
             for rows in task_rows:
                 found.append((model, list(runs_of(prompted, model, rows, inputs.max_demo_shots(rows, model)))))
     for name in trained:

@@ -32,7 +32,7 @@ def run(settings: settings_lib.PlanSettings) -> dict[str, Any]:
     """
     files.check_writable(pathlib.Path(settings.output), folder=True)
     target = targets.get(settings.topology, settings.compile)
-    subject = workload.describe(settings.model, settings.revision)
+    subject = workload.describe(settings.model)
     sizes = [
         size
         for size in range(1, target.size + 1)

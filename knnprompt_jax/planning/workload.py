@@ -45,7 +45,7 @@ class Workload:
         return max(self.prompts.groups, key=lambda group: len(group.suffixes))
 
 
-def describe(name: str, revision: str = "") -> Subject:
+def describe(name: str) -> Subject:
     """Describe a model: a published shape (with or without its owner) needs no network, others need their config.json.
 
     Raises:
@@ -54,7 +54,7 @@ def describe(name: str, revision: str = "") -> Subject:
     published = {alias: hf for whole, hf in registry.PUBLISHED.items() for alias in (whole, whole.rsplit("/", 1)[-1])}
     if name in published:
         return Subject(name, published[name], registry.config_from_hf(published[name]), None)
-    path = hub.resolve(name, revision or None, config_only=True)
+    path = hub.resolve(name, config_only=True)
     hf = registry.read_config(path)
     return Subject(name, hf, registry.config_from_hf(hf), path)
 
@@ -65,7 +65,7 @@ def make(settings: WorkloadOptions, subject: Subject, most: int = 0) -> Workload
     Raises:
         UserError: rows that cannot be read or drawn, or a tokenizer with more tokens than the model.
     """
-    tokenizer, source = _load_tokenizer(settings.tokenizer, settings.revision, subject)
+    tokenizer, source = _load_tokenizer(settings.tokenizer, subject)
     if len(tokenizer) > subject.config.vocab_size:
         raise errors.UserError(
             f"tokenizer {source}: it has {len(tokenizer)} tokens and {subject.name} has {subject.config.vocab_size}: "
@@ -98,13 +98,13 @@ def pack(work: Workload, anchors: int, step_tokens: int, data: int) -> tuple[pac
     return dataclasses.replace(shape, rows=per_step, reads=reads), steps
 
 
-def _load_tokenizer(name: str, revision: str, subject: Subject) -> tuple[Any, str]:
+def _load_tokenizer(name: str, subject: Subject) -> tuple[Any, str]:
     """Return the named tokenizer, the model's own, or the stand-in, and its name."""
     if name:
         return tokenizers.load(pathlib.Path(name)), name
     if subject.path and (subject.path.suffix == ".gguf" or any(subject.path.glob("tokenizer*"))):
         return tokenizers.load(subject.path), subject.name
     try:
-        return tokenizers.load(hub.resolve(subject.name, revision or None, weights=False)), subject.name
+        return tokenizers.load(hub.resolve(subject.name, weights=False)), subject.name
     except errors.UserError:
         return tokenizers.load(hub.resolve(STAND_IN)), STAND_IN

@@ -91,7 +91,7 @@ def read_model(
     """
     name = name or (saved.manifest.provenance.model if saved else shipped.DEFAULT)
     execution = read_execution(settings, saved)
-    model = model_lib.describe(name, execution, settings.revision, context)
+    model = model_lib.describe(name, execution, context)
     return model, execution.make_mesh([model.config])
 
 
@@ -169,7 +169,7 @@ def read_comparison(settings: shared.ComparisonSettings) -> Inputs:
 
 def source_of(settings: shared.SharedSettings) -> dict[str, Any]:
     """Return the options that rows and model come from, for `Run.source`."""
-    names = ("rows", "drop_duplicates", "restore_dropped", "hub", "revision", "context")
+    names = ("rows", "drop_duplicates", "restore_dropped", "hub", "context")
     given = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
     return {"split": settings.split or shared.SPLIT, **given}
 

@@ -120,7 +120,6 @@ def fingerprint(path: pathlib.Path | None, needs_weights: bool) -> str:
 def describe(
     name: str,
     execution: ExecutionOptions = ExecutionOptions(),
-    revision: str = "",
     context: int = 0,
     families: Collection[str] = registry.LANGUAGE_MODELS,
     of_prompts: bool = True,
@@ -136,7 +135,7 @@ def describe(
     Raises:
       UserError: there is no such model, it cannot be read, or it reads fewer than `context` tokens.
     """
-    config, path = registry.describe(name, revision or None, families, weights)
+    config, path = registry.describe(name, families, weights)
     if context > config.num_positions:
         raise errors.UserError(f"--context={context}: {name} reads at most {config.num_positions} tokens")
     tokenizer = tokenizers.load(path, of_prompts, config.vocab_size)

@@ -18,7 +18,7 @@ from knnprompt_jax.tasks.task import Example, Task
 # Options that `fit` has too. The printed command names those that are not its defaults.
 _SHARED = (
     *("train_file", *(field.name for field in dataclasses.fields(shared.RowOptions))),
-    *("revision", "dtype", "deterministic", "truncation", "label_token"),
+    *("dtype", "deterministic", "truncation", "label_token"),
 )
 
 

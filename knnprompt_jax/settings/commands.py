@@ -21,7 +21,7 @@ TEXT_HELP = "A JSON object of the fields if the classifier has several."
 _CHANGES = ("append", "relabel", "remove_ids")
 _OF_CHANGES = {
     *("store", *_CHANGES, "label_column", "encoding", "on_bad"),
-    *("model", "revision", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
+    *("model", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
 }
 _WITH_TEXT = {"text", "store", "mesh_model", "output", "output_format", "probabilities", "abstain"}
 

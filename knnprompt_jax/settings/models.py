@@ -1,10 +1,10 @@
-"""The options of a language model: its name and revision, its dtype, and its devices."""
+"""How a language model runs: its dtype and its devices."""
 
 from knnprompt_jax import errors, options, shipped
 
 DTYPES = ("float32", "bfloat16", "int8")
 FLOATS = DTYPES[:2]
-MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name:file.gguf), a folder or a .gguf file."
+MODEL_HELP = f"{', '.join(shipped.SHIPPED)}, a Hub name (gpt2-xl, owner/name@revision, owner/name:file.gguf), a folder or a .gguf file."
 
 
 class MeshOptions(options.Options):
@@ -36,7 +36,7 @@ class DistributedOptions(options.Options):
 
 
 class ModelOptions(options.Options):
-    """The revision of a language model, and how it runs. A dtype that is not given is float32, or a saved classifier's."""
+    """How a language model runs. A dtype that is not given is float32, or a saved classifier's."""
 
     dtype: str = options.option(
         None,
@@ -45,10 +45,3 @@ class ModelOptions(options.Options):
     )
     batch: int = options.option(0, "Packed tokens per step in each data shard; 0: what suits the device.", least=0)
     mesh: MeshOptions = options.group(MeshOptions)
-    revision: str = options.option("", "Branch, tag or commit of the model on the Hub.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        model = getattr(self, "model", None)  # The jobs of grids have several.
-        if model in shipped.SHIPPED:
-            self.refuse(("revision",), f"with --model={model}, which is not on the Hub")

@@ -93,6 +93,13 @@ def test_a_folder_with_one_gguf_file_is_that_file(server, tmp_path):
 WEIGHTS = "it has no weights (model.safetensors, flax_model.msgpack, pytorch_model.bin): "
 
 
+def test_a_name_may_end_in_a_revision(server):
+    publish(server, SMALL + GGUF + SAFETENSORS, revisions=("main", "refs/pr/1"))
+    assert hub.resolve("owner/name@refs/pr/1") == hub.resolve("owner/name")
+    assert hub.resolve(f"owner/name@refs/pr/1:{GGUF[1]}").read_bytes() == BYTES
+    assert any("refs%2Fpr%2F1" in path for _, path, _ in server.requests)
+
+
 @pytest.mark.parametrize(
     ("listed", "name", "reason"),
     [
@@ -129,7 +136,7 @@ NOT_FOUND = "is not a local folder or in the cache, and "
 @pytest.mark.parametrize(
     ("arguments", "access", "expected"),
     [
-        (("owner/name", "v7"), "public", f"model 'owner/name', revision 'v7', {NOT_FOUND}the"),
+        (("owner/name@v7",), "public", f"model 'owner/name', revision 'v7', {NOT_FOUND}the"),
         (("owner/name",), "private", "has that name: check it, or set HF_TOKEN to a valid token if it is private"),
         (("owner/name",), "gated", "on the Hub it is gated: accept its terms there and set HF_TOKEN"),
         (("naïve/one",), "public", "'naïve/one' is neither a folder nor a possible Hub name (owner/name, or"),
@@ -143,7 +150,7 @@ def test_refusals_say_what_to_do(server, arguments, access, expected):
 @pytest.mark.parametrize(("request_", "failure"), [("/api/", {"status": 503}), ("GET /stored/", {"send": 0})])
 def test_a_hub_that_stays_busy_is_reported(server, request_, failure):
     server.fail(request_, times=1000, **failure)
-    error = message("owner/name", "main")
+    error = message("owner/name@main")
     assert "model 'owner/name', revision 'main', is not a local folder or in the cache, and the Hub cannot" in error
     assert error.endswith("fill the cache on a connected machine, or check the network")
 

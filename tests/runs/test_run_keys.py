@@ -18,8 +18,7 @@ from tests.runs.conftest import choosing
 
 # Options that change no result by themselves. Some act through rows, task or model, which are compared by content.
 THROUGH_CONTENT = (
-    "model task train_file eval_file data_dir hub restore_dropped drop_duplicates split revision encoding empty on_bad "
-    "context"
+    "model task train_file eval_file data_dir hub restore_dropped drop_duplicates split encoding empty on_bad context"
 )
 NEUTRAL = (
     f"{THROUGH_CONTENT} label_column text_columns store output cache_gb resume methods options distributed".split()
