@@ -47,19 +47,26 @@ def load(path: pathlib.Path, of_prompts: bool = True, vocab_size: int | None = N
 def _load_folder(folder: pathlib.Path) -> Any:
     import transformers
 
+    # `AutoTokenizer` replaces parts of tokenizer.json by those of the class that the folder or its model type names.
+    is_whole = (folder / "tokenizer.json").is_file()
+    loader = transformers.PreTrainedTokenizerFast if is_whole else transformers.AutoTokenizer
     try:
-        kind = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["tokenizer_class"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        kind = None
-    # `AutoTokenizer` returns the same class for "TokenizersBackend", but imports PyTorch, which takes seconds.
-    loader = transformers.PreTrainedTokenizerFast if kind == "TokenizersBackend" else transformers.AutoTokenizer
-    try:
-        return loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        tokenizer = loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        return _with_roles(tokenizer, folder / "config.json") if is_whole else tokenizer
     except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise errors.UserError(
             f"{folder}: no usable tokenizer (tokenizer.json, or vocab.json and merges.txt): {reason}"
         ) from error
+
+
+def _with_roles(tokenizer: Any, config: pathlib.Path) -> Any:
+    """Name the first and last token of texts by config.json if tokenizer_config.json does not, as in GPT-2's folders."""
+    ids = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    for role in ("bos_token", "eos_token"):
+        if getattr(tokenizer, role) is None and isinstance(id_ := ids.get(f"{role}_id"), int):
+            setattr(tokenizer, role, tokenizer.convert_ids_to_tokens(id_))
+    return tokenizer
 
 
 def _check_prompts(path: pathlib.Path, tokenizer: Any) -> None:

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import tokenizers as tokenizers_lib
 import transformers
-from tokenizers import decoders, models, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from knnprompt_jax import errors, lm, shipped
 from knnprompt_jax.models import tokenizers
@@ -31,6 +31,32 @@ def test_special_tokens_outside_the_vocabulary_are_allowed(folder):
     file.write_text(json.dumps(content))
     with pytest.raises(errors.UserError, match="its tokenizer has token id 5120, but the model has 5120 tokens"):
         lm.LanguageModel.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model_type"),
+    [
+        ("GPT2Tokenizer", "llama"),
+        ("GPTNeoXTokenizer", "gpt_neox"),
+        ("Qwen2Tokenizer", "qwen2"),
+        ("LlamaTokenizer", "llama"),
+    ],
+)
+def test_tokenizer_json_counts_and_no_class(tmp_path, kind, model_type):
+    """A class of `transformers` may replace the normalizer, the pre-tokenizer and the special tokens of the file."""
+    whole = gguf_tokenizers.byte_level().tokenizer
+    digits, bytes_ = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    whole.normalizer, whole.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Sequence([digits, bytes_])
+    end = whole.token_to_id("<|endoftext|>")
+    whole.post_processor = processors.TemplateProcessing("<|endoftext|> $A", special_tokens=[("<|endoftext|>", end)])
+    whole.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": model_type, "bos_token_id": end, "eos_token_id": end})
+    )
+    loaded, text = tokenizers.load(tmp_path), "\n\n2001 : A  film of 12"
+    assert loaded(text)["input_ids"] == whole.encode(text).ids
+    assert loaded(text)["input_ids"][0] == loaded.bos_token_id == loaded.eos_token_id == end
 
 
 TEXT = "the movie</s> was<s>, so <|im_start|> <s>"
@@ -95,7 +121,7 @@ def test_a_normalizer_that_lengthens_texts_without_bound_is_refused(folder, step
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"tokenizer_class": 3}', "{}"])
-def test_without_a_description_transformers_decides(folder, content):
+def test_without_a_description(folder, content):
     expected = tokenizers.load(folder)("a film")["input_ids"]
     (folder / "tokenizer_config.json").write_text(content)
     try:
