@@ -119,10 +119,16 @@ class Writer:
         )
 
     def _pieces(self, texts: Sequence[str], limit: int | None = None) -> list[np.ndarray]:
-        """Return the first `limit` tokens of each text, tokenized separately and without special tokens."""
+        """Return the first `limit` tokens of each text, tokenized separately and without special tokens.
+
+        Texts that begin with a blank follow another text.
+        """
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        for text, tokens in zip(new, self._tokenize(new), strict=True):
-            self._known[text] = np.array(tokens[self._special :], np.int32)
+        first = [text for text in new if not text.startswith(" ")]
+        later = [text for text in new if text.startswith(" ")]
+        pieces = [tokens[self._special :] for tokens in self._tokenize(first)]
+        pieces += layout.continued(self._tokenize, later)
+        self._known |= {text: np.array(tokens, np.int32) for text, tokens in zip([*first, *later], pieces, strict=True)}
         return [self._known[text][:limit] for text in texts]
 
 

@@ -158,9 +158,8 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
     Raises:
       UserError: two classes would have the same token.
     """
-    special = len(tokenize([""])[0])
-    place = -1 if which == "last" else special
-    ids = [tokens[place] for tokens in tokenize([f" {word}" for word in task.label_words])]
+    place = -1 if which == "last" else 0
+    ids = [tokens[place] for tokens in continued(tokenize, [f" {word}" for word in task.label_words])]
     words: dict[int, str] = {}
     for word, token in zip(task.label_words, ids, strict=True):
         if token in words:
@@ -171,6 +170,22 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
             )
         words[token] = word
     return ids
+
+
+def continued(tokenize: Tokenize, texts: Sequence[str]) -> list[list[int]]:
+    """Return the tokens of each text as they follow another text, without special tokens.
+
+    Each text is tokenized after a colon, because SentencePiece puts a blank before the first word of a whole text.
+
+    Raises:
+      UserError: the tokenizer joins the colon to a text.
+    """
+    colon, *whole = tokenize([":", *(f":{text}" for text in texts)])
+    if joined := [text for text, tokens in zip(texts, whole, strict=True) if tokens[: len(colon)] != colon]:
+        raise errors.UserError(
+            f"the tokenizer joins a colon to {joined[0]!r}, so that this text has no tokens of its own"
+        )
+    return [tokens[len(colon) :] for tokens in whole]
 
 
 def demonstration_text(task: Task, demonstrations: Sequence[Example]) -> str:

@@ -19,6 +19,16 @@ from knnprompt_jax.tasks.task import Example, Task
 WORDS = ("red", "blue", "green", "grey", "pink")
 
 
+def tokenize_words(tokens: dict[str, list[int]]) -> Callable:
+    """Return a tokenizer of words, which may follow a colon; other texts have a token per character."""
+
+    def tokenize(texts):
+        texts = [text.removeprefix(":") for text in texts], [[99] * text.startswith(":") for text in texts]
+        return [colon + tokens.get(text, [9] * len(text)) for text, colon in zip(*texts, strict=True)]
+
+    return tokenize
+
+
 @dataclasses.dataclass(eq=False)
 class Model:
     """A language model with a head alone."""
@@ -55,7 +65,7 @@ class Synthetic:
         anchors = tuple(Example({"text": f"a{row}"}, labels[label], row) for row, label in enumerate(y))
         rows = [Example({"text": f"q{row}"}, labels[0], row) for row in range(len(self.queries[queries]))]
         split = FewShotSplit((), anchors, seed=1, shots=21, demo_shots=0, class_counts={}, warnings=())
-        problem = method.Problem(task, split, rows, lambda texts: [[ids[text[1:]]] if text else [] for text in texts])
+        problem = method.Problem(task, split, rows, tokenize_words({f" {word}": [id_] for word, id_ in ids.items()}))
         states = {method.anchors: self.anchors[: len(y)], method.queries: self.queries[queries]}
         states |= dict.fromkeys((calibrations.content_free_queries, calibrations.domain_queries), self.content_free)
         return method.Context(problem, Model(self.head, problem.tokenize), states)

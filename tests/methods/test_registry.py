@@ -10,6 +10,7 @@ import pytest
 from knnprompt_jax import errors, options
 from knnprompt_jax.methods import calibrations, method, registry
 from knnprompt_jax.settings import methods
+from tests.methods.conftest import tokenize_words
 
 CALIBRATIONS = {one.name for one in calibrations.METHODS}
 READ_WORDS = CALIBRATIONS | {"icl", "knn_partial", "knn_partial_raw", "icl_ensemble", "prompt_compose_bm25"}
@@ -19,9 +20,7 @@ BY_NAME = {name for name, one in registry.METHODS.items() if one.excluded_becaus
 def with_tokens(problem, a, b, c, **changes):
     """The problem with these tokens for its label words, "a", "b" and "c" after a blank."""
     words = {" a": a, " b": b, " c": c}
-    return dataclasses.replace(
-        problem, tokenize=lambda texts: [words.get(text, [9] * len(text)) for text in texts], **changes
-    )
+    return dataclasses.replace(problem, tokenize=tokenize_words(words), **changes)
 
 
 def test_every_method_applies_where_label_words_are_tokens(problem):

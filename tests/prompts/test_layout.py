@@ -1,5 +1,6 @@
 """Shared prefix and suffixes are the whole prompts' tokens, whatever the tokenizer and the truncation."""
 
+import dataclasses
 import re
 
 import hypothesis
@@ -8,9 +9,11 @@ import tokenizers
 from hypothesis import strategies
 
 from knnprompt_jax import errors
+from knnprompt_jax.models import tokenizers as model_tokenizers
 from knnprompt_jax.prompts import layout
 from knnprompt_jax.tasks.task import Example, Task
 from tests import random_prompts
+from tests.models import gguf_tokenizers
 
 TASK = Task("mood", ("sentence",), "Text: {sentence}\nMood:", ("0", "1"), ("bad", "good"))
 DEMONSTRATIONS = [
@@ -135,6 +138,24 @@ def test_each_query_after_its_own_demonstrations():
         (group,) = prompts.groups
         assert not group.prefix_P.size and prompts.num_truncated == num_truncated
     assert layout.lay_out_sets(TASK, [], [], characters, 73).groups == ()
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_label_words_have_the_tokens_that_they_have_in_prompts(tmp_path, prefix):
+    """SentencePiece puts a blank before the first word of a text, and here before no other."""
+    path = gguf_tokenizers.sentencepiece(prefix).write(tmp_path / "t.gguf", "llama" if prefix else "gemma3")
+    tokenize = layout.tokenize_with(model_tokenizers.load(path))
+    task = dataclasses.replace(TASK, label_words=("the movie", "terrible"))
+    words = layout.continued(tokenize, [f" {word}" for word in task.label_words])
+    query = tokenize([task.render(QUERIES[0])])[0]
+    labelled = tokenize([f"{task.render(QUERIES[0])} {word}" for word in task.label_words])
+    assert [query + word for word in words] == labelled
+    assert layout.label_ids(task, tokenize, "first") == [word[0] for word in words]
+
+
+def test_a_tokenizer_that_joins_words_to_a_colon_is_refused():
+    with pytest.raises(errors.UserError, match="joins a colon to ' x'"):
+        layout.continued(lambda texts: [[len(text)] for text in texts], [" x"])
 
 
 def test_label_ids_are_the_last_sub_tokens_in_class_order_and_differ():
