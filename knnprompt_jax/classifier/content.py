@@ -130,6 +130,7 @@ class Content:
             fingerprint=model.fingerprint,
             dtype=model.dtype,
             deterministic=model.deterministic,
+            context=model.context,
             task=task.name,
             template=task.template,
             labels=task.labels,

@@ -88,7 +88,11 @@ class Saved:
         provenance = self.manifest.provenance
         try:
             return lm_lib.LanguageModel.from_pretrained(
-                provenance.model, dtype=provenance.dtype, mesh=mesh, deterministic=provenance.deterministic
+                provenance.model,
+                provenance.dtype,
+                mesh=mesh,
+                deterministic=provenance.deterministic,
+                context=provenance.context,
             )
         except errors.UserError as error:
             raise errors.UserError(f"{self.folder}: cannot load its model (in Python, give model=): {error}") from None

@@ -34,13 +34,14 @@ class Identity(NamedTuple):
     fingerprint: str
     dtype: str
     deterministic: bool
+    context: int
 
 
 class LanguageModel:
     """A frozen decoder with its tokenizer.
 
     Attributes:
-      context: the most tokens of a prompt; initially the model's limit.
+      context: the most tokens of a prompt.
       dtype: the dtype of weights and activations, a key of `config.DTYPES`.
       statistics: the cost of all passes so far.
     """
@@ -54,6 +55,7 @@ class LanguageModel:
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
         deterministic: bool = False,
+        context: int = 0,
     ):
         """Place the weights on the mesh.
 
@@ -63,13 +65,18 @@ class LanguageModel:
           mesh: the devices; by default one.
           deterministic: make each state bitwise identical, whatever else is read (docs/reliability.md has the cost).
             `step_tokens` has no effect then.
+          context: the most tokens of a prompt; 0: as many as the model reads.
+
+        Raises:
+          UserError: the model reads fewer than `context` tokens.
         """
         self.config, self.tokenizer, self.name, self.fingerprint = model.config, tokenizer, name, fingerprint
         self.tokenize = layout.tokenize_with(tokenizer)
         self.mesh, self.deterministic = parallel.make_mesh(1, 1) if mesh is None else mesh, deterministic
         self.execution = execution.Execution(model, name, self.mesh, deterministic)
         self.step_tokens = step_tokens or programs.step_tokens(self.execution.platform)
-        self.context, self.dtype, self.statistics = self.config.num_positions, model.dtype, self.execution.statistics
+        self.context = checked_context(context, name, self.config)
+        self.dtype, self.statistics = model.dtype, self.execution.statistics
         _LIVE.add(self)
 
     @classmethod
@@ -80,6 +87,7 @@ class LanguageModel:
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
         deterministic: bool = False,
+        context: int = 0,
     ) -> "LanguageModel":
         """Load a decoder of any family of `registry.LANGUAGE_MODELS`. Each process reads only the slices of its devices.
 
@@ -87,16 +95,18 @@ class LanguageModel:
           name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
             "owner/name:file.gguf" or "owner/name@revision".
           dtype: float32 (the reference), bfloat16 (for accelerators) or int8 (8-bit kernels, the rest in bfloat16).
+          context: the most tokens of a prompt; 0: as many as the model reads.
 
         Raises:
-          UserError: unknown dtype, no such model, unsupported architecture, a model that the mesh cannot split, damaged or
-            mismatched weight files.
+          UserError: unknown dtype, no such model, unsupported architecture, a model that reads fewer tokens or that the mesh
+            cannot split, damaged or mismatched weight files.
         """
         if dtype not in config_lib.DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
         config, path = registry.describe(str(name_or_path))
         tokenizer = tokenizers.load(path, vocab_size=config.vocab_size)
-        identity = Identity(str(name_or_path), tensor_files.fingerprint(path), dtype, deterministic)
+        limit = checked_context(context, str(name_or_path), config)
+        identity = Identity(str(name_or_path), tensor_files.fingerprint(path), dtype, deterministic, limit)
         return cls.from_files(path, config, tokenizer, identity, step_tokens, mesh)
 
     @classmethod
@@ -110,10 +120,10 @@ class LanguageModel:
         mesh: jax.sharding.Mesh | None = None,
     ) -> "LanguageModel":
         """Load the weights of a model whose configuration, tokenizer and fingerprint are known."""
-        name, fingerprint, dtype, deterministic = identity
+        name, fingerprint, dtype, deterministic, context = identity
         mesh = parallel.make_mesh(1, 1) if mesh is None else mesh
         model = checkpoints.load(path, config, config_lib.DTYPES[dtype], sharding.placement(config, mesh))
-        return cls(model, tokenizer, name, fingerprint, step_tokens, mesh, deterministic)
+        return cls(model, tokenizer, name, fingerprint, step_tokens, mesh, deterministic, context)
 
     def __reduce__(self) -> Any:
         """Pickle the name of the model without its weights."""
@@ -132,7 +142,7 @@ class LanguageModel:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.name, self.fingerprint, self.dtype, self.deterministic)
+        return Identity(self.name, self.fingerprint, self.dtype, self.deterministic, self.context)
 
     @functools.cached_property
     def head(self) -> head_lib.Head:
@@ -214,6 +224,13 @@ class LanguageModel:
         return scores
 
 
+def checked_context(context: int, name: str, config: config_lib.DecoderConfig) -> int:
+    """Return the most tokens of a prompt, by default as many as the model reads; raise UserError if it reads fewer."""
+    if not 0 <= context <= config.num_positions:
+        raise errors.UserError(f"context={context}: {name} reads at most {config.num_positions} tokens")
+    return context or config.num_positions
+
+
 def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
     """Return the model that a pickle names, on one device; it is loaded unless this process has it already.
 
@@ -225,10 +242,10 @@ def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
     for model in list(_LIVE):
         if model.mesh.size == 1 and (model.identity, model.step_tokens) == (identity, step_tokens):
             return model
-    name, fingerprint, dtype, deterministic = identity
+    name, fingerprint, dtype, deterministic, context = identity
     if multiprocessing.parent_process():
         warnings.warn(f"this process loads its own copy of the model {name}; set n_jobs=1 to share one", stacklevel=2)
-    model = LanguageModel.from_pretrained(name, dtype, step_tokens=step_tokens, deterministic=deterministic)
+    model = LanguageModel.from_pretrained(name, dtype, step_tokens, deterministic=deterministic, context=context)
     if model.fingerprint != fingerprint:
         raise errors.UserError(
             f"{name}: the files of this model have changed since it was pickled "

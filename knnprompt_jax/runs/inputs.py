@@ -84,13 +84,14 @@ def read_model(
 
     Args:
       name: by default the saved classifier's model, or the package's default.
-      context: the most tokens of a prompt; 0: as many as the model reads.
+      context: the most tokens of a prompt; 0: as many as the saved classifier's, or as the model reads.
 
     Raises:
       UserError: there is no such model or mesh, or the saved classifier has another dtype or deterministic mode.
     """
     name = name or (saved.manifest.provenance.model if saved else shipped.DEFAULT)
     execution = read_execution(settings, saved)
+    context = context or (saved.manifest.provenance.context if saved else 0)
     model = model_lib.describe(name, execution, context)
     return model, execution.make_mesh([model.config])
 

@@ -80,7 +80,9 @@ class Model:
     @property
     def identity(self) -> lm.Identity:
         """The `identity` of the loaded model."""
-        return lm.Identity(self.name, self.fingerprint, self.execution.dtype, self.execution.deterministic)
+        return lm.Identity(
+            self.name, self.fingerprint, self.execution.dtype, self.execution.deterministic, self.context
+        )
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """Count the tokens of each text [N], special tokens excluded. Each distinct text is tokenized once."""
@@ -91,9 +93,7 @@ class Model:
     def load(self, mesh: Mesh) -> lm.LanguageModel:
         """Load the weights onto the mesh."""
         files, batch = (self.path, self.config, self.tokenizer), self.execution.batch or None
-        loaded = lm.LanguageModel.from_files(*files, self.identity, batch, mesh)
-        loaded.context = self.context
-        return loaded
+        return lm.LanguageModel.from_files(*files, self.identity, batch, mesh)
 
 
 @functools.cache  # The Hub is asked once per process.
@@ -136,7 +136,6 @@ def describe(
       UserError: there is no such model, it cannot be read, or it reads fewer than `context` tokens.
     """
     config, path = registry.describe(name, families, weights)
-    if context > config.num_positions:
-        raise errors.UserError(f"--context={context}: {name} reads at most {config.num_positions} tokens")
+    context = lm.checked_context(context, name, config)
     tokenizer = tokenizers.load(path, of_prompts, config.vocab_size)
-    return Model(name, path, config, tokenizer, context or config.num_positions, execution, weights)
+    return Model(name, path, config, tokenizer, context, execution, weights)

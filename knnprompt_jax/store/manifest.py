@@ -16,7 +16,7 @@ import jax
 from knnprompt_jax import errors
 from knnprompt_jax.files import MANIFEST
 
-FORMAT = 7
+FORMAT = 8
 REBUILD = "fit it again, with knnprompt fit --overwrite or in Python"
 _PACKAGES = ("knnprompt_jax", "jax", "flax", "numpy", "orbax-checkpoint", "transformers")
 
@@ -47,6 +47,7 @@ class Provenance:
     truncation: str = _compared("another truncation")
     label_token: str = _compared("another label_token")
     deterministic: bool = _compared("another value of deterministic")
+    context: int = _compared("another context of the model")
 
     def check(self, expected: "Provenance", place: pathlib.Path) -> None:
         """Raise UserError with the first difference that matters."""

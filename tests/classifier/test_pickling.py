@@ -49,6 +49,19 @@ def test_other_weights_are_refused(model):
         language_model.load_reference(model.identity._replace(fingerprint="0" * 64), model.step_tokens)
 
 
+def test_a_limited_context_is_kept(fitted, rows, tmp_path):
+    short = kp.LanguageModel.from_pretrained("tiny", context=64)
+    classifier = kp.KNNPrompting(short, fitted.task, demo_shots=1, truncation="left").fit(rows[0][:31], rows[1][:31])
+    classifier.save(tmp_path / "mine")
+    for loaded in (pickle.loads(pickle.dumps(classifier)), kp.load(tmp_path / "mine")):
+        assert loaded.model.context == 64
+        np.testing.assert_array_equal(loaded.kneighbors(rows[0][31:])[1], classifier.kneighbors(rows[0][31:])[1])
+    with pytest.raises(kp.UserError, match="made with another context of the model: 64, not 1024"):
+        kp.load(tmp_path / "mine", model=fitted.model)
+    with pytest.raises(kp.UserError, match="context=1025: tiny reads at most 1024 tokens"):
+        kp.LanguageModel.from_pretrained("tiny", context=1025)
+
+
 def test_a_model_without_a_name_is_refused(small_decoder):
     nameless = kp.LanguageModel(small_decoder("gpt2"), range(211))
     with pytest.raises(kp.UserError, match="cannot pickle this model: only models loaded by from_pretrained"):
