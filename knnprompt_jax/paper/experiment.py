@@ -85,6 +85,7 @@ class Experiment:
         ours = results.frame(
             [dataclasses.replace(record, model=published.canonical(record.model)) for record in records]
         )
+        results.check(ours, ["model", "task", "method", "m", "regime", *results.cell_axes(ours)])
         paper = published.of(self.name)
         paper = paper.reindex(columns=list(dict.fromkeys([*paper, *ours])))
         drawn, drawings = self.draw(Data(self.name, results.settle_templates(ours), paper))

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from knnprompt_jax import errors
 from knnprompt_jax.report import names, page, results, tables
 from knnprompt_jax.report.results import Record, Score
 from knnprompt_jax.report.tables import Table
@@ -52,15 +51,10 @@ def by_shots(records: Sequence[Record]) -> Iterator[Table]:
     with classes of uneven size. A cell with fewer seeds than the table's maximum gives their number in brackets.
 
     Raises:
-      UserError: two records have the same method, task, shots and seed; the message names the settings that differ.
+      UserError: two records have the same method, task, shots and seed, or differ in another setting than the seed.
     """
     frame = results.frame(records)
-    for (name, task, shots, seed), same in results.groups(frame, ["method", "task", "shots", "seed"]).items():
-        if len(same) > 1:
-            raise errors.UserError(
-                f"{len(same)} records of {name} on {task}, {shots} shots, seed {seed}, that differ in "
-                f"{_differences(list(same.record))}: move some of {', '.join(record.file_name for record in same.record)} elsewhere"
-            )
+    results.check(frame, ["method", "task", "shots"])
     share, uneven = ([getattr(record, name) for record in frame.record] for name in ("most_common", "is_uneven"))
     frame = frame.assign(value=frame.accuracy, share=share, uneven=uneven)
     tried, candidates = frame[frame.candidates.map(len) > 0], []
@@ -88,10 +82,3 @@ def _table(caption: str, frame: pd.DataFrame, scores: dict[tuple, Score]) -> Tab
     columns = {task: names.task(task) for task in names.ordered("task", frame.task)}
     cells = {key: tables.Cell(score) for key, score in scores.items()}
     return tables.build("by_shots", f"{caption}, {seeds} seed{'' if seeds == 1 else 's'}", ("method",), columns, cells)
-
-
-def _differences(records: Sequence[Record]) -> str:
-    """Return the names of the settings that differ between records."""
-    rows = [{"demo_shots": record.demo_shots, **record.settings, **record.cell} for record in records]
-    settings = pd.json_normalize(rows).map(str)
-    return ", ".join(settings.columns[settings.nunique() > 1])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from knnprompt_jax import errors
 from knnprompt_jax.methods import noisy_channel, registry
 from knnprompt_jax.runs import records as records_lib
 from knnprompt_jax.settings import grids
@@ -48,6 +49,33 @@ def frame(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(dict.fromkeys([*_COLUMNS, *(name for row in rows for name in row)])))
 
 
+def check(frame: pd.DataFrame, axes: Sequence[str]) -> None:
+    """Raise UserError unless the records at each place on the axes have different seeds, and otherwise the same settings."""
+    for place, runs in groups(frame, axes).items():
+        same = next((same for _, same in groups(runs, ["seed"]).items() if len(same) > 1), runs)
+        settings = pd.json_normalize([_settings(record) for record in same.record]).map(str)
+        if same is runs:
+            settings = settings.drop(columns=["seed", "rows"])
+        if (differing := settings.columns[settings.nunique() > 1]).size or same is not runs:
+            where = ", ".join(f"{axis} {value}" for axis, value in zip(axes, place, strict=True) if value == value)
+            files = ", ".join(record.file_name for record in same.record)
+            raise errors.UserError(
+                f"{len(same)} records ({where}) differ in {', '.join(differing) or 'nothing'}: move some of {files} elsewhere"
+            )
+
+
+def _settings(record: Record) -> dict:
+    """Return all that may differ between records; rows and weights by content."""
+    settings = {**record.settings, "rows": record.settings.get("task"), "weights": record.settings.get("model")}
+    own = {"seed": record.seed, "demo_shots": record.demo_shots, "task": record.task, "model": record.model}
+    return {**settings, **own, "rows_from": record.source, "cell": record.cell}
+
+
+def cell_axes(frame: pd.DataFrame) -> list[str]:
+    """Return the axes of the frame's grid that are not fields of every record."""
+    return [name for name in frame.columns if name not in _COLUMNS]
+
+
 def rows_used(method: str) -> str:
     """Return which rows a method uses (`Method.rows_used`); empty for an unknown method."""
     return registry.METHODS[method].rows_used if method in registry.METHODS else ""
@@ -86,8 +114,7 @@ def average(frame: pd.DataFrame) -> Score:
 def settle_templates(frame: pd.DataFrame) -> pd.DataFrame:
     """Choose a template: the accuracy of a record with several becomes that of the template with the best mean over seeds."""
     frame = frame.copy()
-    cell_axes = [name for name in frame.columns if name not in _COLUMNS]
-    places = ["model", "task", "method", "shots", "demo_shots", "regime", *cell_axes]
+    places = ["model", "task", "method", "shots", "demo_shots", "regime", *cell_axes(frame)]
     for group in groups(_with_templates(frame), places).values():
         best = noisy_channel.best_template(group.candidates.tolist())
         frame.loc[group.index, "accuracy"] = [100 * accuracies[best] for accuracies in group.candidates]

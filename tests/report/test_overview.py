@@ -49,7 +49,14 @@ def test_methods_are_tabulated_against_tasks_by_shots(record):
 
 def test_records_of_different_settings_are_not_mixed(record):
     settings = {"options": {"k": 5}}
-    pair = [record("knn", 1, 0.5, settings={}), record("knn", 1, 0.25, settings=settings, demo_shots=3)]
-    message = "2 records of knn on mr, 7 shots, seed 1, that differ in demo_shots, options.k: move some of mr-knn"
-    with pytest.raises(errors.UserError, match=re.escape(message)):
-        list(overview.by_shots(pair))
+    one = record("knn", 1, 0.5, settings={})
+    for other, differing in (
+        (record("knn", 1, 0.25, settings=settings, demo_shots=3), "demo_shots, options.k"),
+        (record("knn", 2, 0.25, settings=settings), "options.k"),
+        (record("knn", 2, 0.25, settings={}, model="tiny"), "model"),
+        (record("knn", 2, 0.25, settings={}, source={"rows": 31}), "rows_from.rows"),
+        (record("knn", 1, 0.25, settings={}), "nothing"),
+    ):
+        message = f"2 records (method knn, task mr, shots 7) differ in {differing}: move some of mr-knn"
+        with pytest.raises(errors.UserError, match=re.escape(message)):
+            list(overview.by_shots([one, other]))

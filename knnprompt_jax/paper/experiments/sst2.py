@@ -46,6 +46,7 @@ def check(records: Sequence[Record]) -> str:
     ours = results.frame([dataclasses.replace(record, model=published.canonical(record.model)) for record in records])
     if (ours := ours[ours.model == model]).empty:
         return f"gate: no verdict: the expected accuracies are {model}'s on all {_ROWS} rows of SST2"
+    results.check(ours, _AXES)
     lines, differences, missing = [], [], 0
     for row in (table := _table(ours[ours.true.map(len) == _ROWS])).rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
@@ -59,7 +60,7 @@ def check(records: Sequence[Record]) -> str:
     verdict = f"pass: at most {worst} of {_ROWS} rows differ" if worst else "pass: every accuracy is the released one"
     if worst > _TOLERANCE:
         verdict = f"FAIL: up to {worst} of {_ROWS} rows differ, more than {_TOLERANCE}"
-    if missing:
+    elif missing:
         verdict = f"incomplete: {missing} of {missing + len(differences)} runs are missing"
     return "; ".join([f"gate: {verdict}", *lines])
 

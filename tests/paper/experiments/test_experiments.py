@@ -76,7 +76,20 @@ def test_the_gate_allows_two_rows_of_difference(gate):
     assert "In-context learning seed 1: 0.8555, expected 0.8438 (+3 rows)" in verdict
 
 
+@pytest.mark.parametrize("name", ["distance", "sst2"])
+def test_records_of_other_settings_are_no_further_seeds(make_record, tmp_path, name):
+    first = make_record(name, "sst2", "knn", 1024, 1)
+    others = [
+        (make_record(name, "sst2", "knn", 1024, 1, source={"rows": 31}), "rows_from.rows"),
+        (make_record(name, "sst2", "knn", 1024, 2, demo_shots=5), "demo_shots"),
+    ]
+    for other, differing in others:
+        with pytest.raises(errors.UserError, match=rf"2 records \(model gpt2-xl, .*\) differ in {differing}: move"):
+            experiments.EXPERIMENTS[name].section([first, other], tmp_path)
+
+
 def test_the_gate_says_when_it_has_no_verdict(gate):
     assert "1 of 10 runs are missing" in gate(left_out={("icl", 4)})
+    assert gate({("knn", 3): 3}.items(), left_out={("icl", 4)}).startswith("gate: FAIL"), "more runs cannot mend it"
     assert gate(model="tiny").startswith("gate: no verdict")
     assert gate(model="openai-community/gpt2-xl").startswith("gate: pass")
