@@ -36,14 +36,15 @@ def domain_queries(problem: method.Problem) -> list[Example]:
     """Return queries of random in-domain words, drawn with the split's seed.
 
     Each text has as many words as the train rows' mean text. As in the released code, words are lower-cased and drawn with
-    replacement, field by field, and a text ends in " .".
+    replacement, field by field, and a text ends in " .". A field that is empty in all train rows stays empty.
     """
     generator = random.Random(problem.split.seed)
     texts = {}
     for field in problem.task.fields:
         words = [word for row in problem.train_rows for word in row.fields[field].lower().split()]
         length = len(words) // len(problem.train_rows) + 1
-        texts[field] = [" ".join([*generator.choices(words, k=length), "."]) for _ in range(DOMAIN_TEXTS)]
+        drawn = [generator.choices(words, k=length) if words else [] for _ in range(DOMAIN_TEXTS)]
+        texts[field] = [" ".join([*text, "."]) if text else "" for text in drawn]
     return [
         Example({field: texts[field][number] for field in problem.task.fields}, "", source=f"in-domain text {number}")
         for number in range(DOMAIN_TEXTS)

@@ -100,7 +100,7 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
     """
     config, folder = registry.describe(name_or_folder, families=registry.ENCODERS)
     modules = _modules(folder / "modules.json")
-    pooling = pooling or PUBLISHED_POOLING.get(pathlib.PurePath(name_or_folder).name, "")
+    pooling = pooling or PUBLISHED_POOLING.get(pathlib.PurePath(name_or_folder).name.partition("@")[0], "")
     if not pooling and "Pooling" in modules:
         pooling = _pooling(folder / modules["Pooling"])
     if not pooling:

@@ -24,6 +24,7 @@ Rotate = Callable[[Array], Array]
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
+    "gelu_fast": functools.partial(jax.nn.gelu, approximate=True),
     "gelu_pytorch_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "relu": jax.nn.relu,

@@ -1,4 +1,4 @@
-"""How a language model runs: its dtype and its devices."""
+"""The dtype and devices of a language model."""
 
 from knnprompt_jax import errors, options, shipped
 
@@ -36,7 +36,7 @@ class DistributedOptions(options.Options):
 
 
 class ModelOptions(options.Options):
-    """How a language model runs. A dtype that is not given is float32, or a saved classifier's."""
+    """The dtype and devices of a language model. A dtype that is not given is float32, or a saved classifier's."""
 
     dtype: str = options.option(
         None,

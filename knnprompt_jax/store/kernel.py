@@ -3,8 +3,8 @@
 A `distances.Distance` compares keys and queries.
 Ties: equal distances take the lower anchor index, equal votes the lower class index (or the class of the nearest anchor).
 
-Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile. This is
-exact: tiling, sharding and streaming change no result.
+Only one tile [queries, anchors] of distances exists at a time. The k nearest so far are merged with those of each tile. Merging
+is exact; but a device may round the distances of equal anchors differently where a tile has another shape.
 """
 
 import dataclasses

@@ -1,5 +1,6 @@
 """Methods on states against their definitions in float64."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -171,6 +172,13 @@ def test_domain_queries(problem):
         drawn = [query.fields[field].split() for query in queries]
         assert all(words[-1] == "." and len(words) == length + 1 and corpus.issuperset(words[:-1]) for words in drawn)
         assert len({tuple(words) for words in drawn}) > 5
+
+
+def test_domain_queries_of_a_field_without_words(problem):
+    rows = [dataclasses.replace(row, fields={**row.fields, "second": ""}) for row in problem.split.anchors]
+    split = dataclasses.replace(problem.split, demonstrations=(), anchors=tuple(rows))
+    queries = calibrations.domain_queries(dataclasses.replace(problem, split=split))
+    assert all(query.fields["second"] == "" and query.fields["first"].endswith(" .") for query in queries)
 
 
 @pytest.mark.parametrize(("rows", "labels", "required"), [(4, "01234", 5), (1, "0", 2)])

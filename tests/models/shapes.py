@@ -72,7 +72,9 @@ SHAPES = {
     "gpt_neox-tied": transformers.GPTNeoXConfig(
         **_NEOX, rotary_pct=1.0, rotary_emb_base=50, use_parallel_residual=False, layer_norm_eps=0.03, **_TIED
     ),
-    "gpt_neox-no-biases": transformers.GPTNeoXConfig(**_NEOX, rotary_pct=0.6, attention_bias=False),
+    "gpt_neox-no-biases": transformers.GPTNeoXConfig(
+        **_NEOX, rotary_pct=0.6, attention_bias=False, hidden_act="gelu_fast"
+    ),
     "olmo2": transformers.Olmo2Config(**_OLMO2),
     "olmo2-tied": transformers.Olmo2Config(**_OLMO2, **_TIED, **_rope("linear", 1e3, factor=5.0)),
     "phi": transformers.PhiConfig(**_PHI),

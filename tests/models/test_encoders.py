@@ -140,6 +140,8 @@ def test_published_pooling_depends_on_the_name(bare, tmp_path):
     """SimCSE reads the state of [CLS] before the pooler; its files do not say so."""
     folder = shutil.copytree(bare, tmp_path / "unsup-simcse-bert-base-uncased")
     assert encoders.SentenceEncoder(str(folder)).pooling == "cls"
+    assert encoders.describe(str(folder.rename(f"{folder}@main")))[2] == "cls"
+    folder = pathlib.Path(f"{folder}@main").rename(folder)
     assert encoders.SentenceEncoder(str(folder), pooling="mean").pooling == "mean"
     with pytest.raises(errors.UserError, match="pooling='max': choose from mean, cls"):
         encoders.SentenceEncoder(str(folder), pooling="max")
