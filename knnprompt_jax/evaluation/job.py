@@ -50,6 +50,7 @@ def run(settings: commands.EvaluationSettings) -> str:
     )
     described, title = sections.describe(measured), f"{saved.folder.name} on {pathlib.Path(settings.input).name}"
     if no_page:
+        (output / "index.html").unlink(missing_ok=True)  # An earlier page has other measures.
         return described
     return f"{described}\n\npage: {page.write(output, title, text, sections.build(measured, examples, task))}"
 

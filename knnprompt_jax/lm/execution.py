@@ -19,7 +19,7 @@ from knnprompt_jax.models import attention, decoder, sharding
 from knnprompt_jax.prompts import layout, packing
 
 Array = jax.Array
-_CALLS_AHEAD = {"cpu": 0}  # Calls queued while one runs, elsewhere one; a CPU would run them at the same time.
+_CALLS_AHEAD = {"cpu": 0}  # Calls to queue while one runs, elsewhere 1. A CPU would run both at once.
 
 
 @dataclasses.dataclass

@@ -264,8 +264,8 @@ class Method:
       check_options: raises UserError if it cannot run on a problem with the given options; called before weights are loaded.
       cost: estimates the cost of its own passes before weights are loaded.
       excluded_because: why "all" excludes the method, so that it runs only if it is named; empty if "all" includes it.
-      rows_used: which of a split's train rows it uses. "demonstrations": these alone; "draws": prompts with other draws of as many
-        demonstrations; "shots": demonstrations and anchors; "texts": the texts of both, so that it needs no anchors; "train": it
+      rows_used: which of a split's train rows it uses. "demonstrations": these alone; "draws": other random demonstrations, as many
+        as the split's; "shots": demonstrations and anchors; "texts": the texts of both, so that it needs no anchors; "train": it
         trains on all rows.
       own_model: whether it trains a model of its own and needs no language model.
       model_name: returns the name of the model that its options name; "" without one. Its files enter the key of a run.

@@ -41,7 +41,7 @@ class Prefix:
 class LogitRule:
     """The attention logits of one layer: inner products times `scale`, softly capped at `cap`, over the last `window` tokens.
 
-    `window` counts the reading token itself. None means that no layer's window excludes any token.
+    `window` counts the reading token itself. None: no layer has a window shorter than its texts.
     """
 
     scale: float
@@ -219,9 +219,8 @@ def _attend_heads(group: list[Array], mask_BQT: Array, far_mask: Array, rule: Lo
     near_GBQT = jnp.exp(near_GBQT - top_GBQ[..., None])
     far_GQP = jnp.exp(far_GQP - top_GBQ.reshape(heads, -1, 1))
     total_GBQ = near_GBQT.sum(-1) + far_GQP.sum(-1).reshape(heads, batch, queries)
-    total_GBQ = jnp.where(
-        jnp.isfinite(total_GBQ), jnp.maximum(total_GBQ, 1), jnp.nan
-    )  # The maximum's own exponential is 1.
+    # At least 1, the exponential of the subtracted maximum; padding has none.
+    total_GBQ = jnp.where(jnp.isfinite(total_GBQ), jnp.maximum(total_GBQ, 1), jnp.nan)
     far_GQK = _mix(far_GQP, v_GPK, "gqp,gpk->gqk")
     read_GBQK = _mix(near_GBQT, v_GBTK, "gbqt,gbtk->gbqk") + far_GQK.reshape(heads, batch, queries, size)
     return (read_GBQK / total_GBQ[..., None]).astype(q_GBQK.dtype)

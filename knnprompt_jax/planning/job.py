@@ -38,10 +38,11 @@ def run(settings: settings_lib.PlanSettings) -> dict[str, Any]:
         for size in range(1, target.size + 1)
         if not target.size % size and not sharding.uneven(subject.config, size)
     ]
-    chosen = [size for size in sizes if settings.mesh.model in (0, size)]
-    if not chosen or settings.mesh.data not in (0, target.size // chosen[0]):
+    mesh = settings.mesh
+    chosen = [size for size in sizes if mesh.model in (0, size) and mesh.data in (0, target.size // size)]
+    if not chosen:
         raise errors.UserError(
-            f"mesh.data={settings.mesh.data}, mesh.model={settings.mesh.model}: {target.name} has {target.size} devices; with the "
+            f"mesh.data={mesh.data}, mesh.model={mesh.model}: {target.name} has {target.size} devices; with the "
             f"heads of {subject.name}, mesh.model can be {parallel.listed(sizes)}; choose mesh.data=0"
         )
     work = workload.make(settings, subject)

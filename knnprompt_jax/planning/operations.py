@@ -13,7 +13,7 @@ from knnprompt_jax.prompts import layout, packing
 
 
 def prefix_program(config: config_lib.DecoderConfig, tokens: int) -> int:
-    """Return the operations of the prefix program, whose last block computes keys and values alone but reads everything else too."""
+    """Return the operations of the prefix program. It computes all of its last block, of which only keys and values are used."""
     pairs = config.num_layers * tokens * tokens
     return tokens * (config.num_layers * _block(config) + _projection(config)) + _attention(config, pairs)
 

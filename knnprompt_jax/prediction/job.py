@@ -20,7 +20,13 @@ from knnprompt_jax.tasks.task import Example
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Rows labelled by this run and (0 except in process 0) by earlier ones; this run's seconds without loading the model."""
+    """A run.
+
+    Attributes:
+      rows: the rows that it labelled.
+      earlier: the rows that earlier runs labelled; 0 except in process 0.
+      seconds: its time without the loading of the model.
+    """
 
     rows: int
     earlier: int
@@ -45,7 +51,7 @@ def run(settings: commands.PredictionSettings) -> Summary:
         classifier = estimator.restore(saved, saved.load_model(mesh))
         form = writing.Format(settings.kind, tuple(classifier.classes_.tolist()), settings.probabilities, output.kept)
         output.header = form.header()
-        started, count, earlier = time.monotonic(), 0, output.num_rows
+        started, count, earlier = time.monotonic(), 0, output.num_predictions
         waiting = rows.ahead(rows.batches(remaining, classifier, settings.characters))
         while batch := parallel.call_in_main(functools.partial(next, waiting, None)):
             title = f"rows {batch.examples[0].row:,} to {batch.examples[-1].row:,}"

@@ -21,13 +21,15 @@ class Output:
     """Standard output.
 
     Attributes:
-      num_rows: rows of the input that are finished, bad ones among them included.
+      num_rows: finished rows of the input, including bad rows.
+      num_predictions: rows of the output.
       num_bytes: finished bytes of the output.
       kept: the columns of the input that are copied; set before the first batch.
       header: the first bytes of the output; set before the first batch.
     """
 
     num_rows: int = 0
+    num_predictions: int = 0
     num_bytes: int = 0
     kept: tuple[str, ...] = ()
     header: bytes = b""
@@ -40,6 +42,7 @@ class Output:
         """Append the predictions of a batch; the header comes before the first."""
         content = content if self.num_bytes else self.header + content
         self.num_bytes += len(content)
+        self.num_predictions += len(examples)
         self.put(content, examples)
 
     def put(self, content: bytes, examples: Sequence[Example]) -> None:
@@ -71,7 +74,7 @@ class FileOutput(Output):
         self._draft = files.draft(path)
         self._progress = self._draft.with_suffix(".progress")
         with files.refusals(path):
-            if not self._draft.exists():  # The process died when everything was finished.
+            if not self._draft.exists():  # A process died after it had moved the finished file into its place.
                 self._progress.unlink(missing_ok=True)
             if path.exists() and not overwrite:
                 raise errors.UserError(f"{path}: exists already; choose another file, or add --overwrite")
@@ -88,14 +91,18 @@ class FileOutput(Output):
           source: the path of the input, or - for standard input, which can be read only once.
 
         Raises:
-          UserError: the input does not begin with the finished rows. With `overwrite` the output begins anew instead.
+          UserError: a bad row comes before the last finished one, or the input does not begin with the finished rows. With
+            `overwrite` the output begins anew in the latter case.
         """
-        remaining = read()
+        remaining, seen = read(), 0
         for row in remaining:
+            if isinstance(row, errors.UserError) and seen < self.num_rows:
+                raise row
             if isinstance(row, errors.UserError) or row.row >= self.num_rows:
                 remaining = itertools.chain([row], remaining)
                 break
             self._digest.update(splits.row_content(row))
+            seen = row.row + 1
         if self._digest.hexdigest() == self._checksum:
             return remaining
         if source == commands.STANDARD or not self._overwrite:
@@ -118,7 +125,7 @@ class FileOutput(Output):
             self._digest.update(splits.row_content(example))
             self.num_rows = example.row + 1
         note = {"plan": self.plan, "rows": self.num_rows, "checksum": self._digest.hexdigest()}
-        note |= {"bytes": self.num_bytes, "kept": self.kept}
+        note |= {"predictions": self.num_predictions, "bytes": self.num_bytes, "kept": self.kept}
         with files.new_file(self._progress) as draft:
             draft.write_text(json.dumps(note), encoding="utf-8")
 
@@ -134,6 +141,7 @@ class FileOutput(Output):
             note = json.loads(self._progress.read_text(encoding="utf-8"))
             differing = [name for name, value in self.plan.items() if note["plan"].get(name) != value]
             self.num_rows, self._checksum = int(note["rows"]), note["checksum"]
+            self.num_predictions = int(note["predictions"])
             self.num_bytes, self.kept = int(note["bytes"]), tuple(note["kept"])
             if (size := self._draft.stat().st_size) < self.num_bytes:
                 raise ValueError(f"{size} of {self.num_bytes} bytes")
@@ -153,7 +161,7 @@ class FileOutput(Output):
 
     def _begin(self) -> None:
         """Drop what earlier runs have written."""
-        self.num_rows = self.num_bytes = 0
+        self.num_rows = self.num_predictions = self.num_bytes = 0
         self.kept = ()
         self._digest = hashlib.sha256()
         self._checksum = self._digest.hexdigest()

@@ -126,7 +126,11 @@ def _text(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return the value, or None for a number that JSON cannot write."""
+    """Return the value with None for each number that JSON cannot write."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(_finite, value))
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -17,7 +17,7 @@ from knnprompt_jax.tasks.task import Example, Task
 Tokenize = Callable[[list[str]], list[list[int]]]
 """Maps texts to token ids, with the special tokens that the model expects (OPT starts with one, GPT-2 does not)."""
 
-_SHARED = {"last": "end in", "first": "begin with"}
+_SHARE = {"last": "end in", "first": "begin with"}
 _CHECKED_PROMPTS = 8
 
 
@@ -164,7 +164,7 @@ def label_ids(task: Task, tokenize: Tokenize, which: str = "last") -> list[int]:
     for word, token in zip(task.label_words, ids, strict=True):
         if token in words:
             raise errors.UserError(
-                f"task {task.name!r}: the label words {words[token]!r} and {word!r} {_SHARED[which]} the same token ({token}), "
+                f"task {task.name!r}: the label words {words[token]!r} and {word!r} {_SHARE[which]} the same token ({token}), "
                 f"so their classes cannot be told apart: use label_token={'first' if which == 'last' else 'last'!r}, the method "
                 "icl_multi_token or other words"
             )

@@ -51,7 +51,7 @@ class PackedPrompts:
     """Prompts of one group as arrays of a `PackShape`, T steps.
 
     Attributes:
-      stops_TBS: for each token, the end of the columns whose tokens may attend to it: itself and those that follow it in some
+      stops_TBS: for each token, the end of the columns that may read it: its own, and those of tokens that follow it in some
         suffix; 0 for padding.
       positions_TBS: the place of a token in its prompt, the prefix included.
       read_positions_TJ: the tokens after which the model predicts the next one, as flat indices into a step's [B, S].
@@ -83,7 +83,7 @@ class PackedPrompts:
 def choose_shape(groups: Sequence[layout.PromptGroup], step_tokens: int, shards: int = 1) -> PackShape:
     """Return one shape for all groups, with at most `step_tokens` tokens per step or a single row.
 
-    Among the numbers of steps up to a third above the minimum, it takes the one that leaves the fewest rows empty.
+    It has up to a third more steps than necessary if that leaves fewer rows empty.
     """
     longest = max(len(suffix) for group in groups for suffix in group.suffixes)
     width = max(ROW_WIDTH, round_up(longest, 64))
@@ -201,7 +201,7 @@ def _rows(group: layout.PromptGroup, width: int) -> list[list[int]]:
 
 
 def _shared_with(last: int, near: np.ndarray, shared_N: np.ndarray) -> np.ndarray:
-    """Return the number of tokens that the sorted suffix `last` shares with others: the minimum over neighbours in between."""
+    """Return the number of tokens that the sorted suffix `last` shares with others: the least that neighbours in between share."""
     if not len(near):
         return near
     low, high = min(near[0], last), max(near[-1], last)

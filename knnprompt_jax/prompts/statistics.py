@@ -78,7 +78,7 @@ def _limits(
 ) -> dict[int, ShotLimit]:
     if not train:
         raise errors.UserError(f"task {task.name!r}: no train row to count tokens of")
-    # The parts of a prompt are counted separately: byte-level BPE makes two tokens of the blank line between them.
+    # + 1: before the next part of a prompt, the newline that ends a demonstration becomes a blank line of two tokens.
     demonstrations = layout.count_tokens(tokenize, [task.render(example, example.label) for example in train]) + 1
     by_class = collections.defaultdict(list)
     for example, length in zip(train, demonstrations.tolist(), strict=True):

@@ -68,7 +68,7 @@ def _averages(
     """Return the averages at a place by their columns; both numbers of a cell are averages over the same tasks.
 
     The first column has the paper's average as printed, or the average over all tasks of the table. The second has the
-    average over the tasks that were run, where these are others; the paper's is that of its rounded numbers. Ours is over
+    average over the tasks that were run, if they differ from those; the paper's is that of its rounded numbers. Ours is over
     all tasks that its model ran, which `ran` has.
     """
     own, found = set(runs.task), {}
@@ -118,7 +118,7 @@ def seeds(paper: pd.DataFrame) -> Iterator[str]:
     """Say how many seeds the paper's numbers rest on, and what that is inferred from."""
     counted = paper.assign(count=[score.count for score in paper.score])
     for (count, basis), group in results.groups(counted, ("count", "basis")).items():
-        methods = " and ".join(map(names.method, group.method.unique()))
+        methods = ", ".join(map(names.method, group.method.unique()))
         yield f"The paper's numbers for {methods}: {count} seed{'' if count == 1 else 's'} ({basis})."
 
 

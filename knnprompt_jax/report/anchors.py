@@ -71,7 +71,7 @@ def suspects(anchors: ClassifiedAnchors) -> pd.DataFrame:
     return found[found.lead > 0.5].sort_values("lead", ascending=False, kind="stable")
 
 
-def suggestions_csv(anchors: ClassifiedAnchors) -> str:
+def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
     """Return a table of labels that may be wrong, for a person to review and `fit --relabel` to read (`runs.changing`).
 
     The most suspicious anchors come first. Anchors that have equal texts but different labels follow without a suggestion.
@@ -94,5 +94,4 @@ def suggestions_csv(anchors: ClassifiedAnchors) -> str:
         rows.append([anchors.ids[at], *map(tables.to_cell, [*own, *cells])])
     columns = ["text", changing.LABEL, changing.SUGGESTED, "why"]
     kept = writing.renamed(names, (changing.ID, *columns))
-    table = pd.DataFrame(rows, columns=[changing.ID, *map(tables.to_cell, kept), *columns])
-    return table.to_csv(index=False, lineterminator="\n")
+    return pd.DataFrame(rows, columns=[changing.ID, *map(tables.to_cell, kept), *columns])

@@ -30,7 +30,8 @@ def run(settings: commands.LookSettings) -> str:
     output = page.folder(settings.output)
     classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
     anchors = read(classifier)
-    suggestions = anchors_lib.suggestions_csv(anchors).encode("utf-8", "backslashreplace")
+    table = anchors_lib.suggestions(anchors)
+    suggestions = table.to_csv(index=False, lineterminator="\n").encode("utf-8", "backslashreplace")
     output.mkdir(parents=True, exist_ok=True)
     path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
     with files.new_file(path) as unfinished:  # Before the page is drawn: a person may edit the table meanwhile.
@@ -44,9 +45,8 @@ def run(settings: commands.LookSettings) -> str:
         f"{f'after {num_demonstrations}' if num_demonstrations else 'without'} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(output, f"Anchors of {pathlib.Path(settings.store).name}", text, sections)
-    count = len(anchors_lib.suspects(anchors))
-    lines = [f"{count:,} of {len(anchors.texts):,} anchors may be mislabelled: {path}", f"page: {written}"]
-    if count:
+    lines = [f"{len(table):,} of {len(anchors.texts):,} anchors may be mislabelled: {path}", f"page: {written}"]
+    if len(table):
         lines.append(f"next: in that table, clear `suggested` where `label` is right; then {relabel}")
     return "\n".join(lines)
 
@@ -142,7 +142,7 @@ def _suspects(anchors: ClassifiedAnchors) -> Listing:
     caption = (
         f"Lead: the suggested label's share of the {anchors.near_Nk.shape[1]} nearest anchors minus the present label's"
         f"{', or the same difference in probability, whichever is larger' * anchors.has_probabilities}. "
-        f"{f'The first {_MOST} of {len(suspects):,}' if len(suspects) > _MOST else 'All'} leads above 50 %."
+        f"{f'The first {_MOST} of {len(suspects):,}' if len(suspects) > _MOST else 'All'} anchors with a lead above 50 %."
     )
     rows = tuple(
         (

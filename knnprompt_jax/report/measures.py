@@ -29,7 +29,7 @@ class Measures:
     @functools.cached_property
     def overall(self) -> dict[str, Any]:
         """Measures of all rows, by name; shares are from 0 to 1."""
-        classes = range(len(self.labels))
+        p_Q = self.probabilities_QC[np.arange(len(self.y_Q)), self.y_Q]
         right = int(np.sum(self.y_Q == self.predicted_Q))
         interval = stats.binomtest(right, len(self.y_Q)).proportion_ci(CONFIDENCE, "wilson")
         return {
@@ -41,12 +41,10 @@ class Measures:
             # The mean of all classes that occur, as label or as prediction.
             "macro_f1": float(metrics.f1_score(self.y_Q, self.predicted_Q, average="macro", zero_division=0)),
             # The mean of −log p of the true class, in nats; a p of 0 counts as 2e-16.
-            "log_loss": float(metrics.log_loss(self.y_Q, self.probabilities_QC, labels=classes)),
-            "impossible_rows": int(np.sum(self.probabilities_QC[np.arange(len(self.y_Q)), self.y_Q] == 0)),
+            "log_loss": float(-np.log(np.maximum(p_Q, np.finfo(np.float64).eps)).mean()),
+            "impossible_rows": int(np.sum(p_Q == 0)),
             # Summed over classes: from 0 to 2.
-            "brier_score": float(
-                metrics.brier_score_loss(self.y_Q, self.probabilities_QC, labels=classes, scale_by_half=False)
-            ),
+            "brier_score": float(((self.probabilities_QC**2).sum(-1) - 2 * p_Q + 1).mean()),
             "expected_calibration_error": self.calibration_error,
         }
 

@@ -12,7 +12,7 @@ from knnprompt_jax.report.tables import Table
 
 _OTHER_ROWS = (
     "at equal seeds, methods without anchors see other rows than kNN Prompting: it draws its demonstrations first, then its "
-    "anchors from the other rows, as the released code does; in the paper's words, all use T = D ∪ A"
+    "anchors from the other rows, as the released code does; the paper says that all use T = D ∪ A"
 )
 
 

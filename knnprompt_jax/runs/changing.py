@@ -131,7 +131,7 @@ def _warn(rows: Sequence[Example], content: Content) -> None:
 
 
 def _report_missing(ids: Sequence[int]) -> list[str]:
-    return [f"anchors removed earlier: {listed(ids)}"] if ids else []
+    return [f"no anchors (removed earlier, or not drawn): {listed(ids)}"] if ids else []
 
 
 def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[int, str], list[int]]:

@@ -115,11 +115,12 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
 
 def _shared_pass(done: Sequence[records.Record]) -> str:
     """Describe the time of the pass that methods share, which the records of a seed repeat."""
-    by_seed = list({record.seed: record for record in done}.values())
+    by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
+    if not by_seed:
+        return "Reading the prompts: no method needs it."
     seconds = np.mean([record.seconds["language_model"] for record in by_seed])
     if not seconds:
-        is_needed = any(needs for record in done for needs in registry.get(record.method).needs)
-        return f"Reading the prompts: {'an earlier run cached their states' if is_needed else 'no method needs it'}."
+        return "Reading the prompts: an earlier run cached their states."
     rate = np.mean([record.prompts_per_second for record in by_seed])
     return f"Reading the prompts, once for all methods: {seconds:.1f} s per seed, {rate:.1f} prompts/s."
 

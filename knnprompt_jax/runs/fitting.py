@@ -180,7 +180,9 @@ def summarize(result: changing.Result) -> str:
     num_anchors, num_demonstrations = len(classifier.anchors_), len(classifier.demonstrations_)
     counts = np.bincount(classifier.store_.labels_N, minlength=task.num_classes)
     demonstrations = (
-        f"{num_demonstrations} demonstrations in every prompt" if num_demonstrations else "no demonstrations"
+        f"{num_demonstrations} demonstration{'s' * (num_demonstrations > 1)} in every prompt"
+        if num_demonstrations
+        else "no demonstrations"
     )
     per_class = " to ".join(f"{count:,}" for count in sorted({counts.min(), counts.max()}))
     rows = (

@@ -46,7 +46,10 @@ def run(settings: commands.TuningSettings) -> Result:
             tried = classifier.tune(settings.metric, settings.k)
             if settings.apply:
                 saving.save(classifier.use(tried.choice), folder, overwrite=True)
-        command = f"knnprompt tune --store={shlex.quote(settings.store)} --metric={settings.metric} --apply"
+        command = (
+            f"knnprompt tune --store={shlex.quote(settings.store)} --metric={settings.metric} "
+            f"--k={','.join(map(str, settings.k))} --apply"
+        )
         anchors = list(classifier.anchors_.values())
         return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.apply)
     task, rows = inputs.load_train(settings, settings.task or "demo", settings.train_file or "")

@@ -23,7 +23,7 @@ _OF_CHANGES = {
     *("store", *_CHANGES, "label_column", "encoding", "on_bad"),
     *("model", "dtype", "deterministic", "batch", "mesh", "distributed", "cache_gb"),
 }
-_WITH_TEXT = {"text", "store", "mesh_model", "output", "output_format", "probabilities", "abstain"}
+_WITH_TEXT = {"text", "store", "mesh_model", "output", "output_format", "probabilities", "abstain", "overwrite"}
 
 
 def _declare_options() -> Any:
@@ -138,7 +138,11 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
         if self.apply and not self.store:
             raise errors.UserError("--apply: name the folder of a saved classifier with --store")
         if self.store:
-            self.refuse(("task", "train_file", "demo_shots", "seed"), "with --store, whose rows are drawn already")
+            rows = (*(field.name for field in dataclasses.fields(shared.RowOptions)), "truncation", "label_token")
+            self.refuse(
+                ("task", "train_file", "demo_shots", "seed", *rows),
+                "with --store, whose rows and prompts are made already",
+            )
         else:
             self.check_rows(self.task or "demo", self.train_file)
 
@@ -159,7 +163,7 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     )
     keep: str = options.option(
         IDS,
-        "Columns of the input to copy: ids (columns named like id or ticket_id), all, none, or names with commas between.",
+        "Columns of the first row to copy: ids (columns named like id or ticket_id), all, none, or names with commas between.",
         needed=True,
     )
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")

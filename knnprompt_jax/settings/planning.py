@@ -1,6 +1,6 @@
 """The options of plan and benchmark."""
 
-from knnprompt_jax import options, shipped
+from knnprompt_jax import errors, options, shipped
 from knnprompt_jax.settings import shared
 from knnprompt_jax.settings.models import DTYPES, FLOATS, MODEL_HELP, MeshOptions, ModelOptions
 from knnprompt_jax.settings.stores import DISTANCES, StoreOptions
@@ -86,9 +86,12 @@ class BenchmarkSettings(WorkloadOptions):
 
     queries: tuple[int, ...] = options.option((1, 256), "Numbers of queries per search.", least=1, needed=True)
     k: int = options.option(3, "Neighbours per query.", least=1)
-    stored: tuple[int, ...] = options.option(
-        (1024, 4096, 16384, 65536), "Numbers of anchors of the stores.", least=1, needed=True
-    )
+    stored: tuple[int, ...] = options.option((1024, 4096, 16384, 65536), "Anchors in each store.", least=1, needed=True)
     max_store_gb: float = options.option(
         1.0, "The largest store in GB of 10⁹ bytes; larger ones are left out.", least=0
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k > min(self.stored):
+            raise errors.UserError(f"--k={self.k}: the smallest store has {min(self.stored)} anchors (--stored)")

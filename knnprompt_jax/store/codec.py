@@ -35,7 +35,7 @@ class Codec:
         keys_type: the pytree type of its keys.
         head: the head that gives distributions.
         label_ids: one token per class.
-        constants: values computed from the first anchors' states that the head alone cannot give again.
+        constants: values that depend on the first anchors' states, so that a saved store includes them.
         key_dtype: one of `settings.stores.KEY_DTYPES`.
         built_for: the distance that the keys serve; "" means every distance that the kind can serve.
         deterministic: whether products have fixed shapes, so that no distance depends on the number of queries or anchors.

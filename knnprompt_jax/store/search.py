@@ -11,7 +11,7 @@ from knnprompt_jax import errors, lm
 from knnprompt_jax.store import codec as codec_lib
 from knnprompt_jax.store import distances, kernel, placement
 
-CPU_CACHED_BYTES = 24 * 2**20  # Larger arrays get fresh pages from the system at each step.
+CPU_CACHED_BYTES = 24 * 2**20  # A CPU allocates larger arrays anew at each step.
 TPU_DISTANCE_BYTES = 32 * 2**20  # A tile's distances that stay in a TPU's memory on the chip.
 _DISTANCE_COPIES = 3  # XLA's copies of a tile's distances, at most.
 
@@ -82,7 +82,7 @@ def make_plan(
     tile_bytes_per_anchor = widened * (measured_by.copies + (key_bytes < widened)) + queries * _DISTANCE_COPIES * 4
     room, most, tile = left, searched, placement.TILE
     platform = mesh.devices.flat[0].platform if mesh else jax.default_backend()
-    if platform == "cpu" and key_bytes <= 2 * tile_bytes_per_anchor:  # Wider keys cost more to copy than fresh pages.
+    if platform == "cpu" and key_bytes <= 2 * tile_bytes_per_anchor:  # To copy wider keys costs more than to allocate.
         room = min(room, CPU_CACHED_BYTES)
     elif platform == "tpu":
         most = min(searched, TPU_DISTANCE_BYTES // (4 * queries))

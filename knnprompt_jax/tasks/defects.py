@@ -42,7 +42,7 @@ def label_warnings(rows: Sequence[Example]) -> Iterator[str]:
     """Yield warnings about the labels of train rows: a single class, classes with one row, labels that are probably the same."""
     counts = collections.Counter(row.label for row in rows)
     if len(counts) == 1:
-        yield f"all train rows have the label {rows[0].label!r}: every prediction will be"
+        yield f"all train rows have the label {rows[0].label!r}, so every prediction will be {rows[0].label!r}"
     elif single := [repr(label) for label, count in counts.items() if count == 1]:
         yield f"labels with a single train row: {listed(single)}"
     yield from alike(row.label for row in rows)

@@ -24,6 +24,11 @@ def run(options, tmp_path, **others):
     return found, report.render(result)
 
 
+def test_more_neighbours_than_anchors_are_refused_at_once():
+    with pytest.raises(errors.UserError, match="--k=100: the smallest store has 64 anchors"):
+        settings.BenchmarkSettings(k=100, stored=(1024, 64))
+
+
 def test_construction_with_every_peer(small, tmp_path):
     record, text = run(small, tmp_path, mode="construction", peers=tuple(settings.PEERS))
     found, with_torch = record["construction"], importlib.util.find_spec("torch") is not None

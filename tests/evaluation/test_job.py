@@ -42,6 +42,19 @@ def test_measures_are_those_of_the_classifiers_predictions(classifier, table):
     np.testing.assert_allclose(measured.probabilities_QC, classifier.predict_proba(texts), atol=1e-6)
 
 
+def test_a_single_class_and_an_earlier_page(tmp_path, monkeypatch):
+    task = kp.Task("mood", ("text",), "{text}\nMood:", ("7",), ("good",))
+    kp.KNNPrompting(kp.demo_model("tiny"), task, k=1, demo_shots=0).fit(["a", "b"], ["7", "7"]).save(tmp_path / "mine")
+    (tmp_path / "rows.csv").write_text("text,label\nx,7\ny,7\n")
+    place = {name: str(tmp_path / path) for name, path in (("store", "mine"), ("input", "rows.csv"), ("output", "out"))}
+    assert "Accuracy: 100.0" in job.run(commands.EvaluationSettings(**place))
+    assert json.loads((tmp_path / "out" / "measures.json").read_text())["log_loss"] == 0
+    assert (tmp_path / "out" / "index.html").exists()
+    monkeypatch.setattr(page, "lacking", lambda: "a library is missing")
+    job.run(commands.EvaluationSettings(**place))
+    assert not (tmp_path / "out" / "index.html").exists(), "it would have other measures"
+
+
 def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path):
     classifier.save(tmp_path / "mine")
     place = {"store": str(tmp_path / "mine"), "input": str(table), "output": str(tmp_path / "out")}

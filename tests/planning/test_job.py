@@ -44,6 +44,14 @@ def test_a_plan_says_that_nothing_was_run_and_what_fits(plan, tmp_path):
     assert record["settings"]["queries"] == 11 and record["meshes"] == plan["meshes"] and "jax" in record["versions"]
 
 
+@pytest.mark.parametrize(
+    ("mesh", "planned"), [({"data": 2}, [(2, 2)]), ({"data": 1, "model": 4}, [(1, 4)]), ({"data": 4}, [(4, 1)])]
+)
+def test_a_given_axis_leaves_the_meshes_that_have_it(mesh, planned):
+    rows = job.run(settings.PlanSettings(**OPTIONS, mesh=settings.PlannedMesh(**mesh)))["meshes"]
+    assert [(row["data"], row["model"]) for row in rows] == planned
+
+
 def test_a_cpu_has_memory_and_no_times():
     planned = job.run(settings.PlanSettings(**OPTIONS, mesh=settings.PlannedMesh(model=2)))
     assert [row["model"] for row in planned["meshes"]] == [2] and "job_seconds" not in planned["meshes"][0]

@@ -92,6 +92,19 @@ def test_a_bad_row_stops_and_its_repair_goes_on(store, table, tmp_path):
 
 
 @pytest.mark.usefixtures("loaded")
+def test_skipped_rows_are_no_predictions_and_a_resumed_run_names_them(store, table, tmp_path):
+    lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
+    odd = [b"%d, \r\n" % row if row % 2 else lines[row + 1] for row in range(100)]
+    table.write_bytes(b"".join([lines[0], *odd, b"\xff\r\n", *lines[102:]]))
+    assert ":102: not UTF-8" in failure(job.run, settings(store, table, output, on_bad="skip", characters=1500))
+    table.write_bytes(b"".join([lines[0], *odd, *lines[101:]]))
+    message = f"{table}:3: field 'sentence' is empty; --on_bad=skip leaves such rows out"
+    assert failure(job.run, settings(store, table, output)) == message
+    done = job.run(settings(store, table, output, on_bad="skip"))
+    assert done.earlier > 0 and done.earlier + done.rows == len(labels(output)) == 130
+
+
+@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,neighbours,distances\n")])
 def test_no_rows(store, tmp_path, kind, content):
     (tmp_path / "rows.csv").write_text("id,sentence\n")
@@ -132,6 +145,10 @@ def test_one_text(classifier, rows, store, capfdbinary):
     for options, message in [
         ({}, "--input, --text: give a file of rows or one text"),
         ({"text": text, "input": "rows.csv"}, "--input, --text: give a file of rows or one text"),
+        (
+            {"text": text, "overwrite": True, "output": "x.txt"},
+            "--output=x.txt: the format is not jsonl or csv; name it with --output_format=",
+        ),
         ({"text": text, "on_bad": "skip"}, "--on_bad: has no effect with --text; leave it out"),
     ]:
         assert failure(lambda options=options: commands.PredictionSettings(store=str(store), **options)) == message

@@ -41,6 +41,14 @@ def test_json_lines():
     assert last.endswith(', "probabilities": {"=SUM(A1)": 0.0, "over": 0.3333333, "ünder": 0.6666667}}')
 
 
+def test_numbers_that_json_cannot_write_are_null():
+    row = Example({}, "", 0, other={"id": [float("nan"), {"a": float("inf"), "b": 1.5}]})
+    assert json.loads(form("jsonl", kept=("id",), classes=["over"]).lines([row], one("over")))["id"] == [
+        None,
+        {"a": None, "b": 1.5},
+    ]
+
+
 def test_csv():
     assert form("csv", True).header().decode() == (
         "row,label,probability,neighbours,distances,probability_=SUM(A1),probability_over,probability_ünder\n"

@@ -63,7 +63,7 @@ def test_suggestions_are_not_formulas():
     y_N, nothing = np.array([1, 1, 0]), np.zeros((3, 2))
     given = {"labels": ("a", "b"), "names": ("=a", "b"), "ids": (3, 5, 8), "texts": ("=1+1", "x", "X ")}
     anchors = make(y_N, np.array([[1, 2], [0, 2], [0, 1]]), nothing, nothing, predicted_N=y_N, **given)
-    table = anchors_lib.suggestions_csv(anchors)
+    table = anchors_lib.suggestions(anchors).to_csv(index=False)
     assert table.splitlines() == [
         "id,text,label,suggested,why",
         "8,X ,'=a,b,\"2 of the 2 nearest anchors have the suggested label; anchor 5 is the same text, labelled 'b'\"",

@@ -39,7 +39,7 @@ def test_the_page_has_every_part_and_no_active_text(store, tmp_path):
     printed = look.run(commands.LookSettings(store=str(store), output=str(tmp_path / "page")))
     assert f"{commands.SUGGESTIONS}\npage: {tmp_path / 'page' / 'index.html'}" in printed
     with (tmp_path / "page" / commands.SUGGESTIONS).open(newline="", encoding="utf-8") as file:
-        count = sum(bool(row["suggested"]) for row in csv.DictReader(file))
+        count = len(list(csv.DictReader(file)))
     assert printed.startswith(f"{count} of 57 anchors may be mislabelled: ")
     assert ("next: in that table" in printed) == (count > 0)
     text = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def test_a_cut_listing_says_so(classifier, monkeypatch):
     with drawing.style():
         listing = next(section.listings[0] for section in look.build(anchors, "a.csv") if section.name == "suspects")
     assert (
-        f"The first {len(every) - 1} of {len(every)} leads above 50 %" in listing.caption
+        f"The first {len(every) - 1} of {len(every)} anchors with a lead above 50 %" in listing.caption
         and len(listing.rows) == len(every) - 1
     )
 
@@ -119,7 +119,7 @@ def test_a_single_anchor_is_refused():
 def test_suggestions_are_read_back(classifier, tmp_path):
     """The row with a wrong label is among them: another anchor has its text, and most of its neighbours the right label."""
     anchors, path = look.read(classifier), tmp_path / commands.SUGGESTIONS
-    path.write_text(anchors_lib.suggestions_csv(anchors), encoding="utf-8")
+    anchors_lib.suggestions(anchors).to_csv(path, index=False)
     with path.open(newline="", encoding="utf-8") as file:
         rows = {int(row["id"]): row for row in csv.DictReader(file)}
     wrong, given = rows[62], classifier.anchors_[62]

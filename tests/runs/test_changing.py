@@ -75,7 +75,7 @@ def test_removing_again_says_what_is_gone(job):
     first, second, *left = ids(job)
     change(job, remove_ids=(first,))
     again = change(job, remove_ids=(first, second, first))
-    assert again.notes == (f"anchors removed earlier: {first}",) and ids(job) == left
+    assert again.notes == (f"no anchors (removed earlier, or not drawn): {first}",) and ids(job) == left
     manifest = (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns
     assert change(job, remove_ids=(first, second)).notes
     assert (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns == manifest, "nothing was to be written"

@@ -42,4 +42,13 @@ def test_of_a_comparison():
 )
 def test_no_shared_pass(method, expected):
     done = [dataclasses.replace(record(method, 1, 0.5), seconds={"language_model": 0, "method": 1})]
+    done.append(dataclasses.replace(record("fine_tuning", 1, 0.5), seconds={"language_model": 0, "method": 1}))
     assert f"Reading the prompts: {expected}." in comparison.describe_comparison(done)
+
+
+def test_a_method_without_the_shared_pass_does_not_hide_its_time():
+    done = [
+        record("icl", 1, 0.5),
+        dataclasses.replace(record("tfidf", 1, 0.5), seconds={"language_model": 0, "method": 1}),
+    ]
+    assert "once for all methods: 2.0 s per seed" in comparison.describe_comparison(done)

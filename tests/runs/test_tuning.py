@@ -54,7 +54,7 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     fitting.run(commands.FitSettings(model="tiny", **files, store=store, demo_shots=0, rule="knn"))
     done = tuning.run(commands.TuningSettings(store=store))
     assert "k=15, 25, 51 left out: there are 12 other anchors" in tuning.summarize(done)
-    assert "--apply" in done.command and not kp.load(store).choice_.candidates
+    assert done.command.endswith("--k=1,3,5,7,9,15,25,51 --apply") and not kp.load(store).choice_.candidates
     applied = tuning.run(commands.TuningSettings(store=store, apply=True))
     loaded = kp.load(store)
     assert "saved" in tuning.summarize(applied).splitlines()[-1]
@@ -68,6 +68,8 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
         ({"demo_shots": ()}, r"demo_shots=\(\): give at least one value"),
         ({"demo_shots": (0, -2)}, "demo_shots="),
         ({"apply": True}, "--apply: name the folder"),
+        ({"store": "st", "label_column": "who"}, "--label_column: has no effect with --store"),
+        ({"store": "st", "truncation": "error"}, "--truncation: has no effect with --store"),
         ({"metric": "luck"}, "metric='luck': choose from log_loss, accuracy, macro_f1"),
     ],
 )

@@ -28,7 +28,7 @@ def _prior_cells(
     """Yield each cell with the positive class rare in the train rows (A), the test rows (B) or both (C), at each share λ.
 
     λ is the positive class's share of all train rows, demonstrations included; of the test rows, rows of either class are left out until
-    the class has its share. Rows without a skew have λ = 0.5: A's test rows and B's train rows. The paper does not say m; 16 is ours.
+    the class has its share. In A the test rows, and in B the train rows, have λ = 0.5. The paper does not say m; 16 is ours.
     """
     for setting, share, cell in itertools.product(
         settings.prior_settings, settings.shares, cells.regimes(settings, methods, rows, most)
@@ -62,7 +62,7 @@ def _list(tasks: Iterable[str]) -> str:
 def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     """Return a row per setting and method, averaged over tasks; the paper prints no spread, so no difference has a verdict.
 
-    Averages over other tasks than the paper's have rows of their own.
+    Averages over other tasks than the paper's have rows of their own. A mean over tasks is left out if a task lacks it.
     """
     paper = _paper_priors()
     ours = pd.concat([data.ours, results.with_best_template_per_seed(data.ours)])
@@ -71,13 +71,16 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     axes = accuracies.axes_of((*own_tasks, "setting", "method"), ours, published.of(""))
     ratios = names.ordered("ratio", {*ours.get("ratio", ()), *paper.ratio} - {*_SUMMARIES})
     runs_of = results.groups(ours, [*axes, "ratio"])
-    scores = {key: results.average(runs) for key, runs in runs_of.items()}
+    scores = {key: results.average(runs) for key, runs in runs_of.items() if {*runs.task} == {*ours.task}}
+    printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, [*axes, "ratio"]).items()}
     for place in results.groups(ours, axes):
         means = {key[-1]: score.mean for key, score in scores.items() if key[:-1] == place}
-        scores[*place, "average"] = Score(statistics.fmean(means.values()))
+        if means.keys() != {*paper.ratio} - {*_SUMMARIES}:  # The paper's summaries are of other numbers.
+            printed = {key: score for key, score in printed.items() if key[:-1] != place or key[-1] not in _SUMMARIES}
+        if means:
+            scores[*place, "average"] = Score(statistics.fmean(means.values()))
         if len(means) > 1 and (balanced := means.pop(_BALANCED, None)) is not None:
             scores[*place, "drop"] = Score(min(means.values()) - balanced)
-    printed = {key: numbers.score.iloc[0] for key, numbers in results.groups(paper, [*axes, "ratio"]).items()}
     is_comparable = "model" in axes or {*ours.model} == {published.MODEL}
     cells_of = {}
     for key in {**scores, **printed}:

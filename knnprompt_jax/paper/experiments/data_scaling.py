@@ -129,13 +129,15 @@ def fit_power_law(accuracies: Mapping[float, float]) -> PowerLaw | None:
 def power_law_table(ours: pd.DataFrame, paper: pd.DataFrame) -> tables.Table:
     """Return α and β for every model and task, beside those of the same fit through the paper's numbers at the same m.
 
+    Averages are fitted at the m that all tasks of the model have.
     A model that only the paper ran has a row for its average.
     """
     axes = ("model", "task")
     cells, places = {}, {(model, published.AVERAGE) for model in (*ours.model, *paper.model)}
     for model, task in places | set(results.groups(ours, axes)):
         runs = ours[ours.model == model]
-        chosen = runs if task == published.AVERAGE else runs[runs.task == task]
+        num_tasks = runs.groupby("shots").task.transform("nunique")
+        chosen = runs[num_tasks == runs.task.nunique()] if task == published.AVERAGE else runs[runs.task == task]
         measured = {m: results.average(group).mean for (m,), group in results.groups(chosen, ["shots"]).items()}
         printed = _printed(paper[paper.model == model], set(chosen.task))
         laws = fit_power_law(measured), fit_power_law({m: printed[m] for m in measured or printed if m in printed})

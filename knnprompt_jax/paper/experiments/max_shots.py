@@ -55,8 +55,10 @@ def _count(settings: grids.CountSettings) -> str:
     """Count, write <output>/max_shots/max_shots.json, {"rows": [a row per task and context]}, and return the table.
 
     Raises:
-      UserError: a task or tokenizer is unreadable.
+      UserError: a task or tokenizer is unreadable, or no tokenizer is given.
     """
+    if not (settings.tokenizer or settings.models):
+        raise errors.UserError("--tokenizer, --models: name a tokenizer's folder or a model")
     folder = pathlib.Path(settings.tokenizer) if settings.tokenizer else models.describe(settings.models[0])[1]
     tokenize, rows = layout.tokenize_with(tokenizers.load(folder)), []
     for name in settings.tasks:

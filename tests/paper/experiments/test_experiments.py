@@ -48,6 +48,16 @@ def test_prior_reliance_is_averaged_over_tasks_as_in_the_paper(make_record):
     assert [cell.ours.mean for cell in row.cells] == pytest.approx([48.25, 54.5, 60.75, 67.0, 57.625, -18.75])
     assert [cell.paper.mean for cell in row.cells] == pytest.approx([45.9, 53.4, 60.9, 67.9, 57.04, -22.06])
     assert all(cell.comparable for cell in row.cells)
+    fewer = [record for record in records if record.cell["ratio"] in (0.125, 0.5)]
+    lacking = [record for record in records if (record.task, record.cell["ratio"]) != ("cr", 0.25)]
+    for left, columns in ((fewer, 4), (lacking, 5)):
+        (table,), _ = experiments.EXPERIMENTS["prior_reliance"].draw(
+            experiment.Data("prior_reliance", results.frame(left))
+        )
+        (row,) = (row for row in table.rows if row.headers == ("B", "In-context learning"))
+        average, drop = row.cells[-2:]
+        assert average.ours and drop.ours and not (average.paper or drop.paper), "they are of other numbers"
+        assert len([cell for cell in row.cells if cell.ours]) == columns
 
 
 @pytest.fixture

@@ -31,7 +31,11 @@ def test_the_file_has_the_statistics_and_is_read_back(counting):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"contexts": ()}, r"contexts=\(\): give at least one value"), ({"tokenizer": "nowhere"}, "nowhere")],
+    [
+        ({"contexts": ()}, r"contexts=\(\): give at least one value"),
+        ({"tokenizer": "nowhere"}, "nowhere"),
+        ({"tokenizer": "", "models": ()}, "--tokenizer, --models: name a tok"),
+    ],
 )
 def test_mistakes_write_nothing(counting, change, message):
     with pytest.raises(errors.UserError, match=message):

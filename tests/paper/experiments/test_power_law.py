@@ -1,9 +1,12 @@
 """The fit of ε(m) = α m^β."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from knnprompt_jax.paper.experiments import data_scaling
+from knnprompt_jax.report import published, results
 
 
 def test_the_fit_is_least_squares_in_logarithms_with_its_standard_errors():
@@ -16,6 +19,19 @@ def test_the_fit_is_least_squares_in_logarithms_with_its_standard_errors():
     assert found.beta.std == pytest.approx(np.sqrt(covariance[1, 1]))
     assert found.alpha.std / found.alpha.mean == pytest.approx(np.sqrt(covariance[0, 0]))
     assert found.error(m) == pytest.approx(100 * np.exp(design @ coefficients))
+
+
+def test_an_average_is_fitted_where_all_tasks_have_records(make_record):
+    made = [
+        dataclasses.replace(make_record("data_scaling", task, "knn", m, 1), accuracy=accuracy)
+        for task, start in (("mr", 0.6), ("sst2", 0.7))
+        for m, accuracy in ((32, start), (128, start + 0.1), (512, start + 0.15), (1024, 0.9))
+        if (task, m) != ("sst2", 1024)
+    ]
+    table = data_scaling.power_law_table(results.frame(made), published.of("data_scaling")[:0])
+    beta = {row.headers[-1]: row.cells[table.columns.index("β")].ours.mean for row in table.rows}
+    law = data_scaling.fit_power_law({32: 65.0, 128: 75.0, 512: 80.0})
+    assert beta["average"] == pytest.approx(law.beta.mean)
 
 
 @pytest.mark.parametrize("accuracies", [{}, {32: 60.0, 64: 70.0}, {32: 60.0, 64: 100.0, 128: 100.0}])
