@@ -21,6 +21,8 @@ from knnprompt_jax.planning import compiled, operations, targets, workload
 from knnprompt_jax.settings import planning as settings_lib
 from knnprompt_jax.store import store as store_lib
 
+_OUT_OF_MEMORY = "out of memory"
+
 
 def run(settings: settings_lib.PlanSettings) -> dict[str, Any]:
     """Plan the job, with a row for each mesh, the smallest `model` axis first. A mesh without enough memory is a row too.
@@ -50,8 +52,10 @@ def run(settings: settings_lib.PlanSettings) -> dict[str, Any]:
     rows = [_plan_mesh(settings, target, subject.config, work, anchors, size) for size in chosen]
     is_compiled = settings.compile and target.device.platform == "tpu"
     best = next((row for row in rows if row["fits"] == "yes"), None)
-    recommended = f"none of these meshes: {subject.name} needs more memory than {target.name} has"
-    if best:
+    recommended = "none of these meshes"
+    if all(row["fits"] == _OUT_OF_MEMORY for row in rows):
+        recommended += f": {subject.name} needs more memory than {target.name} has"
+    elif best:
         recommended = f"mesh.model={best['model']} (mesh.data={best['data']}), the smallest that fits"
     return {
         "ESTIMATED": "nothing was run",
@@ -108,7 +112,7 @@ def _plan_mesh(
     peak = max(reading, need.weights + store + int(settings.datastore.memory_mb * 2**20))
     fits = f"no program: {error[:300]}" if error else "yes"
     if "RESOURCE_EXHAUSTED" in error or (not error and peak > margin * device.memory):
-        fits = "out of memory"
+        fits = _OUT_OF_MEMORY
     # A ring all-reduce of the residual stream after attention and after the MLP of every block.
     size = jnp.dtype(config_lib.activations(config_lib.DTYPES[settings.dtype])).itemsize
     sent_per_token = 2 * config.num_layers * 2 * (model - 1) / model * config.width * size

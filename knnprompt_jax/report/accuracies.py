@@ -125,8 +125,10 @@ def seeds(paper: pd.DataFrame) -> Iterator[str]:
 def paired(name: str, ours: pd.DataFrame, axes: Sequence[str]) -> Table:
     """Return kNN Prompting's accuracy minus each other method's on the same rows with the same seeds.
 
-    A method that uses only demonstrations is compared at every m. The average is over `_averaged` tasks.
+    A method that uses only demonstrations is compared at every m, and one that trains a model of its own with every model. The
+    average is over `_averaged` tasks.
     """
+    ours = pd.concat([runs.assign(model=model) for model, runs in results.by_model(ours).items()], ignore_index=True)
     places = [axis for axis in axes if axis not in ("method", "m")]
     is_knn, tasks = ours.method == "knn", names.ordered("task", ours.task)
     pairs = ours[is_knn].merge(ours[~is_knn], on=[*places, "task", "seed"], suffixes=("", "_other"))

@@ -114,6 +114,16 @@ def test_differences_are_of_the_seeds_that_both_have(make_record):
     assert accuracies.p_value([20, 30, 25]) == pytest.approx(stats.ttest_rel([75, 85, 90], [55, 55, 65]).pvalue)
 
 
+def test_a_method_with_a_model_of_its_own_is_compared_with_every_model(make_record):
+    records = [
+        dataclasses.replace(made(make_record, method, seed, 11), model=model)
+        for method, model in (("knn", "gpt2-xl"), ("knn", "tiny"), ("fine_tuning_bert", "bert-large-uncased"))
+        for seed in (1, 2)
+    ]
+    table = accuracies.paired("low_resource", results.frame(records), ("model", "m", "method"))
+    assert [row.headers[-1] for row in table.rows] == ["Fine-tuning, BERT-large"] * 2
+
+
 def test_a_pair_has_equal_rows_and_the_ms_of_both(make_record):
     assert not paired([made(make_record, "knn", 1, 15), made(make_record, "icl", 1, 11, true=("1",) * 20)]).rows
     records = [made(make_record, "knn", 1, 15, m=m) for m in (8, 16)]
