@@ -101,19 +101,16 @@ def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals
     return intervals.Difference(*(value / len(counts) for value in difference))
 
 
-def skewed_train(analyses: Sequence[records_lib.Record], method: str) -> intervals.Difference:
-    """Return a method's accuracy with skewed minus with balanced train rows, on the same test rows."""
-    right: dict[tuple[str, str], list[np.ndarray]] = collections.defaultdict(list)
-    for record in sorted(skewed(analyses), key=lambda record: record.seed):
-        if record.method == method:
-            right[record.task, record.cell["column"]].append(np.array(record.predicted) == np.array(record.true))
-    tasks = sorted({task for task, _ in right})
-    return intervals.bootstrap(
-        [
-            np.stack(right[task, "train skewed"]).astype(int) - np.stack(right[task, "balanced"]).astype(int)
-            for task in tasks
-        ]
-    )
+def skewed_train(analyses: Sequence[records_lib.Record], method: str, other: str = "") -> intervals.Difference:
+    """Return a method's accuracy with skewed minus with balanced train rows, on the same test rows; or this minus another's."""
+    changes: dict[str, dict[int, np.ndarray]] = collections.defaultdict(dict)
+    for record in skewed(analyses):
+        sign = {"train skewed": 1, "balanced": -1}.get(record.cell["column"], 0)
+        sign *= {method: 1, other: -1}.get(record.method, 0)
+        if sign:
+            right_Q = sign * (np.array(record.predicted) == np.array(record.true))
+            changes[record.task][record.seed] = changes[record.task].get(record.seed, 0) + right_Q
+    return intervals.bootstrap([np.stack([by_seed[seed] for seed in sorted(by_seed)]) for by_seed in changes.values()])
 
 
 def skewed(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:

@@ -1,7 +1,6 @@
 """Records of several models, tasks and m: the cells that all compared methods have, their accuracies and differences."""
 
 import collections
-import itertools
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -196,16 +195,13 @@ class Scale:
             self._between[place] = self.difference((model, ours, m), (model, theirs, m), cells)
         return self._between.get(place)
 
-    def growth(self, model: str, method: str, task: str = "") -> str:
-        """Describe the differences between each m and the next, over the tasks of `shared` at both."""
-        texts, shots = [], self.complete([model])
-        for low, high in itertools.pairwise(shots):
-            tasks = self.shared(model, low, task).keys() & self.shared(model, high, task).keys()
-            cells = self.common([model], (low, high)).items()
-            if shared := {task: seeds for task, seeds in cells if task in tasks}:
-                grown = self.difference((model, method, high), (model, method, low), shared)
-                texts.append(f"{grown} from m = {low} to {high}")
-        return "; ".join(texts)
+    def growth(
+        self, model: str, method: str, low: int, high: int, task: str = "", without: str = ""
+    ) -> intervals.Difference | None:
+        """Return the difference between two m over the tasks of `shared` at both, if there are any."""
+        tasks = self.shared(model, low, task).keys() & self.shared(model, high, task).keys() - {without}
+        cells = {name: seeds for name, seeds in self.common([model], (low, high)).items() if name in tasks}
+        return self.difference((model, method, high), (model, method, low), cells) if cells else None
 
     def name(self, method: str) -> str:
         """Return a method's name with its direction of KL."""

@@ -97,7 +97,8 @@ def test_cells_are_those_that_every_method_has():
     cells = scale.cells(["smollm2"], 8)
     assert scale.mean("smollm2", "knn", 8, cells) == pytest.approx(100 * (4 + 3.5) / 2 / 7)
     assert scale.between("smollm2", "knn", "icl", 8).mean == pytest.approx(200 / 7)
-    assert scale.growth("smollm2", "knn") == "+0.00 [0.00, 0.00] from m = 8 to 32"
+    assert str(scale.growth("smollm2", "knn", 8, 32)) == "+0.00 [0.00, 0.00]"
+    assert scale.growth("smollm2", "knn", 8, 32, "mr", without="mr") is None
 
 
 def test_models_are_compared_on_the_tasks_that_all_have():
