@@ -43,7 +43,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     """
 
     source_: Mapping[str, str] = {}
-    changeable: tuple[str, ...]  # Settings of the rule that may change after `fit`.
+    changeable: tuple[str, ...] = ()  # Settings of the rule that may change after `fit`.
     distance: str
     demo_shots: Any
     truncation: str
@@ -57,7 +57,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
 
     @property
     def rule_(self) -> Rule:
-        """The rule in use: the chosen one, with those settings that are given and may change after `fit`."""
+        """The rule in use: the chosen one, with the present values of the settings that may change after `fit`."""
         options = self.options_
         given = {name: getattr(options, name) for name in self.changeable if getattr(options, name) != AUTO}
         given.setdefault("k", min(self.choice_.rule.k, len(self.store_)))  # Anchors may have been removed.
@@ -76,9 +76,9 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
     @property
     def distance_(self) -> str:
         """The distance in use, or, before `fit`, the given one; empty if it will be chosen."""
-        if self.distance != AUTO:
-            return self.distance
-        return self.choice_.rule.distance if hasattr(self, "choice_") else ""
+        if hasattr(self, "choice_") and "distance" not in self.changeable:
+            return self.choice_.rule.distance
+        return "" if self.distance == AUTO else self.distance
 
     @abc.abstractmethod
     def choose(self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None) -> Choice:
@@ -97,7 +97,15 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         return *self.decide(near, states), near
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return each anchor's leave-one-out class [N] and class probabilities [N, C], in class order."""
+        """Return each anchor's leave-one-out class [N] and class probabilities [N, C], in class order.
+
+        Raises:
+          UserError: there is a single anchor, or the classifier predicts by class means.
+        """
+        if self.centroid != "none":
+            raise errors.UserError(f"centroid={self.centroid!r}: leave-one-out needs neighbours; class means have none")
+        if len(self.store_) < 2:
+            raise errors.UserError("a single anchor cannot be classified by the others: add rows")
         options = SearchOptions(min(self.rule_.k, len(self.store_) - 1), self.rule_.distance)
         return self.decide(evidence.neighbours(self.store_, options, self.device_states()))
 
@@ -114,9 +122,18 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """
         if sample_weight is not None:
             raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
+        before = self.__dict__.copy()
+        try:
+            self.__dict__.pop("choice_", None)
+            return self._fit(X, y)
+        except BaseException:  # A fitted classifier stays as it was.
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X: Any, y: Any) -> Self:
         X, y = list(X) if isinstance(X, Iterator) else X, list(y)
         if self.infers_task:
-            self.task = self.inferred_task_ = Task.infer(X, y)
+            self.use_task(Task.infer(X, y), is_inferred=True)
         examples = inputs.labelled(self.task, X, y)
         draws = trials.draws(self, examples)
         choice = self.choose(draws)
@@ -239,6 +256,8 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
           UserError: fewer than `choosing.FEWEST` anchors, or no k between 1 and the number of other anchors.
         """
         self._check_fitted()
+        if metric not in classifiers.METRICS:
+            raise errors.UserError(f"metric={metric!r}: choose from {', '.join(classifiers.METRICS)}")
         count, anchors = len(self.anchors_), list(self.anchors_.values())
         if count < choosing.FEWEST:
             raise errors.UserError(f"{count} anchors are too few to choose by: at least {choosing.FEWEST} are needed")

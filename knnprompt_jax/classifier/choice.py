@@ -73,7 +73,9 @@ class Choice:
     def line(self) -> str:
         """The choice in one line."""
         if self.is_earlier:
-            return f"kept from the first fit: {self.rule.words}; `tune --store=FOLDER --apply` chooses again"
+            return (
+                f"chosen before the anchors changed: {self.rule.words}; `tune` chooses again (--store=FOLDER --apply)"
+            )
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (

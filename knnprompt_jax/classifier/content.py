@@ -30,6 +30,7 @@ class Content:
       kind: the name of its class.
       labels: the labels as in y, in class order.
       num_rows: the number of rows given so far.
+      infers_task: whether the task was inferred, so that the next `fit` infers it anew.
       source: the encoding and label column of the file that the rows came from, if it was one.
     """
 
@@ -42,6 +43,7 @@ class Content:
     anchors: tuple[Example, ...]
     choice: Choice | None = None
     source: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    infers_task: bool = False
 
     @classmethod
     def of(
@@ -51,13 +53,14 @@ class Content:
         return cls(
             type(classifier).__name__,
             classifier.task,
-            {name: getattr(classifier, name) for name in classifier.option_names()},
+            {name: _writable(getattr(classifier, name)) for name in classifier.option_names()},
             getattr(classifier, "labels_", np.array(classifier.task.labels)).tolist(),
             num_rows,
             tuple(demonstrations),
             tuple(anchors),
             getattr(classifier, "choice_", None),
             classifier.source_,
+            classifier.infers_task,
         )
 
     @classmethod
@@ -89,6 +92,7 @@ class Content:
             tuple(rows[count:]),
             Choice.from_dict(described["choice"]),
             {name: str(value) for name, value in described.get("source", {}).items()},
+            described["infers_task"] is True,
         )
 
     def files(self) -> dict[str, str]:
@@ -102,6 +106,7 @@ class Content:
             "num_demonstrations": len(self.demonstrations),
             "choice": self.choice and dataclasses.asdict(self.choice),
             "source": dict(self.source),
+            "infers_task": self.infers_task,
         }
         lines = []
         for example in (*self.demonstrations, *self.anchors):
@@ -146,6 +151,12 @@ def _example(task: Task, row: Mapping[str, Any]) -> Example:
     place = f"row {row['id']}"
     label, fields = task.label_of(place, row["label"]), task.fields_of(place, row["fields"])
     return Example(fields, label, int(row["id"]), place, dict(row.get("other", {})), str(row.get("content", "")))
+
+
+def _writable(value: Any) -> Any:
+    """Return a `class_prior` by label with keys that JSON can write, and other values unchanged."""
+    value = value.to_dict() if hasattr(value, "items") and hasattr(value, "to_dict") else value
+    return {str(label): share for label, share in value.items()} if isinstance(value, Mapping) else value
 
 
 def _to_json(value: Any) -> Any:

@@ -18,7 +18,7 @@ from knnprompt_jax.settings import classifiers
 from knnprompt_jax.settings.classifiers import AUTO
 from knnprompt_jax.store import kernel, placement
 from knnprompt_jax.store import store as store_lib
-from knnprompt_jax.tasks.task import Example, Task
+from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 LAYER = 0.75  # A probe reads the output of the block at this share of the depth by default.
 
@@ -34,17 +34,23 @@ class ChangeableClassifier(base.Classifier):
         if not hasattr(self, "store_"):
             return self.fit(X, y)
         y = list(y)
-        task = self.task.with_labels(inputs.label_strings(y))
-        return self.append(inputs.labelled(task, X, y, self.num_rows_))
+        task = self.task.with_labels(inputs.label_strings(y, self.task.empty == SKIP))
+        return self.append(inputs.labelled(task, X, y, self.num_rows_), self.num_rows_ + len(y))
 
-    def append(self, examples: Sequence[Example]) -> Self:
-        """Add examples, numbered from `num_rows_`, as anchors; new labels become new classes, as in `partial_fit`."""
+    def append(self, examples: Sequence[Example], num_rows: int | None = None) -> Self:
+        """Add examples, numbered from `num_rows_`, as anchors; new labels become new classes, as in `partial_fit`.
+
+        Args:
+          num_rows: the number of rows given so far, with those that are left out.
+        """
+        num_rows = num_rows or self.num_rows_ + len(examples)
         if not examples:
+            self.num_rows_ = num_rows
             return self
         task = self.task.with_labels(example.label for example in examples)
         self.label_ids(task)  # Refuses label words before the model reads.
         states = placement.concatenate(self.host_states(), parallel.replicate(self.read(examples)))
-        return self._change([*self.anchors_.values(), *examples], states, task, examples[-1].row + 1)
+        return self._change([*self.anchors_.values(), *examples], states, task, num_rows)
 
     def relabel(self, ids: Sequence[int], labels: Sequence[Any]) -> Self:
         """Give anchors other labels, also of new classes; no prompt is read.
@@ -55,6 +61,8 @@ class ChangeableClassifier(base.Classifier):
         self._check_fitted()
         wanted = inputs.labels_by_id(self.demonstrations_, ids, labels)
         self._check_ids(wanted)
+        if not wanted:
+            return self
         anchors = [
             dataclasses.replace(example, label=wanted.get(number, example.label))
             for number, example in self.anchors_.items()
@@ -64,7 +72,10 @@ class ChangeableClassifier(base.Classifier):
     def remove(self, ids: Sequence[int]) -> Self:
         """Remove anchors by their ids; raise UserError on an unknown id, or if no anchor would be left."""
         self._check_fitted()
+        ids = inputs.anchor_ids(ids)
         self._check_ids(ids)
+        if not ids:
+            return self
         is_left_N = ~np.isin(self.store_.ids_N, ids)
         if not is_left_N.any():
             raise errors.UserError("no anchor would be left in the store")
@@ -89,9 +100,11 @@ class ChangeableClassifier(base.Classifier):
             if label not in self.task.labels and parallel.is_main():
                 print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
         labels_C = inputs.classes_like(task, self.labels_.tolist())
-        self.task, choice = task, dataclasses.replace(self.choice_, is_earlier=True)
-        num_rows = num_rows or self.num_rows_
-        return self.use_store(store, self.demonstrations_, anchors, choice, num_rows, labels_C, states)
+        self.use_task(task, self.infers_task)
+        choice = dataclasses.replace(self.choice_, is_earlier=True)
+        return self.use_store(
+            store, self.demonstrations_, anchors, choice, num_rows or self.num_rows_, labels_C, states
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Return the pickle of a fitted classifier: its model's name and the files of a saved folder."""
@@ -133,11 +146,11 @@ class KNNPrompting(ChangeableClassifier):
 class AutoClassifier(ChangeableClassifier):
     """A classifier that chooses by leave-one-out what is not given: votes, a linear probe or a blend, and their settings.
 
-    Probabilities are calibrated. `choice_` has all candidates with their scores.
+    Probabilities are calibrated. `choice_` has all candidates with their scores. After `fit`, only `class_prior` and
+    `approximate_recall` may be changed.
     """
 
     options_kind = classifiers.AutoOptions
-    changeable = ("k", "distance")
 
     def choose(self, draws: Mapping[int, trials.Draw], states: Mapping[int, lm_lib.States] | None = None) -> Choice:
         return trials.choose(self, draws, choosing.Grid.of(self.options_), self.options_.metric, states)
@@ -214,6 +227,7 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any
     if set(content.parameters) != set(names := kind.option_names()):
         raise errors.UserError(f"{saved.folder}: its options are not {', '.join(names)}")
     classifier = kind(model, content.task, **{**content.parameters, "store_options": saved.store_options})
+    classifier.use_task(content.task, content.infers_task)
     saved.check(model.identity, content.task, classifier.label_ids())
     classifier.source_, store = content.source, saved.load(model, store_options)
     rows, labels_C = (content.demonstrations, content.anchors), np.array(content.labels)
@@ -233,5 +247,6 @@ def _unpickle(model: lm_lib.LanguageModel, content: Mapping[str, bytes]) -> Any:
 def _refitted(classifier: AutoClassifier, fitted: base.Classifier, choice: Choice) -> AutoClassifier:
     """Fit the classifier to the anchors of another by a choice."""
     classifier.source_, anchors = fitted.source_, list(fitted.anchors_.values())
+    classifier.use_task(fitted.task, fitted.infers_task)
     states, demonstrations = fitted.device_states(), fitted.demonstrations_
     return classifier.fit_states(states, demonstrations, anchors, choice, fitted.num_rows_, fitted.labels_)

@@ -12,7 +12,7 @@ from sklearn import base
 
 from knnprompt_jax import errors, lm
 from knnprompt_jax import options as options_lib
-from knnprompt_jax.tasks.cells import label_string, rows_of
+from knnprompt_jax.tasks.cells import is_empty, is_number, label_string, rows_of
 from knnprompt_jax.tasks.task import SKIP, Example, Task
 
 UNIFORM = "uniform"
@@ -59,6 +59,12 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
     def infers_task(self) -> bool:
         """Whether `fit` infers the task, because none was given."""
         return self.task is None or self.task is getattr(self, "inferred_task_", None)
+
+    def use_task(self, task: Task, is_inferred: bool) -> None:
+        """Take a task; an inferred one is inferred anew by the next `fit`."""
+        self.task = task
+        if is_inferred:
+            self.inferred_task_ = task
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy that shares the model."""
@@ -129,9 +135,10 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     return examples
 
 
-def label_strings(labels: Iterable[Any]) -> list[str]:
+def label_strings(labels: Iterable[Any], skips_missing: bool = False) -> list[str]:
     """Convert labels to strings as a task writes them; raise UserError on one that is no text, integer or boolean."""
-    return [label_string(f"label {index}", label) for index, label in enumerate(labels)]
+    given = [(index, label) for index, label in enumerate(labels) if not (skips_missing and is_empty(label))]
+    return [label_string(f"label {index}", label) for index, label in given]
 
 
 def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: Iterable[Any]) -> dict[int, str]:
@@ -140,7 +147,7 @@ def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: 
     Raises:
       UserError: a repeated id, the id of a demonstration, or not one label per id.
     """
-    anchors, names = [int(number) for number in ids], label_strings(labels)
+    anchors, names = anchor_ids(ids), label_strings(labels)
     if len(anchors) != len(names):
         raise errors.UserError(f"{len(anchors)} ids, {len(names)} labels: each anchor needs one")
     if repeated := [number for number, count in collections.Counter(anchors).items() if count > 1]:
@@ -152,12 +159,20 @@ def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: 
     return dict(zip(anchors, names, strict=True))
 
 
+def anchor_ids(ids: Iterable[Any]) -> list[int]:
+    """Return ids as integers; raise UserError on anything else, such as a mask of booleans."""
+    ids = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]
+    if wrong := [each for each in ids if isinstance(each, bool | np.bool_) or not isinstance(each, numbers.Integral)]:
+        raise errors.UserError(f"id {wrong[0]!r} is not an integer: give the ids of anchors, as in `anchors_`")
+    return list(map(int, ids))
+
+
 def classes_like(task: Task, y: Iterable[Any]) -> np.ndarray:
     """Return the task's labels [C], in class order, as values of y's type: integers, booleans or strings."""
     values = list(y)
     if all(isinstance(value, bool | np.bool_) for value in values) and set(task.labels) <= {"False", "True"}:
         return np.array([label == "True" for label in task.labels])
-    are_numbers = all(label.lstrip("-").isdecimal() and str(int(label)) == label for label in task.labels)
+    are_numbers = all(is_number(label) and str(int(label)) == label for label in task.labels)
     if are_numbers and all(isinstance(value, numbers.Integral) for value in values):
         return np.array([int(label) for label in task.labels])
     return np.array(task.labels)
@@ -189,16 +204,20 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
         if given != UNIFORM:
             raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
         return np.full(len(labels_C), 1 / len(labels_C))
+    if hasattr(given, "to_dict"):  # A pandas Series: its order is not that of the labels.
+        given = given.to_dict()
     if isinstance(given, Mapping):
         by_label = {str(label): share for label, share in given.items()}
         if set(by_label) != set(map(str, labels_C.tolist())):
             raise errors.UserError(f"{message}: give a share for each of {', '.join(map(str, labels_C.tolist()))}")
-        shares_C = np.array([by_label[str(label)] for label in labels_C.tolist()], float)
+        shares = [by_label[str(label)] for label in labels_C.tolist()]
     else:
         if np.shape(given) != (len(labels_C),):
             raise errors.UserError(f"{message}: give {len(labels_C)} shares, one per class")
-        shares_C = np.empty(len(labels_C))
-        shares_C[label_order(labels_C)] = np.asarray(given, float)
+        shares = np.asarray(given)[np.argsort(label_order(labels_C))].tolist()
+    if wrong := [share for share in shares if not isinstance(share, numbers.Real)]:
+        raise errors.UserError(f"{message}: {wrong[0]!r} is not a number")
+    shares_C = np.array(shares, float)
     if not (np.isfinite(shares_C).all() and (shares_C >= 0).all() and shares_C.sum() > 0):
         raise errors.UserError(f"{message}: each share must be 0 or more, and at least one above 0")
     return shares_C / shares_C.sum()

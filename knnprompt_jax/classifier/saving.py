@@ -214,8 +214,9 @@ def _begin(folder: pathlib.Path, content: Content, states: lm_lib.States) -> Non
         (draft / STATES).mkdir()
         for name, array_N in zip([*_ARRAYS, *map(_LAYER.format, states.layers)], jax.tree.leaves(states), strict=True):
             with (draft / STATES / name).open("wb") as file:  # `np.save` would lose the system's reason for a refusal.
+                array_N = np.ascontiguousarray(array_N)
                 np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array_N))
-                file.write(np.ascontiguousarray(array_N).data)
+                file.write(array_N.data)
 
 
 def _finish(folder: pathlib.Path, classifier: "Classifier", content: Content, arrays: Mapping[str, Any]) -> None:

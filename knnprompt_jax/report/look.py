@@ -6,7 +6,7 @@ import shlex
 
 import numpy as np
 
-from knnprompt_jax import errors, files, parallel
+from knnprompt_jax import files, parallel
 from knnprompt_jax.classifier import base, estimator, evidence
 from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.report import anchors as anchors_lib
@@ -72,17 +72,11 @@ def _expectation(choice: Choice, anchors: ClassifiedAnchors) -> str:
 
 
 def read(classifier: base.Classifier) -> ClassifiedAnchors:
-    """Return a fitted classifier's anchors and their neighbours; raise UserError if it has a single anchor or class means."""
+    """Return a fitted classifier's anchors and their neighbours; raise UserError as `Classifier.left_out`."""
+    predicted_N, shares_NC = classifier.left_out()
     store, task, rule = classifier.store_, classifier.task, classifier.rule_
-    if classifier.centroid != "none":
-        raise errors.UserError(f"centroid={classifier.centroid!r}: look needs neighbours, and class means have none")
-    if len(store) < 2:
-        raise errors.UserError(
-            "a single anchor: look classifies each anchor by the others; add rows with fit --append="
-        )
     states, most = classifier.device_states(), min(max(rule.k, _NEIGHBOURHOOD), len(store) - 1)
     nearest = evidence.neighbours(store, search.SearchOptions(most, rule.distance), states)
-    predicted_N, shares_NC = classifier.left_out()
     examples = [classifier.anchors_[number] for number in store.ids_N.tolist()]
     return ClassifiedAnchors(
         labels=task.label_words,

@@ -116,5 +116,5 @@ class AutoOptions(_ClassifierOptions, RuleOptions):
     class_prior: Any = options.argument(
         None,
         'The share of each class among the texts to classify: "uniform", a share for each label, or None, the shares of the '
-        "anchors. It may be changed after `fit`, as may k and a distance that the store serves.",
+        "anchors. It may be changed after `fit`.",
     )

@@ -51,7 +51,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     store: str = options.option("", "Folder of the classifier.", needed=True)
     rule: str | None = options.option(
         None,
-        "knn: the paper's classifier (KNNPrompting). Otherwise AutoClassifier with probe (logistic regression on states), votes "
+        "knn: the paper's classifier (KNNPrompting). Otherwise AutoClassifier with probe (ridge regression on states), votes "
         "(of the nearest anchors) or blend (both); leave-one-out chooses the settings, and by default the rule too.",
         choices=(KNN, *classifiers.RULES),
     )

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import threading
 import time
 import zipfile
 import zlib
@@ -27,7 +28,7 @@ def user_cache(gigabytes: float) -> "Cache | None":
 
 
 class MemoryCache:
-    """Rows in host memory. The least recently used rows are evicted when the total exceeds `max_bytes`."""
+    """Rows in host memory, for any threads. The least recently used rows are evicted when the total exceeds `max_bytes`."""
 
     is_durable = False
 
@@ -35,28 +36,31 @@ class MemoryCache:
         self.max_bytes = max_bytes
         self._rows: collections.OrderedDict[bytes, np.ndarray] = collections.OrderedDict()
         self._num_bytes = 0
+        self._lock = threading.Lock()
 
     def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
         is_cached_N, rows = np.zeros(len(keys_N), bool), []
-        for place, key in enumerate(keys_N):
-            row = self._rows.get(key.tobytes())
-            if row is not None and len(row) == width:
-                self._rows.move_to_end(key.tobytes())
-                is_cached_N[place] = True
-                rows.append(row)
+        with self._lock:
+            for place, key in enumerate(keys_N):
+                row = self._rows.get(key.tobytes())
+                if row is not None and len(row) == width:
+                    self._rows.move_to_end(key.tobytes())
+                    is_cached_N[place] = True
+                    rows.append(row)
         return is_cached_N, np.stack(rows) if rows else np.zeros((0, width), np.float32)
 
     def keep(self, keys_N: np.ndarray, rows_NF: np.ndarray) -> None:
         """Keep rows [N, F]."""
-        for key, row in zip(keys_N, rows_NF, strict=True):
-            old = self._rows.pop(key.tobytes(), None)
-            self._num_bytes -= 0 if old is None else old.nbytes
-            self._rows[key.tobytes()] = np.array(row, np.float32)
-            self._num_bytes += 4 * len(row)
-        while self._num_bytes > self.max_bytes:
-            _, row = self._rows.popitem(last=False)
-            self._num_bytes -= row.nbytes
+        with self._lock:
+            for key, row in zip(keys_N, rows_NF, strict=True):
+                old = self._rows.pop(key.tobytes(), None)
+                self._num_bytes -= 0 if old is None else old.nbytes
+                self._rows[key.tobytes()] = np.array(row, np.float32)
+                self._num_bytes += 4 * len(row)
+            while self._num_bytes > self.max_bytes:
+                _, row = self._rows.popitem(last=False)
+                self._num_bytes -= row.nbytes
 
 
 class Cache:
@@ -104,7 +108,8 @@ class Cache:
                 self.folder.mkdir(parents=True, exist_ok=True)
             with files.new_file(path) as draft, draft.open("wb") as file:
                 np.savez(file, allow_pickle=False, keys_N=keys_NB, rows_NF=rows_NF.astype(np.float32))
-            files.remove_oldest(self.folder.glob("*.npz"), self.max_bytes, self._started_ns)
+            with files.refusals(self.folder):
+                files.remove_oldest(self.folder.glob("*.npz"), self.max_bytes, self._started_ns)
         except errors.UserError as error:
             logging.warning("states are not cached: %s", error)
 

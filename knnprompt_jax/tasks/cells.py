@@ -8,6 +8,8 @@ from typing import Any
 from knnprompt_jax import errors
 
 _LISTED = 50
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE_WORD = re.compile(
     r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|"
     r"aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?|am|pm|(?-i:[A-Z]{2,4}))\b|(?<=\d)(st|nd|rd|th)\b"
@@ -24,8 +26,11 @@ def rows_of(X: Any, fields: Sequence[str]) -> list[Mapping[str, Any]]:
     if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
         raise errors.UserError(f"X is a single {type(X).__name__}: give several texts or rows, as a list")
     if hasattr(X, "columns") and hasattr(X, "to_dict"):
+        columns = list(X.columns)
+        if repeated := [column for column in columns if columns.count(column) > 1]:
+            raise errors.UserError(f"X has the column {repeated[0]!r} more than once")
         return X.to_dict("records")
-    rows = list(X)
+    rows = [row.to_dict() if hasattr(row, "to_dict") else row for row in X]  # Rows of a pandas table.
     for index, row in enumerate(rows):
         if isinstance(row, str) or is_empty(row):
             if len(fields) > 1:
@@ -48,7 +53,21 @@ def label_string(place: str, label: Any) -> str:
         return str(int(label))
     if not isinstance(label, str):
         raise errors.UserError(f"{place}: label {label!r} is a {type(label).__name__}, not a text or a whole number")
+    if label.endswith("\0"):
+        raise errors.UserError(f"{place}: label {label!r} ends in a NUL character, which arrays lose")
+    check_characters(f"{place}: label {label!r}", label)
     return str(label)
+
+
+def check_characters(place: str, text: str) -> None:
+    """Raise UserError if a text holds half a character, which no encoding can write."""
+    if surrogate := _SURROGATE.search(text):
+        raise errors.UserError(f"{place} holds half a character: U+{ord(surrogate[0]):04X}")
+
+
+def is_number(label: str) -> bool:
+    """Whether a label is an integer of at most 18 digits."""
+    return bool(_NUMBER.fullmatch(label))
 
 
 def is_empty(value: Any) -> bool:
@@ -59,6 +78,12 @@ def is_empty(value: Any) -> bool:
     return value is None or bool(is_nan) or type(value).__name__ in ("NAType", "NaTType")
 
 
+def is_text(values: Iterable[Any]) -> bool:
+    """Whether at least half of a column's cells are texts, apart from the empty ones."""
+    filled = [value for value in values if not is_empty(value)]
+    return 2 * sum(isinstance(value, str) for value in filled) >= len(filled)
+
+
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates.
 
@@ -66,7 +91,7 @@ def is_identifier(column: str, values: Iterable[Any]) -> bool:
     those of English words of dates.
     """
     word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
-    texts = (value.strip() for value in values if not is_empty(value))
+    texts = (value.strip() for value in values if isinstance(value, str) and value.strip())
     return all(
         re.fullmatch(word, text) or re.fullmatch(r"(?=.*\d)[\W\d_]+", _DATE_WORD.sub("", text)) for text in texts
     )

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from importlib.resources.abc import Traversable
 from typing import Any, TextIO
@@ -22,7 +23,11 @@ Parsed = tuple[str, dict[str, Any] | errors.UserError]
 
 _LONGEST = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
 csv.field_size_limit(_LONGEST)
-_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# UTF-32's mark begins with that of UTF-16.
+_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16"}
+_MARKS |= {codecs.BOM_UTF16_BE: "utf-16"}
+_DECLARED = re.compile(r"(?i)sep=(.)")  # A first line that spreadsheets write.
+_QUOTED = re.compile(r'"[^"]*"')
 
 
 def read(path: Traversable, encoding: str = "utf-8") -> Iterator[Row]:
@@ -69,17 +74,20 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
     """Yield rows below a header; skip blank lines. A quoted cell may hold newlines; a row's place is its first line.
 
-    Semicolons or tabs separate the cells if the header has them and no comma: spreadsheets of many countries write such files.
+    Semicolons or tabs separate the cells if the header has more of them than of `delimiter`: spreadsheets of many countries write
+    such files. Columns without a name are left out.
 
     Raises:
       UserError: the header is missing, malformed, or names a column twice.
     """
-    lines, head = _lines(file, name), [""]
-    while not head[-1].strip() and (line := next(lines, "")):
-        head.append(line)
-    if delimiter not in head[-1]:
-        delimiter = next((mark for mark in ";\t" if mark in head[-1]), delimiter)
-    reader = csv.reader(itertools.chain(head[1:], lines), delimiter=delimiter, strict=True)
+    lines = _lines(file, name)
+    head = _first_record(lines)
+    if declared := _DECLARED.fullmatch(head.strip()):
+        delimiter, head = declared[1], "\n" + _first_record(lines)
+    else:
+        unquoted = _QUOTED.sub("", head)
+        delimiter = max(delimiter, *";\t", key=unquoted.count)  # The first of equals.
+    reader = csv.reader(itertools.chain(io.StringIO(head, newline=""), lines), delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
         place = f"{name}:{reader.line_num + 1}"
@@ -90,7 +98,7 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
                 raise errors.UserError(f"{name}: it is empty; a header with the columns' names is needed") from None
             return
         except csv.Error as error:
-            bad = errors.UserError(f"{place}: not CSV: {error}")
+            bad = errors.UserError(f"{place}: not CSV: {error} (up to line {reader.line_num})")
             if not header:  # Otherwise the next row would become the header.
                 raise bad from None
             yield place, bad
@@ -98,14 +106,22 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
         if not cells or (len(cells) == 1 != len(header) and not cells[0].strip(" \t")):
             continue
         if not header:
-            if repeated := [cell for cell in cells if cells.count(cell) > 1]:
+            if repeated := [cell for cell in cells if cell and cells.count(cell) > 1]:
                 raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {listed(cells)}")
             header = cells
         elif len(cells) != len(header):
             counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
             yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}")
         else:
-            yield place, dict(zip(header, cells, strict=True))
+            yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
+
+
+def _first_record(lines: Iterator[str]) -> str:
+    """Return the lines up to the first that is not blank, and those that its open quote includes."""
+    record = ""
+    while (not record.strip() or record.count('"') % 2) and (line := next(lines, "")):
+        record += line
+    return record
 
 
 def read_lines(file: TextIO, name: str) -> Iterator[Parsed]:
@@ -134,10 +150,10 @@ TEXT_FORMATS: dict[str, Callable[[TextIO, str], Iterator[Parsed]]] = {
 
 
 def as_text(file: Any, encoding: str, kind: str) -> TextIO:
-    """Return a binary file as text. A byte order mark of UTF-8 or UTF-16 overrides the encoding."""
+    """Return a binary file as text. A byte order mark overrides the encoding."""
     # The csv module splits lines itself because cells may hold newlines; elsewhere \n, \r and \r\n end a line.
     newline = "" if kind in (".csv", ".tsv") else None
-    start = file.peek(3)
+    start = file.peek(4)
     marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
     return io.TextIOWrapper(file, marked or encoding, newline=newline)
 
@@ -185,10 +201,18 @@ def _parquet(path: Traversable) -> Iterator[Row]:
     with _open(path) as file:
         number = 0
         try:
-            for batch in parquet.ParquetFile(file).iter_batches(1024):
+            table = parquet.ParquetFile(file)
+            names = table.schema_arrow.names
+            if repeated := [column for column in names if names.count(column) > 1]:
+                raise errors.UserError(f"{path}: it has the column {repeated[0]!r} more than once")
+            for batch in table.iter_batches(1024):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}:{number}", row
+        except errors.UserError:
+            raise
         except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors.
             reason = " ".join(str(error).split())
             raise errors.UserError(f"{path}:{number + 1}: not Parquet: {reason}") from error
+        except (ArithmeticError, LookupError) as error:  # Dates beyond year 9999, unknown time zones.
+            raise errors.UserError(f"{path}:{number + 1}: a value has no form in Python: {error}") from error

@@ -16,7 +16,6 @@ from knnprompt_jax.tasks import cells
 from knnprompt_jax.tasks.cells import listed
 
 ALLOW, SKIP, ERROR = EMPTY = ("allow", "skip", "error")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _NEWLINE = re.compile(r"\n(?![^{}]*})")  # Not within the name of a field.
 
 
@@ -132,7 +131,7 @@ class Task:
           y: the labels; by default the column `label` of X.
           label: the name of the label, in X and in the template.
           fields: the columns to use; by default all columns of texts except the label and
-            identifiers (`cells.is_identifier`). A column of texts may have empty cells.
+            identifiers (`cells.is_identifier`). A column of texts may have empty cells, and a few that are no texts.
           template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:
@@ -144,13 +143,8 @@ class Task:
             raise errors.UserError(f"task {name!r}: X is empty: at least one row is needed")
         if fields is None:
             fields = [column for column in rows[0] if column != label or y is not None]
-            missing = object()  # No text, unlike an empty cell.
-            values = {column: [row.get(column, missing) for row in rows] for column in fields}
-            fields = [
-                column
-                for column in fields
-                if all(isinstance(value, str) or cells.is_empty(value) for value in values[column])
-            ]
+            values = {column: [row.get(column) for row in rows] for column in fields}
+            fields = [column for column in fields if cells.is_text(values[column])]
             texts = [column for column in fields if not cells.is_identifier(str(column), values[column])]
             if not fields:
                 raise errors.UserError(f"task {name!r}: no column holds texts, only {listed(rows[0])}")
@@ -243,8 +237,7 @@ class Task:
             if not text and (self.empty != ALLOW or len(self.fields) == 1):
                 raise errors.EmptyCell(f"{place}: field {field!r} is empty")
             texts[field] = str(text)
-            if surrogate := _SURROGATE.search(text):
-                raise errors.UserError(f"{place}: field {field!r} holds half a character: U+{ord(surrogate[0]):04X}")
+            cells.check_characters(f"{place}: field {field!r}", text)
         if not any(texts.values()):
             raise errors.EmptyCell(f"{place}: all fields are empty: {listed(self.fields)}")
         return texts
@@ -277,7 +270,7 @@ class Task:
 
 def _label_order(label: str) -> tuple[bool, int, str]:
     """Return a sort key: numbers by size, before all other labels."""
-    is_number = label.removeprefix("-").isdecimal()
+    is_number = cells.is_number(label)
     return not is_number, int(label) if is_number else 0, label
 
 

@@ -1,6 +1,7 @@
 """A classifier of which nothing is named: what it chooses, its probabilities, and what survives saving and changes."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import knnprompt_jax as kp
@@ -57,6 +58,26 @@ def test_what_was_chosen_survives_saving_and_is_fitted_again_after_changes(blend
     before = loaded.predict_proba(rows[0][67:69])[:, rows[1][67]]
     loaded.partial_fit(rows[0][67:68] * 4, rows[1][67:68] * 4)
     assert loaded.predict_proba(rows[0][67:69])[0, rows[1][67]] > before[0]
+
+
+def test_a_prior_may_be_a_pandas_series_in_any_order_and_is_saved(blend, rows, model, tmp_path):
+    shares = {label: 1 + label for label in range(6)}
+    expected_QC = blend.set_params(class_prior=shares).predict_proba(rows[0][67:])
+    series = pd.Series(shares).sort_values(ascending=False)
+    np.testing.assert_array_equal(blend.set_params(class_prior=series).predict_proba(rows[0][67:]), expected_QC)
+    keyed = {np.int64(label): share for label, share in shares.items()}
+    blend.set_params(class_prior=keyed).save(tmp_path / "saved")
+    np.testing.assert_allclose(kp.load(tmp_path / "saved", model).predict_proba(rows[0][67:]), expected_QC, atol=1e-6)
+    with pytest.raises(kp.UserError, match="class_prior=.*: 'x' is not a number"):
+        blend.set_params(class_prior=shares | {3: "x"}).predict(rows[0][67:])
+
+
+def test_options_of_the_choice_take_effect_from_the_next_fit(blend, rows):
+    expected_QC = blend.predict_proba(rows[0][67:])
+    changed = blend.set_params(distance="hidden", k=1)
+    np.testing.assert_array_equal(changed.predict_proba(rows[0][67:]), expected_QC)
+    with pytest.raises(kp.UserError, match="metric='f1': choose from log_loss, accuracy, macro_f1"):
+        blend.tune("f1")
 
 
 def test_another_prior_makes_its_classes_likelier(blend, rows):

@@ -35,6 +35,27 @@ def same(ours, theirs, texts):
     np.testing.assert_array_equal(ours.classes_, theirs.classes_)
 
 
+@pytest.mark.parametrize("collection", [set, dict.fromkeys, iter, np.array, tuple])
+def test_ids_come_in_any_collection(changed, collection):
+    assert list(changed.remove(collection([1, 4])).anchors_) == [0, 2, 3, 5, 6]
+    assert changed.remove([]) is changed and changed.relabel([], []) is changed
+
+
+@pytest.mark.parametrize(("ids", "wrong"), [([True] * 7, "True"), (["1"], "'1'"), ([1.0], "1.0"), ("1", "'1'")])
+def test_what_is_no_id_is_refused(changed, ids, wrong):
+    for change in (changed.remove, lambda ids: changed.relabel(ids, ["no"] * len(ids))):
+        with pytest.raises(errors.UserError, match=f"id {wrong} is not an integer: give the ids of anchors"):
+            change(ids)
+    assert len(changed.anchors_) == 7
+
+
+def test_rows_that_are_left_out_keep_their_numbers(model):
+    task = kp.Task("mood", ("text",), "{text}\nIt is", ("no", "yes"), ("bad", "good"), empty="skip")
+    classifier = kp.KNNPrompting(model, task, k=1, demo_shots=0).fit(TEXTS, LABELS)
+    classifier.partial_fit(["", "near"], ["no", "yes"]).partial_fit(["", ""], [None, "no"]).partial_fit(["far"], ["no"])
+    assert list(classifier.anchors_)[-2:] == [8, 11] and classifier.num_rows_ == 12
+
+
 @pytest.mark.parametrize(("kind", "distance"), [*KINDS[:2], KINDS[3]])
 def test_a_new_class_is_as_if_it_had_been_there(model, tmp_path, kind, distance):
     more, labels = ["left", "right", "far"], ["so_so", "yes", "other"]
@@ -143,6 +164,7 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     chosen.relabel([7], ["yes"]).save(tmp_path / "saved")
     for each in (chosen, kp.load(tmp_path / "saved", model)):
         assert (
-            str(each.choice_) == f"kept from the first fit: {rule.words}; `tune --store=FOLDER --apply` chooses again"
+            str(each.choice_)
+            == f"chosen before the anchors changed: {rule.words}; `tune` chooses again (--store=FOLDER --apply)"
         )
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line

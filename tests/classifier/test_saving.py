@@ -5,6 +5,7 @@ import json
 import resource
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
@@ -67,6 +68,13 @@ def test_a_classifier_comes_back_as_it_was(fitted, folder, rows):
 def test_forged_files_are_refused(fitted, folder, edit, message):
     with pytest.raises(kp.UserError, match=message):
         kp.load(forged(folder, edit), fitted.model)
+
+
+def test_arrays_that_a_device_stores_by_column_are_saved_by_row(fitted, tmp_path, monkeypatch):
+    by_column = jax.tree.map(np.asfortranarray, fitted.states_)
+    monkeypatch.setattr(fitted, "states_", by_column)
+    fitted.save(tmp_path / "mine")
+    np.testing.assert_array_equal(kp.load(tmp_path / "mine", fitted.model).states_.hidden_NE, by_column.hidden_NE)
 
 
 def test_the_model_must_be_the_anchors_own(fitted, folder, monkeypatch):

@@ -1,5 +1,7 @@
 """The classifier in scikit-learn's own hands."""
 
+import copy
+
 import numpy as np
 import pytest
 from sklearn import base, metrics, model_selection, utils
@@ -55,6 +57,25 @@ def test_a_task_that_is_not_given_is_inferred_by_each_fit(model, rows):
     assert base.clone(classifier).task is None
     assert classifier.fit(X[:30], y[:30]).classes_.tolist() == sorted(set(y[:30])), "other labels"
     assert base.clone(classifier.set_params(task=classifier.task.with_labels(["9"]))).task.labels[-1] == "9"
+
+
+@pytest.mark.parametrize(
+    "change", [copy.deepcopy, lambda fitted: fitted.remove([0]), lambda fitted: fitted.partial_fit(["x"], ["c"])]
+)
+def test_an_inferred_task_stays_inferred(model, rows, change):
+    classifier = change(kp.KNNPrompting(model, demo_shots=0).fit(rows[0][:20], ["a", "b"] * 10))
+    assert base.clone(classifier).task is None
+    assert set(classifier.fit(rows[0][:20], ["d", "e"] * 10).classes_) == {"d", "e"}
+
+
+def test_a_fit_that_fails_leaves_the_earlier_one(model, rows):
+    classifier = kp.KNNPrompting(model, k=3, demo_shots=0).fit(rows[0][:20], ["a", "b"] * 10)
+    before = classifier.predict(rows[0][20:31])
+    with pytest.raises(kp.UserError, match="k=3: there are 2 anchors"):
+        classifier.fit(["one", "two"], ["d", "e"])
+    assert classifier.task.labels == ("a", "b") and classifier.classes_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(classifier.predict(rows[0][20:31]), before)
+    assert classifier.partial_fit(["three"], ["a"]).num_rows_ == 21
 
 
 def test_sample_weights_are_refused(unfitted, rows):

@@ -1,7 +1,6 @@
 """The page of a saved classifier's anchors."""
 
 import csv
-import types
 
 import pandas as pd
 import pytest
@@ -111,9 +110,18 @@ def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, 
     assert sorted(store.parent.rglob("*")) == before
 
 
-def test_a_single_anchor_is_refused():
-    with pytest.raises(errors.UserError, match="a single anchor"):
-        look.read(types.SimpleNamespace(store_=["anchor"], task=None, rule_=None, centroid="none"))
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"store_": ["anchor"], "centroid": "none"}, "a single anchor cannot be classified by the others"),
+        ({"store_": range(7), "centroid": "geometric"}, "leave-one-out needs neighbours; class means have none"),
+    ],
+)
+def test_classifiers_without_neighbours_of_anchors_are_refused(options, message):
+    classifier = kp.KNNPrompting(None)
+    vars(classifier).update(options)
+    with pytest.raises(errors.UserError, match=message):
+        look.read(classifier)
 
 
 def test_suggestions_are_read_back(classifier, tmp_path):

@@ -37,6 +37,32 @@ def test_rows_are_found_by_others_in_any_order(tmp_path):
     np.testing.assert_array_equal(found_nF, rows_NF[[4, 1, 1]])
 
 
+def test_a_cache_in_memory_serves_threads():
+    keys_N, rows_NF = made(64)
+    cache = states.MemoryCache(24 * rows_NF[0].nbytes)
+
+    def use(seed):
+        for chosen in np.random.default_rng(seed).integers(0, 64, (300, 5)):
+            cache.keep(keys_N[chosen], rows_NF[chosen])
+            is_cached_n, found_nF = cache.find(keys_N[chosen], WIDTH)
+            np.testing.assert_array_equal(found_nF, rows_NF[chosen][is_cached_n])
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(use, range(4)))
+    assert cache._num_bytes == sum(row.nbytes for row in cache._rows.values()) <= cache.max_bytes
+
+
+def test_files_that_may_not_be_removed_are_no_error(tmp_path, monkeypatch, caplog):
+    def refuse(*_, **__):
+        raise PermissionError(1, "Operation not permitted")
+
+    keys_N, rows_NF = made(5)
+    cache_in(tmp_path).keep(keys_N, rows_NF)
+    monkeypatch.setattr(cache_lib.files, "remove_oldest", refuse)
+    cache_in(tmp_path).keep(keys_N[:2], rows_NF[:2])
+    assert "states are not cached" in caplog.text
+
+
 @pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
 def test_a_flipped_bit_anywhere_is_refused(tmp_path, known):
     """The rows that come back are those that were kept, or none."""

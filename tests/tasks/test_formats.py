@@ -7,9 +7,11 @@ import re
 import tracemalloc
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from knnprompt_jax import errors
 from knnprompt_jax.tasks import formats
@@ -69,6 +71,47 @@ def test_other_separators_are_seen_in_the_header(tmp_path, delimiter, name):
     path = tmp_path / name
     path.write_text('\n"text"|label\n"well, yes|\nno"|x\n'.replace("|", delimiter))
     assert list(formats.read(path)) == [(f"{path}:3", {"text": f"well, yes{delimiter}\nno", "label": "x"})]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "sep=;\ntext;label",
+        "text;label;;",
+        '"text";"label"\n'.strip(),
+        "text;label;note, extra",
+        '"a\n, b, c";text;label',
+    ],
+)
+def test_headers_from_spreadsheets(tmp_path, header):
+    path, columns = tmp_path / "rows.csv", header.splitlines()[-1].split(";")
+    cells = ";".join({"text": "well, yes", "label": "x"}.get(column.strip('"'), "") for column in columns)
+    path.write_text(f"{header}\n{cells}\n")
+    ((place, row),) = formats.read(path)
+    assert (row["text"], row["label"]) == ("well, yes", "x") and "" not in row
+    assert place == f"{path}:{len(header.splitlines()) + 1}"
+
+
+def test_a_mark_of_utf_32(tmp_path):
+    (tmp_path / "rows.csv").write_bytes("text,label\ngrün,x\n".encode("utf-32"))
+    assert [row["text"] for _, row in formats.read(tmp_path / "rows.csv")] == ["grün"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"day": pa.array([3_000_000], pa.date32())}, "rows.parquet:1: a value has no form in Python"),
+        ({"at": pa.array([1], pa.timestamp("s", "Nowhere/Land"))}, "rows.parquet:1: a value has no form in Python"),
+        (None, "rows.parquet: it has the column 'text' more than once"),
+    ],
+)
+def test_parquet_that_python_cannot_read(tmp_path, columns, message):
+    text, path = pa.array(["a"]), tmp_path / "rows.parquet"
+    table = (
+        pa.Table.from_arrays([text, text], ["text", "text"]) if columns is None else pa.table({"text": text, **columns})
+    )
+    parquet.write_table(table, path)
+    assert message in refusal(path, "utf-8")
 
 
 def test_places_are_the_first_lines_of_rows(tmp_path):

@@ -29,6 +29,36 @@ def test_columns_of_texts_are_fields(given):
     assert Task.infer(*given) == EXPECTED
 
 
+def test_a_few_cells_that_are_no_texts_do_not_hide_a_column():
+    rows = [{"text": f"word {index}", "product": "pen"} for index in range(9)] + [{"text": 404, "product": "pen"}]
+    task = Task.infer(rows, list("ab" * 5))
+    assert task.fields == ("text", "product")
+    with pytest.raises(errors.UserError, match=r"row 9: field 'text' is not a text \(int\)"):
+        inputs.labelled(task, rows, list("ab" * 5))
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [("bill\ud83d", "row 1: label .* holds half a character: U\\+D83D"), ("a\0", "row 1: label 'a.x00' ends in a NUL")],
+)
+def test_labels_that_cannot_be_kept_are_refused(label, message):
+    with pytest.raises(errors.UserError, match=message):
+        Task.infer(["a", "b"], ["x", label])
+
+
+def test_labels_that_only_resemble_numbers():
+    labels = ["--1", "9" * 5000, "2", "-3"]
+    assert Task.infer(list("abcd"), labels).labels == ("-3", "2", "--1", "9" * 5000)
+    assert inputs.classes_like(Task.infer(list("ab"), ["--1", "2"]), [1, 2]).tolist() == ["2", "--1"]
+
+
+def test_tables_with_equal_columns_and_rows_of_tables():
+    twice = pd.DataFrame([["a", "b"], ["c", "d"]], columns=["text", "text"])
+    with pytest.raises(errors.UserError, match="X has the column 'text' more than once"):
+        Task.infer(twice, ["x", "y"])
+    assert Task.infer([row for _, row in TABLE.iterrows()]) == EXPECTED
+
+
 @pytest.mark.parametrize(
     ("texts", "y", "labels"),
     [
