@@ -65,7 +65,7 @@ class LanguageModel:
           mesh: the devices; by default one.
           deterministic: make each state bitwise identical, whatever else is read (docs/reliability.md has the cost).
             `step_tokens` has no effect then.
-          context: the most tokens of a prompt; 0: as many as the model reads.
+          context: the most tokens of a prompt; 0: the model's limit.
 
         Raises:
           UserError: the model reads fewer than `context` tokens.
@@ -95,7 +95,7 @@ class LanguageModel:
           name_or_path: "smollm2", "tiny", a Hugging Face folder, a GGUF file, or a Hub name: "owner/name",
             "owner/name:file.gguf" or "owner/name@revision".
           dtype: float32 (the reference), bfloat16 (for accelerators) or int8 (8-bit kernels, the rest in bfloat16).
-          context: the most tokens of a prompt; 0: as many as the model reads.
+          context: the most tokens of a prompt; 0: the model's limit.
 
         Raises:
           UserError: unknown dtype, no such model, unsupported architecture, a model that reads fewer tokens or that the mesh
@@ -225,7 +225,7 @@ class LanguageModel:
 
 
 def checked_context(context: int, name: str, config: config_lib.DecoderConfig) -> int:
-    """Return the most tokens of a prompt, by default as many as the model reads; raise UserError if it reads fewer."""
+    """Return the most tokens of a prompt, by default the model's limit; raise UserError if it reads fewer."""
     if not 0 <= context <= config.num_positions:
         raise errors.UserError(f"context={context}: {name} reads at most {config.num_positions} tokens")
     return context or config.num_positions

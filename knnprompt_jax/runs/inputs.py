@@ -84,7 +84,7 @@ def read_model(
 
     Args:
       name: by default the saved classifier's model, or the package's default.
-      context: the most tokens of a prompt; 0: as many as the saved classifier's, or as the model reads.
+      context: the most tokens of a prompt; 0: the saved classifier's limit, or else the model's.
 
     Raises:
       UserError: there is no such model or mesh, or the saved classifier has another dtype or deterministic mode.

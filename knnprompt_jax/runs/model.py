@@ -128,7 +128,7 @@ def describe(
     """Describe the model of that name without loading its weights.
 
     Args:
-      context: the most tokens of a prompt; 0: as many as the model reads.
+      context: the most tokens of a prompt; 0: the model's limit.
       of_prompts: whether the tokenizer must be able to build prompts.
       weights: weight files are needed; without them config.json and the tokenizer are enough.
 
