@@ -34,6 +34,7 @@ class HarnessModel(model_lib.TemplateLM):
     def __init__(
         self,
         pretrained: str = "smollm2",
+        revision: str = "",
         dtype: str = "float32",
         mesh_model: int = 1,
         max_length: int | None = None,
@@ -50,7 +51,8 @@ class HarnessModel(model_lib.TemplateLM):
         """
         super().__init__()
         mesh = parallel.make_mesh(0, int(mesh_model))
-        self.lm = lm_lib.LanguageModel.from_pretrained(str(pretrained), dtype, mesh=mesh)
+        name = f"{pretrained}@{revision}" if revision else str(pretrained)
+        self.lm = lm_lib.LanguageModel.from_pretrained(name, dtype, mesh=mesh)
         self.tokenizer, self.max_length = self.lm.tokenizer, int(max_length or self.lm.context)
         if not 1 <= self.max_length <= self.lm.context:
             raise errors.UserError(f"max_length={max_length}: {pretrained} reads 1 to {self.lm.context} tokens")

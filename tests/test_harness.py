@@ -15,7 +15,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lm_eval import tasks as lm_eval_tasks  # noqa: E402
 
-from knnprompt_jax import errors, harness, shipped  # noqa: E402
+from knnprompt_jax import errors, harness, lm, shipped  # noqa: E402
 from knnprompt_jax.tasks import catalogue, sources  # noqa: E402
 
 TASK = catalogue.get("demo")
@@ -43,6 +43,14 @@ def theirs():
     from lm_eval.models import huggingface
 
     return huggingface.HFLM(str(shipped.locate("tiny")), device="cpu", dtype="float32", batch_size=5)
+
+
+def test_a_revision_is_part_of_the_models_name(ours, monkeypatch):
+    names = []
+    monkeypatch.setattr(lm.LanguageModel, "from_pretrained", lambda name, *_, **__: names.append(name) or ours.lm)
+    harness.HarnessModel("owner/name", revision="v2")
+    harness.HarnessModel("owner/name")
+    assert names == ["owner/name@v2", "owner/name"]
 
 
 def requests(*texts):

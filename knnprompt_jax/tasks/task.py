@@ -131,7 +131,8 @@ class Task:
           y: the labels; by default the column `label` of X.
           label: the name of the label, in X and in the template.
           fields: the columns to use; by default all columns of texts except the label and
-            identifiers (`cells.is_identifier`). A column of texts may have empty cells, and a few that are no texts.
+            identifiers (`cells.is_identifier`). A column of texts may have empty cells, and a few that are no
+            texts; one that is missing in some rows is used only if there is no other.
           template: by default a line for each field, "Title: {title}", then "Label:".
 
         Raises:
@@ -143,8 +144,10 @@ class Task:
             raise errors.UserError(f"task {name!r}: X is empty: at least one row is needed")
         if fields is None:
             fields = [column for column in rows[0] if column != label or y is not None]
-            values = {column: [row.get(column) for row in rows] for column in fields}
+            missing = object()  # No text, unlike an empty cell.
+            values = {column: [row.get(column, missing) for row in rows] for column in fields}
             fields = [column for column in fields if cells.is_text(values[column])]
+            fields = [column for column in fields if all(column in row for row in rows)] or fields
             texts = [column for column in fields if not cells.is_identifier(str(column), values[column])]
             if not fields:
                 raise errors.UserError(f"task {name!r}: no column holds texts, only {listed(rows[0])}")

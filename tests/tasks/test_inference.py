@@ -37,6 +37,12 @@ def test_a_few_cells_that_are_no_texts_do_not_hide_a_column():
         inputs.labelled(task, rows, list("ab" * 5))
 
 
+def test_a_column_that_some_rows_lack_is_used_only_if_there_is_no_other():
+    rows = [{"title": "a", "text": "b"}, {"text": "c"}, {"title": "d", "text": "e"}]
+    assert Task.infer(rows, list("xyx")).fields == ("text",)
+    assert Task.infer([{"text": "b"}, {"day": "c"}, {"text": "e"}], list("xyx")).fields == ("text",)
+
+
 @pytest.mark.parametrize(
     ("label", "message"),
     [("bill\ud83d", "row 1: label .* holds half a character: U\\+D83D"), ("a\0", "row 1: label 'a.x00' ends in a NUL")],
