@@ -20,7 +20,7 @@ PROVENANCE = manifest.Provenance(
     **{"model": "m", "fingerprint": "f", "dtype": "float32", "task": "random", "template": "{x}"},
     **{"labels": ("a", "b", "c"), "label_words": ("a", "b", "c"), "label_ids": (5, 7, 11)},
     **{"demonstrations": "d", "num_demonstrations": 1, "deterministic": False},
-    **{"truncation": "left", "label_token": "last"},
+    **{"truncation": "left", "label_token": "last", "context": 59},
 )
 
 
