@@ -51,8 +51,9 @@ class HarnessModel(model_lib.TemplateLM):
         """
         super().__init__()
         mesh = parallel.make_mesh(0, int(mesh_model))
-        name = f"{pretrained}@{revision}" if revision else str(pretrained)
-        self.lm = lm_lib.LanguageModel.from_pretrained(name, dtype, mesh=mesh)
+        name, colon, file = str(pretrained).partition(":" if revision else "\0")
+        revised = f"{name}@{revision}{colon}{file}" if revision else name
+        self.lm = lm_lib.LanguageModel.from_pretrained(revised, dtype, mesh=mesh)
         self.tokenizer, self.max_length = self.lm.tokenizer, int(max_length or self.lm.context)
         if not 1 <= self.max_length <= self.lm.context:
             raise errors.UserError(f"max_length={max_length}: {pretrained} reads 1 to {self.lm.context} tokens")

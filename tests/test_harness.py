@@ -49,8 +49,9 @@ def test_a_revision_is_part_of_the_models_name(ours, monkeypatch):
     names = []
     monkeypatch.setattr(lm.LanguageModel, "from_pretrained", lambda name, *_, **__: names.append(name) or ours.lm)
     harness.HarnessModel("owner/name", revision="v2")
-    harness.HarnessModel("owner/name")
-    assert names == ["owner/name@v2", "owner/name"]
+    harness.HarnessModel("owner/name:file.gguf", revision="v2")
+    harness.HarnessModel("owner/name:file.gguf")
+    assert names == ["owner/name@v2", "owner/name@v2:file.gguf", "owner/name:file.gguf"]
 
 
 def requests(*texts):

@@ -51,9 +51,9 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
     return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
 
 
-def summary_table(scale: scales.Scale, methods: Sequence[str]) -> str:
-    """Return the means of some methods for each model and m, over the tasks that all models have at that m."""
-    places = [(model, m) for model in scale.models for m in scale.complete(scale.models)]
+def summary_table(scale: scales.Scale, methods: Sequence[str], shots: Sequence[int]) -> str:
+    """Return the means of some methods for each model and these m, over the tasks that all models have at that m."""
+    places = [(model, m) for model in scale.models for m in scale.complete(scale.models) if m in shots]
     header = ["mean over tasks", *(f"{scales.MODELS[model].brief}, m = {m}" for model, m in places)]
     rows = []
     cells = {m: scale.cells(scale.models, m) for _, m in places}

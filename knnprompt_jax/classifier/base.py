@@ -105,7 +105,7 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         if self.centroid != "none":
             raise errors.UserError(f"centroid={self.centroid!r}: leave-one-out needs neighbours; class means have none")
         if len(self.store_) < 2:
-            raise errors.UserError("a single anchor cannot be classified by the others: add rows")
+            raise errors.UserError("leave-one-out needs at least two anchors: add rows")
         options = SearchOptions(min(self.rule_.k, len(self.store_) - 1), self.rule_.distance)
         return self.decide(evidence.neighbours(self.store_, options, self.device_states()))
 
@@ -122,13 +122,11 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
         """
         if sample_weight is not None:
             raise errors.UserError("sample_weight: not supported, because all anchors count the same; leave it out")
-        before = self.__dict__.copy()
-        try:
-            self.__dict__.pop("choice_", None)
-            return self._fit(X, y)
-        except BaseException:  # A fitted classifier stays as it was.
-            self.__dict__ = before
-            raise
+        # A copy is fitted, so that a failure, and another thread that predicts, find the earlier fit.
+        fitted = object.__new__(type(self))
+        fitted.__dict__.update({name: value for name, value in vars(self).items() if name != "choice_"})
+        self.__dict__ = fitted._fit(X, y).__dict__
+        return self
 
     def _fit(self, X: Any, y: Any) -> Self:
         X, y = list(X) if isinstance(X, Iterator) else X, list(y)

@@ -74,7 +74,7 @@ class Choice:
         """The choice in one line."""
         if self.is_earlier:
             return (
-                f"chosen before the anchors changed: {self.rule.words}; `tune` chooses again (--store=FOLDER --apply)"
+                f"chosen before the anchors changed: {self.rule.words}; to choose again: `tune --store=FOLDER --apply`"
             )
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"

@@ -154,7 +154,7 @@ def _example(task: Task, row: Mapping[str, Any]) -> Example:
 
 
 def _writable(value: Any) -> Any:
-    """Return a `class_prior` by label with keys that JSON can write, and other values unchanged."""
+    """Return a `class_prior` that is given by label with texts as keys, for JSON; other values are unchanged."""
     value = value.to_dict() if hasattr(value, "items") and hasattr(value, "to_dict") else value
     return {str(label): share for label, share in value.items()} if isinstance(value, Mapping) else value
 

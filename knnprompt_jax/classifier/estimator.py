@@ -41,7 +41,7 @@ class ChangeableClassifier(base.Classifier):
         """Add examples, numbered from `num_rows_`, as anchors; new labels become new classes, as in `partial_fit`.
 
         Args:
-          num_rows: the number of rows given so far, with those that are left out.
+          num_rows: the number of rows given with these, including rows that are left out; by default all are examples.
         """
         num_rows = num_rows or self.num_rows_ + len(examples)
         if not examples:
@@ -95,6 +95,7 @@ class ChangeableClassifier(base.Classifier):
         anchor has any more is dropped.
         """
         task = task.only({example.label for example in (*self.demonstrations_, *anchors)})
+        inputs.prior(getattr(self, "class_prior", None), np.array(task.labels))  # Refuses one without a new class.
         store = self.build_store(parallel.put_rows(states, self.model.mesh), anchors, task)
         for label, word in zip(task.labels, task.label_words, strict=True):
             if label not in self.task.labels and parallel.is_main():
@@ -228,6 +229,8 @@ def restore(saved: saving.Saved, model: lm_lib.LanguageModel, store_options: Any
         raise errors.UserError(f"{saved.folder}: its options are not {', '.join(names)}")
     classifier = kind(model, content.task, **{**content.parameters, "store_options": saved.store_options})
     classifier.use_task(content.task, content.infers_task)
+    if content.choice:  # The chosen distance decides which label words are read.
+        classifier.choice_ = content.choice
     saved.check(model.identity, content.task, classifier.label_ids())
     classifier.source_, store = content.source, saved.load(model, store_options)
     rows, labels_C = (content.demonstrations, content.anchors), np.array(content.labels)

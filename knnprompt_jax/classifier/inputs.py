@@ -76,7 +76,8 @@ class ScikitInterface(base.ClassifierMixin, base.BaseEstimator):
         return dataclasses.replace(tags, input_tags=inputs_tags)
 
     def __repr__(self) -> str:
-        parameters = {name: getattr(value, "name", value) for name, value in self.get_params(deep=False).items()}
+        parameters = self.get_params(deep=False)
+        parameters |= {name: getattr(parameters[name], "name", None) for name in ("model", "task")}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
 
 
@@ -121,6 +122,8 @@ def labelled(task: Task, X: Any, y: Any, first: int = 0) -> list[Example]:
     Raises:
       UserError: as `queries`; a missing or unknown label; X and y of different lengths.
     """
+    if isinstance(y, str) or hasattr(y, "columns"):
+        raise errors.UserError(f"y is a {type(y).__name__}: give a label for each row, as a list or one column")
     rows, labels, examples = rows_of(X, task.fields), list(y), []
     if len(rows) != len(labels):
         raise errors.UserError(f"X has {len(rows)} rows, y {len(labels)} labels: each row needs one")
@@ -161,7 +164,9 @@ def labels_by_id(demonstrations: Iterable[Example], ids: Iterable[Any], labels: 
 
 def anchor_ids(ids: Iterable[Any]) -> list[int]:
     """Return ids as integers; raise UserError on anything else, such as a mask of booleans."""
-    ids = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable) or (hasattr(ids, "ndim") and ids.ndim != 1):
+        raise errors.UserError(f"ids={ids!r}: give several ids, as a list")
+    ids = list(ids)
     if wrong := [each for each in ids if isinstance(each, bool | np.bool_) or not isinstance(each, numbers.Integral)]:
         raise errors.UserError(f"id {wrong[0]!r} is not an integer: give the ids of anchors, as in `anchors_`")
     return list(map(int, ids))
@@ -199,22 +204,25 @@ def prior(given: Any, labels_C: np.ndarray) -> np.ndarray | None:
     """
     if given is None:
         return None
+    if hasattr(given, "to_dict"):  # A pandas Series: its order is not that of the labels.
+        given = given.to_dict()
     message = f"class_prior={given!r}"
     if isinstance(given, str):
         if given != UNIFORM:
             raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
         return np.full(len(labels_C), 1 / len(labels_C))
-    if hasattr(given, "to_dict"):  # A pandas Series: its order is not that of the labels.
-        given = given.to_dict()
     if isinstance(given, Mapping):
         by_label = {str(label): share for label, share in given.items()}
         if set(by_label) != set(map(str, labels_C.tolist())):
             raise errors.UserError(f"{message}: give a share for each of {', '.join(map(str, labels_C.tolist()))}")
         shares = [by_label[str(label)] for label in labels_C.tolist()]
     else:
-        if np.shape(given) != (len(labels_C),):
+        if not isinstance(given, Iterable):
+            raise errors.UserError(f"{message}: choose {UNIFORM!r}, a share for each label, or None")
+        given = [share.item() if hasattr(share, "item") else share for share in given]
+        if len(given) != len(labels_C):
             raise errors.UserError(f"{message}: give {len(labels_C)} shares, one per class")
-        shares = np.asarray(given)[np.argsort(label_order(labels_C))].tolist()
+        shares = [given[place] for place in np.argsort(label_order(labels_C))]
     if wrong := [share for share in shares if not isinstance(share, numbers.Real)]:
         raise errors.UserError(f"{message}: {wrong[0]!r} is not a number")
     shares_C = np.array(shares, float)

@@ -84,6 +84,7 @@ class LanguageModel:
         cls,
         name_or_path: str | os.PathLike[str],
         dtype: str = "float32",
+        *,
         step_tokens: int | None = None,
         mesh: jax.sharding.Mesh | None = None,
         deterministic: bool = False,
@@ -98,8 +99,8 @@ class LanguageModel:
           context: the most tokens of a prompt; 0: the model's limit.
 
         Raises:
-          UserError: unknown dtype, no such model, unsupported architecture, a model that reads fewer tokens or that the mesh
-            cannot split, damaged or mismatched weight files.
+          UserError: unknown dtype, no such model, unsupported architecture, a model that reads fewer than `context`
+            tokens or that the mesh cannot split, damaged or mismatched weight files.
         """
         if dtype not in config_lib.DTYPES:
             raise errors.UserError(f"dtype={dtype!r}: choose from {', '.join(config_lib.DTYPES)}")
@@ -245,7 +246,9 @@ def load_reference(identity: Identity, step_tokens: int) -> LanguageModel:
     name, fingerprint, dtype, deterministic, context = identity
     if multiprocessing.parent_process():
         warnings.warn(f"this process loads its own copy of the model {name}; set n_jobs=1 to share one", stacklevel=2)
-    model = LanguageModel.from_pretrained(name, dtype, step_tokens, deterministic=deterministic, context=context)
+    model = LanguageModel.from_pretrained(
+        name, dtype, step_tokens=step_tokens, deterministic=deterministic, context=context
+    )
     if model.fingerprint != fingerprint:
         raise errors.UserError(
             f"{name}: the files of this model have changed since it was pickled "

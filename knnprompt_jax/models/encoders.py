@@ -12,7 +12,7 @@ from flax import nnx
 
 from knnprompt_jax import errors, parallel
 from knnprompt_jax.models import config as config_lib
-from knnprompt_jax.models import hf_config, registry, tokenizers
+from knnprompt_jax.models import hf_config, hub, registry, tokenizers
 from knnprompt_jax.models.weights import checkpoints
 from knnprompt_jax.prompts import packing
 
@@ -100,7 +100,7 @@ def describe(name_or_folder: str, pooling: str = "") -> tuple[config_lib.Decoder
     """
     config, folder = registry.describe(name_or_folder, families=registry.ENCODERS)
     modules = _modules(folder / "modules.json")
-    pooling = pooling or PUBLISHED_POOLING.get(pathlib.PurePath(name_or_folder).name.partition("@")[0], "")
+    pooling = pooling or PUBLISHED_POOLING.get(hub.base_name(name_or_folder), "")
     if not pooling and "Pooling" in modules:
         pooling = _pooling(folder / modules["Pooling"])
     if not pooling:

@@ -47,7 +47,7 @@ def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) 
         return _download(name, revision, select) / file
     except hub_errors.HFValidationError:
         raise errors.UserError(
-            f"{name!r} is neither a folder nor a possible Hub name (owner/name, or owner/name:file.gguf)"
+            f"{name!r} is neither a folder nor a possible Hub name (owner/name, owner/name@revision or owner/name:file.gguf)"
         ) from None
     except _Unusable as error:
         raise errors.UserError(f"{what} cannot be used from the Hub: {error}") from None
@@ -58,6 +58,13 @@ def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) 
         raise errors.UserError(
             f"{what}{known} is not a local folder or in the cache, and {hub_client.reason(error)}"
         ) from None
+
+
+def base_name(name: str) -> str:
+    """Return the last part of a model's name or path, without the owner and the revision."""
+    head, at, _ = name.partition("@")
+    is_revised = at and head.count("/") <= 1 and not head.startswith((".", "~", "/"))
+    return pathlib.PurePath(head if is_revised else name).name
 
 
 class _Unusable(Exception):

@@ -52,7 +52,7 @@ def _load_folder(folder: pathlib.Path) -> Any:
     loader = transformers.PreTrainedTokenizerFast if is_whole else transformers.AutoTokenizer
     try:
         tokenizer = loader.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        return _with_roles(tokenizer, folder / "config.json") if is_whole else tokenizer
+        return _with_roles(tokenizer, folder) if is_whole else tokenizer
     except Exception as error:  # `tokenizers` raises nothing narrower for a damaged tokenizer.json.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise errors.UserError(
@@ -60,11 +60,13 @@ def _load_folder(folder: pathlib.Path) -> Any:
         ) from error
 
 
-def _with_roles(tokenizer: Any, config: pathlib.Path) -> Any:
-    """Name the first and last token of texts by config.json if tokenizer_config.json does not, as in GPT-2's folders."""
-    ids = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+def _with_roles(tokenizer: Any, folder: pathlib.Path) -> Any:
+    """Take BOS and EOS from config.json where tokenizer_config.json does not mention them, as in GPT-2's folders."""
+    paths = (folder / name for name in ("config.json", "tokenizer_config.json"))
+    ids, named = (json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in paths)
     for role in ("bos_token", "eos_token"):
-        if getattr(tokenizer, role) is None and isinstance(id_ := ids.get(f"{role}_id"), int):
+        id_ = ids.get(f"{role}_id")
+        if role not in named and getattr(tokenizer, role) is None and type(id_) is int and 0 <= id_ < len(tokenizer):
             setattr(tokenizer, role, tokenizer.convert_ids_to_tokens(id_))
     return tokenizer
 

@@ -141,7 +141,7 @@ class FileOutput(Output):
             note = json.loads(self._progress.read_text(encoding="utf-8"))
             differing = [name for name, value in self.plan.items() if note["plan"].get(name) != value]
             self.num_rows, self._checksum = int(note["rows"]), note["checksum"]
-            self.num_predictions = int(note["predictions"])
+            self.num_predictions = int(note.get("predictions", self.num_rows))
             self.num_bytes, self.kept = int(note["bytes"]), tuple(note["kept"])
             if (size := self._draft.stat().st_size) < self.num_bytes:
                 raise ValueError(f"{size} of {self.num_bytes} bytes")

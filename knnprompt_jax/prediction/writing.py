@@ -129,7 +129,7 @@ def _finite(value: Any) -> Any:
     """Return the value with None for each number that JSON cannot write."""
     if isinstance(value, dict):
         return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return list(map(_finite, value))
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -3,13 +3,13 @@
 import functools
 import importlib.resources
 import json
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from knnprompt_jax.methods import registry
+from knnprompt_jax.models import hub
 from knnprompt_jax.report import results
 from knnprompt_jax.report.results import Score
 
@@ -36,8 +36,8 @@ def method_of(printed: str) -> str:
 
 
 def model_of(name: str) -> str:
-    """Return a model's name without its owner or folders, in lower case."""
-    return pathlib.PurePath(name).name.lower()
+    """Return a model's name without its owner, folders and revision, in lower case."""
+    return hub.base_name(name).lower()
 
 
 def canonical(name: str) -> str:

@@ -59,16 +59,16 @@ def check(frame: pd.DataFrame, axes: Sequence[str]) -> None:
         if (differing := settings.columns[settings.nunique() > 1]).size or same is not runs:
             where = ", ".join(f"{axis} {value}" for axis, value in zip(axes, place, strict=True) if value == value)
             files = ", ".join(record.file_name for record in same.record)
-            raise errors.UserError(
-                f"{len(same)} records ({where}) differ in {', '.join(differing) or 'nothing'}: move some of {files} elsewhere"
-            )
+            which = f"({where}) differ in {', '.join(differing)}" if differing.size else f"of the same run ({where})"
+            raise errors.UserError(f"{len(same)} records {which}: move some of {files} elsewhere")
 
 
 def _settings(record: Record) -> dict:
-    """Return all that may differ between records; rows and weights by content."""
-    settings = {**record.settings, "rows": record.settings.get("task"), "weights": record.settings.get("model")}
-    own = {"seed": record.seed, "demo_shots": record.demo_shots, "task": record.task, "model": record.model}
-    return {**settings, **own, "rows_from": record.source, "cell": record.cell}
+    """Return all that may differ between records; rows and weights by content. Batch and mesh change the last digits only."""
+    settings = {name: value for name, value in record.settings.items() if name not in ("batch", "mesh")}
+    settings |= {"rows": settings.get("task"), "weights": settings.get("model"), "demo_shots": record.demo_shots}
+    settings |= {"seed": record.seed, "task": record.task, "model": record.model, "cell": record.cell}
+    return settings | {"rows_from": {name: value for name, value in record.source.items() if value}}
 
 
 def cell_axes(frame: pd.DataFrame) -> list[str]:

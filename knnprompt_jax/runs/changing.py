@@ -111,7 +111,8 @@ def _relabel(classifier: Any, labels: Mapping[int, str], missing: Sequence[int])
     labels = {number: label for number, label in labels.items() if number in classifier.anchors_}
     if labels:
         classifier.relabel(list(labels), list(labels.values()))
-    return [f"anchors relabelled: {len(labels)}", *_report_missing(missing)]
+    caution = "; estimates are too high if you did not check them" if labels else ""
+    return [f"anchors relabelled: {len(labels)}{caution}", *_report_missing(missing)]
 
 
 def _warn(rows: Sequence[Example], content: Content) -> None:
@@ -131,7 +132,7 @@ def _warn(rows: Sequence[Example], content: Content) -> None:
 
 
 def _report_missing(ids: Sequence[int]) -> list[str]:
-    return [f"no anchors (removed earlier, or not drawn): {listed(ids)}"] if ids else []
+    return [f"ids without an anchor (removed earlier, or not drawn): {listed(ids)}"] if ids else []
 
 
 def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[int, str], list[int]]:

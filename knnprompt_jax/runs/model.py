@@ -65,8 +65,8 @@ class Model:
 
     @property
     def short_name(self) -> str:
-        """The last part of the name."""
-        return pathlib.PurePath(self.name).name
+        """The name without owner, folders and revision."""
+        return hub.base_name(self.name)
 
     @functools.cached_property
     def tokenize(self) -> layout.Tokenize:

@@ -12,7 +12,7 @@ from knnprompt_jax.classifier import choosing, estimator, rules, saving, trials
 from knnprompt_jax.classifier import inputs as classifier_inputs
 from knnprompt_jax.methods import baselines as baseline_methods
 from knnprompt_jax.runs import inputs
-from knnprompt_jax.settings import commands, methods, shared
+from knnprompt_jax.settings import classifiers, commands, methods, shared
 from knnprompt_jax.tasks.task import Example, Task
 
 # Options that `fit` has too. The printed command names those that are not its defaults.
@@ -46,10 +46,10 @@ def run(settings: commands.TuningSettings) -> Result:
             tried = classifier.tune(settings.metric, settings.k)
             if settings.apply:
                 saving.save(classifier.use(tried.choice), folder, overwrite=True)
-        command = (
-            f"knnprompt tune --store={shlex.quote(settings.store)} --metric={settings.metric} "
-            f"--k={','.join(map(str, settings.k))} --apply"
-        )
+        given = {"store": settings.store, "metric": settings.metric, "k": ",".join(map(str, settings.k))}
+        usual = {"metric": classifiers.METRICS[0], "k": ",".join(map(str, classifiers.TUNED_KS))}
+        flags = [f"--{name}={shlex.quote(value)}" for name, value in given.items() if value != usual.get(name)]
+        command = " ".join(["knnprompt tune", *flags, "--apply"])
         anchors = list(classifier.anchors_.values())
         return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.apply)
     task, rows = inputs.load_train(settings, settings.task or "demo", settings.train_file or "")
@@ -72,7 +72,7 @@ def run(settings: commands.TuningSettings) -> Result:
 
 def summarize(result: Result) -> str:
     """Return what the binary prints: the table, and how to use the best candidate."""
-    return f"{result.tuning}\n{'saved' if result.is_applied else f'to use it: {result.command}'}"
+    return f"{result.tuning}\n{'saved in that folder' if result.is_applied else f'to use it: {result.command}'}"
 
 
 def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Sequence[Example]) -> trials.Tuning:

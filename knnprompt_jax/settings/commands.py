@@ -76,7 +76,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
         "Change the saved classifier: replace labels of anchors by those of this file: look's suggestions.csv, or columns id and label.",
     )
     remove_ids: tuple[int, ...] = options.option(
-        (), "Change the saved classifier: remove the anchors of these ids, which are rows of the train file from 0."
+        (), "Change the saved classifier: remove these anchors; ids are row numbers of the train file, from 0."
     )
     distributed: DistributedOptions = options.group(DistributedOptions)
     datastore: StoreOptions = options.group(StoreOptions)

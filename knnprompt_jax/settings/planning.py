@@ -93,5 +93,5 @@ class BenchmarkSettings(WorkloadOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.k > min(self.stored):
+        if self.mode != MODES[0] and self.k > min(self.stored):
             raise errors.UserError(f"--k={self.k}: the smallest store has {min(self.stored)} anchors (--stored)")

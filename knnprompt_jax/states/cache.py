@@ -31,12 +31,12 @@ class MemoryCache:
     """Rows in host memory, for any threads. The least recently used rows are evicted when the total exceeds `max_bytes`."""
 
     is_durable = False
+    _lock = threading.Lock()  # Of all caches: an attribute of one could not be pickled.
 
     def __init__(self, max_bytes: int):
         self.max_bytes = max_bytes
         self._rows: collections.OrderedDict[bytes, np.ndarray] = collections.OrderedDict()
         self._num_bytes = 0
-        self._lock = threading.Lock()
 
     def find(self, keys_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which keys are cached [N], and the rows of these [n, `width`] (float32)."""
@@ -108,10 +108,12 @@ class Cache:
                 self.folder.mkdir(parents=True, exist_ok=True)
             with files.new_file(path) as draft, draft.open("wb") as file:
                 np.savez(file, allow_pickle=False, keys_N=keys_NB, rows_NF=rows_NF.astype(np.float32))
-            with files.refusals(self.folder):
-                files.remove_oldest(self.folder.glob("*.npz"), self.max_bytes, self._started_ns)
         except errors.UserError as error:
             logging.warning("states are not cached: %s", error)
+        try:
+            files.remove_oldest(self.folder.glob("*.npz"), self.max_bytes, self._started_ns)
+        except OSError as error:
+            logging.warning("old states are not removed: %s", files.refusal(error, self.folder))
 
 
 AnyCache = Cache | MemoryCache

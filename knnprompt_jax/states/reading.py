@@ -38,7 +38,7 @@ def read(
     Args:
       cache: where states are looked up and kept; by default all prompts are read.
       title: the title of the progress bar.
-      repeated: say that more calls with the same demonstrations follow. The prefix then stays in device memory, and calls of about
+      repeated: whether more calls with the same demonstrations follow. The prefix then stays in device memory, and calls of about
         the same size share their compiled programs, at the cost of a few percent of padding.
       layers: the blocks, from 1, whose outputs are returned too; the pass computes all blocks in any case.
 

@@ -8,7 +8,7 @@ from typing import Any
 from knnprompt_jax import errors
 
 _LISTED = 50
-_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DATE_WORD = re.compile(
     r"(?i)\b((mon|tues?|wed(nes)?|thu(rs)?|fri|sat(ur)?|sun)(day)?|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|"
@@ -66,8 +66,8 @@ def check_characters(place: str, text: str) -> None:
 
 
 def is_number(label: str) -> bool:
-    """Whether a label is an integer of at most 18 digits."""
-    return bool(_NUMBER.fullmatch(label))
+    """Whether a label is an integer of at most 64 bits."""
+    return bool(_NUMBER.fullmatch(label)) and -(2**63) <= int(label) < 2**63
 
 
 def is_empty(value: Any) -> bool:
@@ -79,16 +79,16 @@ def is_empty(value: Any) -> bool:
 
 
 def is_text(values: Iterable[Any]) -> bool:
-    """Whether at least half of a column's cells are texts, apart from the empty ones."""
+    """Whether at least nine tenths of a column's cells are texts, apart from the empty ones."""
     filled = [value for value in values if not is_empty(value)]
-    return 2 * sum(isinstance(value, str) for value in filled) >= len(filled)
+    return 10 * sum(isinstance(value, str) for value in filled) >= 9 * len(filled)
 
 
 def is_identifier(column: str, values: Iterable[Any]) -> bool:
     """Whether a column holds ids, numbers or dates.
 
     Such a cell is a single word with a digit (in a column named like an id, any word). Or it has digits, and no letters but
-    those of English words of dates.
+    those of English words of dates. Cells that are no texts are ignored.
     """
     word = r"\S+" if is_named_as_identifier(column) else r"\S*\d\S*"
     texts = (value.strip() for value in values if isinstance(value, str) and value.strip())

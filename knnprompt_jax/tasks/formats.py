@@ -23,10 +23,12 @@ Parsed = tuple[str, dict[str, Any] | errors.UserError]
 
 _LONGEST = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
 csv.field_size_limit(_LONGEST)
-# UTF-32's mark begins with that of UTF-16.
-_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16"}
-_MARKS |= {codecs.BOM_UTF16_BE: "utf-16"}
-_DECLARED = re.compile(r"(?i)sep=(.)")  # A first line that spreadsheets write.
+_MARKS = {
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),  # The first begins with a mark of UTF-16.
+    **{codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"},
+}
+_DECLARED = re.compile(r'(?i)\s*"?sep=(.)"?[,;\t]*\r?\n')  # A first line that spreadsheets write.
+_OPEN = re.compile(r'(?:^|[,;\t])"(?:[^"]|"")*\Z')  # A cell whose quote is not closed.
 _QUOTED = re.compile(r'"[^"]*"')
 
 
@@ -74,19 +76,18 @@ def read_jsonl(file: TextIO, name: str) -> Iterator[Parsed]:
 def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
     """Yield rows below a header; skip blank lines. A quoted cell may hold newlines; a row's place is its first line.
 
-    Semicolons or tabs separate the cells if the header has more of them than of `delimiter`: spreadsheets of many countries write
-    such files. Columns without a name are left out.
+    Semicolons or tabs separate the cells if the header has them and no `delimiter` outside of quotes: spreadsheets of many
+    countries write such files. Columns without a name and rows of empty cells are left out.
 
     Raises:
       UserError: the header is missing, malformed, or names a column twice.
     """
     lines = _lines(file, name)
     head = _first_record(lines)
-    if declared := _DECLARED.fullmatch(head.strip()):
-        delimiter, head = declared[1], "\n" + _first_record(lines)
-    else:
-        unquoted = _QUOTED.sub("", head)
-        delimiter = max(delimiter, *";\t", key=unquoted.count)  # The first of equals.
+    if declared := _DECLARED.fullmatch(head):
+        delimiter, head = declared[1], "\n" * head.count("\n") + _first_record(lines)
+    elif delimiter not in (unquoted := _QUOTED.sub("", head)):
+        delimiter = next((mark for mark in ";\t" if mark in unquoted), delimiter)
     reader = csv.reader(itertools.chain(io.StringIO(head, newline=""), lines), delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
@@ -103,12 +104,12 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
                 raise bad from None
             yield place, bad
             continue
-        if not cells or (len(cells) == 1 != len(header) and not cells[0].strip(" \t")):
+        if not any(cell.strip(" \t") for cell in cells) and (len(header) != 1 or not cells):
             continue
         if not header:
             if repeated := [cell for cell in cells if cell and cells.count(cell) > 1]:
                 raise errors.UserError(f"{place}: the header has {repeated[0]!r} more than once: {listed(cells)}")
-            header = cells
+            header = [re.sub(r"\s*[\r\n]\s*", " ", cell) for cell in cells]
         elif len(cells) != len(header):
             counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
             yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}")
@@ -117,9 +118,9 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
 
 
 def _first_record(lines: Iterator[str]) -> str:
-    """Return the lines up to the first that is not blank, and those that its open quote includes."""
+    """Return the lines up to the first that is not blank, and those that a cell with an open quote includes."""
     record = ""
-    while (not record.strip() or record.count('"') % 2) and (line := next(lines, "")):
+    while (not record.strip() or _OPEN.search(_QUOTED.sub("", record))) and (line := next(lines, "")):
         record += line
     return record
 
@@ -215,4 +216,4 @@ def _parquet(path: Traversable) -> Iterator[Row]:
             reason = " ".join(str(error).split())
             raise errors.UserError(f"{path}:{number + 1}: not Parquet: {reason}") from error
         except (ArithmeticError, LookupError) as error:  # Dates beyond year 9999, unknown time zones.
-            raise errors.UserError(f"{path}:{number + 1}: a value has no form in Python: {error}") from error
+            raise errors.UserError(f"{path}: a value after row {number} has no form in Python: {error}") from error

@@ -147,8 +147,8 @@ class Task:
             missing = object()  # No text, unlike an empty cell.
             values = {column: [row.get(column, missing) for row in rows] for column in fields}
             fields = [column for column in fields if cells.is_text(values[column])]
-            fields = [column for column in fields if all(column in row for row in rows)] or fields
             texts = [column for column in fields if not cells.is_identifier(str(column), values[column])]
+            texts = [column for column in texts if all(column in row for row in rows)] or texts
             if not fields:
                 raise errors.UserError(f"task {name!r}: no column holds texts, only {listed(rows[0])}")
             if not texts:

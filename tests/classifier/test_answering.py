@@ -72,6 +72,17 @@ def test_a_prior_may_be_a_pandas_series_in_any_order_and_is_saved(blend, rows, m
         blend.set_params(class_prior=shares | {3: "x"}).predict(rows[0][67:])
 
 
+def test_the_chosen_distance_decides_which_label_words_are_read(model, rows, tmp_path):
+    task = kp.Task("w", ("text",), "{text}:", ("0", "1"), ("the same", "not the same"))  # They end in one token.
+    options = {"rule": "votes", "k": 1, "distance": "forward", "demo_shots": 0}
+    classifier = kp.AutoClassifier(model, task, **options).fit(rows[0][:20], ["0", "1"] * 10)
+    classifier.set_params(distance="partial").save(tmp_path / "mine")
+    assert kp.load(tmp_path / "mine", model).distance_ == classifier.distance_ == "forward"
+    with pytest.raises(kp.UserError, match="end in the same token"):
+        classifier.fit(rows[0][:20], ["0", "1"] * 10)
+    assert classifier.set_params(distance="hidden").fit(rows[0][:20], ["0", "1"] * 10).distance_ == "hidden"
+
+
 def test_options_of_the_choice_take_effect_from_the_next_fit(blend, rows):
     expected_QC = blend.predict_proba(rows[0][67:])
     changed = blend.set_params(distance="hidden", k=1)

@@ -41,10 +41,21 @@ def test_ids_come_in_any_collection(changed, collection):
     assert changed.remove([]) is changed and changed.relabel([], []) is changed
 
 
-@pytest.mark.parametrize(("ids", "wrong"), [([True] * 7, "True"), (["1"], "'1'"), ([1.0], "1.0"), ("1", "'1'")])
-def test_what_is_no_id_is_refused(changed, ids, wrong):
-    for change in (changed.remove, lambda ids: changed.relabel(ids, ["no"] * len(ids))):
-        with pytest.raises(errors.UserError, match=f"id {wrong} is not an integer: give the ids of anchors"):
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([True] * 7, "id True is not an integer: give the ids of anchors"),
+        (["1"], "id '1' is not an integer"),
+        ([1.0], "id 1.0 is not an integer"),
+        ("1", "ids='1': give several ids, as a list"),
+        (b"\x01", "give several ids, as a list"),
+        (np.array(3), "give several ids, as a list"),
+        (3, "ids=3: give several ids"),
+    ],
+)
+def test_what_is_no_id_is_refused(changed, ids, message):
+    for change in (changed.remove, lambda ids: changed.relabel(ids, ["no"] * 7)):
+        with pytest.raises(errors.UserError, match=message):
             change(ids)
     assert len(changed.anchors_) == 7
 
@@ -165,6 +176,6 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     for each in (chosen, kp.load(tmp_path / "saved", model)):
         assert (
             str(each.choice_)
-            == f"chosen before the anchors changed: {rule.words}; `tune` chooses again (--store=FOLDER --apply)"
+            == f"chosen before the anchors changed: {rule.words}; to choose again: `tune --store=FOLDER --apply`"
         )
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line

@@ -49,10 +49,14 @@ def test_other_weights_are_refused(model):
         language_model.load_reference(model.identity._replace(fingerprint="0" * 64), model.step_tokens)
 
 
-def test_a_limited_context_is_kept(fitted, rows, tmp_path):
+def test_a_limited_context_is_kept(fitted, rows, tmp_path, monkeypatch):
     short = kp.LanguageModel.from_pretrained("tiny", context=64)
     classifier = kp.KNNPrompting(short, fitted.task, demo_shots=1, truncation="left").fit(rows[0][:31], rows[1][:31])
     classifier.save(tmp_path / "mine")
+    pickled = pickle.dumps(classifier)
+    with monkeypatch.context() as patched:
+        patched.setattr(language_model, "_LIVE", weakref.WeakSet())
+        assert pickle.loads(pickled).model.context == 64
     for loaded in (pickle.loads(pickle.dumps(classifier)), kp.load(tmp_path / "mine")):
         assert loaded.model.context == 64
         np.testing.assert_array_equal(loaded.kneighbors(rows[0][31:])[1], classifier.kneighbors(rows[0][31:])[1])

@@ -56,7 +56,7 @@ def test_warnings(model):
     texts = ["x", "x", *"yzwvutsrqp"]
     classifier = kp.KNNPrompting(model, task, demo_shots=0).fit(texts, list("aaaaaaaaaaab"))
     told = str(classifier.tune(ks=(3,)))
-    assert "class 'b' has 1 anchors, too few to judge it" in told and "class 'c' has 0 anchors" in told
+    assert "class 'b' has 1 of the 2 anchors that judging it takes" in told and "class 'c' has 0 of" in told
     assert "2 anchors have the same text as another" in told
     assert "no distance between label words was tried: task" in told
     assert "distance=partial" not in told and "class 'a'" not in told

@@ -73,7 +73,11 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("Llama-3.1-8B", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5: this family supports 1.0 alone"),
         ("Llama-3.1-8B", {"rope_scaling": {**ROPE, "mrope_section": [16]}}, "mrope_section=[16]: not supported"),
         ("Llama-3.1-8B", {"rope_scaling": LLAMA3}, "low_freq_factor=4.0 is not below high_freq_factor=4.0"),
-        ("Llama-3.1-8B", {"hidden_act": "tanh"}, "hidden_act='tanh' is not supported; choices: gelu, gelu_fast, gelu_new, "),
+        (
+            "Llama-3.1-8B",
+            {"hidden_act": "tanh"},
+            "hidden_act='tanh' is not supported; choices: gelu, gelu_fast, gelu_new, ",
+        ),
         ("Llama-3.1-8B", {"rms_norm_eps": 10**400}, "is not a positive number below 1e+30"),
         ("Llama-3.1-8B", {"rope_scaling": {"type": ["linear"]}}, "rope_type=['linear'] is not supported"),
         ("Llama-3.1-8B", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_type='yarn' is not supported"),

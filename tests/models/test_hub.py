@@ -98,6 +98,21 @@ def test_a_name_may_end_in_a_revision(server):
     assert hub.resolve("owner/name@refs/pr/1") == hub.resolve("owner/name")
     assert hub.resolve(f"owner/name@refs/pr/1:{GGUF[1]}").read_bytes() == BYTES
     assert any("refs%2Fpr%2F1" in path for _, path, _ in server.requests)
+    assert "model 'owner/name', revision 'a@b'," in message("owner/name@a@b")
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("owner/name@refs/pr/1", "name"),
+        ("gpt2-xl@main", "gpt2-xl"),
+        ("owner/name:file.gguf", "name:file.gguf"),
+        ("/models@home/a/llama", "llama"),
+        ("./a@b", "a@b"),
+    ],
+)
+def test_a_base_name_has_no_owner_folder_and_revision(name, base):
+    assert hub.base_name(name) == base
 
 
 @pytest.mark.parametrize(
@@ -139,7 +154,7 @@ NOT_FOUND = "is not a local folder or in the cache, and "
         (("owner/name@v7",), "public", f"model 'owner/name', revision 'v7', {NOT_FOUND}the"),
         (("owner/name",), "private", "has that name: check it, or set HF_TOKEN to a valid token if it is private"),
         (("owner/name",), "gated", "on the Hub it is gated: accept its terms there and set HF_TOKEN"),
-        (("naïve/one",), "public", "'naïve/one' is neither a folder nor a possible Hub name (owner/name, or"),
+        (("naïve/one",), "public", "'naïve/one' is neither a folder nor a possible Hub name (owner/name, owner"),
     ],
 )
 def test_refusals_say_what_to_do(server, arguments, access, expected):

@@ -105,6 +105,16 @@ def test_skipped_rows_are_no_predictions_and_a_resumed_run_names_them(store, tab
 
 
 @pytest.mark.usefixtures("loaded")
+def test_a_run_that_begins_anew_counts_its_own_rows(store, table, tmp_path):
+    lines, output = table.read_bytes().splitlines(keepends=True), tmp_path / "out.jsonl"
+    table.write_bytes(b"".join([*lines[:150], b"149,  \r\n"]))
+    assert ":151: field" in failure(job.run, settings(store, table, output))
+    table.write_bytes(b"".join([lines[0], *lines[2:]]))
+    done = job.run(settings(store, table, output, overwrite=True))
+    assert (done.earlier, done.rows) == (0, 179)
+
+
+@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(("kind", "content"), [("jsonl", ""), ("csv", "row,label,probability,neighbours,distances\n")])
 def test_no_rows(store, tmp_path, kind, content):
     (tmp_path / "rows.csv").write_text("id,sentence\n")

@@ -113,7 +113,7 @@ def test_invalid_input_gives_a_one_line_error_and_writes_nothing(store, folder, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"store_": ["anchor"], "centroid": "none"}, "a single anchor cannot be classified by the others"),
+        ({"store_": ["anchor"], "centroid": "none"}, "leave-one-out needs at least two anchors"),
         ({"store_": range(7), "centroid": "geometric"}, "leave-one-out needs neighbours; class means have none"),
     ],
 )

@@ -55,8 +55,11 @@ def test_records_of_different_settings_are_not_mixed(record):
         (record("knn", 2, 0.25, settings=settings), "options.k"),
         (record("knn", 2, 0.25, settings={}, model="tiny"), "model"),
         (record("knn", 2, 0.25, settings={}, source={"rows": 31}), "rows_from.rows"),
-        (record("knn", 1, 0.25, settings={}), "nothing"),
+        (record("knn", 2, 0.25, settings={"model": "other weights"}), "weights"),
+        (record("knn", 1, 0.25, settings={}), ""),
     ):
-        message = f"2 records (method knn, task mr, shots 7) differ in {differing}: move some of mr-knn"
+        where = "(method knn, task mr, shots 7)"
+        which = f"{where} differ in {differing}" if differing else f"of the same run {where}"
+        message = f"2 records {which}: move some of mr-knn"
         with pytest.raises(errors.UserError, match=re.escape(message)):
             list(overview.by_shots([one, other]))

@@ -75,7 +75,7 @@ def test_removing_again_says_what_is_gone(job):
     first, second, *left = ids(job)
     change(job, remove_ids=(first,))
     again = change(job, remove_ids=(first, second, first))
-    assert again.notes == (f"no anchors (removed earlier, or not drawn): {first}",) and ids(job) == left
+    assert again.notes == (f"ids without an anchor (removed earlier, or not drawn): {first}",) and ids(job) == left
     manifest = (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns
     assert change(job, remove_ids=(first, second)).notes
     assert (pathlib.Path(job.store) / "manifest.json").stat().st_mtime_ns == manifest, "nothing was to be written"
@@ -100,7 +100,10 @@ def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
     path, more = tmp_path / "corrections.csv", tmp_path / "more.csv"
     path.write_text(f"id,label,suggested\n{first},{label},{1 - int(label)}\n")
     done = change(job, relabel=str(path))
-    assert done.notes == ("anchors relabelled: 1",) and done.statistics.prompts == 0
+    assert (
+        done.notes == ("anchors relabelled: 1; estimates are too high if you did not check them",)
+        and done.statistics.prompts == 0
+    )
     assert kp.load(job.store).anchors_[first].label == str(1 - int(label))
     assert change(job, relabel=str(path)).notes == ("anchors relabelled: 0",)
     path.write_text(f"id,label\n{second},so_so\n")

@@ -54,7 +54,11 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
     fitting.run(commands.FitSettings(model="tiny", **files, store=store, demo_shots=0, rule="knn"))
     done = tuning.run(commands.TuningSettings(store=store))
     assert "k=15, 25, 51 left out: there are 12 other anchors" in tuning.summarize(done)
-    assert done.command.endswith("--k=1,3,5,7,9,15,25,51 --apply") and not kp.load(store).choice_.candidates
+    assert done.command == f"knnprompt tune --store={store} --apply" and not kp.load(store).choice_.candidates
+    assert (
+        "--metric=accuracy --k=1,3"
+        in tuning.run(commands.TuningSettings(store=store, metric="accuracy", k=(1, 3))).command
+    )
     applied = tuning.run(commands.TuningSettings(store=store, apply=True))
     loaded = kp.load(store)
     assert "saved" in tuning.summarize(applied).splitlines()[-1]

@@ -60,7 +60,7 @@ def test_files_that_may_not_be_removed_are_no_error(tmp_path, monkeypatch, caplo
     cache_in(tmp_path).keep(keys_N, rows_NF)
     monkeypatch.setattr(cache_lib.files, "remove_oldest", refuse)
     cache_in(tmp_path).keep(keys_N[:2], rows_NF[:2])
-    assert "states are not cached" in caplog.text
+    assert "old states are not removed" in caplog.text
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new", "known"])

@@ -37,10 +37,16 @@ def test_a_few_cells_that_are_no_texts_do_not_hide_a_column():
         inputs.labelled(task, rows, list("ab" * 5))
 
 
+def test_a_column_with_many_cells_that_are_no_texts_is_left_out():
+    rows = [{"text": f"word {index}", "answer": answer} for index, answer in enumerate(["yes", 3, "n/a", 4.5, "no"])]
+    assert Task.infer(rows, list("abaab")).fields == ("text",)
+
+
 def test_a_column_that_some_rows_lack_is_used_only_if_there_is_no_other():
     rows = [{"title": "a", "text": "b"}, {"text": "c"}, {"title": "d", "text": "e"}]
     assert Task.infer(rows, list("xyx")).fields == ("text",)
-    assert Task.infer([{"text": "b"}, {"day": "c"}, {"text": "e"}], list("xyx")).fields == ("text",)
+    rows = [{"id": f"A{index}", **({"text": "b"} if index else {})} for index in range(20)][::-1]
+    assert Task.infer(rows, list("xy" * 10)).fields == ("text",)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +59,7 @@ def test_labels_that_cannot_be_kept_are_refused(label, message):
 
 
 def test_labels_that_only_resemble_numbers():
+    assert inputs.classes_like(Task.infer(["a", "b"], [2**62, -5]), [2**62, -5]).tolist() == [-5, 2**62]
     labels = ["--1", "9" * 5000, "2", "-3"]
     assert Task.infer(list("abcd"), labels).labels == ("-3", "2", "--1", "9" * 5000)
     assert inputs.classes_like(Task.infer(list("ab"), ["--1", "2"]), [1, 2]).tolist() == ["2", "--1"]

@@ -62,7 +62,7 @@ def _list(tasks: Iterable[str]) -> str:
 def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     """Return a row per setting and method, averaged over tasks; the paper prints no spread, so no difference has a verdict.
 
-    Averages over other tasks than the paper's have rows of their own. A mean over tasks is left out if a task lacks it.
+    Averages over other tasks than the paper's have rows of their own. There is no mean at a λ that a task lacks.
     """
     paper = _paper_priors()
     ours = pd.concat([data.ours, results.with_best_template_per_seed(data.ours)])
