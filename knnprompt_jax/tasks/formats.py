@@ -22,6 +22,7 @@ Parsed = tuple[str, dict[str, Any] | errors.UserError]
 """A row, or the error of a malformed row."""
 
 _LONGEST = 2**26  # Characters of a line or a CSV field: without a bound, an endless line would fill the memory.
+_LONGEST_HEADER = 2**14  # Characters by which the delimiter is guessed.
 csv.field_size_limit(_LONGEST)
 _MARKS = {
     **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),  # The first begins with a mark of UTF-16.
@@ -120,7 +121,9 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
 def _first_record(lines: Iterator[str]) -> str:
     """Return the lines up to the first that is not blank, and those that a cell with an open quote includes."""
     record = ""
-    while (not record.strip() or _OPEN.search(_QUOTED.sub("", record))) and (line := next(lines, "")):
+    while len(record) < _LONGEST_HEADER and (not record.strip() or _OPEN.search(_QUOTED.sub("", record))):
+        if not (line := next(lines, "")):
+            break
         record += line
     return record
 

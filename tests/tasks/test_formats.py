@@ -110,6 +110,11 @@ def test_marks_that_separate_nothing(tmp_path, name, header, columns):
     assert [row for _, row in formats.read(tmp_path / name)] == [dict(zip(columns, ["x", "b;c;d"], strict=True))]
 
 
+def test_a_quote_that_is_never_closed_is_refused_soon(tmp_path):
+    (tmp_path / "rows.csv").write_text('text,"label\n' + "a;b;c\n" * 200_000)
+    assert "rows.csv:1: not CSV: unexpected end of data" in refusal(tmp_path / "rows.csv", "utf-8")
+
+
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE])
 def test_marks_of_utf_32(tmp_path, mark):
     order = {codecs.BOM_UTF32_LE: "le", codecs.BOM_UTF32_BE: "be"}[mark]
