@@ -157,6 +157,8 @@ def _from_json(content: Mapping[str, Any]) -> Record:
     del values["macro_f1"]
     for name in ("dropped_demonstrations", "datastore"):  # Fields of older records.
         values.pop(name, None)
+    if "revision" in (source := dict(values.get("source", {}))):  # Older records do not have it in the model's name.
+        values |= {"model": f"{values['model']}@{source.pop('revision')}".removesuffix("@"), "source": source}
     return Record(**values)
 
 

@@ -21,6 +21,13 @@ def test_a_record_comes_back_as_it_was(record, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == [record.file_name]
 
 
+@pytest.mark.parametrize(("revision", "model"), [("", "m"), ("v2", "m@v2")])
+def test_a_revision_of_an_older_record_becomes_part_of_the_models_name(record, tmp_path, revision, model):
+    older = dataclasses.replace(record, model="m", source={"split": "dev", "revision": revision})
+    loaded = records.read(records.write(tmp_path, older))
+    assert (loaded.model, loaded.source) == (model, {"split": "dev"})
+
+
 def test_no_part_of_a_record_and_no_flipped_bit_counts_as_finished(record, tmp_path):
     path = records.write(tmp_path, record)
     whole = path.read_bytes()

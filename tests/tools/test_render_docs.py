@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from knnprompt_jax import errors
-from knnprompt_jax.paper import cells
+from knnprompt_jax.paper import cells, page
 from knnprompt_jax.report import published
+from knnprompt_jax.settings import grids
 from tests.runs import conftest
 from tools import analyses, intervals, render_docs, scale_tables, scales
 
@@ -99,6 +100,13 @@ def test_cells_are_those_that_every_method_has():
     assert scale.between("smollm2", "knn", "icl", 8).mean == pytest.approx(200 / 7)
     assert str(scale.growth("smollm2", "knn", 8, 32)) == "+0.00 [0.00, 0.00]"
     assert scale.growth("smollm2", "knn", 8, 32, "mr", without="mr") is None
+
+
+@pytest.mark.parametrize("name", ["precision", "analyses"])
+def test_shipped_records_have_a_report(name):
+    path = render_docs.DOCS / "records" / f"{name}.jsonl.gz"
+    printed = page.run(grids.ReportSettings(records=str(path), format="text"))
+    assert "kNN Prompting" in printed and "SmolLM2-135M" in printed
 
 
 def test_models_are_compared_on_the_tasks_that_all_have():
