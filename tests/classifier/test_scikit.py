@@ -60,7 +60,13 @@ def test_a_task_that_is_not_given_is_inferred_by_each_fit(model, rows):
 
 
 @pytest.mark.parametrize(
-    "change", [copy.deepcopy, lambda fitted: fitted.remove([0]), lambda fitted: fitted.partial_fit(["x"], ["c"])]
+    "change",
+    [
+        copy.deepcopy,
+        lambda fitted: fitted.remove([0]),
+        lambda fitted: fitted.partial_fit(["x"], ["c"]),
+        lambda fitted: fitted.use(fitted.choice_),
+    ],
 )
 def test_an_inferred_task_stays_inferred(model, rows, change):
     classifier = change(kp.KNNPrompting(model, demo_shots=0).fit(rows[0][:20], ["a", "b"] * 10))

@@ -10,11 +10,14 @@ from scipy import special
 
 from knnprompt_jax import errors
 from knnprompt_jax.methods import method, noisy_channel
+from knnprompt_jax.models import tokenizers
+from knnprompt_jax.prompts import layout
 from knnprompt_jax.settings import methods
 from knnprompt_jax.tasks import catalogue
 from knnprompt_jax.tasks.task import Task
 from tests.methods import whole_texts
 from tests.methods.whole_texts import tokens
+from tests.models import gguf_tokenizers
 
 # Words that begin with the same token, one of them the beginning of another.
 ALIKE = Task("alike", ("text",), "Text: {text}\nKind:", ("x", "y", "z"), ("old town", "old", "old town hall"))
@@ -158,6 +161,19 @@ def test_special_tokens_are_added_once():
     assert "".join(map(chr, family.prefix_P)) == "\2one is B"
     written = [["".join(map(chr, piece)) for piece in pieces] for pieces in (family.contexts, family.targets)]
     assert written == [[" que is "] * 2, ["A\3", "B\3"]]
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_pieces_have_the_tokens_of_the_whole_text(tmp_path, prefix):
+    """Llama 2's tokenizer (`prefix`) puts a blank before the first word of a text."""
+    path = gguf_tokenizers.sentencepiece(prefix).write(tmp_path / "t.gguf", "llama" if prefix else "gemma3")
+    tokenize = layout.tokenize_with(tokenizers.load(path))
+    writer, special = noisy_channel.Writer(tokenize, 1, 2, text_tokens=99), len(tokenize([""])[0])
+    family = writer.channel(["the film", "terrible"], [("they said", 1), ("it was", 0)], ["great"])
+    whole = tokenize(["terrible they said the film it was"])[0][special:]
+    assert family.prefix_P.tolist() == [1, *whole]
+    first, *both = tokenize(["a", "a the film", "a terrible"])
+    assert [piece.tolist() for piece in family.contexts] == [text[len(first) :] for text in both]
 
 
 def test_a_text_that_fills_the_context():

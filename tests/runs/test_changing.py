@@ -71,6 +71,17 @@ def test_rows_of_the_train_file_and_of_python_do_not_count_as_appended(job, tmp_
     assert "2 of 2 rows to append repeat rows of the classifier, which now count twice; first: " in caplog.text
 
 
+def test_a_change_keeps_a_limited_context(job, tmp_path):
+    classifier = kp.load(job.store)
+    short = kp.LanguageModel.from_pretrained(classifier.model.name, context=64)
+    texts = [f"day {number} was {'good' if number % 2 else 'bad'}" for number in range(9)]
+    limited = kp.KNNPrompting(short, classifier.task, k=1, demo_shots=0).fit(texts, [str(n % 2) for n in range(9)])
+    limited.save(job.store, overwrite=True)
+    (tmp_path / "more.csv").write_text("sentence,label\nday 9 was fine,1\n")
+    change(job, append=str(tmp_path / "more.csv"))
+    assert kp.load(job.store).model.context == 64 and len(ids(job)) == 10
+
+
 def test_removing_again_says_what_is_gone(job):
     first, second, *left = ids(job)
     change(job, remove_ids=(first,))

@@ -57,6 +57,7 @@ def test_prior_reliance_is_averaged_over_tasks_as_in_the_paper(make_record):
         (row,) = (row for row in table.rows if row.headers == ("B", "In-context learning"))
         average, drop = row.cells[-2:]
         assert average.ours and drop.ours and not (average.paper or drop.paper), "they are of other numbers"
+        assert all(cell.paper for cell in row.cells[:4])
         assert len([cell for cell in row.cells if cell.ours]) == columns
 
 
