@@ -104,7 +104,7 @@ def _find_local(name: str) -> pathlib.Path | None:
     """Return the local or shipped model of that name; None if the name may be one on the Hub."""
     if not name:
         raise errors.UserError(f"model='': choose {', '.join(shipped.SHIPPED)}, a folder, a file or a Hub name")
-    owner = _split(name)[0]
+    owner, revision, _ = _split(name)
     try:
         path = pathlib.Path(name).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
@@ -121,6 +121,8 @@ def _find_local(name: str) -> pathlib.Path | None:
         return path.joinpath(*ggufs)
     if path.suffix == ".gguf" and is_file:
         return path
+    if owner in shipped.SHIPPED and revision:
+        raise errors.UserError(f"model {name!r}: {owner} comes from PyPI or with this package: leave out @{revision}")
     if name in shipped.SHIPPED:
         return shipped.locate(name)
     if looks_like_path or (path.suffix == ".gguf" and ":" not in name):

@@ -99,6 +99,7 @@ def test_a_name_may_end_in_a_revision(server):
     assert hub.resolve(f"owner/name@refs/pr/1:{GGUF[1]}").read_bytes() == BYTES
     assert any("refs%2Fpr%2F1" in path for _, path, _ in server.requests)
     assert "model 'owner/name', revision 'a@b'," in message("owner/name@a@b")
+    assert message("tiny@v2") == "model 'tiny@v2': tiny comes from PyPI or with this package: leave out @v2"
 
 
 @pytest.mark.parametrize(
