@@ -129,20 +129,29 @@ class _Formatter(standard_logging.Formatter):
 
 
 def _print_help(binary: str, kind: type) -> None:
-    """Print what the binary does, then under headings each flag with its value and its help text."""
-    headings, heading = {name: declared["heading"] for name, _, declared in options.listed(kind)}, ""
+    """Print what the binary does, then under headings the flags with their values; equal help texts are printed once."""
+    headings = {name: declared["heading"] for name, _, declared in options.listed(kind)}
     described = sys.modules["__main__"].__doc__ or ""
     if " " in binary:  # A command of `knnprompt`.
         described = re.sub(r"python experiments/\w+\.py", binary, described)
-    width, indent = min(100, shutil.get_terminal_size((100, 24)).columns), " " * 6
-    wrapper = textwrap.TextWrapper(width, indent, indent, break_long_words=False, break_on_hyphens=False)
-    print(described)
+    sections: dict[str, dict[str, list[str]]] = {}
     for flag in flags.FLAGS.get_key_flags_for_module(binary):
-        if heading != (heading := headings.get(flag.name, "What to run")):
-            print(f"\n{heading}\n")
         value = "" if flag.value is None else flag.value
         value = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        print(f"  --{flag.name}={value}\n{wrapper.fill(flag.help or '')}")
+        section = sections.setdefault(headings.get(flag.name, "What to run"), {})
+        section.setdefault(flag.help or "", []).append(f"--{flag.name}={value}")
+    fill = functools.partial(
+        textwrap.fill,
+        width=min(100, shutil.get_terminal_size((100, 24)).columns),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print(described)
+    for heading, section in sections.items():
+        print(f"\n{heading}\n")
+        for text, names in section.items():
+            print(fill("  ".join(names), initial_indent="  ", subsequent_indent="  "))
+            print(fill(text, initial_indent=" " * 6, subsequent_indent=" " * 6))
     print(end="", flush=True)
 
 
@@ -166,7 +175,7 @@ def one_line_errors() -> Iterator[None]:
     except OSError as error:
         _fail(files.refusal(error))
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr, flush=True)
+        print("interrupted; to continue, rerun the same command", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError):
             print(end="", flush=True)
         os._exit(130)  # Threads of XLA still compute, and may crash while Python ends.

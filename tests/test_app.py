@@ -112,7 +112,7 @@ def test_mistakes_are_one_line_and_status_2(parse, arguments, message):
     [
         (errors.UserError("two\nlines"), "error: two lines\n"),
         (OSError(2, "No such file or directory", "nowhere/file"), "error: nowhere/file: No such file or directory\n"),
-        (KeyboardInterrupt(), "interrupted\n"),
+        (KeyboardInterrupt(), "interrupted; to continue, rerun the same command\n"),
     ],
 )
 def test_mistakes_and_interrupts_in_the_work_are_one_line_too(parse, mistake, message, monkeypatch):
@@ -120,4 +120,4 @@ def test_mistakes_and_interrupts_in_the_work_are_one_line_too(parse, mistake, me
         raise mistake
 
     monkeypatch.setattr(app.os, "_exit", sys.exit)
-    assert parse(run=fail) == (130 if message == "interrupted\n" else 2, message)
+    assert parse(run=fail) == (2 if message.startswith("error") else 130, message)

@@ -55,17 +55,18 @@ def is_one_line(text):
 
 @pytest.mark.parametrize("name", [path.stem for path in BINARIES])
 def test_help_lists_every_option_once(name):
-    """In the order of the declaration, with its default, help and choices."""
+    """With its default, and its help and choices, which options under one heading share if they are the same."""
     kind, printed = declared(name)
-    entries = re.findall(r"^  --([\w.]+)=(.*)\n((?: {6}.*\n?)+)", printed, re.MULTILINE)
-    found = {
-        option: (value, " ".join(text.split()))
-        for option, value, text in entries
-        if option not in ("config", "dry_run")
-    }
-    assert list(found) == [option for option, _, _ in options.listed(kind)]
+    entries = re.findall(r"((?:^  --.*\n)+)((?: {6}.*\n?)+)", printed, re.MULTILINE)
+    listed = [(*flag.split("=", 1), " ".join(text.split())) for flags, text in entries for flag in flags.split()]
+    found = {option: (value, text) for option, value, text in listed if option not in ("--config", "--dry_run")}
+    assert sorted(found) == sorted(f"--{option}" for option, _, _ in options.listed(kind))
+    assert len(found) == sum(option not in ("--config", "--dry_run") for option, _, _ in listed)
+    section = re.search(r"\n\nThe options of each method\n(?s:.*?)(?=\n\n\S|$)", printed)
+    texts = re.findall(r"^ {6}.*(?:\n {6}.*)*", section[0], re.MULTILINE) if section else []
+    assert len(texts) == len(set(texts)) and (section is None or len(texts) > 30)
     for option, default, declaration in options.listed(kind):
-        value, text = found[option]
+        value, text = found[f"--{option}"]
         if name != "paper":  # Its config replaces defaults.
             default = "" if default is None else default
             assert value == (",".join(map(str, default)) if isinstance(default, tuple) else str(default))
