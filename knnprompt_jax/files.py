@@ -1,11 +1,14 @@
 """Write files and folders so that they are whole or absent, even if the process dies. Errors of the system become UserError."""
 
 import contextlib
+import hashlib
+import json
 import os
 import pathlib
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 
 import filelock
@@ -14,6 +17,7 @@ from knnprompt_jax import errors
 
 MANIFEST, CLASSIFIER = "manifest.json", "classifier.json"  # The files by which a saved classifier is recognised.
 _LONGEST_ENDING = ".progress.writing.lock"  # Files beside an output have its name with endings up to this one.
+_SETTLED_NS = 2_000_000_000  # A file that changed more recently may change again without a new time of modification.
 
 
 @contextlib.contextmanager
@@ -193,6 +197,22 @@ def remove_oldest(paths: Iterable[pathlib.Path], max_bytes: int, kept_since_ns: 
             break
         path.unlink(missing_ok=True)
         total -= size
+
+
+def sha256(file: pathlib.Path) -> str:
+    """Return the SHA-256 (hex) of a file; the user's cache folder remembers it until the file's path, size or times change."""
+    stat, cache = file.stat(), user_cache()
+    state = json.dumps([os.path.realpath(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    memory = cache / "file_hashes" / hashlib.sha256(state.encode()).hexdigest() if cache else None
+    with contextlib.suppress(OSError, ValueError):
+        if memory and re.fullmatch("[0-9a-f]{64}", known := memory.read_text(encoding="ascii")):
+            return known
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if memory and max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
+        with contextlib.suppress(errors.UserError), new_file(memory) as draft:  # The memory only saves time.
+            draft.write_text(digest, encoding="ascii")
+    return digest
 
 
 @contextlib.contextmanager

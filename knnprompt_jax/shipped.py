@@ -78,7 +78,7 @@ def _joined(name: str, packages: _Packages, parts: list[pathlib.Path]) -> pathli
             f"model {name!r} is joined from {len(parts)} packages in a cache folder: set KNNPROMPT_CACHE to a writable folder"
         )
     path = cache / "models" / f"{name}-{packages.sha256[:16]}.gguf"
-    if path.is_file() and path.stat().st_size == packages.num_bytes:
+    if path.is_file() and files.sha256(path) == packages.sha256:
         return path
     files.check_writable(path, num_bytes=packages.num_bytes)
     digest = hashlib.sha256()

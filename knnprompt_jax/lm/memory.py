@@ -89,17 +89,20 @@ def _working(
     config: config_lib.DecoderConfig, size: int, shape: packing.PackShape, mesh: sharding.AnyMesh, platform: str
 ) -> int:
     """Return the bytes of the residual stream and of the largest stage of a block or the head."""
+    if platform == "cpu":  # XLA computes in float32 there, whatever the dtype of activations.
+        size = 4
     model, tokens = mesh.shape[parallel.MODEL], shape.rows * shape.width
     streams = _STREAMS * tokens * config.width * size
     projected = _PROJECTED * tokens * config.num_heads // model * config.head_size * size
     kv_heads, queries = max(1, config.num_kv_heads // model), config.num_heads // config.num_kv_heads
     if attention.is_in_kernel(shape.prefix, platform):
-        # Only the last block, whose few queries read the keys and values of all tokens, has logits in memory. They are float32; on a
-        # GPU the softmax weights, in the activations' dtype, are beside them.
+        # Only the last block, whose few queries read the keys and values of all tokens, has logits in memory.
         kept, logits = projected // 2, queries * shape.reads * (tokens + shape.prefix)
         nbytes = 4 if platform == "tpu" else 4 + size
     else:
-        kept, logits, nbytes = projected, queries * tokens * (shape.width + shape.prefix), size
+        kept, logits = projected, queries * tokens * (shape.width + shape.prefix)
+        nbytes = 4 if size == 4 else 4 + size
+    # Logits are float32; softmax weights in the activations' dtype are beside them, except where XLA fuses or re-uses.
     attending = kept + attention.heads_together(kv_heads, logits, platform) * logits * nbytes
     mlp = (3 if config.gated_mlp else 2) * tokens * config.mlp_width // model * size
     return streams + max(projected, attending, mlp, 4 * shape.reads * config.vocab_size // model)

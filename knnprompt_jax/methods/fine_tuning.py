@@ -94,7 +94,7 @@ class SequenceClassifier(nnx.Module):
             return pooled_BD @ self.head_kernel[...] + self.head_bias[...]
         hidden_BTE = self.backbone(tokens_BT, remat, dropout)
         last_BE = jnp.take_along_axis(hidden_BTE, lengths_B[:, None, None] - 1, axis=1)[:, 0]
-        return last_BE @ self.head_kernel[...]
+        return last_BE[:, : self.backbone.config.embed_width] @ self.head_kernel[...]  # Phi appends 1 for its bias.
 
 
 def make_mesh(batch: int) -> jax.sharding.Mesh:
@@ -234,7 +234,8 @@ def run(context: method.Context, settings: methods.FineTuningOptions) -> method.
     problem, seed, name = context.problem, context.seed, settings.model or context.model.name
     config = settings.with_published(problem.task.name, problem.split.shots)
     shape, folder = registry.describe(name, families=tuple(registry.FAMILIES))
-    tokenizer, mesh = tokenizers.load(folder, of_prompts=False), make_mesh(config.batch)
+    tokenizer = tokenizers.load(folder, of_prompts=False, vocab_size=shape.vocab_size)
+    mesh = make_mesh(config.batch)
     backbone = weights.load(folder, shape, jnp.float32, lambda path: jax.NamedSharding(mesh, P()))
     network = SequenceClassifier(backbone, context.num_classes, nnx.Rngs(seed))
     length = min(config.max_length, shape.num_positions)

@@ -3,6 +3,7 @@
 import functools
 import json
 import pathlib
+import re
 from collections.abc import Sequence
 
 import jax
@@ -44,7 +45,7 @@ class SentenceEncoder:
             UserError: as `describe`, or damaged weight files.
         """
         self.config, folder, self.pooling, longest = describe(name_or_folder, pooling)
-        self.tokenizer = tokenizers.load(folder, of_prompts=False)
+        self.tokenizer = tokenizers.load(folder, of_prompts=False, vocab_size=self.config.vocab_size)
         self.max_length = min(longest, self.tokenizer.model_max_length)
         self._graph, self._params = nnx.split(checkpoints.load(folder, self.config, jnp.float32))
         self._batch_tokens = 1024 if parallel.platform() == "cpu" else 16384
@@ -125,9 +126,11 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
         modules = {entry["type"].rsplit(".", 1)[-1]: entry["path"] for entry in entries}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise errors.UserError(f"{path}: not a list of modules: {error}") from None
-    for name in modules:
+    for name, place in modules.items():
         if name not in _MODULES:
             raise errors.UserError(f"{path}: module {name} is not supported; choices: {', '.join(_MODULES)}")
+        if not re.fullmatch(r"[0-9]+_\w+|", place):  # The fingerprint has the files of these folders.
+            raise errors.UserError(f"{path}: the module {name} is in {place!r}, and not in a folder such as 1_{name}")
     return modules
 
 

@@ -10,17 +10,18 @@ from knnprompt_jax import errors
 Json = Mapping[str, Any]
 # Keys that do not change the results of a frozen model: names, token ids, training, generation, other heads.
 _HARMLESS = """
-    _attn_implementation _flash_attn_2_enabled _name_or_path _num_labels activation_dropout architectures
-    attention_dropout attention_probs_dropout_prob attn_implementation attn_pdrop auto_map
-    begin_suppress_tokens bos_token_id cache_implementation chat_template classifier_activation
-    classifier_dropout directionality do_sample dropout dtype early_stopping embd_pdrop eos_token_id
-    finetuning_task gradient_checkpointing hidden_dropout hidden_dropout_prob id2label init_std
-    initializer_range is_llama_config label2id layerdrop length_penalty max_length min_length model_type n_ctx
-    n_special no_repeat_ngram_size num_beams num_labels num_return_sequences pad_token_id pooler_fc_size
-    pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type predict_special_tokens
-    prefix problem_type reorder_and_upcast_attn repetition_penalty resid_pdrop sep_token_id suppress_tokens
-    task_specific_params temperature tokenizer_class top_k top_p torch_dtype transformers.js_config
-    transformers_version unsloth_fixed unsloth_version use_cache vocab_size_or_config_json_file
+    _attn_implementation _attn_implementation_autoset _flash_attn_2_enabled _name_or_path _num_labels
+    activation_dropout architectures attention_dropout attention_probs_dropout_prob attn_implementation attn_pdrop
+    auto_map begin_suppress_tokens bos_token_id cache_implementation chat_template classifier_activation
+    classifier_dropout directionality diversity_penalty do_sample dropout dtype early_stopping embd_pdrop
+    encoder_no_repeat_ngram_size eos_token_id finetuning_task gradient_checkpointing hidden_dropout
+    hidden_dropout_prob id2label init_std initializer_range is_llama_config label2id layerdrop length_penalty
+    max_length max_sequence_length min_length model_type n_ctx n_special no_repeat_ngram_size num_beam_groups
+    num_beams num_labels num_return_sequences pad_token_id pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type predict_special_tokens prefix problem_type
+    reorder_and_upcast_attn repetition_penalty resid_pdrop sep_token_id suppress_tokens task_specific_params
+    temperature tokenizer_class top_k top_p torch_dtype transformers.js_config transformers_version typical_p
+    unsloth_fixed unsloth_version use_cache vocab_size_or_config_json_file
 """
 _HARMLESS_PREFIXES = ("summary_", "output_", "return_dict", "chunk_size_feed_forward")
 

@@ -42,6 +42,8 @@ def config_from_hf(hf: hf_config.Json, families: Collection[str] = LANGUAGE_MODE
         raise errors.UserError("config.json: quantization_config is not supported; only unquantised weights are")
     fields = hf_config.Fields(hf)
     try:
+        if name in LANGUAGE_MODELS:
+            fields.require("is_causal", True)
         config = FAMILIES[name].config_from_hf(fields)
         fields.refuse_unread()
     except errors.UserError:

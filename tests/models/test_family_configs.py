@@ -69,6 +69,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
+        ("Llama-3.1-8B", {"is_causal": False}, "is_causal=False is not supported; only is_causal=True is"),
         ("Llama-3.1-8B", {"rope_interleaved": True}, "rope_interleaved=True: not supported, and it may change"),
         ("Llama-3.1-8B", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5: this family supports 1.0 alone"),
         ("Llama-3.1-8B", {"rope_scaling": {**ROPE, "mrope_section": [16]}}, "mrope_section=[16]: not supported"),
@@ -92,6 +93,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_fr
         ("gemma-2-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
         ("gemma-3-1b-pt", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: not supported in gemma3_text"),
         ("gemma-3-1b-pt", {"rope_parameters": ROPE}, "rope_parameters: rope_type, rope_theta, and not slidi"),
+        ("pythia-160m", {"rope_theta": 5e5}, "rope_theta: 500000.0, and its older name has 10000"),
+        ("phi-2", {"head_dim": 64}, "head_dim=64 is not supported; only head_dim=80 is"),
         ("pythia-160m", {"rotary_pct": 0.33}, "0.33 of a head of 64 cannot be turned in pairs"),
         ("Phi-3-mini-128k-instruct", {"rope_scaling": SHORT}, "they need 48 positive numbers each"),
         ("SmolLM3-3B-Base", {"no_rope_layers": [1, 2] * 18}, "is not 36 of 0, 1, one for each layer"),
@@ -101,6 +104,20 @@ def test_unsupported_values_are_refused_by_name(name, change, message):
     (hf,) = (hf for whole_name, hf in CONFIGS.items() if whole_name.endswith(f"/{name}"))
     with pytest.raises(errors.UserError, match=re.escape(message)):
         registry.config_from_hf({**hf, **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("google/gemma-2-2b", {"sliding_window_size": 4096}),  # As in the published 9B and 27B.
+        ("EleutherAI/pythia-160m", {"rope_theta": 10000, "partial_rotary_factor": 0.25}),
+        ("microsoft/phi-2", {"head_dim": 80, "is_causal": True}),
+        ("huggyllama/llama-7b", {"max_sequence_length": 2048, "_attn_implementation_autoset": True}),
+        ("Qwen/Qwen2.5-7B", {"diversity_penalty": 0.0, "num_beam_groups": 1, "typical_p": 1.0}),
+    ],
+)
+def test_keys_that_change_nothing(name, more):
+    assert registry.config_from_hf({**CONFIGS[name], **more}) == registry.config_from_hf(CONFIGS[name])
 
 
 def test_absent_caps_of_gemma_2_are_the_published_ones():

@@ -1,19 +1,20 @@
 """The fingerprint follows the content of a model's files, and nothing else."""
 
+import hashlib
 import os
 import shutil
 import time
 
 import pytest
 
-from knnprompt_jax import errors, shipped
+from knnprompt_jax import errors, files, shipped
 from knnprompt_jax.models.weights import tensor_files
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache folder; files count as settled at once."""
-    monkeypatch.setattr(tensor_files, "_SETTLED_NS", -1)
+    monkeypatch.setattr(files, "_SETTLED_NS", -1)
     monkeypatch.setenv("KNNPROMPT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -51,7 +52,7 @@ def test_what_decides_nothing_does_not_change_it(folder, tmp_path):
 
 def test_hashes_are_remembered(folder, monkeypatch):
     before = tensor_files.fingerprint(folder)
-    monkeypatch.setattr(tensor_files.hashlib, "file_digest", lambda *_: pytest.fail("a file was read again"))
+    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("a file was read again"))
     assert tensor_files.fingerprint(folder) == before
 
 

@@ -39,6 +39,14 @@ def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
     assert found["prefix"].output_size_in_bytes >= need.prefix
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_working_memory_on_a_cpu_is_what_the_arithmetic_says(dtype):
+    config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)
+    need = memory.estimate(config, dtype, SHAPE, parallel.make_mesh(1, 1), "cpu")
+    found = compiled.pass_memory(config, dtype, SHAPE, compiled.mesh_of(jax.devices(), 1, 1))
+    assert found["suffixes"].temp_size_in_bytes == pytest.approx(need.working, rel=0.1)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_memory_on_a_tpu_is_what_the_arithmetic_says(name, monkeypatch):

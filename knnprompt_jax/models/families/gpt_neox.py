@@ -46,6 +46,9 @@ def _config_from_hf(
 def _gpt_neox(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.value("is_decoder")  # Every model is a decoder, whatever this says.
     parameters = rope.parameters(hf, 1e4, 0.25, ("rotary_emb_base", "rotary_pct"))
+    for key in ("rope_theta", "partial_rotary_factor"):  # Older `transformers` saves them under these names too.
+        if hf.value(key, parameters[key]) != parameters[key]:
+            raise hf.wrong(key, f"{hf.value(key)}, and its older name has {parameters[key]}")
     biases = dict.fromkeys(("qkv_bias", "out_bias"), hf.switch("attention_bias", True))
     is_parallel = hf.switch("use_parallel_residual", True)
     return _config_from_hf(hf, parameters, "gelu", parallel_residual=is_parallel, **biases)
@@ -54,6 +57,7 @@ def _gpt_neox(hf: hf_config.Fields) -> config_lib.DecoderConfig:
 def _phi(hf: hf_config.Fields) -> config_lib.DecoderConfig:
     hf.require("qk_layernorm", False)
     heads = hf.size("num_attention_heads")
+    hf.require("head_dim", hf.size("hidden_size") // heads)
     different: dict[str, Any] = {
         "num_kv_heads": hf.divisor("num_key_value_heads", heads, heads),
         "norm_places": (config_lib.BEFORE_BOTH,),

@@ -47,6 +47,7 @@ def config_json(file: pathlib.Path) -> Json:
 
 def _sizes(fields: Fields) -> Json:
     """Return the keys that all architectures share. The embeddings' rows, padding included, are the vocabulary."""
+    fields.require("attention.causal", True)
     header, width = fields.header, fields.size("embedding_length")
     if "token_embd.weight" not in header.tensors:
         raise errors.UserError(f"{header.file}: no tensor token_embd.weight")
@@ -66,7 +67,6 @@ def _sizes(fields: Fields) -> Json:
 
 def _rms_sizes(fields: Fields) -> Json:
     """Return the keys of architectures with RMSNorm and grouped heads."""
-    fields.require("attention.causal", True)
     return _sizes(fields) | {
         "num_key_value_heads": fields.size("attention.head_count_kv", fields.size("attention.head_count")),
         "rms_norm_eps": fields.number("attention.layer_norm_rms_epsilon"),

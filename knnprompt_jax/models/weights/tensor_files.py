@@ -6,17 +6,14 @@ view, so that only the tensors in use take memory. PyTorch's own files are mappe
 The fingerprint of a model is the SHA-256 of the content of every file that decides its results.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import math
-import os
 import pathlib
 import pickle
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 
@@ -45,7 +42,6 @@ _SMALL_FILES = (
     *("vocab.json", "vocab.txt", "merges.txt", "*.model", "*.tiktoken"),
     *("modules.json", "sentence_bert_config.json", "*_Pooling/config.json"),  # Sentence encoders.
 )
-_SETTLED_NS = 2_000_000_000  # A file that changed more recently may change again without a new time of modification.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,25 +164,9 @@ def fingerprint(path: pathlib.Path) -> str:
     """
     with files.refusals(path):
         if not path.is_dir():
-            return _hash(path)
+            return files.sha256(path)
         sources = sorted({*find(path), *(file for name in _SMALL_FILES for file in path.glob(name))})
         names = [file.relative_to(path).as_posix() for file in sources]
         with futures.ThreadPoolExecutor(8) as pool:  # Hashing releases Python's lock.
-            hashes = list(pool.map(_hash, sources))
+            hashes = list(pool.map(files.sha256, sources))
         return hashlib.sha256(json.dumps([names, hashes]).encode()).hexdigest()
-
-
-def _hash(file: pathlib.Path) -> str:
-    """Return the SHA-256 of a file: the remembered one if the file's path, size and times are unchanged."""
-    stat, cache = file.stat(), files.user_cache()
-    state = json.dumps([os.path.realpath(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
-    memory = cache / "file_hashes" / hashlib.sha256(state.encode()).hexdigest() if cache else None
-    with contextlib.suppress(OSError, ValueError):
-        if memory and re.fullmatch("[0-9a-f]{64}", known := memory.read_text(encoding="ascii")):
-            return known
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if memory and max(stat.st_mtime_ns, stat.st_ctime_ns) < time.time_ns() - _SETTLED_NS:
-        with contextlib.suppress(errors.UserError), files.new_file(memory) as draft:  # The memory only saves time.
-            draft.write_text(digest, encoding="ascii")
-    return digest
