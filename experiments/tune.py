@@ -1,4 +1,4 @@
-"""Compares rules, k, distances and numbers of demonstrations on the train rows alone, beside baselines.
+"""Compares rules, k, distances, numbers of demonstrations and baselines on the train rows alone.
 
 python experiments/tune.py
 python experiments/tune.py --task=my_task.yaml --train_file=train.csv --demo_shots=0,1,4

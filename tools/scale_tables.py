@@ -51,32 +51,20 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
     return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
 
 
-def summary_table(scale: scales.Scale, methods: Sequence[str], shots: Sequence[int]) -> str:
-    """Return the means of some methods for each model and these m, over the tasks that all models have at that m."""
-    places = [(model, m) for model in scale.models for m in scale.complete(scale.models) if m in shots]
-    header = ["mean over tasks", *(f"{scales.MODELS[model].brief}, m = {m}" for model, m in places)]
-    rows = []
-    cells = {m: scale.cells(scale.models, m) for _, m in places}
-    for method in methods:
-        texts = [
-            f"{scale.mean(model, method, m, cells[m]):.1f}" if scale.has(model, method, m, cells[m]) else "–"
-            for model, m in places
-        ]
-        if {*texts} != {"–"}:
-            rows.append([scale.name(method), *texts])
-    rows.append(["tasks", *(str(len(cells[m])) for _, m in places)])
-    return tables.render_markdown(header, rows)
-
-
-def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
-    """Return the means of some methods for each model at m, over `shared`."""
-    found = {name: {model: scale.means(model, name).get(m) for model in scale.models} for name in methods}
+def shared_table(scale: scales.Scale, methods: Sequence[str], shots: Sequence[int]) -> str:
+    """Return the means over `shared` of some methods for each model and m; methods without any are left out."""
+    places = [(model, m) for model in scale.models for m in shots]
+    found = {name: [scale.means(model, name).get(m) for model, m in places] for name in methods}
     rows = [
-        [scale.name(name), *("–" if mean is None else f"{mean:.1f}" for mean in means.values())]
+        [scale.name(name), *("–" if mean is None else f"{mean:.1f}" for mean in means)]
         for name, means in found.items()
-        if any(means.values())
+        if any(means)
     ]
-    return tables.render_markdown([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
+    titles = {model: scales.MODELS[model].short for model in scale.models}
+    heads = [f"m = {shots[0]}", *titles.values()]
+    if len(shots) > 1:
+        heads = ["", *(f"{titles[model]}, m = {m}" for model, m in places)]
+    return tables.render_markdown(heads, rows)
 
 
 def spread_table(scale: scales.Scale, method: str, other: str) -> str:

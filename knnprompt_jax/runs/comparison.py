@@ -105,7 +105,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
             "",
             tables.render(header, rows),
             "",
-            "Mean ± standard deviation over seeds. LM tokens: of the prompts that a method uses. Seconds exclude reading them.",
+            "Mean ± standard deviation over seeds. LM tokens: those in a method's prompts. Seconds exclude reading prompts.",
             _shared_pass(done),
             *_truncated(by_method),
             *notes,

@@ -12,8 +12,8 @@ TUNED_KS = (1, 3, 5, 7, 9, 15, 25, 51)
 TIE_BREAKS = ("lowest", "nearest")
 AUTO: Any = "auto"  # A value that is chosen by leave-one-out.
 _DISTANCE_HELP = (
-    "forward is KL(test ‖ anchor), Eq. 5 of the paper; released is KL(anchor ‖ test), its code; partial distances compare label "
-    "words only; hidden is Euclidean between states."
+    "forward is KL(test ‖ anchor), Eq. 5 of the paper; released is KL(anchor ‖ test), as in its code; partial distances compare "
+    "label words only; hidden is the Euclidean distance of hidden states."
 )
 _RECALL = options.option(
     0.0, "Target recall of approximate search on TPUs; 0: exact search, as on other devices.", least=0, most=1
@@ -26,7 +26,7 @@ class VoteOptions(options.Options):
     k: int = options.option(3, "Neighbours that vote.", least=1)
     tie_break: str = options.option(
         "lowest",
-        "On a tie: lowest, the lowest class index, or nearest, the class of the nearest neighbour.",
+        "Winner of a tie: the lowest class index, or the class of the nearest neighbour.",
         choices=TIE_BREAKS,
     )
     approximate_recall: float = _RECALL
@@ -39,9 +39,7 @@ class KNNOptions(VoteOptions):
     weights: str = options.option(
         "uniform", "Weights of the votes: all equal, or 1 / distance, as in scikit-learn.", choices=WEIGHTS
     )
-    centroid: str = options.option(
-        "none", "One anchor per class, its mean, instead of all anchors.", choices=stores.CENTROIDS
-    )
+    centroid: str = options.option("none", "Replace the anchors of each class by their mean.", choices=stores.CENTROIDS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,7 +101,7 @@ class AutoOptions(_ClassifierOptions, RuleOptions):
 
     layer: int = options.option(
         AUTO,
-        "Block whose output the probe reads as well as the state, from 1; 0: none; auto: the block at three quarters of the depth.",
+        "Block, from 1, whose output the probe reads besides the last; 0: none; auto: the block at three quarters of the depth.",
         least=0,
         words={AUTO: AUTO},
     )

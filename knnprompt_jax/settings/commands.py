@@ -45,7 +45,7 @@ _ClassifierOptions = _declare_options()
 
 
 class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):  # type: ignore[misc, valid-type]
-    """A classifier to fit, or a change of a saved one. None means that an option is not given."""
+    """A classifier to fit, or a change to a saved one. None means that an option is not given."""
 
     train_file: str = options.option("", "CSV, TSV, JSONL or Parquet file with a row for each text and its label.")
     store: str = options.option("", "Folder of the classifier.", needed=True)
@@ -73,7 +73,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     )
     relabel: str = options.option(
         "",
-        "Change the saved classifier: replace labels of anchors by those of this file: look's suggestions.csv, or columns id and label.",
+        "Change the saved classifier: replace anchors' labels with those in this file: look's suggestions.csv, or columns id and label.",
     )
     remove_ids: tuple[int, ...] = options.option(
         (), "Change the saved classifier: remove these anchors; ids are row numbers of the train file, from 0."
@@ -116,15 +116,15 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
     """The candidates, and the rows that they are compared on."""
 
     store: str = options.option(
-        "", "Folder of a saved classifier, whose model, anchors and demonstrations are used; the model does not run."
+        "", "Folder of a saved classifier, whose anchors and demonstrations are used; its model does not run."
     )
-    apply: bool = options.option(False, "Save the best candidate in that folder.")
+    apply: bool = options.option(False, "Save the best candidate in --store.")
     metric: str = options.option(
         classifiers.METRICS[0], "Metric that candidates are compared by.", choices=classifiers.METRICS
     )
     demo_shots: tuple[int, ...] | None = options.option(
         None,
-        "Demonstrations per class to try; each reads all rows again. -1: as many as the context holds. By default "
+        "Demonstrations per class to try; each number costs a pass over all rows. -1: as many as the context holds. By default "
         f"{','.join(map(str, TUNED_SHOTS))}.",
         least=-1,
         needed=True,
@@ -153,7 +153,7 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     input: str = options.option("", "File of rows, or - for standard input.")
     output: str = options.option(STANDARD, "File to write, or - for standard output.", needed=True)
     text: str = options.option("", f"Label this text instead of a file. {TEXT_HELP}")
-    format: str = options.option("", f"Format of the input, by default its name's ending: {', '.join(INPUT_KINDS)}.")
+    format: str = options.option("", f"Format of the input: {', '.join(INPUT_KINDS)}; by default its name's ending.")
     output_format: str | None = options.option(
         None, "Format of the output; by default its name's ending.", choices=OUTPUT_KINDS
     )
@@ -163,11 +163,11 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     )
     keep: str = options.option(
         IDS,
-        "Columns of the first row to copy: ids (columns named like id or ticket_id), all, none, or names with commas between.",
+        "Columns to copy, if the first row has them: ids (named like id or ticket_id), all, none, or names joined by commas.",
         needed=True,
     )
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")
-    characters: int = options.option(0, "Characters of text per batch; 0: what suits the model.", least=0)
+    characters: int = options.option(0, "Characters of text per batch; 0: chosen for the model.", least=0)
     distributed: DistributedOptions = options.group(DistributedOptions)
 
     def __post_init__(self) -> None:

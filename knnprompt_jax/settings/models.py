@@ -20,7 +20,7 @@ class DistributedOptions(options.Options):
     """The processes of a run on several hosts."""
 
     auto: bool = options.option(False, "Get the processes from Slurm, Open MPI or the TPU environment.")
-    address: str = options.option("", "host:port of process 0, where there is no such environment.")
+    address: str = options.option("", "host:port of process 0, without such an environment.")
     num_processes: int = options.option(0, "Number of processes; needs address.", least=0)
     process_id: int = options.option(0, "Index of this process, from 0; needs address.", least=0)
 
@@ -40,8 +40,8 @@ class ModelOptions(options.Options):
 
     dtype: str = options.option(
         None,
-        "float32 (default): the reference; bfloat16: for accelerators; int8: 8-bit kernels, the rest in bfloat16.",
+        "float32 (default): the reference; bfloat16: for accelerators; int8: 8-bit weights of attention and MLP, the rest in bfloat16.",
         choices=DTYPES,
     )
-    batch: int = options.option(0, "Packed tokens per step in each data shard; 0: what suits the device.", least=0)
+    batch: int = options.option(0, "Packed tokens per step in each data shard; 0: chosen for the device.", least=0)
     mesh: MeshOptions = options.group(MeshOptions)

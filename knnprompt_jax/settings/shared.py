@@ -77,7 +77,7 @@ class FileOptions(options_lib.Options):
     encoding: str | None = options_lib.option(
         None, "Encoding of rows; by default that of the saved classifier, or utf-8.", needed=True
     )
-    on_bad: str = options_lib.option(sources.STOP, "What to do at a bad row.", choices=sources.ON_BAD)
+    on_bad: str = options_lib.option(sources.STOP, "Treatment of bad rows.", choices=sources.ON_BAD)
 
     def source(self, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the encoding and label column: given values first, then those in `known` (a saved classifier's), then the defaults."""
@@ -103,7 +103,7 @@ class RowOptions(LabelledFileOptions):
 
     data_dir: str = options_lib.option("", "Rows at <data_dir>/<task>/{train,dev_subsample,test}.jsonl.")
     text_columns: tuple[str, ...] = options_lib.option(
-        (), f"The columns of texts, for task {OWN}; by default all columns of texts except ids, numbers and dates."
+        (), f"Text columns, for task {OWN}; by default all except ids, numbers and dates."
     )
     empty: str | None = options_lib.option(
         None,
@@ -113,7 +113,7 @@ class RowOptions(LabelledFileOptions):
     )
     hub: bool = options_lib.option(False, "Load rows from the Hugging Face Hub instead of data_dir.")
     restore_dropped: bool = options_lib.option(
-        False, "Read the rows of train_dropped.jsonl too, for the train rows as published."
+        False, "Read train_dropped.jsonl too, to restore the train rows as published."
     )
 
     def check_rows(self, task: str, train_file: str = "") -> None:
