@@ -1,4 +1,4 @@
-"""Draws the anchors of a saved classifier: a map, confusion, calibration, and the labels that are probably wrong.
+"""Shows the anchors of a saved classifier: probably wrong labels, a map, confusion and calibration.
 
 python experiments/look.py --store=my_classifier --output=look
 knnprompt fit --store=my_classifier --relabel=look/suggestions.csv    # after you checked the table

@@ -6,6 +6,7 @@ Options are the harness's, except `batch_size` and `device`, which are ignored. 
 duplicate requests are read once. Scores do not depend on the order of the requests.
 """
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -118,7 +119,8 @@ class HarnessModel(model_lib.TemplateLM):
         order: list[int] = []
         # The last token is scored but not read.
         laid = continuations.lay_out(families(texts, order), self.max_length + 1)
-        with progress.bar(None if disable_tqdm else len(texts), unit="text") as report:
+        shown = contextlib.nullcontext() if disable_tqdm else progress.bar(len(texts), unit="text")
+        with shown as report:
             scores = self.lm.score(laid, report)
         answers = {
             texts[place]: (float(log_p.sum(dtype=np.float64)), bool(is_greatest.all()))

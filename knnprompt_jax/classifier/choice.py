@@ -73,14 +73,12 @@ class Choice:
     def line(self) -> str:
         """The choice in one line."""
         if self.is_earlier:
-            return (
-                f"chosen before the anchors changed: {self.rule.words}; to choose again: `tune --store=FOLDER --apply`"
-            )
+            return f"chosen before the anchors changed: {self.rule.words}; to choose again: `knnprompt tune --store --apply`"
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (
-            f"chosen from {len(self.candidates)} candidates: {self.rule.words}; expect {self.estimate.words} on new texts with the "
-            "same class balance (cross-validated)"
+            f"chosen from {len(self.candidates)} candidates: {self.rule.words}; expect {self.estimate.words} on new texts if classes "
+            "are as common there (cross-validated)"
         )
 
     def table(self, baselines: Mapping[str, Score] | None = None) -> str:

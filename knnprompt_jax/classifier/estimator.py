@@ -1,6 +1,7 @@
 """The two classifiers, whose anchors may change: `KNNPrompting` as published (Xu et al., ICLR 2023), and `AutoClassifier`."""
 
 import dataclasses
+import difflib
 import pathlib
 import sys
 import tempfile
@@ -99,7 +100,9 @@ class ChangeableClassifier(base.Classifier):
         store = self.build_store(parallel.put_rows(states, self.model.mesh), anchors, task)
         for label, word in zip(task.labels, task.label_words, strict=True):
             if label not in self.task.labels and parallel.is_main():
-                print(f"new class {label!r}, whose label word is {word!r}", file=sys.stderr, flush=True)
+                near = difflib.get_close_matches(label, self.task.labels, 1, 0.8)
+                similar = f"; the class {near[0]!r} is similar" if near else ""
+                print(f"new class {label!r}, whose label word is {word!r}{similar}", file=sys.stderr, flush=True)
         labels_C = inputs.classes_like(task, self.labels_.tolist())
         self.use_task(task, self.infers_task)
         choice = dataclasses.replace(self.choice_, is_earlier=True)

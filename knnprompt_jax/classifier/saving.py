@@ -143,7 +143,7 @@ def save(classifier: "Classifier", folder: pathlib.Path, overwrite: bool) -> Non
     """
     folder = absolute(folder)
     if recover(folder) and not overwrite:
-        raise errors.UserError(f"{folder}: exists already; choose another folder, or overwrite it")
+        raise errors.UserError(f"{folder}: exists already; choose another folder, or give overwrite=True")
     anchors, arrays = classifier.anchors_.values(), storage.arrays_of(classifier.store_)
     content = Content.of(classifier, classifier.demonstrations_, anchors, classifier.num_rows_)
     parallel.call_in_main(functools.partial(_begin, folder, content, classifier.host_states()))

@@ -94,7 +94,9 @@ def _coverage(measured: Measures) -> Listing:
         for point in measured.at_coverages(COVERAGES).itertuples()
     )
     headers = ("Rows answered", "Probability at least", "Accuracy")
-    caption = "Accuracy if only the most confident predictions are kept; those with equal probabilities are kept or dropped together."
+    caption = (
+        "Accuracy if only the most confident predictions are kept; equal probabilities are kept or dropped together."
+    )
     return Listing(caption, headers, rows)
 
 

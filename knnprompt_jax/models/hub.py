@@ -1,5 +1,6 @@
 """Find the files of a model: a local folder or file, a shipped model, or a download from the Hugging Face Hub."""
 
+import difflib
 import functools
 import glob
 import os
@@ -55,8 +56,10 @@ def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) 
         if cached := _find_cached(name, revision, file or _CONFIG, weights and not file and not config_only):
             return cached / file
         known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
+        near = difflib.get_close_matches(base_name(name), shipped.SHIPPED, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         raise errors.UserError(
-            f"{what}{known} is not a local folder or in the cache, and {hub_client.reason(error)}"
+            f"{what}{known} is not a local folder or in the cache, and {hub_client.reason(error)}{hint}"
         ) from None
 
 

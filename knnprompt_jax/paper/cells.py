@@ -121,6 +121,7 @@ def split(rows: inputs.Rows, draw: Draw) -> splits.FewShotSplit:
     elif num_rare:
         demonstrations = thin(demonstrations, rows.task.labels[-1], num_rare)
     counts = [collections.Counter(row.label for row in part) for part in (demonstrations, anchors)]
+    asked = dict.fromkeys(rows.task.labels, drawn_shots) | ({rows.task.labels[-1]: num_rare} if num_rare else {})
     return dataclasses.replace(
         drawn,
         demonstrations=demonstrations,
@@ -131,7 +132,11 @@ def split(rows: inputs.Rows, draw: Draw) -> splits.FewShotSplit:
             label: splits.ClassCounts(old.train, *(count[label] for count in counts))
             for label, old in drawn.class_counts.items()
         },
-        warnings=(),
+        warnings=tuple(
+            f"task {rows.task.name!r}: class {label!r} has {counts[0][label] + counts[1][label]} of the {number} rows asked for"
+            for label, number in asked.items()
+            if counts[0][label] + counts[1][label] < number
+        ),
     )
 
 

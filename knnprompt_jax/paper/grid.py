@@ -48,7 +48,8 @@ def run(settings: grids.GridSettings, dry_run: bool = False) -> None:
     ):
         made[record.file_name] = record
     for source, run in planned.copies:
-        parallel.call_in_main(functools.partial(records.write, folder, records.Record.of(run, made[source])))
+        copied = dataclasses.replace(records.Record.of(run, made[source]), environment=made[source].environment)
+        parallel.call_in_main(functools.partial(records.write, folder, copied))
     _print(f"records: {folder}/")
     if experiment.check and parallel.is_main():
         verdict = experiment.check(experiment.read(folder))
@@ -198,7 +199,7 @@ def _shard(passes: Sequence[run_lib.Pass], index: int, count: int) -> list[run_l
     """
     if count == 1:
         return list(passes)
-    work = np.array([planned.work for planned in passes])
+    work = np.array([max(1, planned.work) for planned in passes])
     middles = (np.cumsum(work) - work / 2) / work.sum()
     return [planned for planned, middle in zip(passes, middles, strict=True) if int(middle * count) == index]
 

@@ -39,7 +39,9 @@ def read(task: Task, path: str, kind: str = "", encoding: str = "utf-8", on_bad:
             if kind == "txt" and len(task.fields) == 1:
                 columns = {task.fields[0]: columns["text"]}
             if kind != "jsonl" and (missing := [field for field in task.fields if field not in columns]):
-                raise errors.UserError(f"{path}: has no column {missing[0]!r}; it has {listed(columns)}")
+                raise errors.UserError(
+                    f"{path}: has no column {missing[0]!r}; it has {listed(columns)}: rename the column of that text"
+                )
         try:
             if isinstance(columns, errors.UserError):
                 raise columns

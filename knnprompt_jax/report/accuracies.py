@@ -94,7 +94,7 @@ def _columns(tasks: Sequence[str]) -> dict[str, str]:
 
 
 def axes_of(axes: Sequence[str], ours: pd.DataFrame, paper: pd.DataFrame) -> list[str]:
-    """Return the axes, preceded by model and m if different models or numbers of shots would share a row."""
+    """Return the axes, preceded by model, regime, method and m where records that differ in these would share a row."""
 
     def is_mixed(axis: str, frame: pd.DataFrame) -> bool:
         columns = [column for column in (*axes, "task") if column != axis]
@@ -103,7 +103,11 @@ def axes_of(axes: Sequence[str], ours: pd.DataFrame, paper: pd.DataFrame) -> lis
     several_models = len(ours) > 0 and len(results.by_model(ours)) > 1
     columns = list(dict.fromkeys([*axes, "m", "task"]))
     both = pd.concat([frame.reindex(columns=columns) for frame in (ours, paper) if len(frame)] or [ours])
-    missing = {"model": several_models or is_mixed("model", paper), "m": is_mixed("m", both)}
+    missing = {
+        "model": several_models or is_mixed("model", paper),
+        **{axis: is_mixed(axis, ours) for axis in ("regime", "method")},
+        "m": is_mixed("m", both),
+    }
     return [*(axis for axis, mixed in missing.items() if mixed and axis not in axes), *axes]
 
 
@@ -158,7 +162,8 @@ def findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
 
     The numbers are mean differences over tasks in points. Tables with an axis of their own have no findings.
     """
-    if paired.headers not in (("Model", "m", "against"), ("m", "against")):
+    has_average = published.AVERAGE in paired.columns or ours[ours.method == "knn"].task.nunique() == 1
+    if paired.headers not in (("Model", "m", "against"), ("m", "against")) or not has_average:
         return []
     last: dict[str, tuple[str, tuple[list[str], ...]]] = {}
     for row in paired.rows:
@@ -175,7 +180,7 @@ def findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
         runs = runs[[names.text("m", each) == m for each in runs.m]]
         ran = _averaged(runs)
         tasks = names.task(ran[0]) if len(ran) == 1 else names.counted(len(ran))
-        demonstrations = f"{names.span(runs.demo_shots)} demonstrations per class"
+        demonstrations = f"{names.span(runs.demo_shots)} demonstration{'s' * (max(runs.demo_shots) != 1)} per class"
         texts = [title, f"m = {m}", demonstrations, *names.directions(runs.record), tasks]
         rows.append((", ".join(texts), *("; ".join(methods) or "–" for methods in kinds)))
     return rows

@@ -46,6 +46,11 @@ def curves(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame, plo
 
 def _parts(ours: pd.DataFrame, paper: pd.DataFrame, plot: Plot) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Yield the title, records and printed numbers of each panel; a task that was not run has printed numbers only."""
+    if "regime" not in plot.panel and ours.regime.nunique() > 1:
+        for (regime,), runs in results.groups(ours, ["regime"]).items():
+            for title, part, numbers in _parts(runs, paper[paper.regime == regime], plot):
+                yield f"{regime}, {title}", part, numbers
+        return
     models = {"": ours} if plot.line == "model" else results.by_model(ours)
     for model, runs in models.items():
         prefix = f"{names.model(model)}, " if len(models) > 1 else ""
@@ -126,9 +131,10 @@ def boxes(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> d
 
 
 def heatmaps(name: str, caption: str, ours: pd.DataFrame, paper: pd.DataFrame) -> drawing.Figure:
-    """Draw the mean accuracy over seeds at each (|D|, |A|), a panel per task; the panel's highest value is the darkest."""
+    """Draw the mean accuracy over seeds at each (|D|, |A|), a panel per method and task; its highest value is the darkest."""
     panels = []
-    for title, part, _ in _parts(ours, paper, Plot("m", SHOTS, average=False)):
+    panel_axes = ("task",) if ours.method.nunique() == 1 else ("method", "task")
+    for title, part, _ in _parts(ours, paper, Plot("m", SHOTS, panel=panel_axes, average=False)):
         values = part.pivot_table("accuracy", "demo_shots", "anchor_shots")
         panel = drawing.Panel(title, "|A|, anchors per class", "|D|, demonstrations per class")
         low, high = values.min().min(), values.max().max()

@@ -55,6 +55,8 @@ def text(axis: str, value: Any) -> str:
         return {"method": method, "model": model, "task": task}[axis](value)
     if axis == "m" and value == results.FILLS_CONTEXT:
         return "M_T"
+    if value != value:  # NaN: the record has no such axis.
+        return "–"
     return f"{value:g}" if isinstance(value, numbers.Real) else str(value)
 
 

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -111,7 +112,7 @@ def _relabel(classifier: Any, labels: Mapping[int, str], missing: Sequence[int])
     labels = {number: label for number, label in labels.items() if number in classifier.anchors_}
     if labels:
         classifier.relabel(list(labels), list(labels.values()))
-    caution = "; estimates are too high if you did not check them" if labels else ""
+    caution = ". If you did not check the new labels, estimates of accuracy are now too high" if labels else ""
     return [f"anchors relabelled: {len(labels)}{caution}", *_report_missing(missing)]
 
 
@@ -155,7 +156,7 @@ def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[i
         cells = {
             name: "" if is_empty(cell) else label_string(place, cell) for name, cell in row.items() if name in _READ
         }
-        if not cells[ID].strip().isdecimal():
+        if not re.fullmatch(r"\d{1,18}", cells[ID].strip()):
             raise errors.UserError(
                 f"{place}: id {cells[ID].strip()!r}: an integer is required, as in the listings of `look`"
             )

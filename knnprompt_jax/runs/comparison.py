@@ -114,7 +114,7 @@ def describe_comparison(done: Sequence[records.Record]) -> str:
 
 
 def _shared_pass(done: Sequence[records.Record]) -> str:
-    """Describe the time of the pass that methods share, which the records of a seed repeat."""
+    """Describe the time of the pass that methods share, which the records of a seed, or without demonstrations all, repeat."""
     by_seed = list({record.seed: record for record in done if registry.get(record.method).needs}.values())
     if not by_seed:
         return "Reading the prompts: no method needs it."
@@ -122,16 +122,19 @@ def _shared_pass(done: Sequence[records.Record]) -> str:
     if not seconds:
         return "Reading the prompts: an earlier run cached their states."
     rate = np.mean([record.prompts_per_second for record in by_seed])
-    return f"Reading the prompts, once for all methods: {seconds:.1f} s per seed, {rate:.1f} prompts/s."
+    per = "per seed" if any(record.demo_shots for record in by_seed) else "for all seeds"
+    return f"Reading the prompts, once for all methods: {seconds:.1f} s {per}, {rate:.1f} prompts/s."
 
 
 def _sizes(record: records.Record) -> str:
     """Count the demonstrations and anchors of each class; classes with the same counts stand together."""
     words = collections.defaultdict(list)
-    for label, counts in record.class_counts.items():
-        words[counts["demonstrations"], counts["anchors"]].append(counts.get("word", label))
+    for counts in record.class_counts.values():
+        words[counts["demonstrations"], counts["anchors"]].append(counts["word"])
     sizes = {
-        f"{demonstrations} demonstrations, {anchors} anchors": ", ".join(labels)
+        f"{demonstrations} demonstration{'s' * (demonstrations != 1)}, {anchors} anchor{'s' * (anchors != 1)}": ", ".join(
+            labels
+        )
         for (demonstrations, anchors), labels in words.items()
     }
     return "; ".join(sizes) if len(sizes) == 1 else "; ".join(f"{size} of {labels}" for size, labels in sizes.items())

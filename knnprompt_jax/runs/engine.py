@@ -81,9 +81,11 @@ def run(
                         yield record
                 if parallel.is_main() and len(passes) > 1:
                     finished_work += planned.work
-                    share = finished_work / total_work if finished_work else 1.0
-                    left = datetime.timedelta(seconds=round((time.monotonic() - started) * (1 / share - 1)))
-                    tqdm.tqdm.write(f"{title}: {len(planned.runs)} records; {left} left", file=sys.stderr)
+                    line = f"{title}: {len(planned.runs)} records"
+                    if finished_work:
+                        seconds = (time.monotonic() - started) * (total_work / finished_work - 1)
+                        line += f"; {datetime.timedelta(seconds=round(seconds))} left"
+                    tqdm.tqdm.write(line, file=sys.stderr)
     parallel.wait_for_all("records")
 
 

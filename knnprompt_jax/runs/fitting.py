@@ -127,7 +127,7 @@ def _fit(
 def _describe_columns(task: Task, rows: Sequence[Example]) -> str:
     """Return which columns of a table are in the prompt and which are left out."""
     left_out = listed(dict.fromkeys(column for row in rows for column in row.other))
-    return f"columns in the prompt: {', '.join(task.fields)}; left out: {left_out}; --text_columns= chooses others"
+    return f"columns in the prompt: {', '.join(task.fields)}; left out: {left_out}; to change them: --text_columns="
 
 
 def _warn(train: Sequence[Example], rows: Sequence[Example]) -> None:

@@ -74,7 +74,7 @@ class PromptOptions(options.Options):
     )
     label_token: str = options.option(
         "last",
-        "Token of a label word that stands for its class: last (released code) or first (our reading of the paper).",
+        "Token of each label word that is read: last (released code) or first (our reading of the paper).",
         choices=("last", "first"),
     )
 

@@ -61,11 +61,11 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     demo_shots: int | None = options.option(
         None,
         "Demonstrations per class, drawn from these train rows; -1: as many as the context holds. By default -1 with "
-        "--rule=knn; otherwise fit chooses: as many as the context holds (at most a quarter of the largest class), 2 or 0.",
+        "--rule=knn; otherwise fit chooses 0, 2 or as many as the context holds (at most a quarter of the largest class).",
         least=-1,
         words={classifiers.AUTO: None},
     )
-    seed: int | None = options.option(None, f"Seed of the draws of rows; by default {SEED}.", least=0)
+    seed: int | None = options.option(None, f"Seed for drawing rows; by default {SEED}.", least=0)
     drop_duplicates: bool = options.option(False, "Leave out train rows that repeat or contradict each other.")
     overwrite: bool = options.option(False, "Replace another classifier, or a damaged one, in the folder.")
     append: str = options.option(
@@ -86,6 +86,8 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
         if self.is_change:
             changes = ", ".join(f"--{name}" for name in _CHANGES if getattr(self, name))
             self.refuse((name for name in vars(self) if name not in _OF_CHANGES), f"with {changes}")
+            if not self.append:
+                self.refuse(("label_column", "on_bad"), f"with {changes}")
         elif not self.train_file and self.task in (None, shared.OWN):
             raise errors.UserError(
                 "--train_file: give a table, or a task with rows (--task=demo), or change a saved classifier "

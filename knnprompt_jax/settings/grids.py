@@ -42,11 +42,12 @@ class GridSettings(shared.SharedSettings):
     )
     direction: str = options.option(
         "released",
-        "The direction of KL divergences. released: KL(anchor ‖ test), as in the released code; forward: Eq. 5.",
+        "The direction of KL divergences, whatever the methods' option distance says. released: KL(anchor ‖ test), as in the "
+        "released code; forward: Eq. 5.",
         choices=DIRECTIONS,
     )
     rows: int = options.option(0, "Classify only the first rows of the split; 0: all.", least=0)
-    shard: str = options.option("1/1", "The part of the passes to run: 3/8 is the third of eight parts.")
+    shard: str = options.option("1/1", "The part of the passes to run: 3/8 is the third of eight.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

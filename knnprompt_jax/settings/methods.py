@@ -244,4 +244,4 @@ MethodOptions = options.subclass(
 def check(name: str) -> None:
     """Raise UserError with the choices if there is no method of this name."""
     if name not in METHODS:
-        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)}, or {ALL}")
+        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)}; {ALL} stands alone")

@@ -154,7 +154,7 @@ class ComparisonSettings(DrawOptions, SharedSettings):
     )
     store: str = options_lib.option(
         "",
-        "Folder of a saved classifier, whose model, demonstrations and anchors are used; not with seeds, shots, demo_shots or context.",
+        "Folder of a saved classifier, whose model, demonstrations and anchors are used; not with options of the draw.",
     )
     resume: bool = options_lib.option(False, "Skip runs whose records are in the output folder.")
 
@@ -166,7 +166,8 @@ class ComparisonSettings(DrawOptions, SharedSettings):
         if self.eval_file:
             self.refuse(("split",), "with --eval_file")
         if self.store:
-            self.refuse(("seeds", "shots", "demo_shots", "context"), "with --store, whose prompts are fixed")
+            fixed = ("seeds", "shots", "demo_shots", "context", "drop_duplicates")
+            self.refuse(fixed, "with --store, whose prompts are fixed")
 
     @property
     def method_names(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ KEY_DTYPES = ("float32", "float16", "bfloat16")
 
 
 class StoreOptions(options.Options):
-    """The kind of a store and the place of its anchors."""
+    """How and where anchors are stored."""
 
     kind: str = options.option(
         "auto",

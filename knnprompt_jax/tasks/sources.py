@@ -99,7 +99,7 @@ def _examples(
                 raise row
             fields = task.fields_of(place, row)
             if label_column not in row:
-                advice = "name the column of the labels (--label_column=), or choose rows that have labels"
+                advice = "name it with --label_column=, or choose a file with labels"
                 if similar := [name for name in row if defects.plain(name) == defects.plain(label_column)]:
                     advice = f"did you mean --label_column={shlex.quote(similar[0])}?"
                 raise errors.UserError(f"{place}: no label column {label_column!r}, only {listed(row)}: {advice}")

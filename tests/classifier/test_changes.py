@@ -108,6 +108,9 @@ def test_a_class_without_anchors_is_dropped(model, changed, capsys):
     assert changed.classes_.tolist() == ["no", "on", "yes"] and "new class 'on'" in capsys.readouterr().err
     changed.relabel([0], ["no"]).remove([2])
     assert changed.classes_.tolist() == ["no", "yes"] and not capsys.readouterr().err
+    changed.relabel([0], ["yess"])
+    assert "new class 'yess', whose label word is 'yess'; the class 'yes' is similar" in capsys.readouterr().err
+    changed.relabel([0], ["no"])
     kept = [0, 1, 3, 4, 5, 6]
     expected = made(model, ("no", "yes"), ("bad", "good"))
     expected.fit([TEXTS[row] for row in kept], [LABELS[row] for row in kept])
@@ -176,6 +179,6 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     for each in (chosen, kp.load(tmp_path / "saved", model)):
         assert (
             str(each.choice_)
-            == f"chosen before the anchors changed: {rule.words}; to choose again: `tune --store=FOLDER --apply`"
+            == f"chosen before the anchors changed: {rule.words}; to choose again: `knnprompt tune --store --apply`"
         )
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line

@@ -75,7 +75,7 @@ def test_the_folder_has_everything_and_no_text_acts(classifier, table, tmp_path)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "no label column 'label', only id, text, mood: name the column of the labels"),
+        ({}, "no label column 'label', only id, text, mood: name it with --label_column="),
         ({"label_column": "id"}, "rows.jsonl:1: unknown label '0'; choose from 7, 3, x"),
         ({"input": "none.csv"}, "cannot read the file"),
         ({"store": "none"}, "no such folder of a saved classifier"),

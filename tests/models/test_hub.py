@@ -142,7 +142,10 @@ def test_offline_mode_serves_the_cache_and_asks_nothing(server, monkeypatch):
     assert hub.resolve(f"owner/name:{GGUF[1]}") == file and hub.resolve("owner/name") == folder
     (folder / "model.safetensors").unlink()
     for name in ("owner/name", "owner/other", f"owner/name:{GGUF[0]}"):
-        assert "or in the cache, and HF_HUB_OFFLINE is set: give a local folder, " in message(name)
+        assert "or in the cache, and HF_HUB_OFFLINE is set: give a local folder, " in (told := message(name))
+        assert "did you mean" not in told
+    for name in ("gema-3-270m", "google/gemma-3-270m@main"):
+        assert message(name).endswith("or check the network; did you mean 'gemma-3-270m'?")
     assert not server.requests
 
 

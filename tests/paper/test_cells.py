@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from knnprompt_jax.paper import experiments
+from knnprompt_jax.paper import cells, experiments
 from tests.paper.conftest import Settings
 
 
@@ -63,6 +63,25 @@ def test_prior_settings_skew_train_rows_test_rows_or_both(rows):
         for name in ("icl", "knn")
     }
     assert found["A", "icl"].draw.demo_shots == 4 and found["A", "knn"].draw.demo_shots == 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "warned"),
+    [
+        ((1, 31, 31, None), {"0": (23, 31), "1": (19, 31)}),
+        ((1, 24, 0, 0.25), {"0": (23, 36)}),
+        ((1, 24, 24, 0.25), {"0": (23, 36)}),
+        ((1, 8, 8, 0.25), {}),
+    ],
+)
+def test_draws_with_too_few_rows_warn(rows, draw, warned):
+    """The task has 23 and 19 rows; of 2 · 24 rows, a share of 0.25 asks for 36 and 12."""
+    split = cells.split(rows, cells.Draw(*draw))
+    found = [
+        f"task 'two': class {label!r} has {have} of the {asked} rows asked for"
+        for label, (have, asked) in warned.items()
+    ]
+    assert list(split.warnings) == found
 
 
 def test_imbalance_has_a_share_in_each_regime(rows):

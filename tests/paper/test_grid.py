@@ -116,6 +116,12 @@ def test_shards_share_out_all_passes(grid):
     assert f"{len(names[0]) + len(names[2])} belong to other shards" in again[1].describe()
 
 
+def test_passes_that_read_no_tokens_have_shards_too(grid):
+    grid = dataclasses.replace(grid, methods=("tfidf",), seeds=(1, 2, 3))
+    shards = [grid_lib.plan(dataclasses.replace(grid, shard=f"{number}/3")) for number in (1, 2, 3)]
+    assert [len(shard.all_passes) for shard in shards] == [1, 1, 1]
+
+
 def test_equal_runs_are_run_once(grid, read):
     """The two regimes have the same run where the context holds one demonstration."""
     small = dataclasses.replace(grid, seeds=(1,), shots=(1,), few_shots=(1,), methods=("knn",))
@@ -127,9 +133,11 @@ def test_equal_runs_are_run_once(grid, read):
     first, second = records.read_all(folder(small))
     assert first.key == second.key and first.predicted == second.predicted and first.cell != second.cell
     (folder(small) / second.file_name).unlink()
+    records.write(folder(small), dataclasses.replace(first, environment={"device": "another"}))
     read.clear()
     grid_lib.run(small)
-    assert not read and len(records.read_all(folder(small))) == 2
+    assert not read
+    assert [record.environment for record in records.read_all(folder(small))] == [{"device": "another"}] * 2
 
 
 def test_a_second_table_over_the_same_prompts_reads_nothing(grid, read):

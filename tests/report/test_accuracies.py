@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knnprompt_jax.report import accuracies, published, results
+from knnprompt_jax.report import accuracies, figures, published, results
 from knnprompt_jax.report.results import Score
 
 FEW = {"regime": "few-shot"}
@@ -152,6 +152,34 @@ def test_findings_are_at_the_largest_m_and_averages_over_a_models_own_tasks(make
         (f"the tiny model, {run}, MR", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
     ]
     assert [row.cells[-1].text for row in table.rows][-1] == "−10.0 ± 7.1 (1 task)"
+
+
+@pytest.mark.parametrize(
+    ("records", "rows"),
+    [
+        ((("knn", "full", 4), ("knn", "few-shot", 12)), {("full",): 27.5, ("few-shot",): 67.5}),
+        ((("knn", "full", 4), ("knn_l2", "full", 12)), {("kNN Prompting",): 27.5, ("kNN, L2 of hidden states",): 67.5}),
+    ],
+)
+def test_records_of_other_regimes_or_methods_share_no_row(make_record, records, rows):
+    """Right are 4 or 12 of 20 rows, and a row more with each seed."""
+    records = [
+        dataclasses.replace(made(make_record, method, seed, right + seed), cell={"regime": regime})
+        for method, regime, right in records
+        for seed in (1, 2)
+    ]
+    table = build(records, axes=("seed",)[:0], paper=published.of(""))
+    assert {found.headers: found.cells[0].ours.mean for found in table.rows} == pytest.approx(rows)
+    figure = figures.heatmaps if records[0].method != records[-1].method else figures.boxes
+    frame = results.frame(records).assign(anchor_shots=7)
+    assert len(figure("name", "Caption.", frame, published.of("")).panels) == 2
+
+
+def test_a_difference_on_one_of_two_tasks_is_no_finding(make_record):
+    records = [made(make_record, "knn", seed, 15 + seed, task=task) for seed in (1, 2) for task in ("mr", "cr")]
+    records += [made(make_record, "knn_l2", seed, 4, task="mr") for seed in (1, 2)]
+    table = paired(records)
+    assert table.columns == ("MR",) and accuracies.findings(table, results.frame(records)) == []
 
 
 def test_a_task_with_one_seed_is_not_averaged(make_record):

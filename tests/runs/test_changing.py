@@ -112,11 +112,15 @@ def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
     path.write_text(f"id,label,suggested\n{first},{label},{1 - int(label)}\n")
     done = change(job, relabel=str(path))
     assert (
-        done.notes == ("anchors relabelled: 1; estimates are too high if you did not check them",)
+        done.notes
+        == ("anchors relabelled: 1. If you did not check the new labels, estimates of accuracy are now too high",)
         and done.statistics.prompts == 0
     )
     assert kp.load(job.store).anchors_[first].label == str(1 - int(label))
     assert change(job, relabel=str(path)).notes == ("anchors relabelled: 0",)
+    path.write_text(f"id,label\n{'9' * 5000},1\n")
+    with pytest.raises(errors.UserError, match="an integer is required"):
+        change(job, relabel=str(path))
     path.write_text(f"id,label\n{second},so_so\n")
     more.write_text("sentence,label\nday 1 was dull,dull\n")
     changes = {"relabel": str(path), "append": str(more), "remove_ids": (first,)}
@@ -134,6 +138,8 @@ def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
     [
         ({"seed": 1}, "--seed: has no effect with --append"),
         ({"datastore": StoreOptions(kind="dense")}, "--datastore: has no effect with --append"),
+        ({"append": "", "remove_ids": (3,), "on_bad": "skip"}, "--on_bad: has no effect with --remove_ids"),
+        ({"append": "", "remove_ids": (3,), "label_column": "team"}, "--label_column: has no effect with --remove_ids"),
         ({"dtype": "bfloat16"}, "--dtype=bfloat16: .* was made with dtype=float32"),
         ({"model": "tiny"}, "made with another model"),
     ],
@@ -141,7 +147,7 @@ def test_labels_are_corrected_once_and_new_classes_told(job, tmp_path, capsys):
 def test_options_without_effect_or_other_than_the_saved_ones_are_refused(job, options, message, monkeypatch, tmp_path):
     monkeypatch.setattr(lm.LanguageModel, "from_files", None)
     with pytest.raises(errors.UserError, match=message):
-        change(job, append=str(tmp_path / "more.csv"), **options)
+        change(job, **{"append": str(tmp_path / "more.csv"), **options})
 
 
 def test_nothing_is_done_while_another_process_writes(job, tmp_path):

@@ -138,6 +138,10 @@ def test_a_smaller_context_holds_fewer_demonstrations(job):
             "nowhere: no such folder of a saved classifier",
         ),
         ({"store": "nowhere", "shots": None}, "--seeds: has no effect with --store"),
+        (
+            {"store": "nowhere", "shots": None, "seeds": None, "demo_shots": -1, "drop_duplicates": True},
+            "--drop_duplicates: has no effect with --store",
+        ),
     ],
 )
 def test_mistakes_show_before_weights_load_and_write_nothing(job, change, message, monkeypatch, tmp_path):

@@ -144,7 +144,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     (tmp_path / "more.csv").write_text(f"team,title,body,priority\nPAY,{texts[1]},,low\n", encoding="latin-1")
     fixed = {"rule": "knn", "k": 1, "demo_shots": 0, "text_columns": ("title", "body", "priority")}
     fitting.run(settings(tmp_path / "train.csv", encoding="latin-1", on_bad="skip", **fixed))
-    expected = "columns in the prompt: title, body, priority; left out: ticket_id; --text_colu"
+    expected = "columns in the prompt: title, body, priority; left out: ticket_id; to change them: --text_col"
     assert expected in capsys.readouterr().err
     store = {"store": str(tmp_path / "mine")}
     assert "Measured on 3 rows" in evaluation.run(commands.EvaluationSettings(**store, input="test.csv"))
@@ -170,7 +170,7 @@ def test_a_messy_table_is_used_without_a_second_option(tmp_path, caplog, capsys,
     [
         ({"train_file": ""}, "--train_file: give a table, or a task"),
         ({"train_file": "none.csv"}, "none.csv: cannot read the file"),
-        ({"label_column": "kind"}, "train.csv:2: no label column 'kind', only ticket_id, message, day, team: name the"),
+        ({"label_column": "kind"}, "train.csv:2: no label column 'kind', only ticket_id, message, day, team: name it"),
         ({"text_columns": ("body",)}, "train.csv:2: lacks the field 'body'"),
         ({"task": "mr", "text_columns": ("day",)}, "--text_columns: has no effect with --task=mr"),
         ({"task": "own", "data_dir": "data"}, "--data_dir: has no effect with --task=own; leave it out"),

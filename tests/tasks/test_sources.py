@@ -78,7 +78,7 @@ def test_labels_may_stand_in_another_column(tmp_path):
     task, _ = sources.load_table(str(path), label_column="team")
     assert (task.fields, task.template) == (("sentence", "label"), "Sentence: {sentence}\nLabel: {label}\nTeam:")
     assert sources.load_table(str(path), ("label",), label_column="team")[0].fields == ("label",)
-    with pytest.raises(errors.UserError, match="rows.csv:2: no label column 'kind', only team, .*: name the column"):
+    with pytest.raises(errors.UserError, match="rows.csv:2: no label column 'kind', only team, .*: name it with"):
         sources.load_table(str(path), label_column="kind")
     with pytest.raises(errors.UserError, match="no label column 'Team', .* did you mean --label_column=team.$"):
         sources.load_table(str(path), label_column="Team")

@@ -51,7 +51,9 @@ def _draw(data: experiment.Data) -> experiment.Drawn:
 
 def _first(full: experiment.Data, few: experiment.Data) -> drawing.Figure:
     """Draw the paper's first figure for one model: in-context learning ends with the context, kNN Prompting continues."""
-    ours, paper = joined(few.ours, full.ours), joined(few.paper, full.paper)
+    ours, paper = (
+        joined(*frames).assign(regime=results.FULL) for frames in ((few.ours, full.ours), (few.paper, full.paper))
+    )
     models = results.by_model(ours)
     model = published.MODEL if published.MODEL in models else next(iter(models))
     paper = paper[paper.model == (model if model in published.SIZES.values() else published.MODEL)]
