@@ -236,10 +236,10 @@ class Scale:
         return _most("{} test rows each", counts)
 
     def m_t(self, tasks: Collection[str] = ()) -> str:
-        """List these tasks, or all, each with the demonstrations per class of every model."""
+        """List these tasks, or all, each with kNN Prompting's demonstrations per class with every model."""
         found = collections.defaultdict(set)
         for record in self.records:
-            if record.task in tasks or not tasks:
+            if record.method == "knn" and (record.task in tasks or not tasks):
                 found[record.task].add(record.demo_shots)
         ordered = names.ordered("task", found)
         return ", ".join(f"{names.task(task)} {' or '.join(map(str, sorted(found[task])))}" for task in ordered)
