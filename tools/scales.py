@@ -221,9 +221,9 @@ class Scale:
         tasks = [task for task in min(cells.values(), key=len) if all(task in own for own in cells.values())]
         return {m: {task: own[task] for task in tasks} for m, own in cells.items()}
 
-    def tasks(self, task: str = "") -> str:
+    def tasks(self) -> str:
         """List the tasks of `shared` at the largest m that all models have, with the numbers of seeds."""
-        cells = {model: self.shared(model, self.complete(self.models)[-1], task) for model in self.models}
+        cells = {model: self.shared(model, self.complete(self.models)[-1]) for model in self.models}
         counts = {model: min(map(len, found.values())) for model, found in cells.items()}
         most = max(counts.values())
         fewer = ", ".join(f"{MODELS[model].short}: {count}" for model, count in counts.items() if count < most)

@@ -69,7 +69,7 @@ class PromptOptions(options.Options):
 
     truncation: str = options.option(
         "left",
-        "Prompts longer than the context: keep their last tokens (left, as published) or refuse them (error).",
+        "Prompts longer than the context: cut their beginning (left, as published) or refuse them (error).",
         choices=("left", "error"),
     )
     label_token: str = options.option(

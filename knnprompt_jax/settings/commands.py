@@ -73,7 +73,7 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     )
     relabel: str = options.option(
         "",
-        "Change the saved classifier: replace anchors' labels with those in this file: look's suggestions.csv, or columns id and label.",
+        "Change the saved classifier: replace anchors' labels with those in this file (look's suggestions.csv, or columns id and label).",
     )
     remove_ids: tuple[int, ...] = options.option(
         (), "Change the saved classifier: remove these anchors; ids are row numbers of the train file, from 0."
@@ -201,7 +201,7 @@ class EvaluationSettings(shared.LabelledFileOptions, shared.SavedOptions):
 
 
 class LookSettings(shared.SavedOptions):
-    """The classifier to draw, and the folder of its page."""
+    """The saved classifier, and the folder of its page."""
 
     output: str = options.option("look", f"Folder to write index.html and {SUGGESTIONS} to.", needed=True)
 

@@ -20,7 +20,7 @@ class DistributedOptions(options.Options):
     """The processes of a run on several hosts."""
 
     auto: bool = options.option(False, "Get the processes from Slurm, Open MPI or the TPU environment.")
-    address: str = options.option("", "host:port of process 0, without such an environment.")
+    address: str = options.option("", "host:port of process 0, if distributed.auto is off.")
     num_processes: int = options.option(0, "Number of processes; needs address.", least=0)
     process_id: int = options.option(0, "Index of this process, from 0; needs address.", least=0)
 

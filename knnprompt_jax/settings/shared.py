@@ -37,8 +37,8 @@ class ReadingOptions(PromptOptions, ModelOptions):
 
     deterministic: bool = options_lib.option(
         None,
-        "Make the states and distances of a text bitwise identical, regardless of the other prompts and the number of data "
-        "shards. Ignores batch and reads more tokens (docs/reliability.md).",
+        "Make the states and distances of a text bitwise identical, regardless of other prompts and the number of data "
+        "shards. Ignores --batch and reads more tokens (docs/reliability.md).",
     )
     cache_gb: float = options_lib.option(
         2.0,
@@ -127,12 +127,12 @@ class RowOptions(LabelledFileOptions):
 
 
 class SharedSettings(ReadingOptions, RowOptions):
-    """The options of every job that runs methods on the rows of tasks."""
+    """The options of every job that runs methods on tasks."""
 
     split: str | None = options_lib.option(None, f"The split to classify; by default {SPLIT}.", needed=True)
     context: int = options_lib.option(
         0,
-        "The most tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
+        "Maximum tokens of a prompt, for example the 1,024 of the paper's GPT-2; 0: as many as the model reads.",
         least=0,
     )
     drop_duplicates: bool = options_lib.option(
@@ -154,7 +154,7 @@ class ComparisonSettings(DrawOptions, SharedSettings):
     )
     store: str = options_lib.option(
         "",
-        "Folder of a saved classifier, whose model, demonstrations and anchors are used; not with options of the draw.",
+        "Folder of a saved classifier, whose model, demonstrations and anchors are used; not with seeds, shots, demo_shots or context.",
     )
     resume: bool = options_lib.option(False, "Skip runs whose records are in the output folder.")
 

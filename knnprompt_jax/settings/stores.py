@@ -21,7 +21,7 @@ class StoreOptions(options.Options):
     )
     key_dtype: str = options.option(
         "float32",
-        "Dtype of anchors; float16 and bfloat16 halve the memory and change up to 3 % and 11 % of the 3 nearest.",
+        "Dtype of anchors; float16 and bfloat16 halve the memory; of the 3 nearest, up to 3 % and 11 % change.",
         choices=KEY_DTYPES,
     )
     placement: str = options.option(
