@@ -19,6 +19,7 @@ import argparse
 import functools
 import glob
 import gzip
+import hashlib
 import json
 import math
 import pathlib
@@ -209,7 +210,8 @@ def train(
     config = registry.config_from_hf({"model_type": "gpt2", **sizes})
     graph, params = nnx.split(decoder.Decoder(config, nnx.Rngs(options.seed)))
     optimizer = make_optimizer(options)
-    state = training.Training(params, optimizer.init(params), folder, sizes)
+    text = hashlib.sha256(b"".join(tokens.tobytes() for tokens in documents)).hexdigest()
+    state = training.Training(params, optimizer.init(params), folder, sizes | {"seed": options.seed, "text": text})
     tokens = batches(documents, options, state.step)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))

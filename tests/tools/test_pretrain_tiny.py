@@ -35,6 +35,8 @@ def test_an_interrupted_run_resumes_to_the_same_loss(tmp_path, monkeypatch):
         resumed["held_out_loss"] == pytest.approx(whole["held_out_loss"], abs=1e-5) and resumed["held_out_loss"] < 5.6
     )
     assert [json.loads(line)["step"] for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()] == [3, 5]
+    (tmp_path / "rows.txt").write_text(f"\n{pretrain_tiny.END_OF_TEXT}\n".join(documents[1:]))
+    assert run(tmp_path)["held_out_loss"] != resumed["held_out_loss"], "other text begins anew"
 
 
 def stop(is_due: bool) -> None:
