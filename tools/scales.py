@@ -245,9 +245,9 @@ class Scale:
         return ", ".join(f"{names.task(task)} {' or '.join(map(str, sorted(found[task])))}" for task in ordered)
 
     def truncated(self) -> str:
-        """Describe how many prompts were truncated."""
+        """Describe how many prompts were truncated; they count once per method."""
         cut, prompts = (sum(getattr(each, name) for each in self.records) for name in ("truncated_prompts", "prompts"))
-        return f"{cut:,} of {prompts:,} prompts were truncated (counted once per method)"
+        return f"{cut:,} of {prompts:,} prompts were truncated"
 
     def differences(
         self, model: str, ours: str, theirs: str, shots: Collection[int] = ()
