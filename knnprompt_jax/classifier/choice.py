@@ -73,7 +73,7 @@ class Choice:
     def line(self) -> str:
         """The choice in one line."""
         if self.is_earlier:
-            return f"chosen before the anchors changed: {self.rule.words}; to choose again: `knnprompt tune --store --apply`"
+            return f"chosen before the anchors changed: {self.rule.words}; to choose again: `knnprompt tune --store=FOLDER --apply`"
         if self.estimate is None:
             return f"too few anchors to choose by; default: {self.rule.words}"
         return (

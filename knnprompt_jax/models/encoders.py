@@ -23,6 +23,7 @@ Array = jax.Array
 PUBLISHED_POOLING = {"unsup-simcse-bert-base-uncased": "cls", "unsup-simcse-bert-large-uncased": "cls"}
 _OLDER_NAMES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _MODULES = ("Transformer", "Pooling", "Normalize")
+_FOLDERS = {"Transformer": "", "Pooling": "[0-9]+_Pooling"}
 
 
 def token_mean(hidden_BTD: Array, lengths_B: Array) -> Array:
@@ -129,8 +130,9 @@ def _modules(path: pathlib.Path) -> dict[str, str]:
     for name, place in modules.items():
         if name not in _MODULES:
             raise errors.UserError(f"{path}: module {name} is not supported; choices: {', '.join(_MODULES)}")
-        if not re.fullmatch(r"[0-9]+_\w+|", place):  # The fingerprint has the files of these folders.
-            raise errors.UserError(f"{path}: the module {name} is in {place!r}, and not in a folder such as 1_{name}")
+        expected = _FOLDERS.get(name)  # The fingerprint has the files of these folders.
+        if expected is not None and not (isinstance(place, str) and re.fullmatch(expected, place)):
+            raise errors.UserError(f"{path}: the path {place!r} of module {name} is not supported")
     return modules
 
 

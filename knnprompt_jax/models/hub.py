@@ -56,7 +56,7 @@ def resolve(name_or_path: str, config_only: bool = False, weights: bool = True) 
         if cached := _find_cached(name, revision, file or _CONFIG, weights and not file and not config_only):
             return cached / file
         known = "" if "/" in name else f" is not shipped ({', '.join(shipped.SHIPPED)}),"
-        near = difflib.get_close_matches(base_name(name), shipped.SHIPPED, 1)
+        near = difflib.get_close_matches(base_name(name), shipped.SHIPPED, 1, 0.85)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise errors.UserError(
             f"{what}{known} is not a local folder or in the cache, and {hub_client.reason(error)}{hint}"

@@ -165,7 +165,7 @@ class PredictionSettings(shared.FileOptions, shared.SavedOptions):
     )
     keep: str = options.option(
         IDS,
-        "Columns to copy, if the first row has them: ids (named like id or ticket_id), all, none, or names joined by commas.",
+        "Columns to copy: ids (those named like id or ticket_id), all, none, or names joined by commas.",
         needed=True,
     )
     overwrite: bool = options.option(False, "Replace an existing output once the new one is complete.")

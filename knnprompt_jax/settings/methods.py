@@ -244,4 +244,5 @@ MethodOptions = options.subclass(
 def check(name: str) -> None:
     """Raise UserError with the choices if there is no method of this name."""
     if name not in METHODS:
-        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)}; {ALL} stands alone")
+        alone = f" ({ALL} stands alone, for run and compare)" if name == ALL else ""
+        raise errors.UserError(f"unknown method {name!r}: choose from {', '.join(METHODS)}{alone}")

@@ -113,12 +113,7 @@ def read_csv(file: TextIO, name: str, delimiter: str = ",") -> Iterator[Parsed]:
             header = [re.sub(r"\s*[\r\n]\s*", " ", cell) for cell in cells]
         elif len(cells) != len(header):
             counted = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-            yield (
-                place,
-                errors.UserError(
-                    f"{place}: {counted}, but the header has {len(header)} (--on_bad=skip leaves bad rows out)"
-                ),
-            )
+            yield place, errors.UserError(f"{place}: {counted}, but the header has {len(header)}")
         else:
             yield place, {column: cell for column, cell in zip(header, cells, strict=True) if column}
 

@@ -160,7 +160,7 @@ class Task:
             for index, row in enumerate(rows):
                 if label not in row:
                     raise errors.UserError(
-                        f"row {index}: no label column {label!r}, only {listed(row)}: name the column of the labels"
+                        f"row {index}: no label column {label!r}, only {listed(row)}: name it with label="
                     )
             y = [row[label] for row in rows]
         names = [cells.label_string(f"row {index}", value) for index, value in enumerate(y)]

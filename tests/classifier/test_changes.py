@@ -105,7 +105,10 @@ def test_relabelled_and_removed_anchors_are_as_if_fitted_so(model, kind, distanc
 
 def test_a_class_without_anchors_is_dropped(model, changed, capsys):
     changed.relabel([0, 2], ["on", "on"])
-    assert changed.classes_.tolist() == ["no", "on", "yes"] and "new class 'on'" in capsys.readouterr().err
+    assert (
+        changed.classes_.tolist() == ["no", "on", "yes"]
+        and "new class 'on', whose label word is 'on'\n" in capsys.readouterr().err
+    )
     changed.relabel([0], ["no"]).remove([2])
     assert changed.classes_.tolist() == ["no", "yes"] and not capsys.readouterr().err
     changed.relabel([0], ["yess"])
@@ -179,6 +182,6 @@ def test_what_was_chosen_is_told_as_earlier(model, tmp_path):
     for each in (chosen, kp.load(tmp_path / "saved", model)):
         assert (
             str(each.choice_)
-            == f"chosen before the anchors changed: {rule.words}; to choose again: `knnprompt tune --store --apply`"
+            == f"chosen before the anchors changed: {rule.words}; to choose again: `knnprompt tune --store=FOLDER --apply`"
         )
     assert "expect" in chosen.use(chosen.tune().choice).choice_.line

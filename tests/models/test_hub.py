@@ -146,6 +146,7 @@ def test_offline_mode_serves_the_cache_and_asks_nothing(server, monkeypatch):
         assert "did you mean" not in told
     for name in ("gema-3-270m", "google/gemma-3-270m@main"):
         assert message(name).endswith("or check the network; did you mean 'gemma-3-270m'?")
+    assert "did you mean" not in message("google/gemma-2-2b")
     assert not server.requests
 
 

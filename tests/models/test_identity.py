@@ -56,6 +56,12 @@ def test_hashes_are_remembered(folder, monkeypatch):
     assert tensor_files.fingerprint(folder) == before
 
 
+def test_hashes_of_files_that_may_still_change_are_not_remembered(folder, cache, monkeypatch):
+    monkeypatch.setattr(files, "_SETTLED_NS", 10**12)
+    tensor_files.fingerprint(folder)
+    assert not (cache / "file_hashes").exists()
+
+
 @pytest.mark.parametrize("content", ["", "g" * 64, "0" * 63, "é"])
 def test_a_damaged_memory_is_replaced(folder, cache, content):
     before = tensor_files.fingerprint(folder)

@@ -39,6 +39,15 @@ def test_arguments_are_weights_prefix_and_tokens_to_the_byte():
     assert found["prefix"].output_size_in_bytes >= need.prefix
 
 
+def test_softmax_weights_of_bfloat16_are_beside_float32_logits(monkeypatch):
+    monkeypatch.setenv("KNNPROMPT_PREFIX_KERNEL", "off")
+    config = registry.config_from_hf(registry.PUBLISHED["gpt2"])
+    mesh, logits = AbstractMesh((1, 1), parallel.AXES), config.num_heads * 128 * 128 * (128 + 896)
+    whole, half = (memory.estimate(config, dtype, SHAPE, mesh, "tpu").working for dtype in ("float32", "bfloat16"))
+    kept = whole - 4 * logits
+    assert half == kept // 2 + 6 * logits
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_working_memory_on_a_cpu_is_what_the_arithmetic_says(dtype):
     config = dataclasses.replace(registry.config_from_hf(registry.PUBLISHED["gpt2"]), num_layers=2, vocab_size=1009)

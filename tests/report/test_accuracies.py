@@ -180,6 +180,14 @@ def test_a_difference_on_one_of_two_tasks_is_no_finding(make_record):
     records += [made(make_record, "knn_l2", seed, 4, task="mr") for seed in (1, 2)]
     table = paired(records)
     assert table.columns == ("MR",) and accuracies.findings(table, results.frame(records)) == []
+    alone = [record for record in records if record.task == "mr"]
+    assert len(accuracies.findings(paired(alone), results.frame(alone))) == 1
+
+
+def test_regimes_that_share_no_row_have_no_column(make_record):
+    """In-context learning fills the context; kNN Prompting has few shots."""
+    records = [dataclasses.replace(made(make_record, "knn", 1, 15), cell=FEW), made(make_record, "icl", 1, 4)]
+    assert build(records, paper=published.of("")).headers == ("m", "Method")
 
 
 def test_a_task_with_one_seed_is_not_averaged(make_record):

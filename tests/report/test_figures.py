@@ -5,7 +5,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from knnprompt_jax.report import drawing, figures, published, results
+from knnprompt_jax.report import drawing, figures, names, published, results
 
 pytestmark = pytest.mark.usefixtures("style")
 
@@ -34,6 +34,24 @@ def test_any_label_is_drawn_without_a_warning(label, recwarn):
 
 def curves(records, paper):
     return figures.curves("name", "Caption.", results.frame(records), paper, figures.Plot("m", figures.SHOTS))
+
+
+def test_regimes_have_panels_of_their_own_beside_their_own_printed_numbers(make_record):
+    records = [make_record("few_shot", "sst2", "knn", 8, 1, cell={"regime": each}) for each in ("full", "few-shot")]
+    paper = published.of("few_shot")
+    figure = curves(records, paper[(paper.method == "knn") & (paper.task == "sst2")])
+    (full, few) = map(texts, figure.panels)
+    assert "full, SST2" in full and "32" not in full and "few-shot, SST2" in few and "32" in few
+    plot = figures.Plot("m", figures.SHOTS, panel=("task", "regime"), average=False)
+    figure = figures.curves("name", "Caption.", results.frame(records), published.of(""), plot)
+    assert [("SST2, full" in texts(panel), "SST2, few-shot" in texts(panel)) for panel in figure.panels] in (
+        [(True, False), (False, True)],
+        [(False, True), (True, False)],
+    )
+
+
+def test_a_value_that_a_record_lacks_is_a_dash():
+    assert names.text("k", float("nan")) == "–" and names.text("k", 3.0) == "3"
 
 
 def test_curves_have_a_panel_per_task_and_one_for_the_average(make_record):

@@ -52,3 +52,10 @@ def test_a_method_without_the_shared_pass_does_not_hide_its_time():
         dataclasses.replace(record("tfidf", 1, 0.5), seconds={"language_model": 0, "method": 1}),
     ]
     assert "once for all methods: 2.0 s per seed" in comparison.describe_comparison(done)
+
+
+def test_seeds_without_demonstrations_share_one_pass():
+    counts = {"yes": {"word": "good", "demonstrations": 0, "anchors": 1}}
+    done = [record("knn", seed, 0.5, demo_shots=0, class_counts=counts) for seed in (1, 2)]
+    text = comparison.describe_comparison(done)
+    assert " s for all seeds, " in text and "7 train rows per class: 0 demonstrations, 1 anchor\n" in text

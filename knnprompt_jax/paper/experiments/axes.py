@@ -69,6 +69,7 @@ def _draw_priors(data: experiment.Data) -> experiment.Drawn:
     ours = ours.assign(tasks=_list(ours.task))
     own_tasks = ["tasks"] if len(ours) and {*ours.tasks} != {*paper.tasks} else []
     axes = accuracies.axes_of((*own_tasks, "setting", "method"), ours, published.of(""))
+    paper = paper.reindex(columns=list(dict.fromkeys([*paper, *axes])))
     ratios = names.ordered("ratio", {*ours.get("ratio", ()), *paper.ratio} - {*_SUMMARIES})
     runs_of = results.groups(ours, [*axes, "ratio"])
     scores = {key: results.average(runs) for key, runs in runs_of.items() if {*runs.task} == {*ours.task}}

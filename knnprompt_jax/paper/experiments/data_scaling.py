@@ -15,7 +15,7 @@ import pandas as pd
 from scipy import stats
 
 from knnprompt_jax.paper import experiment
-from knnprompt_jax.report import drawing, figures, names, published, results, tables
+from knnprompt_jax.report import accuracies, drawing, figures, names, published, results, tables
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.settings import grids
 
@@ -85,7 +85,8 @@ def _spread_table(ours: pd.DataFrame) -> tables.Table:
     """Return the standard deviation over seeds, averaged over tasks, for each model, m and method."""
     paper = published.of("data_scaling")
     paper = paper[paper.model.isin({_SMALLEST, published.MODEL, *ours.model}) & (paper.task != published.AVERAGE)]
-    runs_of, numbers_of = results.groups(ours, _AXES), results.groups(paper, _AXES)
+    axes = accuracies.axes_of(_AXES, ours, paper)
+    runs_of, numbers_of = results.groups(ours, axes), results.groups(paper, axes)
     cells, num_tasks = {}, ours.task.nunique()
     for place in runs_of | numbers_of:
         runs, numbers = runs_of.get(place, ours[:0]), numbers_of.get(place, paper[:0])
@@ -101,7 +102,7 @@ def _spread_table(ours: pd.DataFrame) -> tables.Table:
         "Sample standard deviation over seeds in points, averaged over tasks; the paper's from the rounded numbers of its table of "
         "data scaling (its text: 3.83 for kNN Prompting against 9.14, with 0.8B and m = 32)."
     )
-    return tables.build("robustness_spread", caption, _AXES, {"spread": "spread"}, cells)
+    return tables.build("robustness_spread", caption, axes, {"spread": "spread"}, cells)
 
 
 @dataclasses.dataclass(frozen=True)

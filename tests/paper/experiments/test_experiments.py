@@ -32,6 +32,27 @@ def test_an_experiment_declares_a_grid_and_is_documented(name, rows):
     assert f"| `{name}` |" in (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["prior_reliance", "robustness", "data_scaling"])
+def test_both_regimes_in_one_folder_are_drawn_apart(make_record, name):
+    """Accuracies of the full regime do not vary over seeds."""
+    records = [
+        dataclasses.replace(
+            make_record(name, "mr", "knn", 8, seed, cell={"setting": "A", "ratio": 0.5, "regime": regime}),
+            accuracy=0.5 + seed * (regime == "few-shot") / 10,
+        )
+        for regime in ("full", "few-shot")
+        for seed in (1, 2, 3)
+    ]
+    drawn, figures = experiments.EXPERIMENTS[name].draw(experiment.Data(name, results.frame(records)))
+    ours = [cell.ours for table in drawn for cell in table.cells if cell.ours and cell.ours.std is not None]
+    assert {round(score.std) for score in ours} <= {0, 10} and {round(score.mean) for score in ours} <= {50, 70}
+    spreads = [
+        cell.ours.mean for table in drawn if table.name == "robustness_spread" for cell in table.cells if cell.ours
+    ]
+    assert sorted(map(round, spreads)) == ([0, 10] if name == "robustness" else [])
+    assert [len(figure.panels) for figure in figures if figure.name == "first"] == [6] * (name == "data_scaling")
+
+
 def test_prior_reliance_is_averaged_over_tasks_as_in_the_paper(make_record):
     records = [
         dataclasses.replace(
