@@ -51,20 +51,15 @@ def accuracy_table(scale: scales.Scale, model: str, m: int) -> str:
     return tables.render_markdown(["method", *map(names.task, cells), "mean"], rows)
 
 
-def shared_table(scale: scales.Scale, methods: Sequence[str], shots: Sequence[int]) -> str:
-    """Return the means over `shared` of some methods for each model and m; methods without any are left out."""
-    places = [(model, m) for model in scale.models for m in shots]
-    found = {name: [scale.means(model, name).get(m) for model, m in places] for name in methods}
+def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
+    """Return the means of some methods for each model at m, over `shared`; methods without any are left out."""
+    found = {name: [scale.means(model, name).get(m) for model in scale.models] for name in methods}
     rows = [
         [scale.name(name), *("–" if mean is None else f"{mean:.1f}" for mean in means)]
         for name, means in found.items()
         if any(means)
     ]
-    titles = {model: scales.MODELS[model].short for model in scale.models}
-    heads = [f"m = {shots[0]}", *titles.values()]
-    if len(shots) > 1:
-        heads = ["", *(f"{titles[model]}, m = {m}" for model, m in places)]
-    return tables.render_markdown(heads, rows)
+    return tables.render_markdown([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
 
 
 def spread_table(scale: scales.Scale, method: str, other: str) -> str:

@@ -126,10 +126,9 @@ def test_a_method_that_lacks_cells_is_no_row_and_hides_none():
     scale = scales.Scale([*records, *(made("chosen", "cr", 8, seed, 7) for seed in (1, 2))])
     assert [scale.shown("smollm2", m)[1:] for m in (8, 32)] == [["icl", "knn", "chosen"], ["icl", "knn"]]
     assert scale.cells(["smollm2"], 32).keys() == {"cr", "mr"}
-    assert "| 100.0 | – |" in scale_tables.shared_table(scale, ["chosen", "knn"], scale.shots)
-    one = scale_tables.shared_table(scale, ["chosen", "knn"], [8])
-    assert "| 100.0 |" in one and one.startswith("| m = 8 | SmolLM2-135M |")
-    assert "chosen" not in scale_tables.shared_table(scale, ["chosen"], [32])
+    table = scale_tables.shared_table(scale, ["chosen", "knn"], 8)
+    assert "| 100.0 |" in table and table.startswith("| m = 8 | SmolLM2-135M |")
+    assert "chosen" not in scale_tables.shared_table(scale, ["chosen"], 32)
 
 
 def test_more_rows_of_some_methods_are_shown_without_the_others():

@@ -16,9 +16,8 @@ def _config(hf: hf_config.Fields, default_types: list[str], **different: Any) ->
     """Read what Gemma 2 and 3 share. `default_types` are the kinds of layers of files without `layer_types`."""
     kinds = hf.per_layer("layer_types", hf.size("num_hidden_layers"), _LAYER_TYPES) or default_types
     hf.value("sliding_window")  # It has no effect if no layer has a window.
-    hf.value(
-        "sliding_window_size"
-    )  # Gemma 2 9B and 27B have it beside `sliding_window`; `transformers` reads only the latter.
+    # Gemma 2 9B and 27B have it beside `sliding_window`; `transformers` reads only the latter.
+    hf.value("sliding_window_size")
     hf.require("use_bidirectional_attention", False)
     hf.size("head_dim")
     shared = {
