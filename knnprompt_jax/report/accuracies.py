@@ -182,7 +182,7 @@ def findings(paired: Table, ours: pd.DataFrame) -> list[tuple[str, ...]]:
         tasks = names.task(ran[0]) if len(ran) == 1 else names.counted(len(ran))
         demonstrations = f"{names.span(runs.demo_shots)} demonstration{'s' * (max(runs.demo_shots) != 1)} per class"
         texts = [title, f"m = {m}", demonstrations, *names.directions(runs.record), tasks]
-        rows.append((", ".join(texts), *("; ".join(methods) or "–" for methods in kinds)))
+        rows.append(("; ".join(texts), *("; ".join(methods) or "–" for methods in kinds)))
     return rows
 
 

@@ -146,10 +146,10 @@ def test_findings_are_at_the_largest_m_and_averages_over_a_models_own_tasks(make
     records += [made(make_record, "knn_l2", seed, 17 - seed, m=16, task="mr") for seed in (1, 2)]
     other = [dataclasses.replace(each, model="tiny") for each in records if each.task == "mr"]
     table = accuracies.paired("few_shot", results.frame([*records, *other]), ("model", "m", "method"))
-    run = "m = 16, 2 demonstrations per class, KL(anchor ‖ test)"
+    run = "m = 16; 2 demonstrations per class; KL(anchor ‖ test)"
     assert accuracies.findings(table, results.frame([*records, *other])) == [
-        (f"gpt2-xl (1.5B), {run}, 2 tasks", "In-context learning +52.5", "–", "–"),
-        (f"the tiny model, {run}, MR", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
+        (f"gpt2-xl (1.5B); {run}; 2 tasks", "In-context learning +52.5", "–", "–"),
+        (f"the tiny model; {run}; MR", "In-context learning +52.5", "–", "kNN, L2 of hidden states −10.0"),
     ]
     assert [row.cells[-1].text for row in table.rows][-1] == "−10.0 ± 7.1 (1 task)"
 
@@ -195,4 +195,4 @@ def test_a_task_with_one_seed_is_not_averaged(make_record):
     records += [made(make_record, method, 1, 4, task="cr") for method in ("knn", "icl")]
     (row,) = (table := paired(records)).rows
     assert row.cells[-1].ours == Score(pytest.approx(55), 0, 2, "1 task")
-    assert accuracies.findings(table, results.frame(records))[0][0].endswith(", MR")
+    assert accuracies.findings(table, results.frame(records))[0][0].endswith("; MR")
