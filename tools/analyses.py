@@ -38,8 +38,8 @@ def on_tasks(scale: scales.Scale, method: str, m: int) -> str:
     return " and ".join(texts)
 
 
-def printed(tasks: Sequence[str], ours: tuple[str, int], theirs: tuple[str, int]) -> str:
-    """List the paper's differences between two (method, m) on these tasks, by the size of its models; M_T counts as 0."""
+def printed(tasks: Sequence[str], ours: tuple[str, int], theirs: tuple[str, int], sizes: bool = False) -> str:
+    """List the paper's differences between two (method, m) on these tasks, from its smallest model on; M_T counts as 0."""
     found = published.of("data_scaling")
     differences = []
     for size, model in published.SIZES.items():
@@ -50,7 +50,7 @@ def printed(tasks: Sequence[str], ours: tuple[str, int], theirs: tuple[str, int]
                 for method, m in (ours, theirs)
             )
         ]
-        differences.append(f"{means[0] - means[1]:+.1f} ({size})")
+        differences.append(f"{means[0] - means[1]:+.1f}{f' ({size})' * sizes}")
     return ", ".join(differences).replace("-", "−")
 
 

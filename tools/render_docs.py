@@ -29,6 +29,7 @@ BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end 
 IN_README = (scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
 LINES = ("icl", "knn", "chosen")  # In the figure of accuracy against train rows.
 AT_LARGEST_M = ("icl", "knn", "knn_partial")
+SHOWN_KS = (3, 7, 15, 30)
 GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
 
 
@@ -55,6 +56,7 @@ def render(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    chosen_ks = [record for record in analyses_lib.of("choice_of_k", analyses) if record.cell["k"] in SHOWN_KS]
     values = {
         "scale": scale,
         "matched": matched,
@@ -66,7 +68,7 @@ def render(
         "largest": matched.of(AT_LARGEST_M),
         "few_shot": few_shot,
         "precision": precision,
-        "k_table": scale_tables.axis_table(analyses_lib.of("choice_of_k", analyses), "k", (30, 3)),
+        "k_table": scale_tables.axis_table(chosen_ks, "k", (30, 3)),
         "imbalance_table": scale_tables.axis_table(analyses_lib.of("imbalance", analyses), "ratio", (0.015625, 0.5)),
         "prior_table": scale_tables.means_table(
             analyses_lib.skewed(analyses), [analyses_lib.most_common(analyses), *analyses_lib.printed_skewed()]
@@ -139,10 +141,11 @@ def draw_by_size(scale: scales.Scale, path: pathlib.Path) -> None:
 
 
 def draw_by_rows(few_shot: scales.Scale, matched: scales.Scale, path: pathlib.Path) -> None:
-    """Draw the mean accuracy against m, a panel for each of the two smallest models, over the binary tasks of every m."""
+    """Draw the mean accuracy against m, a panel for each of the two smallest models, over binary tasks of every m."""
     parts, panels = (few_shot, matched.of(LINES)), {}
     for model in few_shot.models[:2]:
         tasks = set.intersection(*(set(part.shared(model, m)) for part in parts for m in part.complete([model])))
+        tasks -= {scales.CAPPED}
         panels[f"{scales.MODELS[model].short}: {', '.join(map(names.task, names.ordered('task', tasks)))}"] = {
             # A gap, where the number of demonstrations changes.
             _label(name): parts[0].means(model, name, tasks) | {16: math.nan} | parts[1].means(model, name, tasks)

@@ -28,6 +28,7 @@ ORDER = (
     *("hidden_centroids", "linear_probe", "linear_probe_log_p"),
 )
 APART = "trec"  # Six classes of unequal size: most differences are several times those of binary tasks.
+CAPPED = "cr"  # Too few negative train rows beyond m = 256.
 _FEWEST_SEEDS = 2
 
 
@@ -216,9 +217,10 @@ class Scale:
         return max(own, key=lambda name: self.mean(model, name, m, cells))
 
     def at_every_m(self, model: str) -> dict[int, dict[str, list[int]]]:
-        """Return the cells of `shared` for each m, with the tasks that every m has."""
+        """Return the cells of `shared` for each m, with the tasks that every m has, without CAPPED."""
         cells = {m: self.shared(model, m) for m in self.complete([model])}
-        tasks = [task for task in min(cells.values(), key=len) if all(task in own for own in cells.values())]
+        tasks = [name for name in min(cells.values(), key=len) if all(name in own for own in cells.values())]
+        tasks = [name for name in tasks if name != CAPPED]
         return {m: {task: own[task] for task in tasks} for m, own in cells.items()}
 
     def tasks(self) -> str:

@@ -153,12 +153,14 @@ def test_more_rows_of_some_methods_are_shown_without_the_others():
 
 
 def test_spreads_are_those_of_the_tasks_at_every_m():
+    """CR is left out; SUBJ is as MR, with other accuracies; SST2 has one m."""
     records = [*grid(), *(made("knn", "sst2", 32, seed, seed) for seed in (1, 2, 3))]
-    records += [made("icl", "sst2", 2, seed, seed) for seed in (1, 2, 3)]
+    records += [made("icl", task, 2, seed, seed) for task in ("sst2", "subj") for seed in (1, 2, 3)]
+    records += [made("knn", "subj", m, seed, 2 * seed) for m in (8, 32) for seed in (1, 2, 3)]
     *_, row = scale_tables.spread_table(scales.Scale(records), "knn", "icl").splitlines()
-    cr, mr = np.std([1, 2], ddof=1), np.std([1, 2, 3], ddof=1)
-    spread = f"{100 * (cr + mr) / 2 / 7:.1f}"
-    assert row == f"| SmolLM2 | {spread} | {spread} (0 of 2) | {spread} (0 of 2) |"
+    mr, subj = np.std([1, 2, 3], ddof=1), np.std([2, 4, 6], ddof=1)
+    spread = f"{100 * (mr + subj) / 2 / 7:.1f} (0 of 2)"
+    assert row == f"| SmolLM2 | {100 * mr / 7:.1f} | {spread} | {spread} |"
 
 
 def test_few_shot_methods_have_their_own_demonstrations_at_each_m():
@@ -250,7 +252,8 @@ def test_the_papers_leads_are_those_of_its_table():
         if row["model"] == "6B"
     }
     lead = scores["kNN Prompting", 128] - scores["ICL", "M_T"]
-    assert f", {lead:+.1f} (6B), " in analyses.printed(["trec"], ("knn", 128), ("icl", 0))
+    assert f", {lead:+.1f} (6B), " in analyses.printed(["trec"], ("knn", 128), ("icl", 0), sizes=True)
+    assert f", {lead:+.1f}, " in analyses.printed(["trec"], ("knn", 128), ("icl", 0))
 
 
 def test_the_papers_leads_over_a_method_are_those_of_its_table():
