@@ -92,7 +92,7 @@ class Choice:
         rows = [[leader.rule.words, *leader.score.cells] for leader in leaders.values()]
         rows += [[name, *score.cells] for name, score in (baselines or {}).items()]
         heading = (
-            f"each of {self.num_anchors} anchors classified by the others, ± standard errors; the best candidate of each kind "
+            f"each of {self.num_anchors} anchors classified by the others, ± standard errors; the best candidates "
             f"by {self.metric}, best first (the best of many scores is optimistic)"
         )
         return f"{heading}\n\n{tables.render(['', *COLUMNS], rows)}"

@@ -77,7 +77,7 @@ def _parse(path: str, kind: str, encoding: str) -> Iterator[formats.Parsed]:
         with files.refusals(pathlib.Path(path)):
             pathlib.Path(path).open("rb").close()  # Report a missing file or a folder before its missing ending.
     if kind not in INPUT_KINDS:
-        raise errors.UserError(f"{path}: set --format= to one of {', '.join(INPUT_KINDS)}")
+        raise errors.UserError(f"{path}: set --format= to one of {', '.join(INPUT_KINDS)} (save spreadsheets as CSV)")
     if path != STANDARD:
         yield from formats.parse(pathlib.Path(path), encoding, f".{kind}")
         return

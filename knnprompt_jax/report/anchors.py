@@ -92,6 +92,6 @@ def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
         own = [str(anchors.user_ids[at].get(name, "")) for name in names]
         cells = anchors.texts[at], anchors.names[anchors.y_N[at]], suggested.get(at, ""), "; ".join(why)
         rows.append([anchors.ids[at], *map(tables.to_cell, [*own, *cells])])
-    columns = ["text", changing.LABEL, changing.SUGGESTED, "why"]
+    columns = [changing.TEXT, changing.LABEL, changing.SUGGESTED, "why"]
     kept = writing.renamed(names, (changing.ID, *columns))
     return pd.DataFrame(rows, columns=[changing.ID, *map(tables.to_cell, kept), *columns])

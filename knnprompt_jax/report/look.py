@@ -45,7 +45,11 @@ def run(settings: commands.LookSettings) -> str:
         f"{f'after {num_demonstrations}' if num_demonstrations else 'without'} demonstrations. {_expectation(classifier.choice_, anchors)}"
     )
     written = page.write(output, f"Anchors of {pathlib.Path(settings.store).name}", text, sections)
-    lines = [f"{len(table):,} of {len(anchors.texts):,} anchors may be mislabelled: {path}", f"page: {written}"]
+    unchecked = f" (the {num_demonstrations} demonstrations are not checked)" * bool(num_demonstrations)
+    lines = [
+        f"{len(table):,} of {len(anchors.texts):,} anchors may be mislabelled{unchecked}: {path}",
+        f"page: {written}",
+    ]
     if len(table):
         lines.append(f"next: in that table, clear `suggested` where `label` is right; then {relabel}")
     return "\n".join(lines)
@@ -98,7 +102,7 @@ def read(classifier: base.Classifier) -> ClassifiedAnchors:
 def build(anchors: ClassifiedAnchors, advice: str) -> list[Section]:
     """Return the page's sections; `advice` says how to correct labels."""
     suspects = f"Anchors whose label the others contradict. To correct them: {advice}"
-    places = "Similar anchors lie together. Check those that lie among anchors of another label: theirs may be wrong."
+    places = "Similar anchors lie together. Check those among anchors of another label: their label may be wrong."
     return [
         Section("suspects", "Probably mislabelled", suspects, listings=(_suspects(anchors),)),
         Section("map", "Map", places, maps=(_map(anchors),)),

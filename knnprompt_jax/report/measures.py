@@ -101,7 +101,7 @@ def percent(share: float) -> str:
 def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") -> Listing:
     """Return precision, recall and F1 of each class; `rows` names what was classified.
 
-    A class without rows has no recall, and one without predictions no precision.
+    A class without rows has no recall, one without predictions no precision, and one without either no F1.
     """
     predictions_C = measured.confusion_CC.sum(0)
     listed = tuple(
@@ -110,7 +110,7 @@ def list_classes(measured: Measures, labels: Sequence[str], rows: str = "rows") 
             f"{row.rows:,}",
             percent(row.precision) if num_predictions else "–",
             percent(row.recall) if row.rows else "–",
-            percent(row.f1),
+            percent(row.f1) if row.rows or num_predictions else "–",
         )
         for label, row, num_predictions in zip(labels, measured.per_class.itertuples(), predictions_C, strict=True)
     )

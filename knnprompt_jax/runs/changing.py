@@ -26,6 +26,7 @@ from knnprompt_jax.tasks.cells import is_empty, label_string, listed
 from knnprompt_jax.tasks.task import Example
 
 _READ = ID, LABEL, SUGGESTED = ("id", "label", "suggested")
+TEXT = "text"  # Beside `suggested`: the anchor's text, by which a table of another classifier is recognised.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,10 +144,11 @@ def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[i
     label. In other files `label` is the right one.
 
     Raises:
-      UserError: with file and line: a missing column, an id that no anchor can have had, or two labels for one id. Also a `label`
-        beside `suggested` that is not the anchor's: the right label was written into the wrong column.
+      UserError: with file and line: a missing column, an id that no anchor can have had, or two labels for one id. Also a `text` or
+        `label` beside `suggested` that is not the anchor's: the table of another classifier, or the right label in the wrong column.
     """
     task, current = content.task, {row.row: row.label for row in content.anchors}
+    texts = {row.row: task.retrieval_text(row) for row in content.anchors}
     demonstrations = {row.row for row in content.demonstrations}
     wanted: dict[int, str] = {}
     for place, row in formats.read(pathlib.Path(path), encoding):
@@ -167,6 +169,13 @@ def read_corrections(path: str, encoding: str, content: Content) -> tuple[dict[i
             )
         if number >= content.num_rows:
             raise errors.UserError(f"{place}: id {number} is not an anchor: choose from 0 to {content.num_rows - 1}")
+        if SUGGESTED in row and isinstance(row.get(TEXT), str) and number in texts:
+            known = texts[number].encode("utf-8", "backslashreplace").decode()
+            if defects.plain(tables.from_cell(row[TEXT])) != defects.plain(known):
+                raise errors.UserError(
+                    f"{place}: the text is not that of anchor {number}: the file belongs to another classifier; if only the text was "
+                    f"changed, remove the column {TEXT!r}"
+                )
         # A spreadsheet's guard against formulas is no part of a label.
         labels = {
             name: text if text in task.classes else tables.from_cell(text.strip()) for name, text in cells.items()

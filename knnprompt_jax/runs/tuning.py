@@ -24,11 +24,11 @@ _SHARED = (
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The comparison, the command that uses the best candidate, and whether it was saved."""
+    """The comparison, the command that uses the best candidate, and the folder where it was saved, if it was."""
 
     tuning: trials.Tuning
     command: str
-    is_applied: bool = False
+    saved: str = ""
 
 
 def run(settings: commands.TuningSettings) -> Result:
@@ -51,8 +51,8 @@ def run(settings: commands.TuningSettings) -> Result:
         flags = [f"--{name}={shlex.quote(value)}" for name, value in given.items() if value != usual.get(name)]
         command = " ".join(["knnprompt tune", *flags, "--apply"])
         anchors = list(classifier.anchors_.values())
-        return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.apply)
-    task, rows = inputs.load_train(settings, settings.task or "demo", settings.train_file or "")
+        return Result(_complete(tried, settings.k, classifier.task, anchors), command, settings.store * settings.apply)
+    task, rows = inputs.load_train(settings, settings.task_name, settings.train_file or "")
     classifier = estimator.AutoClassifier(
         model.load(mesh),
         task,
@@ -72,7 +72,7 @@ def run(settings: commands.TuningSettings) -> Result:
 
 def summarize(result: Result) -> str:
     """Return what the binary prints: the table, and how to use the best candidate."""
-    return f"{result.tuning}\n{'saved in that folder' if result.is_applied else f'to use it: {result.command}'}"
+    return f"{result.tuning}\n{f'saved: {result.saved}/' if result.saved else f'to use it: {result.command}'}"
 
 
 def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Sequence[Example]) -> trials.Tuning:
@@ -102,7 +102,7 @@ def _complete(tuning: trials.Tuning, ks: Sequence[int], task: Task, anchors: Seq
 def _command(settings: commands.TuningSettings, model: str, rule: rules.Rule) -> str:
     """Return the command that fits a classifier to the same rows by this rule."""
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    flags = {"model": model, "task": settings.task or "demo", "store": "my_classifier", "seed": settings.seed or 0}
+    flags = {"model": model, "task": settings.task_name, "store": "my_classifier", "seed": settings.seed or 0}
     flags |= {**rule.named, "demo_shots": rule.demo_shots}
     flags |= {name: getattr(settings, name) for name in _SHARED if getattr(settings, name) != defaults[name]}
     texts = {

@@ -73,7 +73,8 @@ class FitSettings(_ClassifierOptions, shared.ReadingOptions, shared.RowOptions):
     )
     relabel: str = options.option(
         "",
-        "Change the saved classifier: replace anchors' labels with those in this file (look's suggestions.csv, or columns id and label).",
+        "Change the saved classifier: replace anchors' labels with those in this file (look's suggestions.csv, or columns id and "
+        "label; UTF-8 unless --encoding).",
     )
     remove_ids: tuple[int, ...] = options.option(
         (), "Change the saved classifier: remove these anchors; ids are row numbers of the train file, from 0."
@@ -133,7 +134,9 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
     )
     k: tuple[int, ...] = options.option(classifiers.TUNED_KS, "Numbers of neighbours to try.", least=1, needed=True)
     seed: int | None = options.option(None, "Seed of the draw of demonstrations; by default 0.", least=0)
-    task: str | None = options.option(None, f"{shared.TASK_HELP} By default demo.", needed=True)  # type: ignore[assignment]
+    task: str | None = options.option(
+        None, f"{shared.TASK_HELP} By default {shared.OWN} with train_file, otherwise demo.", needed=True
+    )  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +149,11 @@ class TuningSettings(shared.TaskOptions, shared.ReadingOptions, shared.RowOption
                 "with --store, whose rows and prompts are made already",
             )
         else:
-            self.check_rows(self.task or "demo", self.train_file)
+            self.check_rows(self.task_name, self.train_file)
+
+    @property
+    def task_name(self) -> str:
+        return self.task or (shared.OWN if self.train_file else "demo")
 
 
 class PredictionSettings(shared.FileOptions, shared.SavedOptions):

@@ -85,7 +85,8 @@ class FileOptions(options_lib.Options):
         source = {name: getattr(self, name, None) or default for name, default in source.items()}
         if not self.encoding and source["encoding"] != "utf-8":
             logging.warning(
-                "reading files as %s, the train file's encoding; set --encoding= to change it", source["encoding"]
+                "reading files as %s, the train file's encoding, unless a byte order mark names another; --encoding= changes it",
+                source["encoding"],
             )
         return source
 

@@ -54,7 +54,7 @@ def parse(path: Traversable, encoding: str = "utf-8", kind: str = "") -> Iterato
     with _open(path) as file, decoding(encoding, lambda error: _undecodable(path, encoding, error)):
         if suffix not in TEXT_FORMATS:
             raise errors.UserError(
-                f"{path}: unknown kind of file; its name should end in {', '.join([*TEXT_FORMATS, '.parquet'])}"
+                f"{path}: unknown kind of file; its name should end in {', '.join([*TEXT_FORMATS, '.parquet'])} (save spreadsheets as CSV)"
             )
         yield from TEXT_FORMATS[suffix](as_text(file, encoding, suffix), str(path))
 

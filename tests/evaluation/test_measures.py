@@ -66,7 +66,7 @@ def test_csv_and_text(measured):
 
 def test_a_class_without_rows_has_no_recall_and_one_without_predictions_no_precision(measured):
     without = dataclasses.replace(measured, y_Q=np.minimum(measured.y_Q, 1))
-    assert measures.list_classes(without, without.labels).rows[2] == ("c", "0", "–", "–", "0.0\u00a0%")
+    assert measures.list_classes(without, without.labels).rows[2] == ("c", "0", "–", "–", "–")
     swapped = dataclasses.replace(measured, y_Q=measured.predicted_Q, predicted_Q=without.y_Q * 2)
     assert measures.list_classes(swapped, swapped.labels).rows[1][2:4] == ("–", "0.0\u00a0%")
     assert measures.list_classes(swapped, swapped.labels).rows[2][1:4] == ("0", "0.0\u00a0%", "–")

@@ -26,9 +26,13 @@ def read(tmp_path, text, name="corrections.csv"):
         ("id,label\n0,so so\n3,=good\n", {0: "so so"}, ()),
         ("label,id\n'=good,0\n'=odd,7\n", {0: "=good", 7: "=odd"}, ()),
         ("id,label\n0,so so\n0,so so\n5,bad\n", {0: "so so"}, (5,)),
-        ("id,text,label,suggested,why\n0,t,bad,so so,near\n3,t,'=good,,near\n7,t,so so,so so,x\n", {0: "so so"}, ()),
+        (
+            "id,text,label,suggested,why\n0,t0,bad,so so,near\n3,T3 ,'=good,,near\n7,t7,so so,so so,x\n",
+            {0: "so so"},
+            (),
+        ),
         ("id,suggested\n0, new \n3,\n", {0: "new"}, ()),
-        ("id,text,label,suggested,why\n7,t,bad,so so,applied before\n4,t,bad,so so,gone\n", {}, (4,)),
+        ("id,text,label,suggested,why\n7,t7,bad,so so,applied before\n4,t,bad,so so,gone\n", {}, (4,)),
     ],
 )
 def test_what_a_file_asks_for(tmp_path, text, labels, gone):
@@ -49,6 +53,7 @@ def test_ids_and_labels_may_be_numbers(tmp_path):
         ("id,label\n11,bad\n", "csv:2: id 11 is not an anchor: choose from 0 to 10"),
         ("id,label\n3,bad\n0,bad\n3,so so\n", "csv:4: id 3 has two labels in this file, 'bad' and 'so so'"),
         ("id,label\n3, \n", "csv:2: the label is empty"),
+        ("id,text,label,suggested\n0,t3,bad,=good\n", "csv:2: the text is not that of anchor 0: the file belongs to a"),
         ("id,label,suggested\n0,so so,=good\n", "csv:2: label 'so so' is not that of anchor 0, 'bad': write the"),
     ],
 )

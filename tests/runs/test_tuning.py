@@ -80,3 +80,9 @@ def test_the_best_is_saved_in_the_folder_of_a_classifier(files, tmp_path):
 def test_bad_settings_are_refused(change, message):
     with pytest.raises(kp.UserError, match=message):
         commands.TuningSettings(**change)
+
+
+def test_a_table_is_a_task_of_its_own():
+    assert commands.TuningSettings(train_file="a.csv").task_name == "own"
+    assert commands.TuningSettings().task_name == "demo"
+    assert commands.TuningSettings(task="mr", train_file="a.csv").task_name == "mr"
