@@ -56,6 +56,11 @@ def render(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+    def with_two(model: str) -> intervals.Difference:
+        cells = {task: seeds for task, seeds in scale.shared(model, 32).items() if task != "mpqa"}
+        return scale.difference((model, "knn", 32), (model, "knn_l2", 32), cells)
+
     chosen_ks = [record for record in analyses_lib.of("choice_of_k", analyses) if record.cell["k"] in SHOWN_KS]
     values = {
         "scale": scale,
@@ -65,6 +70,7 @@ def render(
         "printed": analyses_lib.printed,
         "binary": list(matched.shared(matched.models[0], 128)),
         "on_tasks": analyses_lib.on_tasks,
+        "with_two": with_two,
         "largest": matched.of(AT_LARGEST_M),
         "few_shot": few_shot,
         "precision": precision,
