@@ -1,7 +1,10 @@
 """Aligned text tables for the terminal, mean ± spread, and cells that a spreadsheet reads as data."""
 
+import csv
+import io
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from knnprompt_jax import errors
 
@@ -25,6 +28,19 @@ def to_cell(text: str) -> str:
 def from_cell(text: str) -> str:
     """Return the text that `to_cell` was given."""
     return text[1:] if text.startswith("'") and to_cell(text[1:]) == text else text
+
+
+def to_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV; a record ends with a line feed.
+
+    `csv` quotes only the line breaks that end its own records, so these have both: a bare carriage return would end a row.
+    """
+    lines = []
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\r\n").writerow(row)
+        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
 
 
 def spread(values: Sequence[float]) -> str:

@@ -1,5 +1,8 @@
 """Cells of CSV files: no text is a formula, and each is read back as it was. Text for a terminal: no character acts on it."""
 
+import csv
+import io
+
 import hypothesis
 import pytest
 from hypothesis import strategies
@@ -31,3 +34,11 @@ def test_tables_are_aligned_and_spreads_use_the_sample_standard_deviation():
     assert tables.render(["a", "bb"], [["long", "1"]]) == "a     bb\n----  --\nlong   1"
     assert tables.spread([0.1, 0.2, 0.6]) == "30.0 ± 26.5"  # sqrt((4 + 1 + 9) / 2) * 10
     assert tables.spread([0.25]) == "25.0"
+
+
+def test_line_breaks_within_cells_end_no_row():
+    rows = [["a\rb", "c\nd", "e\r\n"], ["", 'f"g', "h,i"]]
+    text = tables.to_csv([*rows, ["j", 2, 0.5]])
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [*rows, ["j", "2", "0.5"]] and text.endswith(
+        "\nj,2,0.5\n"
+    )

@@ -1,9 +1,7 @@
 """Predictions as bytes: JSON lines, or CSV that a spreadsheet does not run as formulas."""
 
-import csv
 import dataclasses
 import functools
-import io
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -135,9 +133,7 @@ def _finite(value: Any) -> Any:
 
 
 def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode("utf-8", "backslashreplace")
+    return tables.to_csv(rows).encode("utf-8", "backslashreplace")
 
 
 def _short(value: float) -> float:

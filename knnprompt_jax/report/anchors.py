@@ -94,4 +94,4 @@ def suggestions(anchors: ClassifiedAnchors) -> pd.DataFrame:
         rows.append([anchors.ids[at], *map(tables.to_cell, [*own, *cells])])
     columns = [changing.TEXT, changing.LABEL, changing.SUGGESTED, "why"]
     kept = writing.renamed(names, (changing.ID, *columns))
-    return pd.DataFrame(rows, columns=[changing.ID, *map(tables.to_cell, kept), *columns])
+    return pd.DataFrame(rows, columns=[changing.ID, *map(tables.to_cell, kept), *columns], dtype=object)

@@ -6,7 +6,7 @@ import shlex
 
 import numpy as np
 
-from knnprompt_jax import files, parallel
+from knnprompt_jax import files, parallel, tables
 from knnprompt_jax.classifier import base, estimator, evidence
 from knnprompt_jax.classifier.choice import Choice
 from knnprompt_jax.report import anchors as anchors_lib
@@ -31,7 +31,8 @@ def run(settings: commands.LookSettings) -> str:
     classifier = estimator.load(settings.store, mesh=parallel.make_mesh(0, settings.mesh_model))
     anchors = read(classifier)
     table = anchors_lib.suggestions(anchors)
-    suggestions = table.to_csv(index=False, lineterminator="\n").encode("utf-8", "backslashreplace")
+    rows = [table.columns, *table.itertuples(index=False)]
+    suggestions = tables.to_csv(rows).encode("utf-8", "backslashreplace")
     output.mkdir(parents=True, exist_ok=True)
     path = _kept_apart(output / commands.SUGGESTIONS, suggestions)
     with files.new_file(path) as unfinished:  # Before the page is drawn: a person may edit the table meanwhile.

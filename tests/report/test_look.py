@@ -1,6 +1,7 @@
 """The page of a saved classifier's anchors."""
 
 import csv
+import dataclasses
 import re
 
 import pandas as pd
@@ -141,3 +142,5 @@ def test_suggestions_are_read_back(classifier, tmp_path):
         classifier, classifier.demonstrations_, list(classifier.anchors_.values()), classifier.num_rows_
     )
     assert changing.read_corrections(str(path), "utf-8", content)[0] == wanted
+    odd = dataclasses.replace(anchors, user_ids=[{"id": "\ud800"}] * len(anchors.texts))
+    assert set(anchors_lib.suggestions(odd).iloc[:, 1]) == {"\ud800"}
