@@ -11,7 +11,10 @@ TASK = Task("mood", ("text",), "{text}\nMood:", ("bad", "=good", "so so"), ("bad
 CONTENT = Content(
     *("KNNPrompting", TASK, {}, TASK.labels, 11),
     demonstrations=(Example({"text": "x"}, "bad", 2),),
-    anchors=tuple(Example({"text": f"t{row}"}, label, row) for row, label in ((0, "bad"), (3, "=good"), (7, "so so"))),
+    anchors=tuple(
+        Example({"text": text}, label, row)
+        for row, text, label in ((0, "t0", "bad"), (3, "t3", "=good"), (7, "=t7", "so so"))
+    ),
 )
 
 
@@ -27,12 +30,12 @@ def read(tmp_path, text, name="corrections.csv"):
         ("label,id\n'=good,0\n'=odd,7\n", {0: "=good", 7: "=odd"}, ()),
         ("id,label\n0,so so\n0,so so\n5,bad\n", {0: "so so"}, (5,)),
         (
-            "id,text,label,suggested,why\n0,t0,bad,so so,near\n3,T3 ,'=good,,near\n7,t7,so so,so so,x\n",
+            "id,text,label,suggested,why\n0,t0,bad,so so,near\n3,T3 ,'=good,,near\n7,'=t7,so so,so so,x\n",
             {0: "so so"},
             (),
         ),
         ("id,suggested\n0, new \n3,\n", {0: "new"}, ()),
-        ("id,text,label,suggested,why\n7,t7,bad,so so,applied before\n4,t,bad,so so,gone\n", {}, (4,)),
+        ("id,text,label,suggested,why\n7,'=t7,bad,so so,applied before\n4,t,bad,so so,gone\n", {}, (4,)),
     ],
 )
 def test_what_a_file_asks_for(tmp_path, text, labels, gone):
