@@ -89,6 +89,7 @@ def test_the_job_of_a_support_desk(folder):
     assert [row["number"] for row in answers] == [row["number"] for row in asked]
     right = {row["label"] for row, given in zip(answers, asked, strict=True) if row["label"] == given["label"]}
     assert len(right) > 3
+    assert "knnprompt tune --store=desk --apply" in knnprompt(folder, "fit", "--store=desk", "--remove_ids=5")
 
 
 def test_configs_are_found_from_any_folder(folder):
