@@ -310,14 +310,14 @@ class Classifier(inputs.ScikitInterface, abc.ABC):
             raise errors.UserError(f"k={k}: there are {len(anchors)} anchors; choose k ≤ {len(anchors)}")
 
     def label_ids(self, task: Task | None = None) -> Sequence[int]:
-        """Return the token of each class's label word; class indices if words share a token and the distance reads none."""
+        """Return the token of each class's label word; none if words share a token and the distance reads none."""
         task = task or self.task
         try:
             return layout.label_ids(task, self.model.tokenize, self.label_token)
         except errors.UserError:
             if self.distance_ and distances.get(self.distance_).reads_label_words:
                 raise
-            return range(task.num_classes)
+            return ()
 
     def host_states(self) -> lm_lib.States:
         """Return `states_`; raise UserError if only a store was given."""

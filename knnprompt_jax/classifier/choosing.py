@@ -179,7 +179,9 @@ def _votes(evidence: Evidence, grid: Grid) -> Iterator[tuple[Rule, tuple[np.ndar
     for distance, k, weights in itertools.product(grid.distances, ks, grid.weights):
         near_NN, distances_NN = evidence.nearest_left_out[distance]
         near_Nk, distances_Nk = near_NN[:, :k], distances_NN[:, :k]
-        bandwidth = float(np.median(distances_Nk[:, -1] - distances_Nk[:, 0])) if weights == "distance" else 0.0
+        # Infinite distances fill up the rows that have fewer than k neighbours.
+        last_N = np.where(np.isfinite(distances_Nk), distances_Nk, -np.inf).max(-1)
+        bandwidth = float(np.median(last_N - distances_Nk[:, 0])) if weights == "distance" else 0.0
         if weights == "distance" and len(grid.weights) > 1 and not bandwidth > 0:
             continue  # All votes would count the same.
         rule = Rule("votes", evidence.demo_shots, k, distance, weights, bandwidth)

@@ -23,6 +23,7 @@ from knnprompt_jax.store import distances, placement
 
 Array = jax.Array
 QUERIES_PER_TILE = 256
+_ROUNDING = 1e-6  # Distances between equal states err by up to 3e-7.
 GROUP = 64  # Anchors per group; the first sort sees only each group's nearest.
 
 
@@ -103,13 +104,14 @@ def vote(
 
     Args:
         tie_break: a tie takes the lowest class ("lowest") or the class of the nearest neighbour ("nearest").
-        weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 then decide alone.
+        weights: with "distance", a vote counts 1 / distance; neighbours at distance 0 (up to rounding) decide alone.
     """
     labels_Qk = np.asarray(near.labels_Qk)
     if weights == "uniform":
         shares_QC = np.asarray(jax.nn.one_hot(labels_Qk, num_classes).mean(1))
     else:
-        weights_Qk = 1 / np.maximum(np.asarray(near.distances_Qk, np.float64), 1e-30)
+        distances_Qk = np.asarray(near.distances_Qk, np.float64)
+        weights_Qk = 1 / np.where(distances_Qk < _ROUNDING, 1e-30, distances_Qk)
         shares_QC = np.zeros((len(labels_Qk), num_classes))
         np.add.at(shares_QC, (np.arange(len(labels_Qk))[:, None], labels_Qk), weights_Qk)
         shares_QC /= shares_QC.sum(-1, keepdims=True)

@@ -68,7 +68,8 @@ class Store:
     @property
     def distances(self) -> tuple[str, ...]:
         """The names of the distances that it can search by."""
-        return self.codec.serves(self.codec.built_for)
+        names = self.codec.serves(self.codec.built_for)
+        return tuple(name for name in names if self.codec.label_ids or not distances.get(name).reads_label_words)
 
     @property
     def nbytes(self) -> int:
@@ -152,7 +153,7 @@ def build(
     Args:
         distance: the distance to search by; "" stores everything that any distance of the kind needs.
         head: the model's head; each device gets a whole copy, centred for "factored".
-        label_ids: one token per class, for distances between label words.
+        label_ids: one token per class, for distances between label words; without them, these are not served.
         ids: numbers of the anchors; by default 0 … N − 1.
 
     Raises:
@@ -184,7 +185,8 @@ def _encode(
     def encode(block: lm.States) -> Any:
         rows = placement.pad(block, placement.filled_up(len(block), mesh, codec.tile))
         keys = codec.encode(placement.split(rows, mesh) if mesh else rows)
-        if not all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(keys) if leaf.ndim == 1):
+        leaves = [leaf for leaf in jax.tree.leaves(keys) if leaf.ndim == 1 or codec.key_dtype == "float16"]
+        if not all(jnp.isfinite(leaf).all() for leaf in leaves):
             raise errors.UserError(
                 f"key_dtype={codec.key_dtype!r}: some states exceed its range; choose bfloat16 or float32"
             )

@@ -81,6 +81,18 @@ def test_the_chosen_distance_decides_which_label_words_are_read(model, rows, tmp
     with pytest.raises(kp.UserError, match="end in the same token"):
         classifier.fit(rows[0][:20], ["0", "1"] * 10)
     assert classifier.set_params(distance="hidden").fit(rows[0][:20], ["0", "1"] * 10).distance_ == "hidden"
+    published = kp.KNNPrompting(model, task, demo_shots=0).fit(rows[0][:20], ["0", "1"] * 10)
+    assert published.set_params(distance="hidden").predict(rows[0][:3]).shape == (3,)
+    with pytest.raises(kp.UserError, match="distance='partial': choose from forward, hidden, which this store serves"):
+        published.set_params(distance="partial").predict(rows[0][:3])
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+@pytest.mark.parametrize("rule", ["votes", "probe"])
+def test_k_may_exceed_the_anchors_that_the_choice_compares(model, rows, rule, weights):
+    options = {"rule": rule, "k": 11, "weights": weights, "demo_shots": 0}
+    classifier = kp.AutoClassifier(model, **options).fit(rows[0][:12], ["0", "1"] * 6)
+    assert np.isfinite(classifier.predict_proba(rows[0][12:20])).all()
 
 
 def test_options_of_the_choice_take_effect_from_the_next_fit(blend, rows):

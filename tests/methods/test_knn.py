@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from knnprompt_jax.methods import knn, registry
+from knnprompt_jax.paper.experiments import axes
 from knnprompt_jax.settings.classifiers import TIE_BREAKS, KNNOptions
 from knnprompt_jax.store import distances
 from tests.store import worlds
@@ -74,6 +75,14 @@ def test_variants_are_options_of_one_classifier(context, name, options):
 def test_the_published_k(context, k, shots, demo_shots, used):
     split = dataclasses.replace(context.problem.split, shots=shots, demo_shots=demo_shots)
     assert knn.published_k(k, dataclasses.replace(context.problem, split=split)) == used
+
+
+@pytest.mark.parametrize("options", [{"tie_break": "nearest"}, {"weights": "distance"}])
+def test_any_k_is_the_method_without_the_published_limit(context, options):
+    options = KNNOptions(k=8, **options)
+    ours, expected = axes._ANY_K.run(context, options), knn.run(context, options)
+    np.testing.assert_allclose(ours.probabilities_QC, expected.probabilities_QC, rtol=1e-6)
+    np.testing.assert_array_equal(ours.classes_Q, expected.classes_Q)
 
 
 @pytest.mark.parametrize("name", ["chosen", "knn_chosen"])

@@ -88,6 +88,21 @@ def test_another_model_finds_nothing(model, steady, tmp_path, monkeypatch):
         assert other.statistics.prompts - before == len(TOKENS) + 1, "the cut of the prefix must not matter"
 
 
+def test_only_float32_states_are_those_of_any_platform(model, tmp_path, monkeypatch):
+    cache = states.Cache(tmp_path, 2**20)
+    for dtype, platform, new in (
+        ("float32", "cpu", 3),
+        ("float32", "gpu", 0),
+        ("bfloat16", "cpu", 3),
+        ("bfloat16", "gpu", 3),
+    ):
+        monkeypatch.setattr(model, "dtype", dtype)
+        monkeypatch.setattr(type(model.execution), "platform", platform)
+        before = model.statistics.prompts
+        states.read(model, prompts_of(TOKENS[:3]), cache)
+        assert model.statistics.prompts - before == new, (dtype, platform)
+
+
 def test_a_model_without_files_is_not_cached(model, tmp_path, monkeypatch):
     monkeypatch.setattr(model, "fingerprint", "")
     states.read(model, prompts_of(TOKENS), states.Cache(tmp_path / "states", 2**20))

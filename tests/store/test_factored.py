@@ -69,7 +69,8 @@ def test_the_released_direction_must_be_kept(world):
         world.search(world.build("factored", "forward"), 3, "released")
 
 
-def test_states_beyond_float16_are_refused(world):
+@pytest.mark.parametrize(("kind", "distance"), [("factored", "forward"), ("dense", "hidden")])
+def test_states_beyond_float16_are_refused(world, kind, distance):
     far = world.anchors.replace(hidden_NE=world.anchors.hidden_NE.at[7, 3].set(1e6))
     with pytest.raises(errors.UserError, match="key_dtype='float16': some states exceed its range"):
-        dataclasses.replace(world, anchors=far).build("factored", key_dtype="float16")
+        dataclasses.replace(world, anchors=far).build(kind, distance, key_dtype="float16")

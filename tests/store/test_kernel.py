@@ -114,6 +114,13 @@ def test_vote(labels, lowest, nearest):
         np.testing.assert_allclose(shares_QC[1], np.bincount(labels, minlength=5) / len(labels), rtol=1e-6)
 
 
+def test_distances_that_are_zero_up_to_rounding_decide_alone_and_equally():
+    near_Qk = jax.numpy.array([[-2e-7, 3e-8, 0.5], [0.25, 0.5, 0.5]])
+    labels_Qk = jax.numpy.array([[2, 0, 1], [2, 0, 1]])
+    _, shares_QC = kernel.vote(kernel.Neighbours(near_Qk, labels_Qk, labels_Qk), 3, weights="distance")
+    np.testing.assert_allclose(shares_QC, [[0.5, 0, 0.5], [0.25, 0.25, 0.5]], atol=1e-6)
+
+
 def test_padding_is_never_found():
     labels = np.where(np.arange(NUM_ANCHORS) % 3, 4, -1)
     real = np.flatnonzero(labels >= 0)

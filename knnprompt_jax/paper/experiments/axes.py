@@ -14,7 +14,6 @@ from knnprompt_jax.report import accuracies, figures, names, published, results,
 from knnprompt_jax.report.results import Score
 from knnprompt_jax.runs import inputs
 from knnprompt_jax.settings import grids
-from knnprompt_jax.store import kernel
 
 _PRIOR = "prior_reliance"
 _BALANCED = 0.5
@@ -113,8 +112,7 @@ def _splits(
 def _predict_with_any_k(context: method.Context, settings: Any) -> method.Prediction:
     """Run kNN Prompting without the published limit of k to the number of anchors per class."""
     classifier = knn.fitted(context, settings)
-    nearest = classifier.search(context.states[method.queries], settings.k)
-    return method.Prediction(*kernel.vote(nearest, context.num_classes, settings.tie_break))
+    return method.Prediction(*classifier.decide(classifier.search(context.states[method.queries], settings.k)))
 
 
 _ANY_K = dataclasses.replace(registry.get("knn"), run=_predict_with_any_k)
