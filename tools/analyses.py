@@ -28,44 +28,44 @@ def one_demonstration(
     return intervals.bootstrap(differences)
 
 
-def on_tasks(scale: scales.Scale, method: str, m: int) -> str:
-    """List the differences between SmolLM2's kNN Prompting and another method on SST2 and MPQA, over the seeds that both have."""
-    texts = []
-    for task in ("sst2", "mpqa"):
-        ours, theirs = (("smollm2", name, m) for name in ("knn", method))
-        seeds = sorted({*scale.seeds(*ours, task)} & {*scale.seeds(*theirs, task)})
-        texts.append(f"{scale.difference(ours, theirs, {task: seeds})} on {names.task(task)}")
-    return " and ".join(texts)
+def on_tasks(scale: scales.Scale, method: str, m: int, tasks: Sequence[str] = ("sst2", "mpqa")) -> list[str]:
+    """Return SmolLM2's kNN Prompting minus another method on each task, over the seeds that both have."""
+    ours, theirs = (("smollm2", name, m) for name in ("knn", method))
+    shared = {task: sorted({*scale.seeds(*ours, task)} & {*scale.seeds(*theirs, task)}) for task in tasks}
+    return [str(scale.difference(ours, theirs, {task: seeds})) for task, seeds in shared.items()]
 
 
-def printed(tasks: Sequence[str], ours: tuple[str, int], theirs: tuple[str, int], sizes: bool = False) -> str:
-    """List the paper's differences between two (method, m) on these tasks, from its smallest model on; M_T counts as 0."""
-    found = published.of("data_scaling")
-    differences = []
-    for size, model in published.SIZES.items():
-        means = [
-            statistics.fmean(each.mean for each in rows.score[rows.task.isin(tasks)])
-            for rows in (
-                found[(found.model == model) & (found.method == method) & (found.m == m)]
-                for method, m in (ours, theirs)
-            )
-        ]
-        differences.append(f"{means[0] - means[1]:+.1f}{f' ({size})' * sizes}")
-    return ", ".join(differences).replace("-", "−")
+def papers(
+    tasks: Sequence[str],
+    ours: tuple[str, int],
+    theirs: tuple[str, int],
+    table: str = "data_scaling",
+    size: str = "1.5B",
+    their_table: str = "",
+) -> str:
+    """Return the difference between two (method, m) in the paper's tables, averaged over tasks; m = 0 is M_T."""
+    (ours_mean, _), (theirs_mean, _) = (
+        _means(table, size, tasks, *ours),
+        _means(their_table or table, size, tasks, *theirs),
+    )
+    return f"{ours_mean - theirs_mean:+.1f}"
 
 
-def printed_leads(table: str, tasks: Sequence[str], theirs: str, shots: Sequence[int]) -> str:
-    """List the leads of kNN Prompting over a method in a table of the paper with GPT-2 XL, averaged over tasks, for each m."""
+def papers_spread(size: str, tasks: Sequence[str], shots: Sequence[int]) -> list[str]:
+    """Return the paper's row for the table of standard deviations over seeds."""
+    (_, theirs), *ours = (
+        _means("data_scaling", size, tasks, *each) for each in (("icl", 0), *(("knn", m) for m in shots))
+    )
+    texts = [f"{statistics.fmean(stds):.1f} ({np.less(stds, theirs).sum()} of {len(stds)})" for _, stds in ours]
+    return [f"paper, {size}", f"{statistics.fmean(theirs):.1f}", *texts]
+
+
+def _means(table: str, size: str, tasks: Sequence[str], method: str, m: int) -> tuple[float, list[float]]:
+    """Return the mean over tasks of the paper's means, and its standard deviations."""
     found = published.of(table)
-    found = found[found.task.isin(tasks) & (found.model == published.MODEL)]
-    leads = []
-    for m in shots:
-        ours, other = (
-            statistics.fmean(score.mean for score in found.score[(found.method == method) & (found.m == m)])
-            for method in ("knn", theirs)
-        )
-        leads.append(f"{ours - other:+.1f}")
-    return ", ".join(leads).replace("-", "−")
+    found = found[found.task.isin(tasks) & (found.model == published.SIZES[size])]
+    scores = found.score[(found.method == method) & (found.m == m)]
+    return statistics.fmean(score.mean for score in scores), [score.std for score in scores]
 
 
 def of(experiment: str, analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
@@ -101,16 +101,23 @@ def split_effect(analyses: Sequence[records_lib.Record], axis: str) -> intervals
     return intervals.Difference(*(value / len(counts) for value in difference))
 
 
-def skewed_train(analyses: Sequence[records_lib.Record], method: str, other: str = "") -> intervals.Difference:
-    """Return a method's accuracy with skewed minus with balanced train rows, on the same test rows; or this minus another's."""
-    changes: dict[str, dict[int, np.ndarray]] = collections.defaultdict(dict)
+def skew_effect(
+    analyses: Sequence[records_lib.Record], column: str, method: str, other: str = ""
+) -> intervals.Difference:
+    """Return a method's accuracy in a column of the table of skewed classes minus that with balanced rows; or this minus another's."""
+    changes: dict[str, dict] = collections.defaultdict(lambda: collections.defaultdict(dict))
     for record in skewed(analyses):
-        sign = {"train skewed": 1, "balanced": -1}.get(record.cell["column"], 0)
-        sign *= {method: 1, other: -1}.get(record.method, 0)
+        sign = {column: 1, "balanced": -1}.get(record.cell["column"], 0) * {method: 1, other: -1}.get(record.method, 0)
         if sign:
             right_Q = sign * (np.array(record.predicted) == np.array(record.true))
-            changes[record.task][record.seed] = changes[record.task].get(record.seed, 0) + right_Q
-    return intervals.bootstrap([np.stack([by_seed[seed] for seed in sorted(by_seed)]) for by_seed in changes.values()])
+            by_seed = changes[record.task][record.cell["column"].startswith("test")]  # These have other test rows.
+            by_seed[record.seed] = by_seed.get(record.seed, 0) + right_Q
+    return intervals.bootstrap(
+        [
+            tuple(np.stack([part[seed] for seed in sorted(part)]) for part in parts.values())
+            for parts in changes.values()
+        ]
+    )
 
 
 def skewed(analyses: Sequence[records_lib.Record]) -> list[records_lib.Record]:
@@ -129,7 +136,7 @@ def most_common(analyses: Sequence[records_lib.Record]) -> list[str]:
     shares = collections.defaultdict(list)
     for record in skewed(analyses):
         shares[record.cell["column"]].append(100 * max(collections.Counter(record.true).values()) / len(record.true))
-    return [names.MOST_COMMON, *(f"{statistics.fmean(shares[column]):.1f}" for column in sorted(shares))]
+    return [names.MOST_COMMON, *(f"{statistics.fmean(shares[column]):.1f}" for column in sorted(shares)), "–", "–"]
 
 
 def printed_skewed() -> list[list[str]]:
@@ -139,8 +146,9 @@ def printed_skewed() -> list[list[str]]:
     settings = [("A", "0.5"), ("B", "0.125"), ("C", "0.125"), ("A", "0.125")]  # As the columns, in alphabetical order.
     return [
         [
-            f"Paper, GPT-2 XL: {names.method(method)}",
+            f"Paper, 1.5B: {names.method(method)}",
             *(f"{found[setting, method][ratio]:.1f}" for setting, ratio in settings),
+            *(f"{found[setting, method]['0.125'] - found['A', method]['0.5']:+.1f}" for setting in "BA"),
         ]
         for method in ("contextual_calibration", "icl", "knn")
     ]

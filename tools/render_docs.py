@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from knnprompt_jax.report import drawing, names
+from knnprompt_jax.report import drawing, names, published
 from knnprompt_jax.runs import records as records_lib
 from tools import analyses as analyses_lib
 from tools import intervals, scale_tables, scales
@@ -29,7 +29,7 @@ BLOCK = re.compile(r"(?<=<!-- made by tools/render_docs.py -->\n).*?(?=<!-- end 
 IN_README = (scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration", "knn", "linear_probe", "chosen")
 LINES = ("icl", "knn", "chosen")  # In the figure of accuracy against train rows.
 AT_LARGEST_M = ("icl", "knn", "knn_partial")
-SHOWN_KS = (3, 7, 15, 30)
+SHOWN_KS = (3, 15, 30)
 GROWN = ("icl", "knn", "linear_probe", "encoder_probe")  # Run with more train rows than the other methods.
 
 
@@ -61,14 +61,30 @@ def render(
         cells = {task: seeds for task, seeds in scale.shared(model, 32).items() if task != "mpqa"}
         return scale.difference((model, "knn", 32), (model, "knn_l2", 32), cells)
 
+    def cut(method: str) -> str:
+        found = [record for record in matched.records if record.method == method and record.task == "sst2"]
+        return f"{sum(each.truncated_prompts for each in found) / sum(each.prompts for each in found):.0%}"
+
+    def few_shot_papers(method: str) -> list[str]:
+        places = [(binary, m) for m in few_shot.shots] + [([scales.APART], few_shot.shots[-1])]
+        return [analyses_lib.papers(tasks, ("knn", m), (method, m), "few_shot") for tasks, m in places]
+
+    four = list(matched.shared(matched.models[0], 32))
+    binary = list(matched.shared(matched.models[0], 128))
+    places = [(four, 32), (binary, 128), ([scales.APART], 32), ([scales.APART], 128)]
+    full_papers = [
+        (f"paper, {size}", [analyses_lib.papers(tasks, ("knn", m), ("icl", 0), size=size) for tasks, m in places])
+        for size in published.SIZES
+    ]
     chosen_ks = [record for record in analyses_lib.of("choice_of_k", analyses) if record.cell["k"] in SHOWN_KS]
     values = {
         "scale": scale,
         "matched": matched,
         "grown": matched.of(GROWN),
         "one_demonstration": functools.partial(analyses_lib.one_demonstration, analyses, matched.of(GROWN)),
-        "printed": analyses_lib.printed,
-        "binary": list(matched.shared(matched.models[0], 128)),
+        "papers": analyses_lib.papers,
+        "binary": binary,
+        "four": four,
         "on_tasks": analyses_lib.on_tasks,
         "with_two": with_two,
         "largest": matched.of(AT_LARGEST_M),
@@ -77,12 +93,22 @@ def render(
         "k_table": scale_tables.axis_table(chosen_ks, "k", (30, 3)),
         "imbalance_table": scale_tables.axis_table(analyses_lib.of("imbalance", analyses), "ratio", (0.015625, 0.5)),
         "prior_table": scale_tables.means_table(
-            analyses_lib.skewed(analyses), [analyses_lib.most_common(analyses), *analyses_lib.printed_skewed()]
+            analyses_lib.skewed(analyses),
+            [analyses_lib.most_common(analyses), *analyses_lib.printed_skewed()],
+            {
+                f"{column} − balanced": {
+                    names.method(method): str(analyses_lib.skew_effect(analyses, column, method))
+                    for method in ("contextual_calibration", "icl", "knn")
+                }
+                for column in ("test skewed", "train skewed")
+            },
         ),
         "split_effect": functools.partial(analyses_lib.split_effect, analyses),
-        "skewed_train": functools.partial(analyses_lib.skewed_train, analyses),
+        "full_papers": full_papers,
+        "cut": cut,
+        "few_shot_papers": few_shot_papers,
+        "skew_effect": functools.partial(analyses_lib.skew_effect, analyses),
         "most_common": lambda task: f"{matched.mean(matched.models[0], scales.MOST_COMMON, 128, {task: [1]}):.1f}",
-        "printed_leads": analyses_lib.printed_leads,
         "models": scales.MODELS,
         "tables": scale_tables,
         "names": names,

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import statistics
+import types
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -10,11 +11,11 @@ import numpy as np
 from knnprompt_jax import tables
 from knnprompt_jax.report import names
 from knnprompt_jax.runs import records as records_lib
-from tools import intervals, scales
+from tools import analyses, intervals, scales
 
 NO_MODEL = (scales.MOST_COMMON, "tfidf", "encoder_probe", "encoder_knn")  # Baselines that read no states.
 BY_TASK = (
-    *(scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "batch_calibration"),
+    *(scales.MOST_COMMON, "tfidf", "encoder_probe", "icl", "contextual_calibration", "batch_calibration"),
     *("knn", "hidden_centroids", "linear_probe", "chosen"),
 )
 _USUAL_SEEDS = 5
@@ -62,10 +63,13 @@ def shared_table(scale: scales.Scale, methods: Sequence[str], m: int) -> str:
     return tables.render_markdown([f"m = {m}", *(scales.MODELS[model].short for model in scale.models)], rows)
 
 
-def spread_table(scale: scales.Scale, method: str, other: str) -> str:
+def spread_table(scale: scales.Scale, method: str, other: str, sizes: Sequence[str] = ()) -> str:
     """Return the standard deviations over seeds of a method at each m and of another one, means over `shared`.
 
     The tasks are those of every m of a model. In brackets: on how many of them the first method has the smaller one.
+
+    Args:
+      sizes: the paper's models to add.
     """
     shots = sorted({m for model in scale.models for m in scale.complete([model])})
     rows = []
@@ -77,7 +81,8 @@ def spread_table(scale: scales.Scale, method: str, other: str) -> str:
             ours = _spreads(scale, model, method, m, own)
             texts[m] = f"{statistics.fmean(ours):.1f} ({np.less(ours, theirs).sum()} of {len(ours)})"
         rows.append([scales.MODELS[model].brief, f"{statistics.fmean(theirs):.1f}", *texts.values()])
-    header = ["model", names.method(other), *(f"kNN, m = {m}" for m in shots)]
+    rows += [analyses.papers_spread(size, list(cells[min(cells)]), shots) for size in sizes]
+    header = ["model", names.method(other), *(f"kNN, m = {m:,}" for m in shots)]
     return tables.render_markdown(header, rows)
 
 
@@ -105,14 +110,23 @@ def axis_table(records: Iterable[records_lib.Record], axis: str, compared: tuple
     return tables.render_markdown(["", *heads], rows)
 
 
-def means_table(records: Iterable[records_lib.Record], printed: Sequence[Sequence[str]] = ()) -> str:
-    """Return mean accuracies in % over tasks and seeds by `row` and `column` of the records' cells; then the printed rows."""
+def means_table(
+    records: Iterable[records_lib.Record],
+    printed: Sequence[Sequence[str]] = (),
+    last: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
+) -> str:
+    """Return mean accuracies in % over tasks and seeds by `row` and `column` of the records' cells; then the printed rows.
+
+    Args:
+      last: further columns by their headers: a text for each row of the records.
+    """
     found = collections.defaultdict(list)
     for record in records:
         found[record.cell["row"], record.cell["column"]].append(100 * record.accuracy)
     names_of_rows, columns = (sorted({*each}) for each in zip(*found, strict=True))
     rows = [[row, *(f"{statistics.fmean(found[row, column]):.1f}" for column in columns)] for row in names_of_rows]
-    return tables.render_markdown(["", *columns], [*rows, *printed])
+    rows = [[*row, *(texts[row[0]] for texts in last.values())] for row in rows]
+    return tables.render_markdown(["", *columns, *last], [*rows, *printed])
 
 
 def _spreads(scale: scales.Scale, model: str, method: str, m: int, cells: Mapping[str, list[int]]) -> list[float]:

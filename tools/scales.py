@@ -252,10 +252,11 @@ class Scale:
         return f"{cut:,} of {prompts:,} prompts were truncated"
 
     def differences(
-        self, model: str, ours: str, theirs: str, shots: Collection[int] = ()
+        self, model: str, ours: str, theirs: str, shots: Collection[int] = (), task: str = ""
     ) -> dict[int, intervals.Difference]:
         """Return the differences between two methods at each m, or at some of them, as `between` does."""
-        found = {m: self.between(model, ours, theirs, m) for m in self.complete([model]) if m in shots or not shots}
+        shots = [m for m in self.complete([model]) if m in shots or not shots]
+        found = {m: self.between(model, ours, theirs, m, task) for m in shots}
         return {m: difference for m, difference in found.items() if difference}
 
     def of(self, methods: Collection[str]) -> "Scale":

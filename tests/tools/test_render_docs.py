@@ -56,14 +56,22 @@ def test_an_interval_over_tasks_is_that_of_their_mean():
     assert intervals.bootstrap([np.ones((2, 3)), np.zeros((4, 5))]) == (50, 50, 50)
 
 
+def test_sets_of_rows_share_the_seeds_and_their_means_add_up():
+    by_seed = np.array([[0] * 6, [1] * 6, [1] * 6])
+    assert intervals.bootstrap([(by_seed, -by_seed[:, :5])]) == (0, 0, 0)
+    by_row = np.array([[1, 1, 0, 0, 0, 0]] * 3)
+    apart = intervals.bootstrap([(by_row, -by_row)])
+    assert apart.mean == 0 and apart.low < -30 and apart.high > 30
+
+
 @pytest.mark.parametrize(
     ("ends", "expected"),
     [
-        ({8: (0.1, 2), 32: (1, 2)}, "holds"),
-        ({8: (-1, 2), 32: (1, 2)}, "holds at m = 32"),
-        ({8: (-2, -1), 32: (1, 2)}, "holds at m = 32; does not hold at m = 8"),
-        ({8: (-2, -1)}, "does not hold"),
-        ({8: (-2, 0), 32: (0, 2)}, "inconclusive"),
+        ({8: (0.1, 2), 32: (1, 2)}, "yes"),
+        ({8: (-1, 2), 32: (1, 2)}, "yes (m = 32)"),
+        ({8: (-2, -1), 32: (1, 2)}, "yes (m = 32); no (m = 8)"),
+        ({8: (-2, -1)}, "no"),
+        ({8: (-2, 0), 32: (0, 2)}, "?"),
         ({}, "–"),
     ],
 )
@@ -203,16 +211,16 @@ def test_means_are_over_tasks_and_seeds():
     splits = analyses.splits([dataclasses.replace(record, experiment="split_strategy") for record in splits])
     assert len(splits) == 12
     few = [record for record in splits if record.demo_shots == 1]
-    header, _, row, printed = scale_tables.means_table(few, [["Paper", "1.0", "2.0"]]).splitlines()
-    assert header == "|  | 1 anchor | 2 anchors |" and row == "| 1 demonstration | 37.5 | 37.5 |"
-    assert printed == "| Paper | 1.0 | 2.0 |"
+    last = {"2 − 1": {"1 demonstration": "+0.0"}}
+    header, _, row, printed = scale_tables.means_table(few, [["Paper", "1.0", "2.0", "+1.0"]], last).splitlines()
+    assert header == "|  | 1 anchor | 2 anchors | 2 − 1 |" and row == "| 1 demonstration | 37.5 | 37.5 | +0.0 |"
+    assert printed == "| Paper | 1.0 | 2.0 | +1.0 |"
 
 
 def test_a_method_is_compared_on_the_seeds_that_it_has():
     records = [made("knn", task, 8, seed, 5) for task in ("sst2", "mpqa") for seed in (1, 2, 3)]
     records += [made("ensemble", task, 8, seed, 2 * seed) for task in ("sst2", "mpqa") for seed in (2, 3)]
-    text = analyses.on_tasks(scales.Scale(records), "ensemble", 8)
-    assert text.startswith("+0.0 [") and text.count("] on ") == 2 and text.endswith(" on MPQA")
+    assert [text[:6] for text in analyses.on_tasks(scales.Scale(records), "ensemble", 8)] == ["+0.0 ["] * 2
 
 
 def test_the_effect_of_a_split_is_that_of_its_ends_averaged_over_the_other_axis():
@@ -231,8 +239,10 @@ def test_skewed_train_rows_are_compared_with_balanced_ones():
         made(method, "mr", 16, seed, count, experiment="prior_reliance", cell={"setting": setting, "ratio": ratio})
         for ((setting, ratio), count), seed, method in itertools.product(places.items(), (1, 2), ("knn", "icl"))
     ]
-    assert analyses.skewed_train(records, "knn").mean == pytest.approx(-300 / 7)
-    assert analyses.most_common(records) == ["Most common class of the test rows", "100.0", "100.0", "100.0"]
+    assert analyses.skew_effect(records, "train skewed", "knn").mean == pytest.approx(-300 / 7)
+    assert analyses.skew_effect(records, "train skewed", "knn", "icl") == (0, 0, 0)
+    assert analyses.skew_effect(records, "test skewed", "knn").mean == pytest.approx(-500 / 7)
+    assert analyses.most_common(records) == ["Most common class of the test rows", "100.0", "100.0", "100.0", "–", "–"]
 
 
 def test_the_strongest_skew_is_shown_beside_the_papers():
@@ -242,7 +252,15 @@ def test_the_strongest_skew_is_shown_beside_the_papers():
     ]
     columns = [record.cell["column"] for record in analyses.skewed(records)]
     assert sorted(columns) == ["balanced", "test skewed", "train and test skewed", "train skewed"]
-    assert analyses.printed_skewed()[2] == ["Paper, GPT-2 XL: kNN Prompting", "80.3", "77.1", "79.8", "79.0"]
+    assert analyses.printed_skewed()[2] == [
+        "Paper, 1.5B: kNN Prompting",
+        "80.3",
+        "77.1",
+        "79.8",
+        "79.0",
+        "-3.2",
+        "-1.3",
+    ]
 
 
 def test_the_papers_leads_are_those_of_its_table():
@@ -252,15 +270,13 @@ def test_the_papers_leads_are_those_of_its_table():
         if row["model"] == "6B"
     }
     lead = scores["kNN Prompting", 128] - scores["ICL", "M_T"]
-    assert f", {lead:+.1f} (6B), " in analyses.printed(["trec"], ("knn", 128), ("icl", 0), sizes=True)
-    assert f", {lead:+.1f}, " in analyses.printed(["trec"], ("knn", 128), ("icl", 0))
+    assert analyses.papers(["trec"], ("knn", 128), ("icl", 0), size="6B") == f"{lead:+.1f}"
 
 
 def test_the_papers_leads_over_a_method_are_those_of_its_table():
     rows = {(row["method"], row["m"]): row["scores"] for row in published.tables()["few_shot"]["rows"]}
-    leads = [rows["kNN Prompting", m]["TREC"]["mean"] - rows["ICL", m]["TREC"]["mean"] for m in (4, 8)]
-    expected = ", ".join(f"{lead:+.1f}" for lead in leads).replace("-", "−")
-    assert analyses.printed_leads("few_shot", ["trec"], "icl", (4, 8)) == expected
+    leads = [rows["kNN Prompting", 4][task]["mean"] - rows["ICL", 4][task]["mean"] for task in ("TREC", "MR")]
+    assert analyses.papers(["trec", "mr"], ("knn", 4), ("icl", 4), "few_shot") == f"{sum(leads) / 2:+.1f}"
 
 
 def test_one_demonstration_is_compared_on_the_same_seeds_and_rows():
