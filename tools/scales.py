@@ -249,7 +249,7 @@ class Scale:
     def truncated(self) -> str:
         """Describe how many prompts were truncated; they count once per method."""
         cut, prompts = (sum(getattr(each, name) for each in self.records) for name in ("truncated_prompts", "prompts"))
-        return f"{cut:,} of {prompts:,} prompts were truncated"
+        return f"{cut:,} of {prompts:,} were truncated"
 
     def differences(
         self, model: str, ours: str, theirs: str, shots: Collection[int] = (), task: str = ""
